@@ -1,0 +1,1 @@
+"""The sidecar: discover -> tail -> decode -> align -> reduce -> store -> ship -> sinks."""

@@ -1,0 +1,96 @@
+"""The central plain data: units, coverage and rows, and a row's JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+
+class Unit(NamedTuple):
+    """What becomes one row: `index` is the step of a unit of kind "step"."""
+
+    actor: str
+    kind: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a row is made of. Ranks are named `<replica>.<rank>`, listed in merge order."""
+
+    ranks: tuple[str, ...]
+    expected: int
+    missing: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    attempts: tuple[int, ...] = ()
+    gap: int = 0
+    underivable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What depends on when lines arrived; never part of a comparison between live and replay.
+
+    `no` numbers rows 0, 1, 2, … without gaps; `changed` are the figures a sink ships (all of them for revision 0); `closed` says
+    why the row appeared: "complete", "partial", "end" (end of the files) or "revision".
+    """
+
+    no: int
+    revision: int
+    changed: tuple[str, ...]
+    closed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}; `figures` is complete in every revision."""
+
+    unit: Unit
+    t: float
+    x: dict[str, int | float]
+    figures: dict[str, float]
+    coverage: Coverage
+    arrival: Arrival = field(default=Arrival(0, 0, (), "complete"), compare=False)
+
+    @property
+    def shipped(self) -> dict[str, float]:
+        """The figures that are new or changed in this revision."""
+        if self.arrival.revision == 0:
+            return self.figures
+        return {key: self.figures[key] for key in self.arrival.changed if key in self.figures}
+
+    def to_json(self) -> bytes:
+        """One line of JSON without its LF; the jsonl sink's format and the store's."""
+        body = {
+            "row": self.arrival.no,
+            "actor": self.unit.actor,
+            "kind": self.unit.kind,
+            "index": self.unit.index,
+            "t": self.t,
+            "x": self.x,
+            "m": self.figures,
+            "coverage": asdict(self.coverage),
+            "arrival": {
+                "revision": self.arrival.revision,
+                "changed": self.arrival.changed,
+                "closed": self.arrival.closed,
+            },
+        }
+        return orjson.dumps(body)
+
+    @classmethod
+    def from_json(cls, line: bytes | str) -> Row:
+        """The inverse of `to_json`."""
+        body: dict[str, Any] = orjson.loads(line)
+        coverage = body["coverage"]
+        arrival = body["arrival"]
+        return cls(
+            Unit(body["actor"], body["kind"], body["index"]),
+            body["t"],
+            body["x"],
+            body["m"],
+            Coverage(**{name: tuple(v) if isinstance(v, list) else v for name, v in coverage.items()}),
+            Arrival(body["row"], arrival["revision"], tuple(arrival["changed"]), arrival["closed"]),
+        )

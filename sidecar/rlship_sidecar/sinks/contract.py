@@ -1,0 +1,49 @@
+"""The contract between the sidecar and a place that takes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlship_sidecar.rows import Row
+
+
+class SinkRefused(Exception):
+    """The destination must not or will not take these rows (wrong store, no permission): a person has to act. Exit code 4."""
+
+
+class SinkUnavailable(Exception):
+    """The destination cannot be reached now: the shipper closes the sink, waits and opens it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The experiment, as a sink needs to know it."""
+
+    name: str
+    experiment: Path
+    state_dir: Path
+    store_id: str
+    rows: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Sink(Protocol):
+    """One destination. All calls come from one thread, in the order open, (write | flush)*, close; after `close` it may be opened again.
+
+    Any call may raise SinkUnavailable (retried) or SinkRefused (final).
+    """
+
+    def open(self, run: Run) -> int | None:
+        """Connect; return the number of the next row that the destination lacks, or None where it cannot tell."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Take rows whose numbers follow on from the last; may return before they are delivered."""
+
+    def flush(self) -> None:
+        """Return once every row written so far is delivered and will survive this process."""
+
+    def close(self) -> None:
+        """Release everything; never raises for rows that are not delivered: the next `open` tells what is lacking."""

@@ -1,0 +1,105 @@
+"""The facts about an experiment that `rlship status`, the live table and `status.json` all show."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+STATUS_FILE = "status.json"
+
+
+@dataclass(slots=True)
+class WriterStatus:
+    """One writer's file. `step` and `barrier` are the newest seen, `silent_s` seconds since its last line; `unread` is bytes not yet applied."""
+
+    file: str
+    actor: str
+    replica: str
+    rank: int
+    attempt: int
+    step: int | None
+    barrier: int | None
+    silent_s: float
+    unread: int
+    closed: bool
+    note: str = ""
+
+
+@dataclass(slots=True)
+class ActorStatus:
+    """One actor. `step` is its newest row's, `open_step` the newest step with lines; `lag_s` seconds since the oldest open unit got its first barrier or line."""
+
+    actor: str
+    ranks_seen: int
+    ranks_expected: int
+    step: int | None
+    open_step: int | None
+    open_units: int
+    lag_s: float
+    missing: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    note: str = ""
+
+
+@dataclass(slots=True)
+class SinkStatus:
+    """One sink. `next_row` is the first row it lacks; `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed"."""
+
+    name: str
+    state: str
+    next_row: int
+    delivered: int
+    where: str = ""
+    error: str = ""
+
+
+@dataclass(slots=True)
+class DeadLetterStatus:
+    """Dead letters of one file and reason; `offset` is the byte where the first of them begins."""
+
+    file: str
+    reason: str
+    count: int
+    offset: int
+    excerpt: str
+
+
+@dataclass(slots=True)
+class Status:
+    """Everything, as of `t` (Unix seconds). `running` is filled in by the reader: whether a sidecar owns the experiment now."""
+
+    experiment: str
+    t: float
+    store_id: str
+    filesystem: str
+    rows: int
+    complete: bool
+    actors: list[ActorStatus]
+    writers: list[WriterStatus]
+    sinks: list[SinkStatus]
+    dead_letters: list[DeadLetterStatus]
+    dead_letter_count: int
+    dead_value_count: int
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    running: bool = False
+
+
+def write_status(state_dir: Path, status: Status) -> None:
+    """Replace `status.json` at once: a reader sees the old one or the new one, never half."""
+    target = state_dir / STATUS_FILE
+    scratch = target.with_suffix(".json.tmp")
+    scratch.write_bytes(msgspec.json.encode(status) + b"\n")
+    os.replace(scratch, target)
+
+
+def read_status(state_dir: Path) -> Status | None:
+    """The last status written, or None if there is none."""
+    try:
+        data = (state_dir / STATUS_FILE).read_bytes()
+    except FileNotFoundError:
+        return None
+    return msgspec.json.decode(data, type=Status)
