@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
 
-class Unit(NamedTuple):
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
     """What becomes one row: `index` is the step of a unit of kind "step"."""
 
     actor: str
@@ -16,9 +18,39 @@ class Unit(NamedTuple):
     index: int
 
 
+class RankName(NamedTuple):
+    """One place in an actor: rank `rank` of replica `replica`."""
+
+    replica: str
+    rank: int
+
+
+def name_ranks(runs: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
+    """Names of runs of ranks (replica, first, last): "0.3", and "0.3-7" for neighbours, so that a thousand ranks stay readable."""
+    names: list[str] = []
+    replica, first, last = "", -1, -2
+    for name, low, high in runs:
+        if names and name == replica and low == last + 1:
+            last = high
+        else:
+            replica, first, last = name, low, high
+            names.append("")
+        names[-1] = f"{replica}.{first}" if first == last else f"{replica}.{first}-{last}"
+    return tuple(names)
+
+
+def count_ranks(names: Iterable[str]) -> int:
+    """How many ranks such names stand for."""
+    total = 0
+    for name in names:
+        first, _, last = name.rpartition(".")[2].partition("-")
+        total += int(last) - int(first) + 1 if last else 1
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a row is made of. Ranks are named `<replica>.<rank>`, listed in merge order."""
+    """What a row is made of. Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge order (`count_ranks` counts them)."""
 
     ranks: tuple[str, ...]
     expected: int
@@ -84,7 +116,7 @@ class Row:
     def from_json(cls, line: bytes | str) -> Row:
         """The inverse of `to_json`."""
         body: dict[str, Any] = orjson.loads(line)
-        coverage = body["coverage"]
+        coverage: dict[str, Any] = body["coverage"]
         arrival = body["arrival"]
         return cls(
             Unit(body["actor"], body["kind"], body["index"]),

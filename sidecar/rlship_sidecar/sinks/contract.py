@@ -10,17 +10,23 @@ from typing import Any, Protocol
 from rlship_sidecar.rows import Row
 
 
-class SinkRefused(Exception):
-    """The destination must not or will not take these rows (wrong store, no permission): a person has to act. Exit code 4."""
+class SinkRefused(Exception):  # noqa: N818 - named after what the destination did
+    """The destination must not or will not take these rows (wrong store, no permission): a person has to act. Exit code
+    4.
+    """
 
 
-class SinkUnavailable(Exception):
+class SinkUnavailable(Exception):  # noqa: N818 - as above
     """The destination cannot be reached now: the shipper closes the sink, waits and opens it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The experiment, as a sink needs to know it."""
+    """The experiment, as a sink needs to know it.
+
+    `rows` is how many rows the store holds at the time of `open`; `store_id` names the store that numbered them;
+    `options` is the sink's own part of the configuration (each sink's module lists what it knows).
+    """
 
     name: str
     experiment: Path
@@ -31,9 +37,11 @@ class Run:
 
 
 class Sink(Protocol):
-    """One destination. All calls come from one thread, in the order open, (write | flush)*, close; after `close` it may be opened again.
+    """One destination. All calls come from one thread: open, (write | flush)*, close; then open again.
 
-    Any call may raise SinkUnavailable (retried) or SinkRefused (final).
+    Any call may raise SinkUnavailable (retried) or SinkRefused (final); anything else counts as unavailable and is
+    shown in the status. A sink may have an attribute `where` (str), which the status shows: a path, an address, how to
+    look at it.
     """
 
     def open(self, run: Run) -> int | None:
@@ -46,4 +54,4 @@ class Sink(Protocol):
         """Return once every row written so far is delivered and will survive this process."""
 
     def close(self) -> None:
-        """Release everything; never raises for rows that are not delivered: the next `open` tells what is lacking."""
+        """Release everything, also after a failed call. Rows not delivered are no error: the next `open` tells."""

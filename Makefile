@@ -1,0 +1,52 @@
+# Needs make and Python 3.10 or newer with venv; everything else is installed into $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= auto
+DIR ?= demo
+
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check bench clean
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR)"
+
+demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
+	$(BIN)/python -m rlship demo "$(DIR)"
+
+test: $(VENV)/.installed-dev ## Run the tests on JOBS cores
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+
+lint: $(VENV)/.installed-dev ## Run the linter, the formatter's check and the type checker
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+check: lint test ## Run lint and test
+
+bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove what tools and builds left behind, but not the virtual environment
+	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -path "./$(VENV)" -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is newer than pyproject.toml as long as what it names need not be installed again.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	@touch $@ $(VENV)/.installed
+
+$(BIN)/python:
+	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON); name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10) and "rlship needs Python 3.10 or newer, $(PYTHON) is %d.%d; name another: make PYTHON=/path/to/python3.12" % tuple(sys.version_info[:2]))'
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv; install it (Debian, Ubuntu: apt install python3-venv) or name another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	"$(PYTHON)" -m venv "$(VENV)"

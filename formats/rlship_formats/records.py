@@ -1,0 +1,156 @@
+"""Records of format version 1: the envelope of a line, checked field by field.
+
+A line is parsed by the caller (`orjson.loads`); this module turns the resulting object into plain data or raises `BadRecord` with
+one of the reasons listed in docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from rlship_formats.values import DEFAULT_REDUCTION, REDUCTIONS
+
+FORMAT_VERSION = 1
+MAX_LINE_BYTES = 1 << 20
+MAX_STEP = (1 << 53) - 1
+MAX_WORLD = 1 << 20
+T_MIN, T_MAX = 946_684_800.0, 4_102_444_800.0  # years 2000 to 2100: outside, a clock was not set
+
+KNOWN_KINDS = frozenset(
+    ("open", "define", "span", "event", "sample", "barrier", "rollback", "gap", "clock", "beat", "close")
+)
+
+
+class BadRecord(ValueError):
+    """A line that cannot be used; the message is its dead-letter reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Who writes a file. `t` is Unix seconds (0 where the clock was unusable); `beat` the promised seconds between lines, or None."""
+
+    id: str
+    actor: str
+    replica: str = "0"
+    rank: int = 0
+    world: int | None = None
+    attempt: int = 0
+    axis: str = "global_step"
+    t: float = 0.0
+    beat: float | None = None
+    parent: str | None = None
+    host: str = ""
+    pid: int = 0
+    writer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Lines that the writer had to drop; `first` and `last` are steps, both None where the lines had none."""
+
+    n: int
+    first: int | None
+    last: int | None
+
+
+def is_step(value: object) -> TypeGuard[int]:
+    """Whether a value is a step: an integer in 0..2^53-1, and not a boolean."""
+    return type(value) is int and 0 <= value <= MAX_STEP
+
+
+def time_of(record: dict[str, Any], before: float) -> float:
+    """The record's `t` in Unix seconds, or that of the line before where it is missing or absurd."""
+    t = record.get("t")
+    if type(t) is float or type(t) is int:
+        if T_MIN <= t <= T_MAX:
+            return float(t)
+    return before
+
+
+def _text(record: dict[str, Any], field: str, default: str | None) -> str:
+    value = record.get(field, default)
+    if not isinstance(value, str) or not value:
+        raise BadRecord("bad open record")
+    return value
+
+
+def _integer(record: dict[str, Any], field: str, low: int, high: int, default: int) -> int:
+    value = record.get(field, default)
+    if type(value) is not int or not low <= value <= high:
+        raise BadRecord("bad open record")
+    return value
+
+
+def parse_open(record: dict[str, Any]) -> Open:
+    """The identity in an `open` record; raises BadRecord."""
+    version = record.get("rlship", FORMAT_VERSION)
+    if type(version) is not int:
+        raise BadRecord("bad open record")
+    if version != FORMAT_VERSION:
+        raise BadRecord("unsupported format version")
+    replica = record.get("replica", "0")
+    if type(replica) is int:
+        replica = str(replica)
+    if not isinstance(replica, str):
+        raise BadRecord("bad open record")
+    beat = record.get("beat")
+    if beat is not None and (type(beat) not in (int, float) or beat <= 0):
+        raise BadRecord("bad open record")
+    host, pid, writer = record.get("host"), record.get("pid"), record.get("writer")
+    return Open(
+        id=_text(record, "id", None),
+        actor=_text(record, "actor", None),
+        replica=replica,
+        rank=_integer(record, "rank", 0, MAX_WORLD - 1, 0),
+        world=_integer(record, "world", 1, MAX_WORLD, 1) if record.get("world") is not None else None,
+        attempt=_integer(record, "attempt", 0, MAX_STEP, 0),
+        axis=_text(record, "axis", "global_step"),
+        t=time_of(record, 0.0),
+        beat=None if beat is None else float(beat),
+        parent=_text(record, "parent", None) if record.get("parent") is not None else None,
+        host=host if isinstance(host, str) else "",
+        pid=pid if type(pid) is int else 0,
+        writer=writer if isinstance(writer, str) else "",
+    )
+
+
+def parse_gap(record: dict[str, Any]) -> Gap:
+    """A `gap` record; raises BadRecord."""
+    n, first, last = record.get("n"), record.get("from"), record.get("to")
+    if type(n) is not int or n < 1:
+        raise BadRecord("bad gap")
+    if first is None and last is None:
+        return Gap(n, None, None)
+    if not (is_step(first) and is_step(last) and first <= last):
+        raise BadRecord("bad gap")
+    return Gap(n, first, last)
+
+
+def parse_define(record: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+    """Reductions per metric that a `define` asks for, and the metrics whose entry is unusable; raises BadRecord."""
+    metrics = record.get("m")
+    if not isinstance(metrics, dict):
+        raise BadRecord("bad define")
+    asked: dict[str, tuple[str, ...]] = {}
+    bad: list[str] = []
+    for name, entry in metrics.items():
+        reductions = _reductions(entry)
+        if reductions is None or not name:
+            bad.append(name)
+        else:
+            asked[name] = reductions
+    return asked, bad
+
+
+def _reductions(entry: Any) -> tuple[str, ...] | None:
+    if not isinstance(entry, dict):
+        return None
+    wanted = entry.get("reduce", DEFAULT_REDUCTION)
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    if not isinstance(wanted, list) or not wanted:
+        return None
+    if not all(isinstance(name, str) and name in REDUCTIONS for name in wanted):
+        return None
+    return tuple(dict.fromkeys(wanted))

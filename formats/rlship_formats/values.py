@@ -1,0 +1,218 @@
+"""A metric's value on a line, and the partial that any number of values merge to.
+
+The arithmetic here is the definition that every faster path must equal bit for bit: docs/semantics.md, "Partials".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
+DEFAULT_REDUCTION = "mean"
+
+_NONFINITE = frozenset(("NaN", "Infinity", "-Infinity"))
+_SUMMARY_FIELDS = ("w", "sum", "min", "max", "first", "last", "m2")
+
+
+class DeadValue(ValueError):
+    """One metric's value cannot be used; the rest of its line can."""
+
+
+class Partial(NamedTuple):
+    """Merged observations. `None` in a field means unknown: a summary left it out. n = 0 is the neutral partial."""
+
+    n: int
+    w: float
+    sum: float | None
+    m2: float | None
+    min: float | None
+    max: float | None
+    first: float | None
+    last: float | None
+    nonfinite: int
+
+
+class Observations(NamedTuple):
+    """What one value says: finite `xs` with weights `ws` (None: all 1) and a count of non-finite ones, or a summary."""
+
+    xs: tuple[float, ...] | list[float]
+    ws: tuple[float, ...] | list[float] | None
+    nonfinite: int
+    summary: Partial | None = None
+
+
+EMPTY = Partial(0, 0.0, 0.0, 0.0, None, None, None, None, 0)
+
+
+def observe(value: Any) -> Observations | None:
+    """The observations in a JSON value, or None if it holds none; raises DeadValue."""
+    kind = type(value)
+    if kind is float or kind is int or kind is bool:
+        return Observations((float(value),), None, 0)
+    if value is None:
+        return None
+    if kind is str:
+        if value in _NONFINITE:
+            return Observations((), None, 1)
+        raise DeadValue("bad value")
+    if kind is list:
+        return _array(value)
+    if kind is dict:
+        if "v" in value:
+            return _weighted(value)
+        return _summary(value)
+    raise DeadValue("bad value")
+
+
+def _number(value: Any) -> float | None:
+    """A finite float, or None for a non-finite observation; raises DeadValue."""
+    kind = type(value)
+    if kind is float or kind is int or kind is bool:
+        return float(value)
+    if kind is str and value in _NONFINITE:
+        return None
+    raise DeadValue("bad value")
+
+
+def _array(values: list[Any]) -> Observations | None:
+    xs: list[float] = []
+    nonfinite = 0
+    for value in values:
+        if value is None:
+            continue
+        x = _number(value)
+        if x is None:
+            nonfinite += 1
+        else:
+            xs.append(x)
+    return Observations(xs, None, nonfinite) if xs or nonfinite else None
+
+
+def _weighted(value: dict[str, Any]) -> Observations | None:
+    values, weights = value["v"], value.get("w")
+    if type(values) is not list or type(weights) is not list or len(values) != len(weights):
+        raise DeadValue("bad value")
+    xs: list[float] = []
+    ws: list[float] = []
+    nonfinite = seen = 0
+    for item, weight in zip(values, weights):
+        if type(weight) not in (float, int, bool) or weight < 0:
+            raise DeadValue("bad value")
+        if item is None:
+            continue
+        seen += 1
+        x = _number(item)
+        if x is None:
+            nonfinite += weight != 0
+        else:
+            xs.append(x)
+            ws.append(float(weight))
+    return Observations(xs, ws, nonfinite) if seen else None
+
+
+def _summary(value: dict[str, Any]) -> Observations | None:
+    n = value.get("n")
+    if type(n) is not int or n < 0:
+        raise DeadValue("bad value")
+    fields: dict[str, float] = {}
+    for name in _SUMMARY_FIELDS:
+        if name in value:
+            item = value[name]
+            if type(item) not in (float, int, bool):
+                raise DeadValue("bad value")
+            fields[name] = float(item)
+    if fields.get("w", 0.0) < 0 or fields.get("m2", 0.0) < 0:
+        raise DeadValue("bad value")
+    if n == 0:
+        return None
+    total = fields.get("sum")
+    summary = Partial(
+        n,
+        fields.get("w", float(n)),
+        total,
+        None if total is None else fields.get("m2"),
+        fields.get("min"),
+        fields.get("max"),
+        fields.get("first"),
+        fields.get("last"),
+        0,
+    )
+    return Observations((), None, 0, summary)
+
+
+def fold(items: Iterable[Observations], *, with_m2: bool = True) -> Partial:
+    """Merge the observations of one writer, in order, to one partial; equal to merging them one by one.
+
+    `with_m2=False` leaves m2 at 0 for callers that do not need std (the squares cost more than all else).
+    """
+    total: Partial | None = None
+    for item in items:
+        if item.summary is not None:
+            part = item.summary
+            total = part if total is None else merge(total, part)
+            continue
+        for index, x in enumerate(item.xs):
+            w = 1.0 if item.ws is None else item.ws[index]
+            part = Partial(1, w, w * x, 0.0, x, x, x, x, 0)
+            total = part if total is None else merge(total, part, with_m2=with_m2)
+        if item.nonfinite:
+            part = EMPTY._replace(nonfinite=item.nonfinite)
+            total = part if total is None else merge(total, part)
+    return EMPTY if total is None else total
+
+
+def merge(a: Partial, b: Partial, *, with_m2: bool = True) -> Partial:
+    """Observations of `a`, then of `b`. m2 by Chan, Golub and LeVeque (1979), equation 2.1b in its weighted form."""
+    nonfinite = a.nonfinite + b.nonfinite
+    if a.n == 0:
+        return b._replace(nonfinite=nonfinite)
+    if b.n == 0:
+        return a._replace(nonfinite=nonfinite)
+    total = None if a.sum is None or b.sum is None else a.sum + b.sum
+    return Partial(
+        a.n + b.n,
+        a.w + b.w,
+        total,
+        _merge_m2(a, b) if with_m2 else 0.0,
+        None if a.min is None or b.min is None else (b.min if b.min < a.min else a.min),
+        None if a.max is None or b.max is None else (b.max if b.max > a.max else a.max),
+        a.first,
+        b.last,
+        nonfinite,
+    )
+
+
+def _merge_m2(a: Partial, b: Partial) -> float | None:
+    if a.m2 is None or b.m2 is None or a.sum is None or b.sum is None:
+        return None
+    if a.w == 0.0 or b.w == 0.0:
+        return a.m2 + b.m2
+    d = b.sum / b.w - a.sum / a.w
+    return a.m2 + b.m2 + d * d * (a.w * b.w / (a.w + b.w))
+
+
+def figure(partial: Partial, reduction: str) -> float | None:
+    """The figure of a reduction other than first and last, None where it cannot be had; see `defined` for which of the two reasons."""
+    value: float | None
+    if reduction == "count":
+        return float(partial.n)
+    if reduction == "mean":
+        value = None if partial.sum is None else partial.sum / partial.w
+    elif reduction == "std":
+        value = None if partial.m2 is None else partial.m2 / partial.w
+        if value is not None:
+            value = math.sqrt(value) if value >= 0 else math.nan
+    else:
+        value = getattr(partial, reduction)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def defined(partial: Partial, reduction: str) -> bool:
+    """Whether a figure exists at all for these observations (a mean of no weight does not)."""
+    if reduction == "count":
+        return True
+    if partial.n == 0:
+        return False
+    return partial.w > 0 or reduction not in ("mean", "std")

@@ -1,0 +1,147 @@
+"""The bounded buffer between the threads that log and the one that writes, and what it says when it was full."""
+
+from __future__ import annotations
+
+import threading
+
+CAPACITY = 8 << 20
+# Barriers, definitions and rollbacks are few and small, and losing one costs more than a line of values.
+RESERVE = 1 << 20
+
+
+class Tally:
+    """How many lines were dropped (or may be lost), and of which steps."""
+
+    __slots__ = ("first", "last", "stepped", "unstepped")
+
+    def __init__(self) -> None:
+        self.stepped = 0
+        self.first = 0
+        self.last = 0
+        self.unstepped = 0
+
+    def __bool__(self) -> bool:
+        return self.stepped > 0 or self.unstepped > 0
+
+    def __len__(self) -> int:
+        return self.stepped + self.unstepped
+
+    def add(self, step: int | None) -> None:
+        """Count one line of `step`, or of none."""
+        if step is None:
+            self.unstepped += 1
+            return
+        if not self.stepped or step < self.first:
+            self.first = step
+        if not self.stepped or step > self.last:
+            self.last = step
+        self.stepped += 1
+
+    def merge(self, other: Tally) -> None:
+        """Count what `other` counted as well."""
+        if other.stepped:
+            self.first = min(self.first, other.first) if self.stepped else other.first
+            self.last = max(self.last, other.last) if self.stepped else other.last
+        self.stepped += other.stepped
+        self.unstepped += other.unstepped
+
+    def records(self, t: float) -> list[str]:
+        """The `gap` lines that tell it; stepped and unstepped losses are told apart."""
+        lines = []
+        if self.stepped:
+            lines.append(
+                f'{{"kind":"gap","n":{self.stepped},"from":{self.first},"to":{self.last},"t":{t:.3f}}}\n'
+            )
+        if self.unstepped:
+            lines.append(f'{{"kind":"gap","n":{self.unstepped},"t":{t:.3f}}}\n')
+        return lines
+
+
+class Buffer:
+    """Encoded lines waiting for the writing thread, at most `capacity` bytes including those it is writing.
+
+    When full, lines are dropped and counted; a `gap` record goes in before the next line that fits. Control lines
+    (barriers, definitions…) may use `reserve` bytes more.
+    """
+
+    def __init__(self, capacity: int = CAPACITY, reserve: int = RESERVE) -> None:
+        # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
+        self._lock = threading.RLock()
+        self._capacity = capacity
+        self._reserve = reserve
+        self._lines: list[str] = []
+        self._steps: list[int | None] = []
+        self._dropped = Tally()
+        # One comparison on the fast path covers "full" and "drops not told yet": then this is below zero.
+        self._limit = capacity
+        self.size = 0
+        self.dropped = 0
+
+    def append(self, line: str, size: int, step: int | None, t: float) -> bool:
+        """Add one line of `size` bytes. Returns False if it was dropped. `t` is the time a `gap` record would carry."""
+        with self._lock:
+            if self.size + size > self._limit and not self._room(size, t, 0):
+                self._drop(step)
+                return False
+            self._lines.append(line)
+            self._steps.append(step)
+            self.size += size
+            return True
+
+    def append_control(self, line: str, size: int, step: int | None, t: float) -> bool:
+        """The same for a line that may use the reserve."""
+        with self._lock:
+            if self.size + size > self._limit and not self._room(size, t, self._reserve):
+                self._drop(step)
+                return False
+            self._lines.append(line)
+            self._steps.append(step)
+            self.size += size
+            return True
+
+    def refuse(self, step: int | None) -> None:
+        """Count a line that could not be made at all."""
+        with self._lock:
+            self._drop(step)
+
+    def take(self, t: float) -> tuple[list[str], list[int | None]]:
+        """All waiting lines with their steps. Their bytes count as used until `release`."""
+        with self._lock:
+            if self._dropped:
+                self._tell(t, self._reserve)
+            lines, steps = self._lines, self._steps
+            self._lines, self._steps = [], []
+            return lines, steps
+
+    def release(self, size: int) -> None:
+        """`size` bytes of taken lines have been written or given up."""
+        with self._lock:
+            self.size -= size
+
+    @property
+    def empty(self) -> bool:
+        """No line waits to be taken, and no drop to be told."""
+        return not self._lines and not self._dropped
+
+    def _drop(self, step: int | None) -> None:
+        self._dropped.add(step)
+        self.dropped += 1
+        self._limit = -1
+
+    def _room(self, size: int, t: float, reserve: int) -> bool:
+        if self._dropped and not self._tell(t, reserve, size):
+            return False
+        return self.size + size <= self._capacity + reserve
+
+    def _tell(self, t: float, reserve: int, size: int = 0) -> bool:
+        """Put the gap records in, if they and `size` more bytes fit."""
+        records = self._dropped.records(t)
+        need = sum(map(len, records))
+        if self.size + need + size > self._capacity + reserve:
+            return False
+        self._lines += records
+        self._steps += [None] * len(records)
+        self.size += need
+        self._dropped = Tally()
+        self._limit = self._capacity
+        return True

@@ -1,0 +1,329 @@
+"""Values to lines: the one place that knows what a metrics record looks like.
+
+Formatting floats is most of what logging costs, so `Encoder.line` keeps one format string per set of keys; everything that is
+not a plain finite number takes `Encoder.lines`.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    Scalar: TypeAlias = float | int | bool | None
+
+# The format's limit is 1 MiB for a line; the LF is counted here too.
+LINE_LIMIT = 1 << 20
+_MOST_TEMPLATES = 256
+_RELEARN_AFTER = 512
+_INT64 = 1 << 63
+_SCALARS = frozenset((float, int, bool, type(None)))
+_PLAIN = frozenset((float, int, bool))
+_SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
+
+ALLOWED = (
+    "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
+)
+
+
+class UnusableError(ValueError):
+    """A value that cannot be a metric; the text says why."""
+
+
+class Observations:
+    """Several observations of one metric, each already encoded; `w` holds their weights, or is None."""
+
+    __slots__ = ("v", "w")
+
+    def __init__(self, v: list[str], w: list[str] | None) -> None:
+        self.v = v
+        self.w = w
+
+    def __str__(self) -> str:
+        if self.w is None:
+            return f"[{','.join(self.v)}]"
+        return f'{{"v":[{",".join(self.v)}],"w":[{",".join(self.w)}]}}'
+
+    def __len__(self) -> int:
+        """Bytes of the encoded value (numbers are ASCII)."""
+        size = sum(map(len, self.v)) + len(self.v) + 1
+        return size if self.w is None else size + sum(map(len, self.w)) + len(self.w) + 12
+
+    def cut(self, most: int) -> list[Observations]:
+        """The same observations in parts of at most `most` bytes each."""
+        parts, start, size = [], 0, 0
+        for i, text in enumerate(self.v):
+            cost = len(text) + 1 + (0 if self.w is None else len(self.w[i]) + 1)
+            if size and size + cost > most - 14:
+                parts.append(Observations(self.v[start:i], None if self.w is None else self.w[start:i]))
+                start, size = i, 0
+            size += cost
+        parts.append(Observations(self.v[start:], None if self.w is None else self.w[start:]))
+        return parts
+
+
+def json_string(text: str) -> str:
+    """`text` as a JSON string, not escaped beyond what JSON asks; half surrogate pairs become U+FFFD."""
+    from json.encoder import encode_basestring  # imported late: `json` is a third of this package's import time
+
+    if not text.isascii():
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return encode_basestring(text)
+
+
+def size_of(line: str) -> int:
+    """Bytes of `line` in UTF-8."""
+    return len(line) if line.isascii() else len(line.encode())
+
+
+def scalar(value: Any) -> Scalar:
+    """`value` as a plain number or None. Raises UnusableError."""
+    if type(value) in _SCALARS:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, int):
+        return int.__index__(value)
+    if isinstance(value, (str, bytes, bytearray)):
+        raise UnusableError
+    item = getattr(value, "item", None)
+    if callable(item):  # a scalar or one-element array of numpy, torch or jax
+        try:
+            found = item()
+        except (TypeError, ValueError, RuntimeError):
+            raise UnusableError from None
+        if type(found) in _SCALARS:
+            return found  # type: ignore[no-any-return]
+        if isinstance(found, complex):
+            raise UnusableError
+    for convert in (int, float):
+        if not hasattr(value, "__index__" if convert is int else "__float__"):
+            continue
+        try:
+            return convert(value.__index__()) if convert is int else convert(value)
+        except (TypeError, ValueError, OverflowError):
+            continue
+    raise UnusableError
+
+
+def plain(value: Any) -> Scalar | list[Scalar]:
+    """`value` as a plain number, None, or a flat list of those. Raises UnusableError.
+
+    Values that live on a device are read back here, on the caller's thread.
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value  # type: ignore[no-any-return]
+    if kind is list or kind is tuple:
+        return value if _SCALARS.issuperset(map(type, value)) else [scalar(item) for item in value]  # type: ignore[no-any-return]
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        raise UnusableError
+    tolist = getattr(value, "tolist", None)
+    if not callable(tolist):
+        return [scalar(item) for item in value] if isinstance(value, (list, tuple)) else scalar(value)
+    if getattr(value, "ndim", 0) > 1:
+        tolist = value.reshape(-1).tolist
+    found = tolist()
+    if isinstance(found, list):
+        return found if _SCALARS.issuperset(map(type, found)) else [scalar(item) for item in found]
+    return found if type(found) in _SCALARS else scalar(value)  # type: ignore[no-any-return]
+
+
+def number(value: Scalar) -> str:
+    """One observation as JSON. Raises UnusableError for an integer that no double can hold."""
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        if value - value == 0.0:
+            return float.__repr__(value)
+        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
+    if not -_INT64 <= value < _INT64:
+        try:
+            float(value)
+        except OverflowError:
+            raise UnusableError("the integer is too large for a double") from None
+    return int.__repr__(value)
+
+
+def weight_number(value: Any) -> str:
+    """One weight as JSON. Raises UnusableError unless it is finite and not negative."""
+    weight = scalar(value)
+    if weight is None or not (weight - weight == 0 and weight >= 0):
+        raise UnusableError(f"the weight {value!r} is not a finite number >= 0")
+    return number(weight)
+
+
+def observed(value: Scalar | list[Scalar], weight: Any = None) -> str | Observations:
+    """Encode plain observations; `weight` is one number for all of them, or a sequence with one for each."""
+    several = isinstance(value, list)
+    values: list[Scalar] = value if isinstance(value, list) else [value]
+    texts = [*map(number, values)]
+    if weight is None:
+        return Observations(texts, None) if several else texts[0]
+    weights = plain(weight)
+    if isinstance(weights, list):
+        if len(weights) != len(texts):
+            raise UnusableError(f"{len(texts)} values have {len(weights)} weights")
+        return Observations(texts, [*map(weight_number, weights)])
+    return Observations(texts, [weight_number(weights)] * len(texts))
+
+
+def summary(value: Mapping[Any, Any]) -> str:
+    """Encode a summary object. Raises UnusableError if it is not one."""
+    parts = []
+    for name, given in value.items():
+        figure = scalar(given)
+        if figure is None or figure - figure != 0:
+            raise UnusableError(f"the summary's {name} is {given!r}, not a finite number")
+        if name in ("n", "w", "m2") and figure < 0:
+            raise UnusableError(f"the summary's {name} is {given!r}, below 0")
+        if name == "n" and (isinstance(figure, float) and not figure.is_integer()):
+            raise UnusableError(f"the summary's n is {given!r}, not an integer")
+        parts.append(f'"{name}":{number(int(figure) if name == "n" else figure)}')
+    return "{" + ",".join(parts) + "}"
+
+
+class _Template:
+    """How to write one set of keys with one set of types: see `Encoder._learn`."""
+
+    __slots__ = ("exact", "integers", "quick", "types")
+
+    def __init__(self, types: list[type], integers: list[int], quick: str, exact: str) -> None:
+        self.types = types
+        self.integers = integers
+        self.quick = quick
+        self.exact = exact
+
+
+class Encoder:
+    """Makes metrics records. `unusable(name, value, why)` is told of every value that is left out."""
+
+    def __init__(self, unusable: Callable[[str, Any, str], None], limit: int = LINE_LIMIT) -> None:
+        self._unusable = unusable
+        self._limit = limit
+        self._templates: dict[tuple[Any, ...], _Template] = {}
+        self._uses = 0
+
+    def line(self, metrics: Mapping[Any, Any], step: int | None, t: float) -> str | None:
+        """One line for finite plain numbers under string keys; None for anything else, which `lines` then does."""
+        if type(metrics) is not dict:
+            return None
+        values = [*metrics.values()]
+        template = self._templates.get((*metrics,))
+        if template is None or template.types != [*map(type, values)]:
+            template = self._learn(metrics, values)
+            if template is None:
+                return None
+        self._uses += 1
+        if self._uses > _RELEARN_AFTER:
+            self._uses = 0
+            self._templates.clear()
+        try:
+            total = sum(values)
+        except OverflowError:
+            return None
+        if total - total != 0:
+            return None
+        for i in template.integers:
+            if not -_INT64 <= values[i] < _INT64:
+                return None
+        # %.17g writes -0.0 as -0, which a JSON reader takes for the integer.
+        body = template.exact if 0.0 in values else template.quick
+        if step is None:
+            line = '{"t":%.3f,' % t + body % (*values,)
+        else:
+            line = ('{"t":%.3f,"step":%d,' + body) % (t, step, *values)
+        return line if len(line) < self._limit >> 2 or size_of(line) <= self._limit else None
+
+    def _learn(self, metrics: dict[Any, Any], values: list[Any]) -> _Template | None:
+        """Make the format string for these keys and types.
+
+        A column whose value needs all its digits is written with %.17g, which is as exact as repr and twice as fast; one with
+        a short repr keeps it, so that a learning rate reads 0.0003. Templates are made anew now and then as values change.
+        """
+        if not (_PLAIN.issuperset(map(type, values)) and all(type(key) is str and key for key in metrics)):
+            return None
+        quick, exact, integers = [], [], []
+        for i, (key, value) in enumerate(metrics.items()):
+            name = json_string(key).replace("%", "%%")
+            if type(value) is float:
+                quick.append(f"{name}:{'%.17g' if len(repr(value)) > 16 else '%r'}")
+                exact.append(f"{name}:%r")
+            else:
+                integers.append(i)
+                quick.append(f"{name}:%d")
+                exact.append(f"{name}:%d")
+        template = _Template(
+            [*map(type, values)],
+            integers,
+            '"m":{' + ",".join(quick) + "}}\n",
+            '"m":{' + ",".join(exact) + "}}\n",
+        )
+        if len(self._templates) >= _MOST_TEMPLATES:
+            self._templates.clear()
+        self._templates[(*metrics,)] = template
+        return template
+
+    def lines(self, metrics: Mapping[Any, Any], step: int | None, t: float, weight: Any = None) -> list[str]:
+        """Lines for any metrics: one, or several where one would be too long. Nested dicts are flattened with "/".
+
+        A value that cannot be used is left out and told to `unusable`; the line is written even if none is left, because it
+        says that this step was reached.
+        """
+        found: dict[str, str | Observations] = {}
+        self._collect("", metrics, weight, found)
+        return self.pack(found, step, t)
+
+    def pack(self, found: dict[str, str | Observations], step: int | None, t: float) -> list[str]:
+        """Lines that hold the encoded values of `found`, none longer than the limit."""
+        head = f'{{"t":{t:.3f},' + ("" if step is None else f'"step":{step},') + '"m":{'
+        room = self._limit - len(head) - 3
+        lines: list[str] = []
+        parts: list[str] = []
+        used = 0
+        for name, value in found.items():
+            key = json_string(name) + ":"
+            key_size = size_of(key) + 1
+            pieces: Sequence[str | Observations] = [value]
+            if key_size + len(value) > room and isinstance(value, Observations):
+                pieces = value.cut(room - key_size)
+            for i, piece in enumerate(pieces):
+                size = key_size + len(piece)
+                if size > room:
+                    self._unusable(name[:200], value, "it does not fit in a line of 1 MiB")
+                    continue
+                if parts and (used + size > room or i):
+                    lines.append(head + ",".join(parts) + "}}\n")
+                    parts, used = [], 0
+                parts.append(f"{key}{piece}")
+                used += size
+        if parts or not lines:
+            lines.append(head + ",".join(parts) + "}}\n")
+        return lines
+
+    def _collect(
+        self, prefix: str, metrics: Mapping[Any, Any], weight: Any, found: dict[str, str | Observations]
+    ) -> None:
+        for key, value in metrics.items():
+            name = prefix + (key if type(key) is str else str(key))
+            try:
+                if not isinstance(value, dict):
+                    encoded: str | Observations = observed(plain(value), weight)
+                elif "n" in value and _SUMMARY.issuperset(value):
+                    if weight is not None:
+                        raise UnusableError("a summary carries its own weight: leave `weight` out")
+                    encoded = summary(value)
+                elif value.keys() == {"v", "w"} and isinstance(v := plain(value["v"]), list):
+                    if weight is not None:
+                        raise UnusableError("the value carries its own weights: leave `weight` out")
+                    weights = plain(value["w"])
+                    encoded = observed(v, weights if isinstance(weights, list) else [weights])
+                else:
+                    self._collect(name + "/", value, weight, found)
+                    continue
+                if not name:
+                    raise UnusableError("the metric's name is empty")
+                found[name] = encoded
+            except UnusableError as error:
+                self._unusable(name, value, str(error))

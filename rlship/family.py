@@ -1,0 +1,79 @@
+"""Which process is a child of which writer, when a process spawns another of its own rank.
+
+A forked child knows its parent. A spawned one is told through the environment: `RLSHIP_PARENT` holds, for each open writer of the
+process that set it, "<id>:<pid>:<start of that pid>:<checksum of the identity>". The variable alone proves nothing, as it also
+reaches restarted processes, resubmitted jobs and other ranks. So a process is a child only if
+
+* its identity is the same in every part: folder, actor, replica, rank, world, attempt and where rank and world came from. A
+  rank that a launcher gave its own RANK, or another attempt, is not;
+* the writer's process lives and is an ancestor of this one (same pid and start time, on the way up from our parent). A process
+  that replaced itself by exec, that comes after its predecessor's death, or that runs in another job or on another host, is not.
+"""
+
+from __future__ import annotations
+
+import os
+
+VARIABLE = "RLSHIP_PARENT"
+_MOST_ANCESTORS = 64
+
+
+def announce(writer: str, checksum: str) -> None:
+    """Tell processes spawned from now on about this process's writer."""
+    withdraw(writer)
+    pid = os.getpid()
+    entry = f"{writer}:{pid}:{_status(pid)[1]}:{checksum}"
+    os.environ[VARIABLE] = ",".join([*_entries(), entry])
+
+
+def withdraw(writer: str) -> None:
+    """Take the entry of a closed writer back."""
+    entries = [entry for entry in _entries() if not entry.startswith(writer + ":")]
+    if entries:
+        os.environ[VARIABLE] = ",".join(entries)
+    else:
+        os.environ.pop(VARIABLE, None)
+
+
+def parent_of(checksum: str) -> str | None:
+    """The id of the writer whose spawned child this process is, for the identity with this checksum; else None."""
+    candidates = {}
+    for entry in _entries():
+        writer, _, rest = entry.partition(":")
+        pid, _, rest = rest.partition(":")
+        start, _, whose = rest.partition(":")
+        if whose == checksum and pid.isdigit():
+            candidates[int(pid), start] = writer
+    if not candidates:
+        return None
+    pid = os.getppid()
+    for _ in range(_MOST_ANCESTORS):
+        above, start = _status(pid)
+        if (pid, start) in candidates:
+            return candidates[pid, start]
+        if above <= 0:
+            return None
+        pid = above
+    return None
+
+
+def checksum(parts: tuple[object, ...]) -> str:
+    """Eight hex digits that stand for an identity."""
+    from zlib import crc32
+
+    return f"{crc32(repr(parts).encode('utf-8', 'replace')):08x}"
+
+
+def _entries() -> list[str]:
+    return [entry for entry in os.environ.get(VARIABLE, "").split(",") if entry]
+
+
+def _status(pid: int) -> tuple[int, str]:
+    """The parent of `pid` and its start time; (0, "") where there is no /proc, so that only a direct parent is found."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[1]), fields[19].decode()
+    except (OSError, IndexError, ValueError):
+        return 0, ""

@@ -1,0 +1,336 @@
+"""One writer's file: created once, appended to only, and brought back after a full disk or a vanished mount.
+
+Everything here runs on the writing thread. An OSError leaves the state such that calling `write_out` again goes on at the
+right byte; what cannot be known to be in the file whole is given up with a `gap` record, never written a second time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+
+from .buffer import Tally
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LINES_AT_ONCE = 1024
+# The descriptor is no longer good, whatever became of the file: open it again by its path.
+_LOST = frozenset(
+    (errno.ESTALE, errno.EBADF, errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTCONN, errno.ECONNABORTED, errno.ESHUTDOWN)
+)
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+
+
+class Disk:
+    """The system calls a `LineFile` makes. Tests put faults here."""
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(path, flags, 0o666)
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        return os.write(fd, data)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        return os.fstat(fd)
+
+    def sync(self, fd: int) -> None:
+        # macOS has no fdatasync.
+        getattr(os, "fdatasync", os.fsync)(fd)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def make_folder(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+
+class Part:
+    """What the next file shall be: made by the Logger, because a second part needs an identity of its own."""
+
+    __slots__ = ("header", "path")
+
+    def __init__(self, path: str, header: list[str]) -> None:
+        self.path = path
+        self.header = header
+
+
+class _Piece:
+    """Some lines on their way into the file: `pos` bytes of `data` are there. `steps` has one entry for each line."""
+
+    __slots__ = ("data", "pos", "steps")
+
+    def __init__(self, data: bytes, steps: list[int | None]) -> None:
+        self.data = data
+        self.pos = 0
+        self.steps = steps
+
+
+class LineFile:
+    """Appends lines to a file of its own.
+
+    `next_part()` names the file and gives its first lines; it is called once, and again only if the file itself is gone.
+    `definitions()` gives the lines to repeat where some may have been lost. `release(n)` is called as n bytes are done with.
+    """
+
+    def __init__(
+        self,
+        next_part: Callable[[], Part],
+        definitions: Callable[[], list[str]],
+        release: Callable[[int], None],
+        clock: Callable[[], float],
+        disk: Disk,
+    ) -> None:
+        self._next_part = next_part
+        self._definitions = definitions
+        self._release = release
+        self._clock = clock
+        self._disk = disk
+        self._part: Part | None = None
+        self._created = False
+        self._fd = -1
+        self._key = (0, 0)
+        self._offset = 0
+        self._queue: deque[tuple[list[str], list[int | None]]] = deque()
+        self._piece: _Piece | None = None
+        # Lines that must be there whole before anything else: the header, or what follows a line that may be torn.
+        self._front: _Piece | None = None
+        self._front_lines: list[str] = []
+        self._header_safe = False
+        self._unsynced = Tally()
+        self._lost = Tally()
+
+    @property
+    def idle(self) -> bool:
+        """Everything given to `put` is in the file (or was given up)."""
+        return self._created and self._front is None and self._piece is None and not self._queue
+
+    @property
+    def path(self) -> str | None:
+        """The path of the file, or of the one about to be made; None before the first attempt."""
+        return None if self._part is None else self._part.path
+
+    def put(self, lines: list[str], steps: list[int | None]) -> None:
+        """Queue lines; `steps` has one entry for each."""
+        for i in range(0, len(lines), _LINES_AT_ONCE):
+            self._queue.append((lines[i : i + _LINES_AT_ONCE], steps[i : i + _LINES_AT_ONCE]))
+
+    def write_out(self) -> int:
+        """Write everything queued and return how many bytes that were. Raises OSError; call again later to go on."""
+        self._ready()
+        written = 0
+        while (piece := self._current()) is not None:
+            data = memoryview(piece.data)[piece.pos :]
+            try:
+                n = self._disk.write(self._fd, data)
+                if n <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError as error:
+                self._after(error)
+                raise
+            piece.pos += n
+            self._offset += n
+            written += n
+            if piece.pos == len(piece.data):
+                self._finish(piece)
+        return written
+
+    def sync(self) -> None:
+        """Make what is written visible to other machines. Raises OSError; then a `gap` is queued and writing goes on."""
+        try:
+            self._disk.sync(self._fd)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOTSUP):  # this filesystem has no such thing
+                return
+            if error.errno in _LOST:
+                self._let_go(error)
+                raise
+            self._lost.merge(self._unsynced)
+            self._unsynced = Tally()
+            if self._header_safe:
+                self._measure()
+                self._break_line()
+            else:
+                self._abandon()
+            raise
+        self.forget_unsynced()
+
+    def forget_unsynced(self) -> None:
+        """All that was written is safe: it was synced, or on a local filesystem, where a returned write is as good as it gets."""
+        self._unsynced = Tally()
+        self._header_safe = True
+
+    def close(self) -> None:
+        """Close the descriptor. Nothing else may be called afterwards."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._disk.close(fd)
+
+    def drop_inherited(self) -> None:
+        """In a forked child: let go of the parent's descriptor without touching the file."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError:  # the parent's thread was just closing it
+                return
+
+    # Opening
+
+    def _ready(self) -> None:
+        if self._fd < 0:
+            if self._created:
+                self._reopen()
+            else:
+                self._create()
+            return
+        try:
+            status = self._disk.fstat(self._fd)
+        except OSError as error:
+            self._let_go(error)
+            raise
+        if status.st_size != self._offset and (status.st_dev, status.st_ino) != self._key:
+            # Someone closed our descriptor and the number now means another file: not ours to write to or to close.
+            self._fd = -1
+            self._reopen()
+        elif status.st_nlink == 0:
+            self._abandon()
+            self._create()
+
+    def _create(self) -> None:
+        if self._part is None:
+            self._part = self._next_part()
+        self._disk.make_folder(os.path.dirname(self._part.path))
+        try:
+            self._fd = self._disk.open(self._part.path, _APPEND | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            self._part = None  # never share a file: take another name next time
+            raise
+        status = self._disk.fstat(self._fd)
+        self._key = (status.st_dev, status.st_ino)
+        self._offset = 0
+        self._created = True
+        self._header_safe = False
+        self._put_front(self._part.header + self._told())
+
+    def _reopen(self) -> None:
+        assert self._part is not None
+        try:
+            fd = self._disk.open(self._part.path, _APPEND)
+        except FileNotFoundError:
+            # A missing folder is a mount that has not come back yet; a missing file in its folder is gone for good.
+            if not os.path.isdir(os.path.dirname(self._part.path)):
+                raise
+            self._abandon()
+            self._create()
+            return
+        self._fd = fd
+        status = self._disk.fstat(fd)
+        self._key = (status.st_dev, status.st_ino)
+        self._settle(status.st_size)
+
+    # Trouble
+
+    def _after(self, error: OSError) -> None:
+        """A write failed: find out what of it is in the file."""
+        if error.errno in _LOST:
+            self._let_go(error)
+            return
+        try:
+            size = self._disk.fstat(self._fd).st_size
+        except OSError as second:
+            self._let_go(second)
+            return
+        self._settle(size)
+
+    def _let_go(self, error: OSError) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0 and error.errno != errno.EBADF:
+            try:
+                self._disk.close(fd)
+            except OSError:  # already known to be bad; what is in the file is found out when it is opened again
+                return
+
+    def _abandon(self) -> None:
+        """The file is gone, or its header may be: begin a new one. A line not whole in the old one starts afresh."""
+        self._let_go(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+        self._created = False
+        self._part = None
+        self._front = None
+        self._lost.merge(self._unsynced)
+        self._unsynced = Tally()
+        if self._piece is not None:
+            self._piece.pos = self._piece.data.rfind(b"\n", 0, self._piece.pos) + 1
+
+    def _measure(self) -> None:
+        try:
+            self._offset = self._disk.fstat(self._fd).st_size
+        except OSError as error:
+            self._let_go(error)
+
+    def _settle(self, size: int) -> None:
+        """Make the books agree with the file's real size."""
+        extra = size - self._offset
+        if extra == 0:
+            return
+        self._offset = size
+        if extra < 0:
+            if not self._header_safe:
+                self._abandon()
+                return
+            self._lost.merge(self._unsynced)
+            self._unsynced = Tally()
+        elif (piece := self._front or self._piece) is not None and extra <= len(piece.data) - piece.pos:
+            # The call that failed did put bytes there. A line it tore is given up; whole ones are not written again.
+            piece.pos += extra
+            if piece.data[piece.pos - 1 : piece.pos] == b"\n":
+                if piece.pos == len(piece.data):
+                    self._finish(piece)
+                return
+        self._break_line()
+
+    def _break_line(self) -> None:
+        """Start a new line: an LF makes what stands before it a line of its own, and a gap says what may be missing."""
+        if self._front is not None:
+            self._put_front(["\n", *self._front_lines, *self._told()])
+            return
+        piece = self._piece
+        if piece is not None and piece.pos:
+            written = piece.data.count(b"\n", 0, piece.pos)
+            end = piece.pos
+            if piece.data[end - 1 : end] != b"\n":
+                end = piece.data.index(b"\n", end) + 1
+                self._lost.add(piece.steps[written])
+                written += 1
+            self._release(end)
+            self._piece = _Piece(piece.data[end:], piece.steps[written:]) if end < len(piece.data) else None
+        self._put_front(["\n", *self._told(), *self._definitions()])
+
+    def _told(self) -> list[str]:
+        lost, self._lost = self._lost, Tally()
+        return lost.records(self._clock())
+
+    def _put_front(self, lines: list[str]) -> None:
+        self._front_lines = [line for line in lines if line != "\n"]
+        self._front = _Piece("".join(lines).encode(), [])
+
+    # Progress
+
+    def _current(self) -> _Piece | None:
+        if self._front is not None:
+            return self._front
+        if self._piece is None and self._queue:
+            lines, steps = self._queue.popleft()
+            self._piece = _Piece("".join(lines).encode(), steps)
+        return self._piece
+
+    def _finish(self, piece: _Piece) -> None:
+        if piece is self._front:
+            self._front = None
+            return
+        for step in piece.steps:
+            self._unsynced.add(step)
+        self._release(len(piece.data))
+        self._piece = None

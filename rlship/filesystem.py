@@ -1,0 +1,46 @@
+"""Is a path on a filesystem that other machines read through the network?"""
+
+from __future__ import annotations
+
+import os
+
+# Filesystems on which another client sees nothing of a write before it is synced, or may not.
+_NETWORK = frozenset(
+    "nfs nfs4 cifs smb3 smbfs ceph lustre gpfs beegfs beegfs_nodev afs openafs 9p pvfs2 orangefs wekafs vastnfs panfs ocfs2 "
+    "gfs gfs2 glusterfs quobyte virtiofs acfs".split()
+)
+
+
+def is_network(path: str, mountinfo: str = "/proc/self/mountinfo") -> bool:
+    """Whether `path` (absolute; it need not exist yet) lies on a network filesystem. False where that cannot be told.
+
+    FUSE counts as one: what is behind it cannot be seen, and syncing a local FUSE filesystem is only slower.
+    """
+    try:
+        with open(mountinfo, encoding="utf-8", errors="surrogateescape") as lines:
+            kind = _type_of(os.path.realpath(path), lines.read())
+    except OSError:
+        return False
+    return kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.")
+
+
+def _type_of(path: str, mountinfo: str) -> str:
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        # "36 35 98:0 /root /mount/point options [tags…] - type source superoptions"
+        left, dash, right = line.partition(" - ")
+        fields = left.split(" ")
+        if not dash or len(fields) < 5:
+            continue
+        point = _unescaped(fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        # `>=`: of two mounts on one point the later hides the earlier.
+        if inside and len(point) >= len(best):
+            best, kind = point, right.split(" ", 1)[0]
+    return kind
+
+
+def _unescaped(field: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, character)
+    return field

@@ -1,0 +1,168 @@
+"""The daemon thread of a Logger: it alone touches the disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .buffer import Buffer
+    from .file import LineFile
+
+
+class Timing:
+    """How long things take, in seconds. The defaults are the contract; tests shorten them."""
+
+    __slots__ = ("backoff", "backoff_most", "beat", "close", "flush", "sync")
+
+    def __init__(
+        self,
+        flush: float = 0.5,
+        beat: float = 10.0,
+        sync: float = 0.5,
+        close: float = 5.0,
+        backoff: float = 0.1,
+        backoff_most: float = 5.0,
+    ) -> None:
+        self.flush = flush
+        self.beat = beat
+        self.sync = sync
+        self.close = close
+        self.backoff = backoff
+        self.backoff_most = backoff_most
+
+
+class Flusher:
+    """Moves lines from the buffer into the file: when woken, every `timing.flush` seconds, and at the end.
+
+    `collect()` puts batched observations into the buffer, `beat()` a beat record. `network()` says whether written lines have to
+    be synced to be seen. `trouble(error)` is told of every failed attempt, `well()` of the first that works again.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        file: LineFile,
+        timing: Timing,
+        collect: Callable[[], None],
+        beat: Callable[[], None],
+        network: Callable[[], bool],
+        trouble: Callable[[Exception], None],
+        well: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._buffer = buffer
+        self._file = file
+        self._timing = timing
+        self._collect = collect
+        self._beat = beat
+        self._network = network
+        self._trouble = trouble
+        self._well = well
+        self._clock = clock
+        # Bare locks as signals: unlike Event and Condition they may be used in a signal handler at any moment.
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._asked = 0
+        self._done = 0
+        self._closing: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread. Raises RuntimeError where the interpreter is already shutting down."""
+        self._thread = threading.Thread(target=self._run, name="rlship", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the thread write now. Never blocks."""
+        try:
+            self._signal.release()
+        except RuntimeError:  # it has been woken already
+            return
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all lines added before are written, and synced where that matters. False after `timeout` seconds."""
+        self._asked += 1
+        ticket = self._asked
+        deadline = time.monotonic() + timeout
+        self.wake()
+        while self._done < ticket:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.001)
+            if self._signal.locked() and self._done < ticket:
+                self.wake()
+        return True
+
+    def close(self, timeout: float) -> bool:
+        """Write what is left, end the thread and close the file. False if that was not done after `timeout` seconds."""
+        self._closing = time.monotonic() + timeout
+        self.wake()
+        if not self._ended.acquire(timeout=max(0.0, timeout)):
+            return False
+        self._ended.release()
+        return self._done < 0
+
+    def drop_inherited(self) -> None:
+        """In a forked child: the thread does not exist here, and the file is the parent's."""
+        self._file.drop_inherited()
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        finally:
+            self._ended.release()
+
+    def _loop(self) -> None:
+        timing = self._timing
+        network: bool | None = None
+        # Ranks start together: a random phase keeps them from syncing together.
+        next_sync = time.monotonic() + timing.sync * os.urandom(1)[0] / 256
+        last_line = time.monotonic()
+        unsynced = failing = False
+        backoff = timing.backoff
+        while True:
+            asked, closing = self._asked, self._closing
+            try:
+                if network is None:
+                    network = self._network()
+                if not failing:
+                    self._collect()
+                    if time.monotonic() - last_line >= timing.beat and self._buffer.empty and closing is None:
+                        self._beat()
+                    self._file.put(*self._buffer.take(self._clock()))
+                if self._file.write_out():
+                    last_line = time.monotonic()
+                    unsynced = True
+                if unsynced and not network:
+                    self._file.forget_unsynced()
+                    unsynced = False
+                if unsynced and (time.monotonic() >= next_sync or asked > self._done or closing is not None):
+                    next_sync = time.monotonic() + timing.sync
+                    self._file.sync()
+                    unsynced = False
+                if failing:
+                    failing, backoff = False, timing.backoff
+                    self._well()
+                    continue
+                self._done = asked
+                if closing is not None and self._file.idle and self._buffer.empty:
+                    self._done = -1
+                    self._file.close()
+                    return
+                wait = min(timing.flush, max(0.0, next_sync - time.monotonic())) if unsynced else timing.flush
+            except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on and hears of it once
+                self._trouble(error)
+                failing = True
+                wait, backoff = backoff, min(backoff * 2, timing.backoff_most)
+            if closing is not None:
+                if time.monotonic() >= closing:
+                    return
+                wait = min(wait, 0.05)
+            self._signal.acquire(timeout=wait)

@@ -1,0 +1,74 @@
+"""The implicit step: what `log` uses where it is called without one."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import SupportsIndex
+
+MAX_STEP = 2**53 - 1
+
+
+def whole_step(step: SupportsIndex | float) -> int:
+    """`step` as an integer in 0..2^53-1. Raises ValueError that says what is allowed.
+
+    Integers of any type and floats with an integral value (`3.0`) are accepted, booleans are not.
+    """
+    found = None
+    if not isinstance(step, (bool, str)):
+        try:
+            if isinstance(step, float):
+                found = int(step) if step.is_integer() else None
+            else:
+                found = step.__index__()
+        except (AttributeError, TypeError):
+            found = None
+    if found is None or not 0 <= found <= MAX_STEP:
+        raise ValueError(f"step={step!r} is not a step: use an integer from 0 to 2**53-1, or None for no step")
+    return found
+
+
+class Steps:
+    """The implicit step of one Logger: one value for the process, and one per task where `with step(n)` is used."""
+
+    def __init__(self) -> None:
+        self.process: int | None = None
+        self.task: ContextVar[int | None] = ContextVar("rlship_step", default=None)
+
+    def current(self) -> int | None:
+        """The step of this task if it is inside `with step(n)`, else the process's, else None."""
+        own = self.task.get()
+        return self.process if own is None else own
+
+    def put(self, step: int) -> None:
+        """Set the step: of this task if it is inside `with step(n)`, and of the process otherwise."""
+        if self.task.get() is None:
+            self.process = step
+        else:
+            self.task.set(step)
+
+
+class StepScope:
+    """`with step(n)`: see `rlship.step`."""
+
+    def __init__(self, steps: Steps, step: int | None) -> None:
+        self._steps = steps
+        self._step = step
+        self._entered: list[tuple[Token[int | None], int | None]] = []
+
+    def __enter__(self) -> int | None:
+        before = self._steps.task.get()
+        self._entered.append((self._steps.task.set(self._step), before))
+        return self._step
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        token, before = self._entered.pop()
+        try:
+            self._steps.task.reset(token)
+        except ValueError:  # left in another context than entered (an async generator closed elsewhere)
+            self._steps.task.set(before)

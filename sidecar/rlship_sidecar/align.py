@@ -1,0 +1,323 @@
+"""One actor's open units: lines in, decisions out (close this step, revise that one). Pure: the caller passes the time.
+
+`now` is always seconds of a monotonic clock. What is decided here is only *when* a row appears; what is in it is `reduce`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rlship_sidecar.decode import Batch, Mark
+from rlship_sidecar.roster import Roster, Segment, Waiting, Writer, side_by_side
+from rlship_sidecar.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds: DESIGN section 5; the configuration's values of the same names."""
+
+    join_s: float = 60.0
+    grace_s: float = 30.0
+    max_wait_s: float = 600.0
+    implicit_s: float = 10.0
+    revise_s: float = 5.0
+
+
+@dataclass(slots=True)
+class OpenUnit:
+    """A step with lines and no row. `window` is None where its values were not kept: they are in the files."""
+
+    window: Window | None
+    barrier_at: float | None = None
+    line_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Dirty:
+    """A closed step whose row may have changed."""
+
+    since: float
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A decision to close a step; `how` is "complete", "partial" or "end"."""
+
+    step: int
+    how: str
+
+
+MAX_KEPT = 64  # open units that keep their values; the files are the buffer for the rest
+
+
+class RowIndex(Protocol):
+    """What the store knows of an actor's closed steps. `partial` means that the row lacks ranks."""
+
+    def row_of(self, step: int) -> bool | None:
+        """None if the step has no row, else whether that row is partial."""
+
+    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
+        """(step, partial) of the rows from `first` to `last` inclusive, or only the partial ones of them."""
+
+
+@dataclass(slots=True)
+class Actor:
+    """The open and the dirty steps of one actor, and its roster. `highest_closed` is -1 while it has no row."""
+
+    name: str
+    rows: RowIndex
+    patience: Patience = field(default_factory=Patience)
+    roster: Roster = field(default_factory=Roster)
+    open: dict[int, OpenUnit] = field(default_factory=dict)
+    dirty: dict[int, Dirty] = field(default_factory=dict)
+    newly_dirty: set[int] = field(default_factory=set)
+    highest_closed: int = -1
+    kept: int = 0
+    metrics_at: float = 0.0
+    _revised_at: dict[int, float] = field(default_factory=dict)
+    _blocker: tuple[int, Writer] | None = None
+
+    # Lines in ------------------------------------------------------------------------------------------------------
+
+    def add_writer(self, writer: Writer, now: float) -> None:
+        """A new file. Children that waited for it as their parent count for its rank from now on."""
+        self._blocker = None
+        for child in self.roster.add(writer):
+            if child.begins is not None:
+                self._touch(child.begins, self.highest_closed, now)
+
+    def apply(self, writer: Writer, batch: Batch, now: float) -> None:
+        """What new lines of a file say. Values for a step that has a row are not taken in: they make it dirty."""
+        writer.line_at = now
+        self._note_times(writer, batch.newest_t, now)
+        covered = [segment.covers_to for segment in writer.segments]
+        if batch.begins is not None and writer.segments[0].begins is None:
+            self._begin(writer.segments[0], batch.begins, now)
+        for mark in batch.marks:
+            self._mark(writer, mark, now)
+        if batch.lines:
+            self.metrics_at = now
+            self._take_in(writer, batch, now)
+        for segment in writer.segments:
+            before = covered[segment.number] if segment.number < len(covered) else (segment.begins or 0) - 1
+            self._covers(before, segment.covers_to, now)
+
+    def _take_in(self, writer: Writer, batch: Batch, now: float) -> None:
+        segments, units, starts = writer.segments, self.open, writer.starts
+        step = -1
+        for line in batch.lines:
+            if line.step != step:
+                step = line.step
+                segment = segments[line.segment]
+                if step > segment.last:
+                    segment.last = step
+                unit = units.get(step)
+                if unit is None:
+                    partial = self.rows.row_of(step) if step <= self.highest_closed else None
+                    if partial is None:
+                        unit = self._open(step, now)
+                    else:
+                        self.soil(step, partial, now)
+                if unit is not None and step not in starts:
+                    starts[step] = line.offset
+            elif line.segment != segment.number:
+                segment = segments[line.segment]
+                segment.last = max(segment.last, step)
+            if unit is not None and unit.window is not None:
+                unit.window.add(segment, line)
+
+    def refill(self, windows: Mapping[int, Window]) -> None:
+        """Values of open steps, read again out of the files."""
+        for step, window in windows.items():
+            self.open[step].window = window
+            self.kept += 1
+
+    def restore(self, writer: Writer, batch: Batch, now: float) -> None:
+        """Lines that were applied before a restart: open their steps again, with their values; nothing gets dirty."""
+        for line in batch.lines:
+            step = line.step
+            unit = self.open.get(step)
+            if unit is None:
+                if self.rows.row_of(step) is not None:
+                    continue
+                unit = self._open(step, now)
+            writer.starts.setdefault(step, line.offset)
+            if unit.window is not None:
+                unit.window.add(writer.segments[line.segment], line)
+
+    def _open(self, step: int, now: float) -> OpenUnit:
+        keep = self.kept < MAX_KEPT
+        self.kept += keep
+        unit = self.open[step] = OpenUnit(Window() if keep else None, line_at=now)
+        self._blocker = None
+        return unit
+
+    def _note_times(self, writer: Writer, newest_t: float, now: float) -> None:
+        before = writer.newest_t
+        if newest_t <= before:
+            return
+        rivals = list(self.roster.rivals(writer))
+        apart = [rival for rival in rivals if not side_by_side(writer, rival)]
+        writer.newest_t = newest_t
+        for rival in apart:
+            if side_by_side(writer, rival):
+                self.roster.changed(writer)
+                self._blocker = None
+                for root in (writer, rival):
+                    for member in self.roster.writers.values():
+                        if member.root is root:
+                            self._touch_lines(member, now)
+                    if root.begins is not None:
+                        self._touch(root.begins, self.highest_closed, now)
+
+    def _mark(self, writer: Writer, mark: Mark, now: float) -> None:
+        segment = writer.segments[min(mark.segment, len(writer.segments) - 1)]
+        if mark.kind == "barrier":
+            writer.implicit = False
+            segment.barrier = max(segment.barrier, mark.step)
+        elif mark.kind == "rollback":
+            segment = Segment(writer, mark.segment, barrier=mark.step - 1)
+            writer.segments.append(segment)
+            self._begin(segment, mark.step, now)
+        elif mark.kind == "close":
+            writer.closed = True
+            uncovered = min(segment.covers_to for segment in writer.segments) + 1
+            self._touch(uncovered, self.highest_closed, now, partial=True)
+        elif mark.gap is not None:
+            writer.gaps.append(mark.gap)
+            if mark.gap.first is not None and mark.gap.last is not None:
+                self._touch(mark.gap.first, mark.gap.last, now)
+
+    def _begin(self, segment: Segment, step: int, now: float) -> None:
+        """A segment begins: its writer is expected from there on, and its world may govern. Rows that exist may lack it."""
+        self._blocker = None
+        is_root = segment.writer.root is segment.writer
+        unaffected = self.roster.unaffected_to(segment, step) if is_root and self.highest_closed >= step else step - 1
+        segment.begins = step
+        self.roster.changed(segment.writer)
+        if is_root:
+            self._touch(unaffected + 1, self.highest_closed, now)
+
+    def _covers(self, before: int, after: int, now: float) -> None:
+        """A segment covers up to `after` instead of `before`: more, or less once its first barrier ended the implicit ones."""
+        if after > before:
+            self._touch(before + 1, after, now, partial=True)
+        elif after < before:
+            self._touch(after + 1, before, now)
+
+    def _touch_lines(self, writer: Writer, now: float) -> None:
+        for segment in writer.segments:
+            if segment.begins is not None:
+                self._touch(segment.begins, max(segment.last, segment.begins), now)
+
+    def _touch(self, first: int, last: int, now: float, *, partial: bool = False) -> None:
+        """Rows from first to last may have changed (`partial`: only those that lack ranks can have)."""
+        last = min(last, self.highest_closed)
+        if first <= last:
+            for step, lacks in self.rows.rows_between(first, last, partial=partial):
+                self.soil(step, lacks, now)
+
+    def soil(self, step: int, partial: bool, now: float) -> None:
+        if step not in self.dirty:
+            self.dirty[step] = Dirty(now, partial)
+            self.newly_dirty.add(step)
+
+    # Decisions out -------------------------------------------------------------------------------------------------
+
+    def closings(self, now: float, *, timers: bool = True, end: bool = False) -> list[Closing]:
+        """Open steps that can become rows, in ascending order. `end`: the files are all read, so every step can.
+
+        Without `timers` only completeness is looked at, which is all that new lines can bring about.
+        """
+        if not self.open:
+            return []
+        if not (timers or end) and self._still_blocked():
+            return []
+        decided = []
+        for step in sorted(self.open) if end else sorted(self.open)[:MAX_KEPT]:
+            waiting = self._waiting(step, now)
+            if waiting.over:
+                decided.append(Closing(step, "complete"))
+                continue
+            if end:
+                decided.append(Closing(step, "end"))
+                continue
+            if timers and self._out_of_patience(step, waiting, now):
+                decided.append(Closing(step, "partial"))
+                continue
+            if not self.roster.layered:
+                # Barriers are watermarks: with one segment per rank a later step waits for at least the same writers.
+                self._blocker = (step, waiting.writers[0]) if waiting.writers else None
+                break
+        return decided
+
+    def _still_blocked(self) -> bool:
+        if self._blocker is None or self.roster.layered:
+            return False
+        step, writer = self._blocker
+        return step in self.open and writer.segments[-1].waits_to < step and not writer.closed
+
+    def _waiting(self, step: int, now: float) -> Waiting:
+        closed_any = self.highest_closed >= 0
+        return self.roster.waiting(step, now, closed_any=closed_any, join_s=self.patience.join_s)
+
+    def _out_of_patience(self, step: int, waiting: Waiting, now: float) -> bool:
+        """Wait for the living: give up on a step only when all who are waited for are silent, or it took far too long."""
+        unit, patience = self.open[step], self.patience
+        if waiting.unopened:
+            return False
+        silent_s = [now - writer.line_at for writer in waiting.writers]
+        if all(writer.open.beat for writer in waiting.writers) and min(silent_s) >= patience.grace_s:
+            return True
+        if unit.barrier_at is None and self.roster.expected_covering(step):
+            unit.barrier_at = now
+        if unit.barrier_at is not None:
+            if now - unit.barrier_at >= patience.max_wait_s:
+                return True
+        elif min(silent_s) >= patience.max_wait_s:
+            return True
+        implicit = all(writer.implicit for writer in self.roster.writers.values())
+        return implicit and step == max(self.open) and now - self.metrics_at >= patience.implicit_s
+
+    def close(self, step: int) -> Window:
+        """Take a step out of the open ones; its window must have been kept or refilled."""
+        unit = self.open.pop(step)
+        assert unit.window is not None
+        self.kept -= 1
+        self.highest_closed = max(self.highest_closed, step)
+        return unit.window
+
+    def unfilled(self, closings: list[Closing]) -> list[int]:
+        """Open steps whose values have to come from the files now: those to be closed, and as many next ones as may be kept."""
+        needed = [closing.step for closing in closings if self.open[closing.step].window is None]
+        if not needed:
+            return []
+        rest = sorted(step for step, unit in self.open.items() if unit.window is None and step > needed[-1])
+        return needed + rest[: max(0, MAX_KEPT - self.kept - len(needed))]
+
+    def due(self, now: float, *, end: bool = False, limit: int = MAX_KEPT) -> list[int]:
+        """Dirty steps whose revision should be made now, lowest first: at once when it completes the row, else at most every `revise_s`."""
+        revise_s = self.patience.revise_s
+        self._revised_at = {step: at for step, at in self._revised_at.items() if now - at < revise_s}
+        found = []
+        for step in sorted(self.dirty)[: 4 * limit]:
+            dirty = self.dirty[step]
+            if end or self._is_due(step, dirty, now):
+                found.append(step)
+                if len(found) == limit:
+                    break
+        return found
+
+    def _is_due(self, step: int, dirty: Dirty, now: float) -> bool:
+        recent = step in self._revised_at
+        if not recent and now - dirty.since >= self.patience.revise_s:
+            return True
+        return (dirty.partial or not recent) and self._waiting(step, now).over
+
+    def revised(self, step: int, now: float) -> None:
+        """A dirty step was recomputed."""
+        del self.dirty[step]
+        self._revised_at[step] = now

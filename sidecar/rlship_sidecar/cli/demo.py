@@ -1,0 +1,23 @@
+"""`rlship demo`: a small RL job of several processes with the sidecar on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Run a small RL job with the sidecar on it.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), default=30.0, show_envvar=True, help="About how long the job learns."
+)
+@click.pass_context
+def demo(context: click.Context, directory: Path, seconds: float) -> None:
+    """Run a small RL job in DIR: trainer ranks, generators and a reward worker, with the sidecar on it.
+
+    Needs no account: the W&B run is written offline.
+    """
+    from rlship_sidecar.demo.run import run_demo
+
+    context.exit(run_demo(directory, seconds=seconds, echo=click.echo))

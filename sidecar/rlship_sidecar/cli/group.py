@@ -1,0 +1,68 @@
+"""The click group `rlship`, and how an error ends a command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rlship import _version
+from rlship_sidecar.cli.demo import demo
+from rlship_sidecar.cli.status import status
+from rlship_sidecar.cli.watch import watch
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.terminal import clean
+
+EPILOG = """\b
+Exit codes:
+  0  done
+  1  failed
+  2  wrong usage: a flag, a variable or rlship.toml
+  3  done, but data are incomplete: missing ranks or dead letters
+  4  a sink refused the rows
+  5  another sidecar owns the experiment
+
+Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
+
+SETTINGS = {
+    "auto_envvar_prefix": "RLSHIP",
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+}
+
+
+class Verbs(click.Group):
+    """The group. An RlshipError of any verb ends it with message and hint on stderr and the error's exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except RlshipError as problem:
+            # Names of files and actors are not trusted: what would move the cursor is spelled out.
+            click.echo(f"rlship: {_lines(problem.message)}", err=True)
+            if problem.hint:
+                click.echo(f"  {_lines(problem.hint)}", err=True)
+            ctx.exit(problem.exit_code)
+
+
+@click.group(cls=Verbs, context_settings=SETTINGS, epilog=EPILOG)
+@click.version_option(_version.__version__, package_name="rlship", message="rlship %(version)s")
+def rlship() -> None:
+    """Every process of an RL job in one Weights & Biases run.
+
+    Processes log with `import rlship`; one sidecar ships their rows.
+    """
+
+
+for verb in (watch, status, demo):
+    rlship.add_command(verb)
+
+
+def main() -> None:
+    """Run the command line on sys.argv and exit."""
+    rlship(prog_name="rlship")
+
+
+def _lines(text: str) -> str:
+    return "\n  ".join(clean(line, 2000) for line in text.splitlines())

@@ -1,0 +1,129 @@
+"""How `watch` tells what it does: a live table on a terminal, plain lines elsewhere, nothing with --quiet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+import click
+
+from rlship_sidecar import terminal
+
+if TYPE_CHECKING:
+    from rlship_sidecar.status import Status
+
+    OnStatus = Callable[[list[Status]], None]
+
+T = TypeVar("T")
+
+PROGRESS_S = 30.0
+
+
+class PlainReport:
+    """Tells changes when they come and at most one line of progress in `every_s` seconds. `echo` takes one line."""
+
+    def __init__(
+        self,
+        echo: Callable[[str], None],
+        *,
+        every_s: float = PROGRESS_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._echo = echo
+        self._every_s = every_s
+        self._clock = clock
+        self._last: dict[str, Status] = {}
+        self._told_progress: dict[str, str] = {}
+        self._next = clock() + every_s
+
+    def __call__(self, statuses: list[Status]) -> None:
+        """Take the state of all experiments."""
+        for status in statuses:
+            for line in terminal.lines(self._last.get(status.experiment), status):
+                self._echo(_prefix(status, statuses) + line)
+            self._last[status.experiment] = status
+        if self._clock() >= self._next:
+            self._next = self._clock() + self._every_s
+            self._progress(statuses)
+
+    def finish(self) -> None:
+        """Tell where each experiment stands at the end."""
+        self._progress(list(self._last.values()))
+
+    def _progress(self, statuses: list[Status]) -> None:
+        # A folder of experiments gets one line for the one that moved most recently, not one for each of hundreds.
+        moved = []
+        for status in statuses:
+            line = terminal.progress(status)
+            if self._told_progress.get(status.experiment) != line:
+                self._told_progress[status.experiment] = line
+                moved.append((status, line))
+        if moved:
+            status, line = max(moved, key=lambda pair: pair[0].rows)
+            more = f" (and {len(moved) - 1} more experiments)" if len(moved) > 1 else ""
+            self._echo(_prefix(status, statuses) + line + more)
+
+
+@contextmanager
+def report(stream: TextIO, env: Mapping[str, str], *, quiet: bool, table: bool) -> Iterator[OnStatus | None]:
+    """What to give to the daemon as `on_status`: a live table if `table` and `stream` is a capable terminal."""
+    if quiet:
+        yield None
+    elif table and is_terminal(stream, env):
+        with _live(stream) as on_status:
+            yield on_status
+    else:
+        plain = PlainReport(_echo_to(stream))
+        yield plain
+        plain.finish()
+
+
+def is_terminal(stream: TextIO, env: Mapping[str, str]) -> bool:
+    """Whether `stream` can show a table that redraws itself."""
+    return stream.isatty() and env.get("TERM", "dumb") not in ("", "dumb")
+
+
+@contextmanager
+def _live(stream: TextIO) -> Iterator[OnStatus]:
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    console = Console(file=stream)
+    with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
+
+        def show(statuses: list[Status]) -> None:
+            live.update(Group(*map(terminal.render, statuses)), refresh=True)
+
+        yield _until_gone(show)
+
+
+def _echo_to(stream: TextIO) -> Callable[[str], None]:
+    def echo(line: str) -> None:
+        click.echo(f"{time.strftime('%H:%M:%S')} {line}", file=stream)
+
+    return _until_gone(echo)
+
+
+def _until_gone(tell: Callable[[T], None]) -> Callable[[T], None]:
+    """`tell` until the terminal or pipe it writes to is gone, then nothing: that must not stop the shipping."""
+    gone = False
+
+    def guarded(what: T) -> None:
+        nonlocal gone
+        if gone:
+            return
+        try:
+            tell(what)
+        except (OSError, ValueError) as problem:
+            if isinstance(problem, ValueError) and "closed file" not in str(problem):
+                raise
+            gone = True
+
+    return guarded
+
+
+def _prefix(status: Status, statuses: list[Status]) -> str:
+    return f"{terminal.clean(Path(status.experiment).name)}: " if len(statuses) > 1 else ""

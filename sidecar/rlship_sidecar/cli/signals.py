@@ -1,0 +1,55 @@
+"""Ctrl-C and SIGTERM: the first asks for a clean drain, the second ends at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def stop_on_signals(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """An event that the first signal sets. Only the main thread may enter.
+
+    A thread sets it, woken through a socket: a Python signal handler could interrupt the main thread while that holds
+    the event's own lock.
+    """
+    stop = threading.Event()
+    here, there = socket.socketpair()
+    there.setblocking(False)
+    # Whoever started us with SIGHUP ignored (nohup) wants it ignored.
+    caught = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    former = {number: signal.signal(number, _noted) for number in caught}
+    former_fd = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
+    listener = threading.Thread(target=_listen, args=(here, stop, say, set(caught)), name="rlship-signals", daemon=True)
+    listener.start()
+    try:
+        yield stop
+    finally:
+        signal.set_wakeup_fd(former_fd)
+        for number, handler in former.items():
+            signal.signal(number, handler)
+        there.close()
+        listener.join()
+        here.close()
+
+
+def _noted(number: int, frame: object) -> None:
+    """Python must have a handler of its own for the number to be written to the socket."""
+
+
+def _listen(here: socket.socket, stop: threading.Event, say: Callable[[str], None], caught: set[int]) -> None:
+    while numbers := here.recv(64):
+        for number in numbers:
+            if number not in caught:
+                continue
+            if stop.is_set():
+                say("stopped without delivering the rest; the next `rlship watch` delivers it")
+                os._exit(128 + number)
+            stop.set()
+            say("stopping: delivering what is read; again to stop at once")

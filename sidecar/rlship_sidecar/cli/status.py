@@ -1,0 +1,139 @@
+"""`rlship status`: what the sidecar last knew, from `status.json`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlship_sidecar import terminal
+from rlship_sidecar.cli import places
+from rlship_sidecar.cli.report import is_terminal
+from rlship_sidecar.errors import NothingToWatch, RlshipError
+
+if TYPE_CHECKING:
+    from rlship_sidecar.lease import Owner
+    from rlship_sidecar.status import Status
+
+INCOMPLETE = 3
+
+
+@click.command(short_help="Steps, lag, missing ranks, dead letters, sinks.")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each experiment.")
+@click.option("--writers", is_flag=True, show_envvar=True, help="List every writer, not only those with a note.")
+@click.option(
+    "--state-dir",
+    metavar="PATH",
+    allow_from_autoenv=False,
+    help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
+)
+@click.pass_context
+def status(context: click.Context, directory: Path, json: bool, writers: bool, state_dir: str | None) -> None:
+    """Show writers, steps, lag, missing ranks, dead letters and sinks of the experiments in DIR.
+
+    Exits with 3 if data are incomplete.
+    """
+    places.require(directory)
+    from rlship_sidecar import config, discover
+
+    settings = config.load(directory, {"state_dir": state_dir}, os.environ)
+    found = discover.experiments(directory)
+    if not found:
+        raise NothingToWatch(
+            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
+            f'a process makes one when it logs: rlship.init("{directory}/my-run", actor="trainer")',
+        )
+    unwatched, codes = [], set()
+    for experiment in found:
+        known = _read(config.state_dir_for(experiment, settings), settings.lease_ttl_s)
+        if known is None:
+            unwatched.append(experiment)
+            continue
+        now, owner = known
+        codes.add(INCOMPLETE if _incomplete(now) else 0)
+        if json:
+            _print_json(now)
+        else:
+            _print(now, owner, writers)
+    if unwatched and not codes:
+        raise NothingToWatch(
+            f"no sidecar has watched {directory} yet"
+            if len(found) == 1
+            else f"no sidecar has watched anything in {directory} yet",
+            f"start one: rlship watch {directory}",
+        )
+    for experiment in unwatched:
+        click.echo(
+            f"{terminal.clean(str(experiment))}: no sidecar has watched it yet: rlship watch {directory}", err=True
+        )
+    context.exit(max(codes))
+
+
+def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | None:
+    import msgspec
+
+    from rlship_sidecar.lease import owner
+    from rlship_sidecar.status import STATUS_FILE, read_status
+
+    try:
+        known = read_status(state_dir)
+        holder = owner(state_dir)
+    except msgspec.DecodeError as problem:
+        raise RlshipError(
+            f"{state_dir / STATUS_FILE} is damaged: {problem}", "a running sidecar writes it anew"
+        ) from problem
+    except OSError as problem:
+        raise RlshipError(
+            f"{problem.filename or state_dir} cannot be read: {problem.strerror}",
+            "run as the user who runs the sidecar",
+        ) from problem
+    if known is None:
+        return None
+    known.running = holder is not None and _alive(holder, known, lease_ttl_s)
+    return known, holder
+
+
+def _alive(holder: Owner, known: Status, lease_ttl_s: float) -> bool:
+    """An owner on another host can only be judged by the age of what it wrote."""
+    return holder.alive if holder.alive is not None else time.time() - known.t < lease_ttl_s
+
+
+def _incomplete(now: Status) -> bool:
+    return not now.complete or now.dead_letter_count > 0 or now.dead_value_count > 0
+
+
+def _print_json(now: Status) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode(now))
+
+
+def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
+    if is_terminal(sys.stdout, os.environ):
+        from rich.console import Console
+
+        Console().print(terminal.render(now))
+    else:
+        for line in terminal.columns(now):
+            click.echo(line)
+    click.echo(_sidecar(now, owner))
+    listed = [writer for writer in now.writers if all_writers or writer.note]
+    if listed:
+        click.echo()
+        for line in terminal.writer_columns(listed):
+            click.echo(line)
+
+
+def _sidecar(now: Status, owner: Owner | None) -> str:
+    age = terminal.duration(max(0.0, time.time() - now.t))
+    who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
+    if now.running:
+        return f"sidecar running ({who}), as of {age} ago"
+    last = f" (the last was {who})" if who else ""
+    again = f"rlship watch {terminal.clean(now.experiment)}"
+    return f"no sidecar running{last}; as of {age} ago. To go on: {again}"

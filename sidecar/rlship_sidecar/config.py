@@ -1,0 +1,264 @@
+"""Configuration: flag > `RLSHIP_<KEY>` > `rlship.toml` in the watched folder > default.
+
+A mistake is a UsageProblem that names the place, the key, the value, what is allowed and, if near, the right word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from rlship_formats.values import REDUCTIONS
+from rlship_sidecar.errors import UsageProblem
+
+CONFIG_FILE = "rlship.toml"
+BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
+FLAGS = {"sinks": "--sink", "state_dir": "--state-dir", "poll_s": "--poll", "lead": "--lead"}
+
+_PREFIX = "RLSHIP_"
+_SINK_PREFIX = "RLSHIP_SINK__"
+_SECRET = re.compile(r"(^|_)(api_?key|key|token|secret|password|passwd|credentials?)$")
+
+# The description is what an error says is allowed.
+_Name = Annotated[str, Meta(min_length=1, description="a non-empty string")]
+_Path = Annotated[str, Meta(min_length=1, description="a path")]
+_Seconds = Annotated[float, Meta(ge=0, description="seconds, a finite number >= 0")]
+_MoreSeconds = Annotated[float, Meta(gt=0, description="seconds, a finite number > 0")]
+_LeaseSeconds = Annotated[float, Meta(ge=1, description="seconds, a finite number >= 1")]
+_PollSeconds = Annotated[float, Meta(ge=0.01, le=60, description="seconds, a number in 0.01..60")]
+_Names = Annotated[list[str], Meta(description="a list of sink names")]
+_Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
+_Reductions = Annotated[
+    dict[str, list[str]], Meta(description='a table of lists of names, such as "trainer/loss" = ["mean", "max"]')
+]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set; the commented reference file `rlship.toml` explains each key. Times are seconds.
+
+    `lead` None: the actor "trainer" if there is one. `poll_s` None: chosen by the filesystem. `state_dir` None:
+    `rlship/state` in each experiment. `reductions` is keyed "<actor>/<metric>" or "<metric>"; the former wins.
+    """
+
+    lead: _Name | None = None
+    grace_s: _MoreSeconds = 30.0
+    max_wait_s: _MoreSeconds = 600.0
+    join_s: _Seconds = 60.0
+    implicit_s: _MoreSeconds = 10.0
+    revise_s: _Seconds = 5.0
+    lease_ttl_s: _LeaseSeconds = 30.0
+    poll_s: _PollSeconds | None = None
+    drain_s: _Seconds = 60.0
+    state_dir: _Path | None = None
+    sinks: _Names = msgspec.field(default_factory=lambda: ["wandb", "tensorboard"])
+    sink: _Tables = msgspec.field(default_factory=dict)
+    reductions: _Reductions = msgspec.field(default_factory=dict)
+
+
+def load(directory: Path, flags: Mapping[str, Any], env: Mapping[str, str]) -> Config:
+    """The configuration for watching `directory`, an experiment or a folder of them: only its own `rlship.toml` counts.
+
+    `flags` maps keys of Config to values; None and () mean not given. `env` may hold RLSHIP_<KEY>, and
+    RLSHIP_SINK__<NAME>__<OPTION> for one option of a sink; an empty variable means not given. Sink options of all
+    places are merged option by option. Paths are relative to the working directory, in `rlship.toml` to its folder.
+    Raises UsageProblem.
+    """
+    settings: dict[str, Any] = {}
+    options: dict[str, dict[str, Any]] = {}
+    for place, key, value in (*_from_file(directory), *_from_env(env), *_from_flags(flags)):
+        if key == "sink":
+            for name, table in _checked_sinks(place, value).items():
+                options.setdefault(name, {}).update(table)
+        else:
+            settings[key] = _checked(place, key, value)
+    return Config(**settings, sink=options)
+
+
+def state_dir_for(experiment: Path, config: Config) -> Path:
+    """Where an experiment's lease, store and status lie: `<experiment>/rlship/state`, or `<state_dir>/<its name>`."""
+    if config.state_dir is None:
+        return experiment / "rlship" / "state"
+    return Path(config.state_dir) / experiment.resolve().name
+
+
+def known_sinks() -> list[str]:
+    """Names of the sinks that are installed: the built-in ones and those of the entry-point group `rlship.sinks`."""
+    from importlib.metadata import entry_points  # slow to import, and only needed where a name is checked
+
+    plugins = {point.name for point in entry_points(group="rlship.sinks")} - set(BUILTIN_SINKS)
+    return [*BUILTIN_SINKS, *sorted(plugins)]
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`did you mean "x"?` for the nearest of `words`, or ""."""
+    near = difflib.get_close_matches(word, list(words), 1)
+    return f'did you mean "{near[0]}"?' if near else ""
+
+
+_TYPES: dict[str, Any] = get_type_hints(Config, include_extras=True)
+
+
+def _from_file(directory: Path) -> Iterator[tuple[str, str, Any]]:
+    path = directory / CONFIG_FILE
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as problem:
+        raise UsageProblem(
+            f"{path}: cannot be read: {problem.strerror}", "make it readable, or move it away to use the defaults"
+        ) from problem
+    try:
+        table = msgspec.toml.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise UsageProblem(f"{path}: not TOML: {problem}", 'strings need quotes: lead = "trainer"') from problem
+    _refuse_secrets(str(path), {key: value for key, value in table.items() if key != "reductions"})
+    for key, value in table.items():
+        if key not in _TYPES:
+            raise UsageProblem(
+                f"{path}: unknown key {key} = {value!r}",
+                did_you_mean(key, _TYPES) or f"allowed are: {', '.join(_TYPES)}",
+            )
+        if key == "state_dir" and isinstance(value, str) and value:
+            value = str(directory.absolute() / Path(value).expanduser())
+        if key == "reductions" and isinstance(value, dict):
+            value = {metric: [names] if isinstance(names, str) else names for metric, names in value.items()}
+        yield str(path), key, value
+
+
+def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
+    variables = {_PREFIX + key.upper(): key for key in _TYPES if key != "sink"}
+    for variable, text in sorted(env.items()):
+        if not variable.startswith(_PREFIX) or not text.strip():
+            continue
+        if variable.startswith(_SINK_PREFIX):
+            name, separator, option = variable[len(_SINK_PREFIX) :].lower().partition("__")
+            if not name or not separator or not option:
+                raise UsageProblem(
+                    f"{variable} does not name a sink's option", "the form is RLSHIP_SINK__WANDB__PROJECT=name"
+                )
+            _refuse_secrets(variable, {option: text}, where="")
+            yield variable, "sink", {name: {option: _toml_value(text)}}
+        elif variable in variables:
+            key = variables[variable]
+            yield variable, key, _env_value(variable, key, text.strip())
+        elif near := difflib.get_close_matches(variable, variables, 1, cutoff=0.9):
+            # Other RLSHIP_ names are the writers' own; only what looks like a slip is refused.
+            raise UsageProblem(f"{variable} is not a setting", f"did you mean {near[0]}?")
+
+
+def _env_value(variable: str, key: str, text: str) -> Any:
+    if key == "sinks":
+        return text.replace(",", " ").split()
+    if key == "reductions":
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError as problem:
+            raise UsageProblem(
+                f"{variable}: not JSON: {problem}", """write RLSHIP_REDUCTIONS='{"trainer/loss": ["mean", "max"]}'"""
+            ) from problem
+    if key.endswith("_s"):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _toml_value(text: str) -> Any:
+    """`true`, 3 and ["a"] as TOML reads them; anything else is a string as it stands."""
+    try:
+        return msgspec.toml.decode(f"value = {text}")["value"]
+    except msgspec.DecodeError:
+        return text
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    for key, value in flags.items():
+        if value is None or value == () or value == []:
+            continue
+        yield FLAGS.get(key, "--" + key.replace("_", "-")), key, list(value) if isinstance(value, tuple) else value
+
+
+def _checked(place: str, key: str, value: Any) -> Any:
+    named = f"{place} = {value!r}" if place.startswith((_PREFIX, "--")) else f"{place}: {key} = {value!r}"
+    try:
+        checked = msgspec.convert(value, _TYPES[key])
+    except msgspec.ValidationError as problem:
+        raise UsageProblem(f"{named} is not allowed: {problem}", f"allowed: {_allowed(key)}") from problem
+    if isinstance(checked, float) and not math.isfinite(checked):
+        raise UsageProblem(f"{named} is not allowed", f"allowed: {_allowed(key)}")
+    if key == "sinks":
+        _check_sink_names(named, checked)
+        return list(dict.fromkeys(checked))
+    if key == "reductions":
+        _check_reductions(place, checked)
+    if key == "state_dir":
+        return os.path.abspath(Path(checked).expanduser())
+    return checked
+
+
+def _checked_sinks(place: str, value: Any) -> dict[str, dict[str, Any]]:
+    try:
+        tables = msgspec.convert(value, _Tables)
+    except msgspec.ValidationError as problem:
+        raise UsageProblem(
+            f"{place}: sink = {value!r} is not allowed: {problem}", f"allowed: {_allowed('sink')}"
+        ) from problem
+    for name in tables:
+        _check_sink_names(place if place.startswith(_PREFIX) else f"{place}: [sink.{name}]", [name])
+    return tables
+
+
+def _check_sink_names(named: str, names: list[str]) -> None:
+    installed = known_sinks()
+    for name in names:
+        if name not in installed:
+            hint = " ".join(filter(None, (did_you_mean(name, installed), f"Installed are: {', '.join(installed)}")))
+            raise UsageProblem(f'{named}: there is no sink "{name}"', hint)
+
+
+def _check_reductions(place: str, reductions: dict[str, list[str]]) -> None:
+    for metric, names in reductions.items():
+        if not metric or not names:
+            raise UsageProblem(
+                f'{place}: reductions: "{metric}" = {names!r} is not allowed',
+                "allowed: a metric's name and a non-empty list",
+            )
+        for name in names:
+            if name not in REDUCTIONS:
+                hint = " ".join(filter(None, (did_you_mean(name, REDUCTIONS), f"Allowed are: {', '.join(REDUCTIONS)}")))
+                raise UsageProblem(f'{place}: reductions: "{metric}" = {names!r}: there is no reduction "{name}"', hint)
+
+
+def _refuse_secrets(place: str, table: Mapping[str, Any], where: str | None = None) -> None:
+    """Never repeats the value: it would end up in a terminal or a log."""
+    for key, value in table.items():
+        path = key if not where else f"{where}.{key}"
+        if _SECRET.search(key.lower().replace("-", "_")):
+            raise UsageProblem(
+                f"{place}: {path} looks like a secret, and secrets are not taken from here",
+                "remove it; for W&B set WANDB_API_KEY in the sidecar's environment or run `wandb login` once",
+            )
+        if isinstance(value, dict):
+            _refuse_secrets(place, value, path)
+
+
+def _allowed(key: str) -> str:
+    return next(iter(_descriptions(_TYPES[key])), "see the reference rlship.toml")
+
+
+def _descriptions(hint: Any) -> Iterator[str]:
+    for meta in getattr(hint, "__metadata__", ()):
+        if isinstance(meta, Meta) and meta.description:
+            yield meta.description
+    for part in getattr(hint, "__args__", ()):
+        yield from _descriptions(part)

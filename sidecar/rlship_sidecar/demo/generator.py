@@ -1,0 +1,79 @@
+"""A generator, one step ahead: answers prompts with the policy, has the answers scored, feeds its trainer ranks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import rlship
+from rlship_sidecar.demo import task
+from rlship_sidecar.demo.links import Link
+from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.process import name_of, run
+
+
+def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> None:
+    """Generate for every step of the trainers."""
+    rlship.init(experiment, actor="generator", rank=rank, world=plan.generators)
+    rlship.define(
+        {
+            "rollouts": "sum",
+            "tokens": "sum",
+            "gen_s": ["mean", "max"],
+            "reward": ["mean", "std"],
+            "policy_version": "min",
+        }
+    )
+    version, weights = 0, task.initial_weights(plan.seed)
+    trainers = [links[name_of("trainer", fed)] for fed in plan.fed_by(rank)]
+    for step in range(plan.steps):
+        if step >= 2:
+            # The weights of the step before last: the trainers work on the last step meanwhile.
+            message = links[name_of("trainer", 0)].receive()
+            version, weights = message["version"], message["weights"]
+        began = time.monotonic()
+        groups = generate(weights, plan, random.Random(f"{plan.seed}/rollouts/{rank}/{step}"))
+        time.sleep(plan.device_s)
+        gen_s = time.monotonic() - began
+        links[name_of("reward", 0)].send({"step": step, "groups": groups})
+        for group, scores in zip(groups, links[name_of("reward", 0)].receive()["scores"]):
+            group["scores"] = scores
+        tokens = [len(answer) for group in groups for answer in group["answers"]]
+        rlship.log(
+            {
+                "rollouts": len(tokens),
+                "tokens": sum(tokens),
+                "gen_s": gen_s,
+                "reward": [score for group in groups for score in group["scores"]],
+                "policy_version": version,
+            },
+            step=step,
+        )
+        rlship.barrier(step)
+        share = len(groups) // len(trainers)
+        for place, link in enumerate(trainers):
+            link.send({"groups": groups[place * share : (place + 1) * share]})
+    rlship.close()
+
+
+def generate(weights: Sequence[float], plan: Plan, rng: random.Random) -> list[dict[str, Any]]:
+    """One step's groups of rollouts, without scores; a group answers one prompt several times."""
+    groups = []
+    for _ in range(plan.prompts):
+        prompt = task.draw_prompt(rng)
+        rollouts = [task.sample(weights, prompt, rng) for _ in range(plan.group)]
+        groups.append(
+            {
+                "prompt": prompt,
+                "answers": [rollout.answer for rollout in rollouts],
+                "logp": [rollout.logp for rollout in rollouts],
+            }
+        )
+    return groups
+
+
+if __name__ == "__main__":
+    run("generator", work)

@@ -1,0 +1,155 @@
+"""The demo job: seven processes, started and linked up, waited for, and ended together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.process import PEER_GONE, name_of
+
+TAIL_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The process that ended for a reason of its own: its name, exit code (negative: signal) and last words."""
+
+    name: str
+    code: int
+    log: Path
+    tail: str
+
+
+def wiring(plan: Plan) -> list[tuple[str, str]]:
+    """The pairs of processes that talk to each other."""
+    server = name_of("trainer", 0)
+    generators = [name_of("generator", rank) for rank in range(plan.generators)]
+    pairs = [(server, name_of("trainer", rank)) for rank in range(1, plan.trainers)]
+    for rank, generator in enumerate(generators):
+        pairs.append((generator, name_of("reward", 0)))
+        pairs.extend((name_of("trainer", fed), generator) for fed in plan.fed_by(rank))
+    linked = set(pairs)
+    return pairs + [(server, generator) for generator in generators if (server, generator) not in linked]
+
+
+def members(plan: Plan) -> list[tuple[str, int]]:
+    """All processes, as (actor, rank)."""
+    return [
+        *(("trainer", rank) for rank in range(plan.trainers)),
+        *(("generator", rank) for rank in range(plan.generators)),
+        ("reward", 0),
+    ]
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what is set for some other use of rlship, which must not change the demo."""
+    return {name: value for name, value in environment.items() if not name.startswith("RLSHIP_")}
+
+
+def start_process(command: Sequence[str], **options: object) -> subprocess.Popen[bytes]:
+    """Start Python in a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in order."""
+    return subprocess.Popen([sys.executable, *command], stdin=subprocess.DEVNULL, start_new_session=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def end(processes: Iterable[subprocess.Popen[bytes]], *, patience_s: float) -> None:
+    """Ask processes to end, wait up to `patience_s` for all of them together, then kill those that are left."""
+    living = [process for process in processes if process.poll() is None]
+    for process in living:
+        process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + patience_s
+    try:
+        for process in living:
+            process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        for process in living:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+class Job:
+    """The running job. A context manager: on the way out none of its processes is left."""
+
+    def __init__(self, experiment: Path, logs: Path, plan: Plan) -> None:
+        """Start everything. What the processes print goes to `<logs>/<name>.log`."""
+        self._logs = logs
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+        ends: dict[str, dict[str, socket.socket]] = {name_of(*member): {} for member in members(plan)}
+        try:
+            for one, other in wiring(plan):
+                ends[one][other], ends[other][one] = socket.socketpair()
+            for actor, rank in members(plan):
+                name = name_of(actor, rank)
+                self._processes[name] = self._start(experiment, plan, actor, rank, ends[name])
+        except BaseException:
+            self.end()
+            raise
+        finally:
+            # A link ends with the process that holds it, so nobody else may.
+            for links in ends.values():
+                for link in links.values():
+                    link.close()
+
+    def _start(
+        self, experiment: Path, plan: Plan, actor: str, rank: int, links: Mapping[str, socket.socket]
+    ) -> subprocess.Popen[bytes]:
+        descriptors = {peer: link.fileno() for peer, link in links.items()}
+        command = ["-m", f"rlship_sidecar.demo.{actor}", str(experiment), "--plan", plan.to_json()]
+        command += ["--rank", str(rank), "--links", json.dumps(descriptors)]
+        with (self._logs / f"{name_of(actor, rank)}.log").open("wb") as log:
+            return start_process(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=tuple(descriptors.values()),
+                env=clean_environment(os.environ),
+            )
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def wait(self, watch: Callable[[], None] = lambda: None) -> Failure | None:
+        """Wait until all have ended well, or one has not; `watch` is called ten times a second, and may raise."""
+        while True:
+            watch()
+            codes = {name: process.poll() for name, process in self._processes.items()}
+            failed = {name: code for name, code in codes.items() if code}
+            if failed:
+                return self._failure()
+            if all(code == 0 for code in codes.values()):
+                return None
+            time.sleep(0.1)
+
+    def _failure(self) -> Failure:
+        """Find whose failure it was: the others end because a peer of theirs has."""
+        time.sleep(0.2)
+        codes = {name: process.poll() for name, process in self._processes.items()}
+        failed = {name: code for name, code in codes.items() if code}
+        name, code = min(failed.items(), key=lambda item: item[1] == PEER_GONE)
+        log = self._logs / f"{name}.log"
+        tail = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return Failure(name, code, log, "\n".join(tail))
+
+    def end(self) -> None:
+        """End what still runs."""
+        end(self._processes.values(), patience_s=5.0)

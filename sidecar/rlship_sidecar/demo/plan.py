@@ -1,0 +1,52 @@
+"""What the demo job does, as every one of its processes is told it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+STRAGGLER = 2  # the trainer rank that is slow on purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The size and pace of the job.
+
+    The number of steps is fixed, so that the same is learned everywhere; `pace_s`, seconds per step, only says how fast
+    it may go. Each step every generator answers `prompts` prompts `group` times.
+    """
+
+    steps: int = 120
+    pace_s: float = 0.25
+    seed: int = 1
+    trainers: int = 4
+    generators: int = 2
+    prompts: int = 8
+    group: int = 6
+
+    @property
+    def device_s(self) -> float:
+        """The sleep that stands for a trainer rank's work on its accelerator."""
+        return 0.2 * self.pace_s
+
+    @property
+    def straggle_s(self) -> float:
+        """What the straggler takes longer, in seconds per step: enough to stand out on a busy machine."""
+        return max(0.03, 0.25 * self.pace_s)
+
+    def fed_by(self, generator: int) -> list[int]:
+        """The trainer ranks that share this generator's rollouts, in equal parts."""
+        return [rank for rank in range(self.trainers) if rank * self.generators // self.trainers == generator]
+
+    def feeder(self, rank: int) -> int:
+        """The generator that this trainer rank gets its rollouts from."""
+        return rank * self.generators // self.trainers
+
+    def to_json(self) -> str:
+        """For the command line of a process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The inverse of `to_json`."""
+        return cls(**json.loads(text))

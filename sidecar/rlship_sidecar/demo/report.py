@@ -1,0 +1,188 @@
+"""What the demo says at its end, from the rows that the sidecar made and from its status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isclose
+
+import orjson
+
+from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.straggler import Straggler
+from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.status import Status
+
+REWARD = "trainer/reward"
+FIGURES = (
+    REWARD,
+    "trainer/loss",
+    "trainer/entropy",
+    "trainer/kl",
+    "trainer/grad_norm",
+    "trainer/busy_s",
+    "trainer/busy_s/mean",
+    "generator/reward",
+    "generator/gen_s",
+    "reward/score",
+    "reward/latency_s",
+)
+LEAST_RISE = 0.3  # of the mean reward, which is about 0.2 before anything is learned and 1 at best
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure's mean over the first and over the last tenth of the steps; None where no such step has it."""
+
+    figure: str
+    first: float | None
+    last: float | None
+
+
+def final_rows(lines: Iterable[bytes]) -> dict[Unit, Row]:
+    """The newest revision of every unit, from the lines of the jsonl sink's file; a torn line is passed over."""
+    rows: dict[Unit, Row] = {}
+    for line in lines:
+        try:
+            row = Row.from_json(line)
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            continue
+        known = rows.get(row.unit)
+        if known is None or known.arrival.revision <= row.arrival.revision:
+            rows[row.unit] = row
+    return rows
+
+
+def series(rows: Mapping[Unit, Row], figure: str) -> dict[int, float]:
+    """Step -> value of one figure."""
+    actor = figure.partition("/")[0]
+    return {
+        unit.index: row.figures[figure]
+        for unit, row in sorted(rows.items())
+        if unit.actor == actor and unit.kind == "step" and figure in row.figures
+    }
+
+
+def change(rows: Mapping[Unit, Row], figure: str, steps: int) -> Change:
+    """How a figure changed over the job."""
+    tenth = max(1, steps // 10)
+    values = series(rows, figure)
+    return Change(
+        figure,
+        _mean([value for step, value in values.items() if step < tenth]),
+        _mean([value for step, value in values.items() if step >= steps - tenth]),
+    )
+
+
+def problems(rows: Mapping[Unit, Row], status: Status | None, plan: Plan) -> list[str]:
+    """Everything that is not as it should be, for people; empty if the job has learned and no row lacks anything."""
+    found = []
+    for actor, ranks in ranks_of(plan).items():
+        found += _row_problems(rows, actor, ranks, plan.steps)
+    reward = change(rows, REWARD, plan.steps)
+    if reward.first is None or reward.last is None:
+        found.append(f"{REWARD} is not in the rows of the first and last steps, so nothing shows that the job learned")
+    elif reward.last - reward.first < LEAST_RISE:
+        found.append(f"{REWARD} went from {reward.first:.2f} to {reward.last:.2f}: a rise of {LEAST_RISE} was expected")
+    if status is None:
+        return [*found, "the sidecar has written no status"]
+    if status.dead_letter_count or status.dead_value_count:
+        found.append(f"{status.dead_letter_count} dead letters and {status.dead_value_count} dead values")
+    for sink in status.sinks:
+        if sink.next_row < status.rows or sink.error:
+            reason = f": {sink.error}" if sink.error else ""
+            found.append(f"sink {sink.name} ({sink.state}) has {sink.next_row} of {status.rows} rows{reason}")
+    return found
+
+
+def ranks_of(plan: Plan) -> dict[str, int]:
+    """Actor -> how many ranks it has."""
+    return {"trainer": plan.trainers, "generator": plan.generators, "reward": 1}
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """The values as bars from lowest to highest; more than `width` of them are averaged in groups of neighbours."""
+    if len(values) > width:
+        edges = [len(values) * place // width for place in range(width + 1)]
+        values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    if isclose(low, high):
+        return BARS[0] * len(values)
+    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
+
+
+def summary(rows: Mapping[Unit, Row], status: Status | None, straggler: Straggler | None, plan: Plan) -> list[str]:
+    """The tables, the curve and the straggler, as lines of text."""
+    tenth = max(1, plan.steps // 10)
+    lines = [f"{'figure':<22}{f'first {tenth} steps':>16}{f'last {tenth} steps':>16}"]
+    for figure in FIGURES:
+        moved = change(rows, figure, plan.steps)
+        lines.append(f"{figure:<22}{_number(moved.first):>16}{_number(moved.last):>16}")
+    lines += ["", f"{'actor':<12}{'rows':>6}{'ranks':>10}{'missing':>10}{'absent':>10}"]
+    for actor, ranks in ranks_of(plan).items():
+        coverages = [row.coverage for unit, row in rows.items() if unit.actor == actor]
+        seen = len({rank for coverage in coverages for rank in coverage.ranks})
+        missing = len({rank for coverage in coverages for rank in coverage.missing})
+        absent = len({rank for coverage in coverages for rank in coverage.absent})
+        lines.append(f"{actor:<12}{len(coverages):>6}{f'{seen} of {ranks}':>10}{missing:>10}{absent:>10}")
+    if status is not None:
+        lines.append(f"dead letters {status.dead_letter_count}, dead values {status.dead_value_count}")
+    lines += ["", *_curve(rows), "", _verdict(straggler)]
+    return lines
+
+
+def _curve(rows: Mapping[Unit, Row]) -> list[str]:
+    rewards = list(series(rows, REWARD).values())
+    if not rewards:
+        return [f"{REWARD}: no rows"]
+    return [f"{REWARD} by step, {min(rewards):.2f} to {max(rewards):.2f}", sparkline(rewards)]
+
+
+def _verdict(straggler: Straggler | None) -> str:
+    if straggler is None:
+        return "straggler: none; no trainer rank was last in most of the steps"
+    last = round(straggler.share * straggler.steps)
+    return (
+        f"straggler: {straggler.name}, last at the barrier in {last} of {straggler.steps} steps, "
+        f"{straggler.extra_s * 1000:.0f} ms (median) later than the others"
+    )
+
+
+def _row_problems(rows: Mapping[Unit, Row], actor: str, ranks: int, steps: int) -> list[str]:
+    own = {unit.index: row for unit, row in rows.items() if unit.actor == actor and unit.kind == "step"}
+    lacking = [step for step in range(steps) if step not in own]
+    found = []
+    if lacking:
+        found.append(f"{actor}: no row for {len(lacking)} of {steps} steps, the first is step {lacking[0]}")
+    partial = sorted(step for step, row in own.items() if not _whole(row, ranks))
+    if partial:
+        coverage = own[partial[0]].coverage
+        found.append(
+            f"{actor}: {len(partial)} rows are incomplete, the first is of step {partial[0]}: "
+            f"ranks {_names(coverage.ranks)}, missing {_names(coverage.missing)}, absent {_names(coverage.absent)}, "
+            f"lines dropped {coverage.gap}"
+        )
+    return found
+
+
+def _whole(row: Row, ranks: int) -> bool:
+    coverage = row.coverage
+    lacks = coverage.missing or coverage.absent or coverage.gap or coverage.underivable
+    return not lacks and len(coverage.ranks) == coverage.expected == ranks
+
+
+def _names(ranks: Sequence[str]) -> str:
+    return " ".join(ranks) or "none"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

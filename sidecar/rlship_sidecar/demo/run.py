@@ -1,0 +1,217 @@
+"""`rlship demo`: run the job with a sidecar beside it, then say what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from rlship_sidecar.demo import report
+from rlship_sidecar.demo.job import Failure, Job, clean_environment, end, start_process
+from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.straggler import find_straggler, read_files
+from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.status import read_status
+
+SECONDS = 30.0
+MARK = "rlship-demo.json"  # tells a demo's folder from anything else
+SINKS = ("wandb", "tensorboard", "jsonl")
+CATCH_UP_S = 30.0
+DRAIN_S = 90.0  # longer than the sidecar allows itself
+INTERRUPTED = 130
+
+CONFIGURATION = """\
+# Written by `rlship demo`: the run stays on this machine until `wandb sync` is called.
+[sink.wandb]
+mode = "offline"
+project = "rlship-demo"
+"""
+
+Echo = Callable[[str], object]
+
+
+class SidecarEndedError(RlshipError):
+    """The sidecar ended before it was told to. Exit code 1."""
+
+
+def run_demo(directory: Path, *, seconds: float | None = SECONDS, echo: Echo = click.echo) -> int:
+    """Run the demo in `directory` and return the exit code.
+
+    `seconds` is about how long the job takes on a machine that is quick enough: steps are fixed in number, and paced.
+    None is the default of 30. The exit code is 0 if the rows show that the job learned and none of them lacks anything,
+    130 after Ctrl-C, else 1. `directory` is made if need be; if it holds a former demo, a sibling is used. Raises
+    UsageProblem for a folder with something else in it.
+    """
+    seconds = SECONDS if seconds is None else seconds
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise UsageProblem(f"the demo cannot take {seconds} seconds", "give a finite number of seconds, 0 or more")
+    plan = Plan()
+    plan = replace(plan, pace_s=seconds / plan.steps)
+    experiment = claim(directory, plan, echo)
+    echo(
+        f"{plan.trainers} trainer ranks, {plan.generators} generators and a reward worker learn to reverse sequences: "
+        f"{plan.steps} steps, about {seconds:.0f} s or more on a busy machine. One trainer rank is slow on purpose."
+    )
+    try:
+        with _signals_as_interrupts():
+            problems = _run(experiment, plan, echo)
+    except KeyboardInterrupt:
+        echo(f"interrupted: every process of the demo has been ended; what was logged until then is in {experiment}")
+        return INTERRUPTED
+    if problems:
+        echo("\nNot as it should be:")
+        for problem in problems:
+            echo(f"  {problem}")
+        return 1
+    return 0
+
+
+def claim(directory: Path, plan: Plan, echo: Echo) -> Path:
+    """The absolute folder to use, made an experiment: `directory`, or `<directory>-2`, -3, … after former demos."""
+    directory = directory.absolute()
+    chosen = directory
+    try:
+        for number in range(2, 10_000):
+            chosen.mkdir(parents=True, exist_ok=True)
+            if not any(chosen.iterdir()):
+                break
+            if chosen == directory and not (chosen / MARK).is_file():
+                raise UsageProblem(
+                    f"{directory} is not empty and holds no former demo",
+                    f"name a folder that does not exist yet, such as {shlex.quote(str(directory / 'demo'))}",
+                )
+            chosen = directory.with_name(f"{directory.name}-{number}")
+        with (chosen / MARK).open("x") as mark:
+            json.dump({"rlship_demo": 1, "plan": asdict(plan)}, mark)
+        (chosen / "rlship.toml").write_text(CONFIGURATION)
+        (chosen / "rlship").mkdir()
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageProblem(
+            f"{chosen} cannot be used: {error.strerror}", "name a folder that does not exist yet"
+        ) from error
+    except OSError as error:
+        raise RlshipError(
+            f"{chosen} cannot be made or written: {error.strerror}", "name a folder that you may write to"
+        ) from error
+    if chosen != directory:
+        echo(f"{directory} holds a former demo, so this one goes to {chosen}")
+    return chosen
+
+
+def _run(experiment: Path, plan: Plan, echo: Echo) -> list[str]:
+    """Run everything and print the summary; returns what is wrong."""
+    began = time.monotonic()
+    sidecar = _start_sidecar(experiment)
+    try:
+        with Job(experiment, experiment / "logs", plan) as job:
+            failure = job.wait(lambda: _insist_on(sidecar))
+        took_s = time.monotonic() - began
+        if failure is None:
+            _wait_for_rows(experiment, plan, sidecar)
+    finally:
+        end([sidecar], patience_s=DRAIN_S)
+    echo("")
+    echo(f"The job took {took_s:.1f} s.")
+    problems = [] if failure is None else [_describe(failure)]
+    if sidecar.returncode != 0:
+        problems.append(f"the sidecar ended with exit code {sidecar.returncode}")
+    return problems + _tell(experiment, plan, echo)
+
+
+def _start_sidecar(experiment: Path) -> subprocess.Popen[bytes]:
+    command = ["-m", "rlship", "watch", str(experiment)]
+    for sink in SINKS:
+        command += ["--sink", sink]
+    return start_process(command, env={**clean_environment(os.environ), "WANDB_MODE": "offline"})
+
+
+def _insist_on(sidecar: subprocess.Popen[bytes]) -> None:
+    code = sidecar.poll()
+    if code is not None:
+        raise SidecarEndedError(
+            f"the sidecar ended with exit code {code} while the job was running",
+            "its own message stands above; the job has been ended too",
+        )
+
+
+def _wait_for_rows(experiment: Path, plan: Plan, sidecar: subprocess.Popen[bytes]) -> None:
+    """Give the sidecar time to read the last lines; if that is not enough, the rows will show it."""
+    expected = plan.steps * len(report.ranks_of(plan))
+    deadline = time.monotonic() + CATCH_UP_S
+    while time.monotonic() < deadline and sidecar.poll() is None:
+        status = read_status(_state_dir(experiment))
+        if status is not None and status.rows >= expected:
+            return
+        time.sleep(0.1)
+
+
+def _tell(experiment: Path, plan: Plan, echo: Echo) -> list[str]:
+    """Print what came of it; returns what is wrong."""
+    state_dir = _state_dir(experiment)
+    rows_file = state_dir / "rows.jsonl"
+    lines = rows_file.read_bytes().splitlines() if rows_file.is_file() else []
+    rows = report.final_rows(lines)
+    status = read_status(state_dir)
+    for line in report.summary(rows, status, find_straggler(read_files(experiment)), plan):
+        echo(line)
+    problems = report.problems(rows, status, plan)
+    runs = sorted({path.parent for path in state_dir.rglob("*.wandb")})
+    boards = sorted({path.parent for path in state_dir.rglob("events.out.tfevents.*")})
+    if len(runs) != 1:
+        problems.append(f"one offline W&B run was expected below {state_dir}, there are {len(runs)}")
+    if len(boards) != 1:
+        problems.append(f"one folder of TensorBoard files was expected below {state_dir}, there are {len(boards)}")
+    echo("\nWhere it lies")
+    echo(f"  the writers' files   {experiment / 'rlship'}")
+    echo(f"  rows                 {rows_file}")
+    for board in boards:
+        echo(f"  TensorBoard          {board}")
+    for run in runs:
+        echo(f"  W&B, offline         {run}")
+    echo(f"  the job's own output {experiment / 'logs'}")
+    echo("\nHow to look at it")
+    echo(f"  {shlex.join(['rlship', 'status', str(experiment)])}")
+    for board in boards:
+        echo(f"  {shlex.join(['tensorboard', '--logdir', str(board)])}")
+    for run in runs:
+        echo(f"  {shlex.join(['wandb', 'sync', str(run)])}")
+    return problems
+
+
+def _state_dir(experiment: Path) -> Path:
+    return experiment / "rlship" / "state"
+
+
+def _describe(failure: Failure) -> str:
+    how = f"by signal {-failure.code}" if failure.code < 0 else f"with exit code {failure.code}"
+    said = f": {failure.tail}" if failure.tail else ""
+    return f"{failure.name} ended {how}, see {failure.log}{said}"
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does. Only the main thread may and need say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    former = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,84 @@
+"""Who the others wait for, from the times in the barrier lines of the writers' files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A rank that is late as a rule.
+
+    `name` is `<actor> rank <replica>.<rank>`; `extra_s` the median over steps of how much later its barrier was than
+    the median of the other ranks'; `share` the share, 0 to 1, of the `steps` steps compared in which it was the last.
+    """
+
+    name: str
+    extra_s: float
+    share: float
+    steps: int
+
+
+def read_files(experiment: Path) -> dict[str, bytes]:
+    """The writers' files of an experiment, by name."""
+    return {path.name: path.read_bytes() for path in sorted((experiment / "rlship").glob("*.jsonl"))}
+
+
+def barrier_times(files: Mapping[str, bytes], actor: str) -> dict[int, dict[str, float]]:
+    """Step -> rank (`<replica>.<rank>`) -> the time of its last barrier line for that step, in Unix seconds."""
+    times: dict[int, dict[str, float]] = defaultdict(dict)
+    for data in files.values():
+        rank = ""
+        for record in _records(data):
+            kind = record.get("kind")
+            if kind == "open":
+                if record.get("actor") != actor:
+                    break
+                rank = f"{record.get('replica', '0')}.{record.get('rank', 0)}"
+            elif kind == "barrier" and rank:
+                step, t = record.get("step"), record.get("t")
+                if isinstance(step, int) and isinstance(t, int | float):
+                    times[step][rank] = max(t, times[step].get(rank, t))
+    return dict(times)
+
+
+def find_straggler(files: Mapping[str, bytes], actor: str = "trainer", *, least_s: float = 0.005) -> Straggler | None:
+    """The rank of `actor` that is last in more than half of the steps, by a median of at least `least_s` seconds.
+
+    None if there is no such rank. Steps for which a rank has no barrier are passed over: they cannot say who was last.
+    `least_s` is what scheduling noise comes to.
+    """
+    times = barrier_times(files, actor)
+    ranks = {rank for of_step in times.values() for rank in of_step}
+    if len(ranks) < 2:
+        return None
+    steps = [of_step for of_step in times.values() if len(of_step) == len(ranks)]
+    late: dict[str, list[float]] = defaultdict(list)
+    last: dict[str, int] = defaultdict(int)
+    for of_step in steps:
+        last[max(of_step, key=lambda rank: (of_step[rank], rank))] += 1
+        for rank in ranks:
+            late[rank].append(of_step[rank] - median(t for other, t in of_step.items() if other != rank))
+    for rank, count in last.items():
+        extra_s = median(late[rank])
+        if 2 * count > len(steps) and extra_s >= least_s:
+            return Straggler(f"{actor} rank {rank}", extra_s, count / len(steps), len(steps))
+    return None
+
+
+def _records(data: bytes) -> Iterable[dict[str, Any]]:
+    """The usable lines of a file; the others are the sidecar's to report."""
+    for line in data.split(b"\n")[:-1]:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(record, dict):
+            yield record

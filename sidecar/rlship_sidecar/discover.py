@@ -1,0 +1,35 @@
+"""Which experiments and which writers' files there are. scandir is the truth: a name is never polled before it was listed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+WRITERS_FOLDER = "rlship"
+SUFFIX = ".jsonl"
+
+
+def experiments(directory: Path) -> list[Path]:
+    """The folder itself if it is an experiment, else its subfolders that are, sorted; raises OSError where it cannot be read."""
+    if (directory / WRITERS_FOLDER).is_dir():
+        return [directory]
+    with os.scandir(directory) as entries:
+        folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return [Path(folder) for folder in sorted(folders) if os.path.isdir(os.path.join(folder, WRITERS_FOLDER))]
+
+
+def new_files(folder: str, known: Collection[str]) -> tuple[list[str], list[str]]:
+    """Names of writers' files in `folder` that are not `known`, and of entries that end like one but are no regular file; both sorted."""
+    found: list[str] = []
+    odd: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if name in known or not name.endswith(SUFFIX) or name.startswith("."):
+                continue
+            if entry.is_file(follow_symlinks=False):
+                found.append(name)
+            else:
+                odd.append(name)
+    return sorted(found), sorted(odd)

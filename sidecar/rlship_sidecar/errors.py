@@ -1,0 +1,39 @@
+"""What can end a command: a message, what to do about it, and the exit code it ends with."""
+
+from __future__ import annotations
+
+
+class RlshipError(Exception):
+    """A problem that a person has to know of. `message` names the thing, `hint` the way out, or ""."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class NothingToWatch(RlshipError):
+    """There is no experiment where one was named, or it cannot be read. Exit code 1."""
+
+
+class UsageProblem(RlshipError):
+    """A flag, a variable or a configuration key that cannot be used as given. Exit code 2."""
+
+    exit_code = 2
+
+
+class SinkRefusedError(RlshipError):
+    """A sink must not or will not take the rows, so that a person has to act. Exit code 4."""
+
+    exit_code = 4
+
+
+class OwnedElsewhere(RlshipError):
+    """Another sidecar owns the experiment. Exit code 5."""
+
+    exit_code = 5

@@ -1,0 +1,327 @@
+"""The one reduce function: a window of values and a roster to the figures and coverage of a row. Pure.
+
+Live, replay and revisions all come here, so that equal lines give equal bits. `_reduce_block` is the fast path for the common unit
+(one plain number per rank and metric); `_reduce_any` is the definition. A test holds them against each other and both against the
+reference in `tests/reference/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlship_formats.values import EMPTY, Observations, Partial, defined, figure, fold, merge
+from rlship_sidecar.decode import Schema
+from rlship_sidecar.roster import Roster, Segment, counting, rank_names, replica_key
+from rlship_sidecar.rows import Coverage, RankName, Row, Unit, name_ranks
+from rlship_sidecar.window import Block, Window
+
+Matrix = NDArray[np.float64]
+Overrides = Mapping[str, Sequence[str]]
+
+
+def reduce_unit(unit: Unit, window: Window, roster: Roster, overrides: Overrides) -> Row:
+    """The row of a unit. `overrides` are the configuration's reductions, by `<actor>/<metric>` or `<metric>`."""
+    figures, segments, underivable, t = _figures(unit.actor, window, overrides)
+    everyone = segments or _all_segments(window)
+    expected, missing, absent = roster.coverage(unit.index)
+    coverage = Coverage(
+        ranks=rank_names(_ranks(segments)),
+        expected=expected,
+        missing=rank_names(missing),
+        absent=name_ranks(absent),
+        attempts=tuple(sorted({segment.writer.open.attempt for segment in segments})),
+        gap=roster.gap(unit.index),
+        underivable=tuple(sorted(underivable)),
+    )
+    axis = min(everyone, key=lambda segment: segment.merge_key).writer.open.axis
+    return Row(unit, t, {axis: unit.index}, figures, coverage)
+
+
+def _ranks(segments: Sequence[Segment]) -> list[RankName]:
+    """Ranks of segments that are in merge order, each once."""
+    return list(dict.fromkeys(segment.writer.rank for segment in segments))
+
+
+def _all_segments(window: Window) -> list[Segment]:
+    found = [segment for segment, _ in window.sparse]
+    for block in window.blocks.values():
+        found.extend(block.owners)
+    return found
+
+
+def _figures(
+    actor: str, window: Window, overrides: Overrides
+) -> tuple[dict[str, float], list[Segment], list[str], float]:
+    """(figures, counting segments in merge order, underivable keys, t) of a window."""
+    orders = None if window.sparse else _simple(window)
+    if orders is not None:
+        figures: dict[str, float] = {}
+        for (schema, block), order in zip(window.blocks.items(), orders):
+            part = _reduce_block(actor, schema, block, order, overrides)
+            if part is None:
+                break
+            figures.update(part)
+        else:
+            segments = _union(orders, list(window.blocks.values()))
+            return figures, segments, [], max(max(block.ts) for block in window.blocks.values())
+    return _reduce_any(actor, window, overrides)
+
+
+def _simple(window: Window) -> list[list[int]] | None:
+    """Per block the order in which its rows merge, if nothing can be superseded: no metric in two blocks, one row per rank in each."""
+    names: set[str] = set()
+    orders = []
+    for schema, block in window.blocks.items():
+        if not schema.names or not names.isdisjoint(schema.names):
+            return None
+        names.update(schema.names)
+        keyed = sorted((owner.merge_key, index) for index, owner in enumerate(block.owners))
+        ranks = {owner.writer.rank for owner in block.owners}
+        if len(ranks) < len(keyed):
+            return None
+        orders.append([index for _, index in keyed])
+    return orders or None
+
+
+def _union(orders: list[list[int]], blocks: list[Block]) -> list[Segment]:
+    if len(blocks) == 1:
+        owners = blocks[0].owners
+        return [owners[index] for index in orders[0]]
+    found = {owner for block in blocks for owner in block.owners}
+    return sorted(found, key=lambda segment: segment.merge_key)
+
+
+class Plan:
+    """For one actor and schema: which columns each reduction needs, and under which keys its figures go."""
+
+    __slots__ = ("clean", "columns")
+
+    def __init__(self, actor: str, schema: Schema, overrides: Overrides) -> None:
+        columns: dict[str, tuple[list[int], list[str]]] = {}
+        keys: set[str] = set()
+        count = 0
+        for index, (name, asks) in enumerate(zip(schema.names, schema.asks)):
+            for reduction, key in _keys(actor, name, override(actor, name, overrides) or asks):
+                into = columns.setdefault(reduction, ([], []))
+                into[0].append(index)
+                into[1].append(key)
+                keys.add(key)
+                count += 1
+        self.columns = {
+            reduction: (slice(None) if len(chosen) == len(schema.names) else np.array(chosen), names)
+            for reduction, (chosen, names) in columns.items()
+        }
+        self.clean = len(keys) == count
+
+
+_PLANS: dict[tuple[str, Schema, int], tuple[Overrides, Plan]] = {}
+
+
+def _plan(actor: str, schema: Schema, overrides: Overrides) -> Plan:
+    held = _PLANS.get((actor, schema, id(overrides)))
+    if held is None or held[0] is not overrides:
+        if len(_PLANS) >= 4096:
+            _PLANS.clear()
+        held = _PLANS[actor, schema, id(overrides)] = (overrides, Plan(actor, schema, overrides))
+    return held[1]
+
+
+def _reduce_block(
+    actor: str, schema: Schema, block: Block, order: list[int], overrides: Overrides
+) -> dict[str, float] | None:
+    """Figures of a block with one row per rank, or None where only the general path gets it right (colliding keys, overflow)."""
+    plan = _plan(actor, schema, overrides)
+    if not plan.clean:
+        return None
+    matrix = np.frombuffer(block.data, np.float64).reshape(len(order), len(schema.names))
+    if order != sorted(order):
+        matrix = matrix[order]
+    figures: dict[str, float] = {}
+    with np.errstate(all="ignore"):
+        for reduction, (columns, keys) in plan.columns.items():
+            values = _COLUMN_REDUCTIONS[reduction](matrix[:, columns])
+            if not np.isfinite(values).all():
+                return None
+            figures.update(zip(keys, values.tolist()))
+    return figures
+
+
+def _column_sum(matrix: Matrix) -> Matrix:
+    # Row by row, as partials merge: numpy's own sum adds in another order, and so gives other bits.
+    total: Matrix = matrix[0].copy()
+    for row in matrix[1:]:
+        total += row
+    return total
+
+
+def _column_mean(matrix: Matrix) -> Matrix:
+    return _column_sum(matrix) / float(len(matrix))
+
+
+def _column_std(matrix: Matrix) -> Matrix:
+    total = matrix[0].copy()
+    m2 = np.zeros_like(total)
+    for count, row in enumerate(matrix[1:], start=1):
+        w = float(count)
+        d = row - total / w
+        m2 = m2 + 0.0 + d * d * (w * 1.0 / (w + 1.0))
+        total += row
+    result: Matrix = np.sqrt(m2 / float(len(matrix)))
+    return result
+
+
+def _column_min(matrix: Matrix) -> Matrix:
+    return _first_zero(matrix, matrix.min(axis=0))
+
+
+def _column_max(matrix: Matrix) -> Matrix:
+    return _first_zero(matrix, matrix.max(axis=0))
+
+
+def _first_zero(matrix: Matrix, extreme: Matrix) -> Matrix:
+    """Among equal extremes the first one's bits count, which 0.0 and -0.0 alone can tell."""
+    zero = extreme == 0.0
+    if zero.any():
+        chosen = matrix[:, zero]
+        extreme[zero] = chosen[(chosen == 0.0).argmax(axis=0), np.arange(chosen.shape[1])]
+    return extreme
+
+
+def _column_lowest(matrix: Matrix) -> Matrix:
+    return matrix[0]
+
+
+def _column_count(matrix: Matrix) -> Matrix:
+    return np.full(matrix.shape[1], float(len(matrix)))
+
+
+_COLUMN_REDUCTIONS: dict[str, Any] = {
+    "mean": _column_mean,
+    "sum": _column_sum,
+    "min": _column_min,
+    "max": _column_max,
+    "first": _column_lowest,
+    "last": _column_lowest,
+    "std": _column_std,
+    "count": _column_count,
+}
+
+
+class _Item(NamedTuple):
+    """One metric on one line, as the general path sees it."""
+
+    segment: Segment
+    offset: int
+    t: float
+    asks: tuple[str, ...]
+    observations: Observations
+
+
+def _items(window: Window) -> dict[str, list[_Item]]:
+    """Every observation of the window by metric, in merge order and file order."""
+    found: dict[str, list[_Item]] = {}
+    for schema, block in window.blocks.items():
+        width = len(schema.names)
+        values = np.frombuffer(block.data, np.float64).tolist() if width else []
+        for index, (owner, offset, t) in enumerate(zip(block.owners, block.offsets, block.ts)):
+            row = values[index * width : (index + 1) * width]
+            for name, asks, x in zip(schema.names, schema.asks, row):
+                found.setdefault(name, []).append(_Item(owner, offset, t, asks, Observations((x,), None, 0)))
+    for segment, line in window.sparse:
+        for name, asks, observations in line.values:
+            found.setdefault(name, []).append(_Item(segment, line.offset, line.t, asks, observations))
+    for items in found.values():
+        items.sort(key=lambda item: (item.segment.merge_key, item.offset))
+    return found
+
+
+def _counted(items: list[_Item]) -> list[_Item]:
+    """The items that no newer segment of their rank supersedes."""
+    by_rank: dict[RankName, dict[Segment, None]] = {}
+    for item in items:
+        by_rank.setdefault(item.segment.writer.rank, {})[item.segment] = None
+    if all(len(segments) == 1 for segments in by_rank.values()):
+        return items
+    kept = {segment for segments in by_rank.values() for segment in counting(segments)}
+    return [item for item in items if item.segment in kept]
+
+
+def _partials(items: list[_Item], *, with_m2: bool) -> list[tuple[RankName, Partial]]:
+    """One partial per segment, in merge order."""
+    by_segment: dict[Segment, list[Observations]] = {}
+    for item in items:
+        by_segment.setdefault(item.segment, []).append(item.observations)
+    return [
+        (segment.writer.rank, fold(observations, with_m2=with_m2)) for segment, observations in by_segment.items()
+    ]
+
+
+def _lowest(partials: list[tuple[RankName, Partial]]) -> Partial:
+    """The merged partial of the lowest rank that has a finite observation."""
+    ranks = {rank for rank, partial in partials if partial.n}
+    if not ranks:
+        return EMPTY
+    lowest = min(ranks, key=lambda rank: (replica_key(rank.replica), rank.rank))
+    return _merged([partial for rank, partial in partials if rank == lowest], with_m2=False)
+
+
+def _merged(partials: list[Partial], *, with_m2: bool) -> Partial:
+    total = partials[0]
+    for partial in partials[1:]:
+        total = merge(total, partial, with_m2=with_m2)
+    return total
+
+
+def _metric(actor: str, name: str, items: list[_Item], overrides: Overrides) -> list[tuple[str, float | None]]:
+    """Keys and figures of one metric, its first reduction first; None marks an underivable one. Undefined ones are left out."""
+    asks = override(actor, name, overrides) or tuple(dict.fromkeys(ask for item in items for ask in item.asks))
+    with_m2 = "std" in asks
+    partials = _partials(items, with_m2=with_m2)
+    total = _merged([partial for _, partial in partials], with_m2=with_m2)
+    figures: list[tuple[str, float | None]] = []
+    for reduction, key in _keys(actor, name, asks):
+        source = _lowest(partials) if reduction in ("first", "last") else total
+        if defined(source, reduction):
+            figures.append((key, figure(source, reduction)))
+    if total.nonfinite:
+        figures.append((f"{actor}/{name}/nonfinite", float(total.nonfinite)))
+    return figures
+
+
+def _reduce_any(
+    actor: str, window: Window, overrides: Overrides
+) -> tuple[dict[str, float], list[Segment], list[str], float]:
+    """The definition: any mixture of values, segments and reductions."""
+    primary: dict[str, float | None] = {}
+    derived: dict[str, float | None] = {}
+    used: set[Segment] = set()
+    ts: list[float] = []
+    # Backwards, so that of colliding derived keys the metric whose name sorts first has the last word.
+    for name, items in sorted(_items(window).items(), reverse=True):
+        counted = _counted(items)
+        used.update(item.segment for item in counted)
+        ts.extend(item.t for item in counted)
+        for key, value in _metric(actor, name, counted, overrides):
+            (primary if key == f"{actor}/{name}" else derived)[key] = value
+    merged = {**derived, **primary}
+    figures = {key: value for key, value in merged.items() if value is not None}
+    underivable = [key for key, value in merged.items() if value is None]
+    if not used:
+        ts = [line.t for _, line in window.sparse] + [t for block in window.blocks.values() for t in block.ts]
+    return figures, sorted(used, key=lambda segment: segment.merge_key), underivable, max(ts)
+
+
+def override(actor: str, metric: str, overrides: Overrides) -> tuple[str, ...] | None:
+    """The configuration's reductions of a metric, or None: then the lines say."""
+    chosen = overrides.get(f"{actor}/{metric}") or overrides.get(metric)
+    return tuple(chosen) if chosen else None
+
+
+def _keys(actor: str, metric: str, asks: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(reduction, key) pairs of a metric: the first reduction has the plain key."""
+    plain = f"{actor}/{metric}"
+    return [(ask, f"{plain}/{ask}" if position else plain) for position, ask in enumerate(asks)]

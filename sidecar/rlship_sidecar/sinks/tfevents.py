@@ -1,0 +1,60 @@
+"""TFRecord framing of TensorBoard event files: length, its checksum, data, its checksum."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+CHECKED_TAIL_BYTES = 4 << 20
+MAX_RECORD_BYTES = 64 << 20
+
+
+class Frame(NamedTuple):
+    """One whole record: where its data begins, its size, and where the record ends, all in bytes."""
+
+    start: int
+    size: int
+    end: int
+
+
+def encode(data: bytes) -> bytes:
+    """One record in its frame."""
+    header = struct.pack("<Q", len(data))
+    return b"".join((header, _checksum(header), data, _checksum(data)))
+
+
+def frames(path: Path, *, checked_tail: int = CHECKED_TAIL_BYTES) -> Iterator[Frame]:
+    """The whole records from the beginning of the file to its end or to the first one that is torn.
+
+    The checksum of every length is checked. That of the data only within the last `checked_tail` bytes: what lies
+    further back was synced long ago, and checking it in Python would make the start as slow as the history is long.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = 0
+        while start + HEADER_BYTES <= size:
+            file.seek(start)
+            header = file.read(HEADER_BYTES)
+            if len(header) < HEADER_BYTES or header[8:] != _checksum(header[:8]):
+                return
+            (length,) = struct.unpack("<Q", header[:8])
+            end = start + HEADER_BYTES + length + FOOTER_BYTES
+            if end > size or length > MAX_RECORD_BYTES:
+                return
+            if end > size - checked_tail:
+                data = file.read(length)
+                if file.read(FOOTER_BYTES) != _checksum(data):
+                    return
+            yield Frame(start + HEADER_BYTES, length, end)
+            start = end
+
+
+def _checksum(data: bytes) -> bytes:
+    from tensorboardX.record_writer import masked_crc32c
+
+    return struct.pack("<I", masked_crc32c(data))

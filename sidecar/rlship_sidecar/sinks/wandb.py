@@ -1,0 +1,190 @@
+"""One W&B run, online or offline: row number == `_step` == history line, so that nothing is lost and nothing is there
+twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks.contract import Run, SinkRefused
+from rlship_sidecar.sinks.wandb_link import Link, environment
+from rlship_sidecar.sinks.wandb_point import Point, point
+
+logger = logging.getLogger("rlship.sinks.wandb")
+
+WINDOW_ROWS = 5000
+WINDOW_BYTES = 8 << 20
+MODES = ("auto", "online", "offline")
+TEXT_OPTIONS = ("project", "entity", "mode", "name", "group", "run_id", "dir", "base_url")
+OPTIONS = (*TEXT_OPTIONS, "tags", "transmit_interval")
+
+
+class WandbSink:
+    """Ships rows to W&B through a child process.
+
+    Options: `project` (default: WANDB_PROJECT, else "rlship"), `entity`, `mode` ("auto": online if there is an API key,
+    else offline), `name` (default: the experiment's), `group`, `tags`, `run_id` (default: the store's id), `dir` (where
+    the client keeps its files; default: offline the state directory, online a temporary folder), `base_url`,
+    `transmit_interval` (seconds, at least 1).
+    """
+
+    def __init__(self, *, stall_s: float = 60.0, finish_s: float = 15.0, env: Mapping[str, str] | None = None) -> None:
+        """`stall_s`: seconds that an answering server may take no row before the child is replaced; `finish_s`: seconds
+        that `close` may take to finish the run; `env`: the child's variables (default: this process's).
+        """
+        self.where = ""
+        self._stall_s = stall_s
+        self._finish_s = finish_s
+        self._env = env
+        self._link: Link | None = None
+        self._scratch: Path | None = None
+        self._next = 0
+        self._pending: deque[tuple[int, int]] = deque()
+        self._pending_bytes = 0
+
+    @property
+    def trouble(self) -> str:
+        """What keeps rows from being delivered right now, "" if nothing does."""
+        link = self._link
+        return "" if link is None else link.trouble
+
+    @property
+    def child_pid(self) -> int | None:
+        """The child's process id while the sink is open."""
+        return None if self._link is None else self._link.pid
+
+    def open(self, run: Run) -> int | None:
+        """Start the child; the server's count of history lines is the answer, offline 0 unless one folder holds every
+        row.
+        """
+        env = dict(self._env) if self._env is not None else environment()
+        options = _options(run.options)
+        self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-"))
+        run.state_dir.mkdir(parents=True, exist_ok=True)
+        folder = str(run.experiment / options["dir"]) if options.get("dir") else None
+        order = {
+            "mode": _mode(options.get("mode", "auto"), env),
+            "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
+            "entity": options.get("entity") or env.get("WANDB_ENTITY"),
+            "name": options.get("name") or env.get("WANDB_NAME") or run.name,
+            "group": options.get("group") or env.get("WANDB_RUN_GROUP"),
+            "tags": options.get("tags"),
+            "run_id": options.get("run_id") or _run_id(run.store_id),
+            "base_url": options.get("base_url"),
+            "transmit_interval": int(options.get("transmit_interval", 1)),
+            "store_id": run.store_id,
+            "rows": run.rows,
+            "online_root": folder or str(self._scratch),
+            "offline_root": folder or str(run.state_dir),
+            "stall_s": self._stall_s,
+            "finish_s": self._finish_s,
+        }
+        link = self._link = Link(order, env, self._scratch, run.state_dir / "wandb-child.log")
+        link.wait(lambda: link.opened is not None)
+        assert link.opened is not None
+        self._next = int(link.opened["opened"])
+        self._pending.clear()
+        self._pending_bytes = 0
+        self.where = str(link.opened["where"])
+        if link.opened["mode"] == "offline":
+            if order["mode"] == "auto":
+                logger.warning(
+                    "no W&B API key: the run is written offline; ship it later with: wandb sync %s", self.where
+                )
+            self.where = f"wandb sync {self.where}"
+        return self._next
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Hand the rows to the client; waits while 5,000 rows or 8 MB are on their way."""
+        assert self._link is not None
+        for row in rows:
+            if row.arrival.no != self._next:
+                raise ValueError(f"sink wandb: row {row.arrival.no} does not follow on row {self._next - 1}")
+            self._send(self._link, point(row))
+        self._link.check()
+
+    def flush(self) -> None:
+        """Return once the server says it has the rows; offline, once they are in the file and synced to the disk."""
+        link, last = self._link, self._next
+        assert link is not None
+        if link.acked < last:
+            link.send({"flush": True})
+            link.wait(lambda: link.acked >= last)
+        link.check()
+
+    def close(self) -> None:
+        """Finish the run if it is well, and make sure that no process is left."""
+        link, self._link = self._link, None
+        try:
+            if link is not None:
+                link.close(self._finish_s + 5.0)
+        finally:
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _send(self, link: Link, point: Point) -> None:
+        self._await_room(link, len(point.data))
+        head = orjson.dumps({"row": point.number, "actor": point.actor, "axis": point.axis})
+        link.send_line(b'%b,"values":%b}' % (head[:-1], point.data))
+        self._pending.append((point.number, len(point.data)))
+        self._pending_bytes += len(point.data)
+        self._next = point.number + 1
+
+    def _await_room(self, link: Link, size: int) -> None:
+        def room() -> bool:
+            while self._pending and self._pending[0][0] < link.acked:
+                self._pending_bytes -= self._pending.popleft()[1]
+            return not self._pending or (
+                len(self._pending) < WINDOW_ROWS and self._pending_bytes + size <= WINDOW_BYTES
+            )
+
+        if not room():
+            link.send({"flush": True})
+            link.wait(room)
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in given.items():
+        if name not in OPTIONS:
+            raise SinkRefused(f"sink wandb does not know the option {name}: it knows {', '.join(OPTIONS)}")
+        if value is None:
+            continue
+        if name == "tags":
+            right = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
+            wanted = "a list of strings"
+        elif name == "transmit_interval":
+            right, wanted = isinstance(value, (int, float)) and value >= 1, "a number of seconds, at least 1"
+        else:
+            right, wanted = isinstance(value, str) and value != "", "a string that is not empty"
+        if not right:
+            raise SinkRefused(f"sink wandb: option {name} is {value!r}, but must be {wanted}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _mode(asked: str, env: Mapping[str, str]) -> str:
+    if asked not in MODES:
+        raise SinkRefused(f"sink wandb: option mode is {asked!r}, but must be one of {', '.join(MODES)}")
+    wanted = env.get("WANDB_MODE", "").lower()
+    if asked != "auto" or not wanted:
+        return asked
+    if wanted == "disabled":
+        raise SinkRefused('sink wandb: WANDB_MODE is "disabled": leave the sink out, or set [sink.wandb] mode')
+    return "offline" if wanted in ("offline", "dryrun") else "online"
+
+
+def _run_id(store_id: str) -> str:
+    """A run id that W&B accepts, always the same for a store."""
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", store_id):
+        return store_id
+    return hashlib.sha256(store_id.encode()).hexdigest()[:16]

@@ -1,0 +1,115 @@
+"""Reads a `.wandb` file: what an offline W&B run really holds, also after an unclean stop.
+
+The file is a 7-byte header and a LevelDB log: blocks of 32 KiB, in them chunks of (crc32, length, type) and data, a
+record being one FULL chunk or FIRST, MIDDLE…, LAST. The checksum is a plain CRC-32 of type and data. The rest of a
+block that is too short for a chunk's header is padding. A record is a serialized `wandb_internal_pb2.Record`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+MAGIC = b":W&B\xe1\xbe\x00"
+BLOCK_BYTES = 32 * 1024
+CHUNK_HEADER = struct.Struct("<IHB")
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+class RecordReader:
+    """The whole records of a file that may still be growing: each call of `read` goes on where the last one ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._position = len(MAGIC)
+
+    def read(self) -> Iterator[bytes]:
+        """Records up to the end of the file or the first that is torn or damaged; none if there is no such file yet."""
+        try:
+            file = open(self.path, "rb")  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            return
+        with file:
+            if file.read(len(MAGIC)) != MAGIC:
+                return
+            file.seek(self._position)
+            while (record := self._record(file)) is not None:
+                yield record
+
+    def _record(self, file: BinaryIO) -> bytes | None:
+        """The next record; moves the position past it, or leaves it where it is and returns None."""
+        position, parts = self._position, list[bytes]()
+        while True:
+            left = BLOCK_BYTES - position % BLOCK_BYTES
+            if left < CHUNK_HEADER.size:
+                position += left
+                file.seek(position)
+            header = file.read(CHUNK_HEADER.size)
+            if len(header) < CHUNK_HEADER.size:
+                return None
+            checksum, length, kind = CHUNK_HEADER.unpack(header)
+            data = file.read(length)
+            expected = (MIDDLE, LAST) if parts else (FULL, FIRST)
+            if len(data) < length or kind not in expected or zlib.crc32(data, zlib.crc32(header[6:])) != checksum:
+                return None
+            position += CHUNK_HEADER.size + length
+            parts.append(data)
+            if kind in (FULL, LAST):
+                self._position = position
+                return b"".join(parts)
+
+
+class HeldRows:
+    """What a `.wandb` file holds, kept up to date by `update`.
+
+    `rows`: how many history rows with `_step` 0, 1, 2, … there are; `whole`: there is no other row; `store_id`: as the
+    run's config has it, None if it has none; `finished`: the run was finished properly.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.rows = 0
+        self.whole = True
+        self.finished = False
+        self.store_id: str | None = None
+        self._reader = RecordReader(path)
+
+    def update(self) -> HeldRows:
+        """Read what was appended since the last call."""
+        for data in self._reader.read():
+            record = _decode(data)
+            kind = record.WhichOneof("record_type")
+            if kind == "history":
+                if values(record.history.item).get("_step") == self.rows:
+                    self.rows += 1
+                else:
+                    self.whole = False
+            elif kind == "run":
+                store_id = values(record.run.config.update).get("store_id")
+                self.store_id = self.store_id if store_id is None else str(store_id)
+            elif kind == "exit":
+                self.finished = True
+        return self
+
+
+def history(path: Path) -> Iterator[dict[str, Any]]:
+    """The history rows of a file, decoded."""
+    for data in RecordReader(path).read():
+        record = _decode(data)
+        if record.WhichOneof("record_type") == "history":
+            yield values(record.history.item)
+
+
+def values(items: Any) -> dict[str, Any]:
+    """The keys and values of a record's items; nested keys are joined with a dot."""
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items if item.value_json}
+
+
+def _decode(data: bytes) -> Any:
+    # The module's stub follows the installed protobuf; some of them do not show its messages.
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined, unused-ignore]
+
+    return Record.FromString(data)

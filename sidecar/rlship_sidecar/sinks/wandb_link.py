@@ -1,0 +1,178 @@
+"""The sidecar's end of the child process that talks to W&B."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import psutil  # type: ignore[import-untyped, unused-ignore]
+
+from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+
+SILENT_S = 180.0
+# Variables meant for the job's own wandb runs, which must not turn our run into one of them.
+FOREIGN = frozenset(
+    {
+        "WANDB_DIR",
+        "WANDB_DISABLED",
+        "WANDB_MODE",
+        "WANDB_RESUME",
+        "WANDB_RUN_ID",
+        "WANDB_SERVICE",
+        "WANDB_SILENT",
+        "WANDB_SWEEP_ID",
+        "WANDB_X_PRIMARY",
+    }
+)
+
+
+class Link:
+    """A running child. `acked` is the first row the destination lacks, `opened` its answer; see `wandb_child`."""
+
+    def __init__(self, order: Mapping[str, Any], env: Mapping[str, str], folder: Path, log: Path) -> None:
+        """Start the child in `folder`; what it and the client print goes to the file `log`."""
+        self.opened: dict[str, Any] | None = None
+        self.acked = -1
+        self.trouble = ""
+        self._failure: Exception | None = None
+        self._closed = False
+        self._change = threading.Condition()
+        self._heard = time.monotonic()
+        with open(log, "wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rlship_sidecar.sinks.wandb_child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=folder,
+                env={name: value for name, value in env.items() if name not in FOREIGN},
+                # A Ctrl-C at the terminal is for the sidecar, which then drains and closes.
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._to_child: IO[bytes] = self._process.stdin
+        self._listener = threading.Thread(
+            target=self._listen, args=(self._process.stdout, log), name="rlship-wandb-child", daemon=True
+        )
+        self._listener.start()
+        self.send({"open": dict(order)})
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message as JSON."""
+        self.send_line(json.dumps(message).encode())
+
+    def send_line(self, line: bytes) -> None:
+        """Send a message that is JSON already. Raises what the child said last, if it is gone."""
+        try:
+            self._to_child.write(line + b"\n")
+            self._to_child.flush()
+        except OSError as error:
+            self._listener.join(5.0)
+            raise self._failure or SinkUnavailable("sink wandb: its process is gone") from error
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Wait until `ready()`, asked after every message of the child. Raises what keeps it from ever coming true."""
+        with self._change:
+            self._heard = time.monotonic()
+            while not ready():
+                if self._failure is not None:
+                    raise self._failure
+                silent = time.monotonic() - self._heard
+                if silent > SILENT_S:
+                    raise SinkUnavailable(f"sink wandb: its process {self.pid} has said nothing for {SILENT_S:g} s")
+                self._change.wait(SILENT_S - silent + 0.01)
+
+    def check(self) -> None:
+        """Raise if the child failed."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self, timeout_s: float) -> bool:
+        """Let the child finish, for `timeout_s` seconds at most, and make sure that it and wandb-core are gone.
+
+        Returns whether it finished by itself.
+        """
+        clean = False
+        try:
+            if self._failure is None and timeout_s > 0:
+                self.send({"close": True})
+            self._process.wait(timeout_s)
+            self._listener.join(5.0)
+            clean = self._closed
+        except (subprocess.TimeoutExpired, SinkUnavailable, SinkRefused):
+            clean = False
+        finally:
+            self._end()
+        return clean
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        core = (self.opened or {}).get("core")
+        if core is not None:
+            _kill_core(core)
+        with contextlib.suppress(BrokenPipeError):
+            self._to_child.close()
+        self._listener.join(5.0)
+
+    def _listen(self, stream: IO[bytes], log: Path) -> None:
+        with stream:
+            for text in stream:
+                self._take(json.loads(text))
+        self._process.wait()
+        with self._change:
+            if self._failure is None and not self._closed:
+                how = f"ended with status {self._process.returncode}"
+                self._failure = SinkUnavailable(
+                    f"sink wandb: its process {self.pid} {how}; what it printed is in {log}"
+                )
+            self._change.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        with self._change:
+            self._heard = time.monotonic()
+            if "opened" in message:
+                self.opened, self.acked = message, message["opened"]
+            elif "acked" in message:
+                self.trouble = ""
+                if message["acked"] is not None:
+                    self.acked = max(self.acked, message["acked"])
+            elif "trouble" in message:
+                self.trouble = message["trouble"]
+            elif "refused" in message:
+                self._failure = SinkRefused(message["refused"])
+            elif "unavailable" in message:
+                self._failure = SinkUnavailable(message["unavailable"])
+            elif "closed" in message:
+                self._closed = True
+            self._change.notify_all()
+
+
+def _kill_core(pid: int) -> None:
+    """End a wandb-core that outlived its parent; it does so by itself within two seconds, but a successor may be
+    quicker.
+    """
+    try:
+        process = psutil.Process(pid)
+        if "wandb" in process.name():
+            process.kill()
+    except psutil.Error:
+        return
+
+
+def environment() -> dict[str, str]:
+    """The variables of this process, for the child."""
+    return dict(os.environ)

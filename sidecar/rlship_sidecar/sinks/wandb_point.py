@@ -1,0 +1,56 @@
+"""A row as W&B takes it: one flat record under 1 MB, with the time of the records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks.flat import Flat, axis, flatten
+
+MAX_POINT_BYTES = 1_000_000
+DROPPED_KEYS = "rlship/dropped_keys"
+RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
+
+
+class Point(NamedTuple):
+    """One history line to be: `number` is its `_step`, `axis` the x key of the charts of `actor`, `data` the values in
+    JSON.
+    """
+
+    number: int
+    actor: str
+    axis: str
+    data: bytes
+
+
+def point(row: Row) -> Point:
+    """The row's point. A key that W&B keeps for itself is written as `rlship/<key>`.
+
+    A larger point would vanish without a word, and with it the rule that line number and row number are the same. So
+    keys are dropped, those with the longest names first (of equal length the last by name), and `rlship/dropped_keys`
+    says how many. The x keys and what a row says of its ranks stay.
+    """
+    values = {_allowed(key): value for key, value in flatten(row).items()}
+    values["_timestamp"] = row.t
+    data = orjson.dumps(values)
+    if len(data) > MAX_POINT_BYTES:
+        data = _fit(values, row)
+    return Point(row.arrival.no, row.unit.actor, _allowed(axis(row)[0]), data)
+
+
+def _fit(values: Flat, row: Row) -> bytes:
+    droppable = sorted(row.shipped.keys() - row.x.keys(), key=lambda key: (len(key), key))
+    size = len(orjson.dumps(values)) + len(DROPPED_KEYS) + 16
+    dropped = 0
+    while size > MAX_POINT_BYTES and droppable:
+        key = droppable.pop()
+        size -= len(orjson.dumps({key: values.pop(key)})) - 1
+        dropped += 1
+    values[DROPPED_KEYS] = dropped
+    return orjson.dumps(values)
+
+
+def _allowed(key: str) -> str:
+    return f"rlship/{key}" if key in RESERVED else key

@@ -1,0 +1,220 @@
+"""One writer's file inside the sidecar: its tail, its decoder, how far it is applied, and the index of its blocks.
+
+The block index says which steps each 256 KiB of the file holds, so that a step can be read again without reading the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+from rlship_formats.records import Gap, Open
+
+from rlship_sidecar.decode import Batch, Decoder, Schemas
+from rlship_sidecar.roster import Segment, Writer
+from rlship_sidecar.store import SavedBlock, SavedWriter, Store
+from rlship_sidecar.tail import Descriptors, Tail
+
+BLOCK_BYTES = 256 * 1024
+PIECE_BYTES = 64 * 1024
+_ALL = 1 << 62
+_FEW_STEPS = 8
+
+
+class _State(msgspec.Struct, array_like=True):
+    """What the store keeps of a file besides its position: enough to go on as if there had been no restart."""
+
+    open: Open | None
+    segments: list[tuple[int | None, int, int]]
+    gaps: list[Gap]
+    implicit: bool
+    closed: bool
+    newest_t: float
+    t: float
+    block: tuple[int, float, int, int]
+    opened_at: int
+
+
+@dataclass(slots=True)
+class Source:
+    """A file. Bytes below `read` are applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in the store."""
+
+    name: str
+    tail: Tail
+    decoder: Decoder
+    writer: Writer | None = None
+    read: int = 0
+    opened_at: int = 0
+    size: int = 0
+    at_step: int = -1
+    looked_at: float = 0.0
+    problem: str = ""
+    piece_bytes: int = PIECE_BYTES
+    block_start: int = 0
+    block_t: float = 0.0
+    block_lowest: int = -1
+    block_highest: int = -1
+    fresh_blocks: list[SavedBlock] = field(default_factory=list)
+    fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
+
+    @property
+    def floor(self) -> int:
+        """Where the first line of any open unit begins; `read` if there is none."""
+        return min(self.writer.starts.values(), default=self.read) if self.writer is not None else self.read
+
+    def advance(self, batch: Batch, end: int) -> None:
+        """A batch that ends at byte `end` was applied."""
+        self.read = end
+        if batch.highest >= 0:
+            self.at_step = batch.highest
+            self.block_highest = max(self.block_highest, batch.highest)
+            self.block_lowest = batch.lowest if self.block_lowest < 0 else min(self.block_lowest, batch.lowest)
+        self.fresh_marks.extend(batch.kept)
+        if end - self.block_start >= BLOCK_BYTES:
+            self.fresh_blocks.append(self._block())
+            self.block_start, self.block_t = end, self.decoder.t
+            self.block_lowest = self.block_highest = -1
+
+    def _block(self) -> SavedBlock:
+        return SavedBlock(
+            self.name, self.block_start, self.read, self.block_t, self.block_lowest, self.block_highest
+        )
+
+    def blocks(self, store: Store, lowest: int, highest: int) -> list[SavedBlock]:
+        """All blocks that may hold records of these steps, the unfinished one included."""
+        found = store.blocks(self.name, lowest, highest)
+        for block in (*self.fresh_blocks, self._block()):
+            if block.lowest >= 0 and block.lowest <= highest and block.highest >= lowest:
+                found.append(block)
+        return found
+
+    def saved(self) -> SavedWriter:
+        """What the store has to keep of this file now."""
+        writer = self.writer
+        block = (self.block_start, self.block_t, self.block_lowest, self.block_highest)
+        if writer is None:
+            state = _State(None, [], [], True, False, 0.0, self.decoder.t, block, 0)
+        else:
+            segments = [(s.begins, s.barrier, s.last) for s in writer.segments]
+            state = _State(
+                writer.open,
+                segments,
+                writer.gaps,
+                writer.implicit,
+                writer.closed,
+                writer.newest_t,
+                self.decoder.t,
+                block,
+                self.opened_at,
+            )
+        return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
+
+
+def new_source(name: str, path: str, files: Descriptors, schemas: Schemas) -> Source:
+    """A file seen for the first time."""
+    return Source(name, Tail(path, files), Decoder(schemas))
+
+
+def load_source(
+    saved: SavedWriter, path: str, files: Descriptors, schemas: Schemas, store: Store, now: float
+) -> Source:
+    """A file as the store knows it. Its writer's activity counts from now on."""
+    state = msgspec.json.decode(saved.state, type=_State)
+    source = new_source(saved.file, path, files, schemas)
+    source.read = saved.read
+    source.block_start, source.block_t, source.block_lowest, source.block_highest = state.block
+    if state.open is None:
+        source.decoder.t = state.t
+        return source
+    source.opened_at = state.opened_at
+    marks = [line for offset, line in store.marks(saved.file) if offset < saved.read]
+    source.decoder.restore(state.open, state.t, marks)
+    writer = source.writer = Writer(saved.file, state.open, seen_at=now, line_at=now)
+    writer.segments = [
+        Segment(writer, number, begins, barrier, last) for number, (begins, barrier, last) in enumerate(state.segments)
+    ]
+    writer.gaps, writer.implicit, writer.closed, writer.newest_t = (
+        state.gaps,
+        state.implicit,
+        state.closed,
+        state.newest_t,
+    )
+    source.at_step = max((segment.last for segment in writer.segments), default=-1)
+    return source
+
+
+def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection[int]) -> Iterator[Batch]:
+    """The applied lines of some steps (and perhaps lines of others), read from the file once more; raises OSError."""
+    marks: list[tuple[int, bytes]] | None = None
+    for block in source.blocks(store, min(steps), max(steps)):
+        if marks is None:
+            marks = store.marks(source.name) + source.fresh_marks
+        yield _read_block(source, schemas, block, marks, steps)
+
+
+def read_from_floor(source: Source, store: Store, schemas: Schemas, floor: int) -> Iterator[Batch]:
+    """The applied lines from `floor` on; raises OSError."""
+    marks = store.marks(source.name)
+    start = floor
+    while start < source.read:
+        block = store.block_at(source.name, start) or source._block()
+        yield _read_block(source, schemas, block, marks, None, start)
+        start = block.stop
+
+
+def _read_block(
+    source: Source,
+    schemas: Schemas,
+    block: SavedBlock,
+    marks: list[tuple[int, bytes]],
+    steps: Collection[int] | None,
+    start: int = 0,
+) -> Batch:
+    """Decode a block; with few `steps`, only lines that can be theirs: a step's digits stand in its line, as JSON has one way to write it."""
+    assert source.writer is not None
+    piece_lines: list[bytes] = []
+    piece_offsets: list[int] = []
+    tail = source.tail.twin()
+    position = block.start
+    while position < block.stop:
+        piece = tail.read(position, block.stop - position)
+        if piece.end == position and not tail.searching:
+            raise OSError(0, "the file is shorter than it was", source.tail.path)
+        piece_lines += piece.lines
+        piece_offsets += piece.offsets
+        position = piece.end
+    lines, offsets = piece_lines, piece_offsets
+    if steps is not None and len(steps) <= _FEW_STEPS:
+        digits = [str(step).encode() for step in steps]
+        kept = {offset for offset, _ in marks}
+        chosen = [
+            (line, offset)
+            for line, offset in zip(piece_lines, piece_offsets)
+            if offset in kept or any(needle in line for needle in digits)
+        ]
+        lines, offsets = [line for line, _ in chosen], [offset for _, offset in chosen]
+    batch = _decode(source.writer.open, schemas, block, marks, lines, offsets)
+    if batch.inherited_t and lines is not piece_lines:
+        batch = _decode(source.writer.open, schemas, block, marks, piece_lines, piece_offsets)
+    if steps is not None:
+        wanted = frozenset(steps)
+        batch.lines = [line for line in batch.lines if line.step in wanted]
+    start = max(start, source.opened_at)
+    if start > block.start:
+        batch.lines = [line for line in batch.lines if line.offset >= start]
+    return batch
+
+
+def _decode(
+    opened: Open,
+    schemas: Schemas,
+    block: SavedBlock,
+    marks: list[tuple[int, bytes]],
+    lines: list[bytes],
+    offsets: list[int],
+) -> Batch:
+    decoder = Decoder(schemas)
+    # Before the open record the decoder's t is 0.
+    decoder.restore(opened, block.t or opened.t, [line for offset, line in marks if offset < block.start])
+    return decoder.decode(lines, offsets, max_steps=_ALL, last_step=_ALL)

@@ -1,0 +1,293 @@
+"""The durable state of one experiment, in SQLite: how far each file is applied, and every row ever made.
+
+One `commit` is one transaction (DESIGN section 6). Rows are numbered 0, 1, 2, … and never change; a unit's newest row is its state.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rlship_sidecar.decode import Dead
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.rows import Row, Unit
+
+STORE_VERSION = 1
+DEAD_DETAILS = 1000  # letters kept in full per file and reason; beyond that they are only counted
+
+_SCHEMA = """
+create table meta (key text primary key, value text not null) without rowid;
+create table writers (file text primary key, read integer not null, floor integer not null, state blob not null) without rowid;
+create table marks (file text not null, offset integer not null, line blob not null, primary key (file, offset)) without rowid;
+create table blocks (file text not null, start integer not null, stop integer not null, t real not null,
+                     lowest integer not null, highest integer not null, primary key (file, start)) without rowid;
+create table rows (no integer primary key, body blob not null);
+create table units (actor text not null, kind text not null, number integer not null, no integer not null,
+                    revision integer not null, partial integer not null, primary key (actor, kind, number)) without rowid;
+create table dirty (actor text not null, kind text not null, number integer not null,
+                    primary key (actor, kind, number)) without rowid;
+create table dead (file text not null, offset integer not null, metric text not null, reason text not null,
+                   excerpt text not null, primary key (file, offset, metric, reason)) without rowid;
+create table dead_counts (file text not null, reason text not null, is_value integer not null, count integer not null,
+                          offset integer not null, excerpt text not null, primary key (file, reason)) without rowid;
+create table counts (name text primary key, count integer not null) without rowid;
+create table cursors (sink text primary key, next integer not null) without rowid;
+"""
+
+
+class SavedWriter(NamedTuple):
+    """A file's saved position: bytes below `read` are applied; the first line of any open unit is at `floor` or later."""
+
+    file: str
+    read: int
+    floor: int
+    state: bytes
+
+
+class SavedBlock(NamedTuple):
+    """A stretch of a file: which steps its metrics records have (-1: none), and the `t` that its first line inherits."""
+
+    file: str
+    start: int
+    stop: int
+    t: float
+    lowest: int
+    highest: int
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one transaction makes durable."""
+
+    writers: list[SavedWriter] = field(default_factory=list)
+    marks: list[tuple[str, int, bytes]] = field(default_factory=list)
+    blocks: list[SavedBlock] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    dirty: list[tuple[str, int]] = field(default_factory=list)
+    revised: list[tuple[str, int]] = field(default_factory=list)
+    dead: list[tuple[str, Dead]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.writers or self.rows or self.dirty or self.revised or self.dead)
+
+
+class StoreUnusable(RlshipError):
+    """The store is damaged or from another version; `rlship` says how to go on."""
+
+
+class Store:
+    """One SQLite file. The thread that made it commits; any thread reads, over its own connection."""
+
+    def __init__(self, path: Path, *, local: bool) -> None:
+        self.path = path
+        self._local = local
+        self._threads = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        try:
+            self._connection = self._connect()
+            self.store_id = self._prepare()
+            found = self._connection.execute("select max(no) from rows").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise StoreUnusable(
+                f"cannot use the store {path}: {error}",
+                "Move it away and start again: rows are rebuilt from the files, into a new W&B run.",
+            ) from error
+        self._row_count = 0 if found is None else found + 1
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        with self._lock:
+            self._connections.append(connection)
+        # Write-ahead logging needs shared memory between processes of one host, which a network filesystem does not give.
+        connection.execute(f"pragma journal_mode={'wal' if self._local else 'delete'}")
+        connection.execute("pragma synchronous=full")
+        self._threads.connection = connection
+        return connection
+
+    def _prepare(self) -> str:
+        connection = self._connection
+        if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
+            with connection:
+                connection.execute("begin immediate")
+                for statement in _SCHEMA.split(";"):
+                    connection.execute(statement)
+                connection.executemany(
+                    "insert into meta values (?, ?)", [("version", str(STORE_VERSION)), ("store_id", secrets.token_hex(8))]
+                )
+        meta = dict(connection.execute("select key, value from meta").fetchall())
+        if meta.get("version") != str(STORE_VERSION):
+            raise StoreUnusable(
+                f"the store {self.path} has version {meta.get('version')}, this rlship reads version {STORE_VERSION}",
+                "Use the rlship that wrote it, or move it away: rows are rebuilt from the files, into a new W&B run.",
+            )
+        return str(meta["store_id"])
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._threads, "connection", None)
+        return connection or self._connect()
+
+    def close(self) -> None:
+        """Close every connection; readers must have stopped."""
+        with self._lock:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+
+    # The one transaction -------------------------------------------------------------------------------------------
+
+    def commit(self, changes: Changes) -> None:
+        """Make all of `changes` durable, or none of it. Rows must be numbered on from `row_count()`."""
+        connection = self._connection
+        connection.execute("begin immediate")
+        try:
+            self._apply(connection, changes)
+            connection.execute("commit")
+        except BaseException:
+            connection.execute("rollback")
+            raise
+        self._row_count += len(changes.rows)
+
+    def _apply(self, connection: sqlite3.Connection, changes: Changes) -> None:
+        many = connection.executemany
+        many(
+            "insert into writers values (?, ?, ?, ?) on conflict (file) do update set "
+            "read = excluded.read, floor = excluded.floor, state = excluded.state",
+            changes.writers,
+        )
+        many("insert or replace into marks values (?, ?, ?)", changes.marks)
+        many("insert or replace into blocks values (?, ?, ?, ?, ?, ?)", changes.blocks)
+        many("insert into rows values (?, ?)", ((row.arrival.no, row.to_json()) for row in changes.rows))
+        many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
+        many("insert or ignore into dirty values (?, 'step', ?)", changes.dirty)
+        many("delete from dirty where actor = ? and kind = 'step' and number = ?", changes.revised)
+        self._bury(connection, changes.dead)
+        many(
+            "insert into counts values (?, ?) on conflict (name) do update set count = count + excluded.count",
+            changes.counts.items(),
+        )
+
+    def _bury(self, connection: sqlite3.Connection, dead: Iterable[tuple[str, Dead]]) -> None:
+        for file, letter in dead:
+            count = connection.execute(
+                "insert into dead_counts values (?, ?, ?, 1, ?, ?) "
+                "on conflict (file, reason) do update set count = count + 1 returning count",
+                (file, letter.reason, letter.metric is not None, letter.offset, letter.excerpt),
+            ).fetchone()[0]
+            if count <= DEAD_DETAILS:
+                connection.execute(
+                    "insert or ignore into dead values (?, ?, ?, ?, ?)",
+                    (file, letter.offset, letter.metric or "", letter.reason, letter.excerpt),
+                )
+
+    # Rows ----------------------------------------------------------------------------------------------------------
+
+    def row_count(self) -> int:
+        """How many rows are committed; the next one's number."""
+        return self._row_count
+
+    def read_rows(self, first: int, limit: int) -> list[Row]:
+        """Rows `first`, `first + 1`, … as far as they exist, at most `limit`."""
+        found = self._reader().execute("select body from rows where no >= ? order by no limit ?", (first, limit))
+        return [Row.from_json(body) for (body,) in found]
+
+    def newest(self, unit: Unit) -> Row | None:
+        """The newest revision of a unit, or None if it has no row."""
+        found = self._reader().execute(
+            "select body from units join rows using (no) where actor = ? and kind = ? and number = ?",
+            (unit.actor, unit.kind, unit.index),
+        )
+        body = found.fetchone()
+        return None if body is None else Row.from_json(body[0])
+
+    def row_of(self, actor: str, step: int) -> bool | None:
+        """None if the step has no row, else whether that row lacks ranks."""
+        found = self._reader().execute(
+            "select partial from units where actor = ? and kind = 'step' and number = ?", (actor, step)
+        )
+        partial = found.fetchone()
+        return None if partial is None else bool(partial[0])
+
+    def rows_between(self, actor: str, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
+        """(step, lacks ranks) of an actor's rows from `first` to `last`, or of those that lack ranks."""
+        found = self._reader().execute(
+            "select number, partial from units where actor = ? and kind = 'step' and number between ? and ? and partial >= ?",
+            (actor, first, last, partial),
+        )
+        return [(step, bool(lacks)) for step, lacks in found]
+
+    def highest(self, actor: str) -> int:
+        """The highest step of an actor that has a row, or -1."""
+        found = self._reader().execute("select max(number) from units where actor = ? and kind = 'step'", (actor,))
+        highest = found.fetchone()[0]
+        return -1 if highest is None else highest
+
+    # Files ---------------------------------------------------------------------------------------------------------
+
+    def writers(self) -> list[SavedWriter]:
+        """Every file that was ever applied."""
+        return [SavedWriter(*row) for row in self._reader().execute("select file, read, floor, state from writers")]
+
+    def marks(self, file: str) -> list[tuple[int, bytes]]:
+        """(offset, line) of a file's define and rollback lines, in file order."""
+        found = self._reader().execute("select offset, line from marks where file = ? order by offset", (file,))
+        return found.fetchall()
+
+    def blocks(self, file: str, lowest: int, highest: int) -> list[SavedBlock]:
+        """The finished blocks of a file that may hold records of steps from `lowest` to `highest`, in file order."""
+        found = self._reader().execute(
+            "select * from blocks where file = ? and lowest <= ? and highest >= ? order by start", (file, highest, lowest)
+        )
+        return [SavedBlock(*row) for row in found]
+
+    def block_at(self, file: str, offset: int) -> SavedBlock | None:
+        """The finished block that holds a byte of a file."""
+        found = self._reader().execute(
+            "select * from blocks where file = ? and start <= ? order by start desc limit 1", (file, offset)
+        ).fetchone()
+        return SavedBlock(*found) if found is not None and found[2] > offset else None
+
+    def dirty(self) -> list[tuple[str, int]]:
+        """(actor, step) of rows that lines came for after they were made."""
+        return self._reader().execute("select actor, number from dirty where kind = 'step'").fetchall()
+
+    # What could not be used ----------------------------------------------------------------------------------------
+
+    def dead_letters(self, limit: int = DEAD_DETAILS) -> list[tuple[str, Dead]]:
+        """Dead letters with file, in order of file and offset."""
+        found = self._reader().execute(
+            "select file, offset, reason, excerpt, metric from dead order by file, offset, metric limit ?", (limit,)
+        )
+        return [(file, Dead(offset, reason, text, metric or None)) for file, offset, reason, text, metric in found]
+
+    def dead_counts(self) -> Sequence[tuple[str, str, bool, int, int, str]]:
+        """(file, reason, whether of values, how many, first offset, its excerpt)."""
+        found = self._reader().execute("select * from dead_counts order by file, reason")
+        return [(file, reason, bool(value), *rest) for file, reason, value, *rest in found]
+
+    def counts(self) -> dict[str, int]:
+        """Other counts by name."""
+        return dict(self._reader().execute("select name, count from counts").fetchall())
+
+    # Sinks' cursors ------------------------------------------------------------------------------------------------
+
+    def load_cursor(self, sink: str) -> int:
+        """The next row for a sink that cannot say itself."""
+        found = self._reader().execute("select next from cursors where sink = ?", (sink,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def save_cursor(self, sink: str, next_row: int) -> None:
+        """Remember it."""
+        self._reader().execute("insert or replace into cursors values (?, ?)", (sink, next_row))
+
+
+def _unit_fields(row: Row) -> tuple[str, str, int, int, int, bool]:
+    unit, arrival = row.unit, row.arrival
+    return unit.actor, unit.kind, unit.index, arrival.no, arrival.revision, bool(row.coverage.missing)

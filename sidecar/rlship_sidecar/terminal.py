@@ -1,0 +1,225 @@
+"""A status as people read it: a rich table, plain columns, and lines that tell what changed. Pure; nothing here prints.
+
+Names of actors, files and ranks come from the files and are not trusted: whatever is not printable is spelled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
+    from rich.console import Group
+
+    from rlship_sidecar.status import ActorStatus, DeadLetterStatus, SinkStatus, Status, WriterStatus
+
+COLUMNS = ("actor", "ranks", "step", "open", "lag", "missing", "note")
+WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
+MOST_LINES = 20
+
+
+def clean(text: str, limit: int = 200) -> str:
+    """`text` on one line without control characters (they become \\x1b, \\u202e, …), cut to `limit` characters."""
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+def duration(seconds: float) -> str:
+    """0.8 s, 42 s, 3.5 min, 2.1 h."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def render(status: Status) -> Group:
+    """The rich table of one experiment with its footer, for `watch` and `status` on a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(clean(status.experiment)), title_justify="left", title_style="bold", box=None)
+    for name in COLUMNS:
+        table.add_column(name, justify="right" if name in ("ranks", "step", "open", "lag") else "left", no_wrap=True)
+    for actor in status.actors:
+        style = "yellow" if actor.missing else None
+        table.add_row(*(Text(cell) for cell in _actor_cells(actor)), style=style)
+    return Group(table, *(Text(line, style=_footer_style(line)) for line in footer(status)))
+
+
+def columns(status: Status) -> list[str]:
+    """The same as plain text in aligned columns."""
+    return [clean(status.experiment), *_align([COLUMNS, *map(_actor_cells, status.actors)]), *footer(status)]
+
+
+def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
+    """One aligned line a writer, under a heading."""
+    return _align([WRITER_COLUMNS, *map(_writer_cells, writers)])
+
+
+def footer(status: Status) -> list[str]:
+    """Rows, each sink with its state, dead letters and notes, one line each."""
+    rows = [f"rows {status.rows}"]
+    rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
+    if dead := _dead_totals(status):
+        rows.append(dead)
+    rows += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
+    rows += [f"note: {clean(note)}" for note in status.notes]
+    return rows
+
+
+def progress(status: Status) -> str:
+    """One line: actors with step, ranks and lag, then rows, sinks that lack some, dead letters."""
+    parts = []
+    for actor in status.actors:
+        lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
+        missing = f", missing {_names(actor.missing)}" if actor.missing else ""
+        parts.append(f"{clean(actor.actor)} step {_number(actor.step)}, ranks {_ranks(actor)}{lag}{missing}")
+    parts.append(f"rows {status.rows}")
+    parts += [
+        f"{clean(sink.name)} {sink.next_row} ({sink.state})" for sink in status.sinks if sink.next_row < status.rows
+    ]
+    parts += filter(None, [_dead_totals(status)])
+    return "; ".join(parts)
+
+
+def lines(previous: Status | None, current: Status) -> list[str]:
+    """What changed in substance, one line each: actors, ranks, sinks, dead letters, notes. At most MOST_LINES."""
+    told = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
+    actors = {actor.actor: actor for actor in previous.actors} if previous else {}
+    for actor in current.actors:
+        told += _actor_changes(actors.get(actor.actor), actor)
+    sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
+    for sink in current.sinks:
+        told += _sink_changes(sinks.get(sink.name), sink)
+    known = {(letter.file, letter.reason) for letter in previous.dead_letters} if previous else set()
+    told += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
+    noted = set(_notes(previous)) if previous else set()
+    told += [f"note: {note}" for note in _notes(current) if note not in noted]
+    if len(told) > MOST_LINES:
+        told[MOST_LINES - 1 :] = [f"and {len(told) - MOST_LINES + 1} more changes: see `rlship status`"]
+    return told
+
+
+def _actor_changes(before: ActorStatus | None, now: ActorStatus) -> list[str]:
+    name = clean(now.actor)
+    told = []
+    if before is None:
+        told.append(f"{name}: {_ranks(now)} ranks")
+    elif now.ranks_seen == now.ranks_expected and before.ranks_seen < before.ranks_expected:
+        told.append(f"{name}: all {now.ranks_expected} ranks")
+    missing = set(before.missing) if before else set()
+    absent = set(before.absent) if before else set()
+    if lost := [rank for rank in now.missing if rank not in missing]:
+        told.append(f"{name} step {_number(now.step)}: missing {_ranks_word(lost)}")
+    if before and (back := [rank for rank in before.missing if rank not in now.missing]):
+        told.append(f"{name} step {_number(now.step)}: {_ranks_word(back)} no longer missing")
+    if never := [rank for rank in now.absent if rank not in absent]:
+        told.append(f"{name}: {_ranks_word(never)} never opened a file; not waited for")
+    return told
+
+
+def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
+    name = clean(now.name)
+    was = before.state if before else ""
+    if now.state == was:
+        return []
+    if now.state == "waiting":
+        return [
+            f"sink {name}: cannot deliver, will try again: {clean(now.error)}; rows from {now.next_row} on are kept"
+        ]
+    if now.state == "refused":
+        return [f"sink {name}: refused: {clean(now.error)}"]
+    if now.state == "closed":
+        return [f"sink {name}: closed, holds {now.next_row} rows{_where(now)}"]
+    if before is None:
+        return [f"sink {name}:{_where(now)}"] if now.where else []
+    if was in ("waiting", "refused", "closed"):
+        return [f"sink {name}: delivers again from row {now.next_row} on{_where(now)}"]
+    # Between shipping and idle there is nothing to tell, but where the rows are may be known only now.
+    return [f"sink {name}:{_where(now)}"] if now.where != before.where and now.where else []
+
+
+def _notes(status: Status) -> list[str]:
+    """The experiment's, the actors' and the writers' notes, without those that are there twice."""
+    notes = [clean(note) for note in status.notes]
+    notes += [f"{clean(actor.actor)}: {clean(actor.note)}" for actor in status.actors if actor.note]
+    notes += [f"{clean(writer.file)}: {clean(writer.note)}" for writer in status.writers if writer.note]
+    return list(dict.fromkeys(notes))
+
+
+def _actor_cells(actor: ActorStatus) -> tuple[str, ...]:
+    return (
+        clean(actor.actor, 40),
+        _ranks(actor),
+        _number(actor.step),
+        _number(actor.open_step),
+        duration(actor.lag_s) if actor.open_units else "-",
+        _names(actor.missing) or "-",
+        clean(actor.note, 80),
+    )
+
+
+def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
+    return (
+        clean(f"{writer.actor}/{writer.replica}/r{writer.rank}", 40),
+        str(writer.attempt),
+        _number(writer.step),
+        _number(writer.barrier),
+        "closed" if writer.closed else duration(writer.silent_s),
+        f"{writer.unread} B",
+        clean(writer.file),
+        clean(writer.note, 80),
+    )
+
+
+def _sink_state(sink: SinkStatus) -> str:
+    error = f": {clean(sink.error)}" if sink.error else ""
+    return f"{sink.state}, holds {sink.next_row} rows{_where(sink)}{error}"
+
+
+def _where(sink: SinkStatus) -> str:
+    return f" {clean(sink.where)}" if sink.where else ""
+
+
+def _dead_totals(status: Status) -> str:
+    letters, values = status.dead_letter_count, status.dead_value_count
+    told = [f"{letters} dead letter{'s' * (letters != 1)}"] if letters else []
+    told += [f"{values} dead value{'s' * (values != 1)}"] if values else []
+    return ", ".join(told)
+
+
+def _dead_letter(letter: DeadLetterStatus) -> str:
+    where = f"{clean(letter.file)} byte {letter.offset}"
+    times = f" ({letter.count} times)" if letter.count > 1 else ""
+    excerpt = f": {clean(letter.excerpt, 60)}" if letter.excerpt else ""
+    return f"dead: {clean(letter.reason)}{times}, {where}{excerpt}"
+
+
+def _footer_style(line: str) -> str:
+    if ": refused" in line:
+        return "red"
+    return "yellow" if "dead" in line or ": waiting" in line else "dim"
+
+
+def _ranks(actor: ActorStatus) -> str:
+    return f"{actor.ranks_seen}/{actor.ranks_expected}"
+
+
+def _ranks_word(ranks: Sequence[str]) -> str:
+    return f"rank{'s' * (len(ranks) != 1)} {_names(ranks)}"
+
+
+def _names(ranks: Sequence[str], most: int = 6) -> str:
+    shown = " ".join(clean(rank, 24) for rank in ranks[:most])
+    return f"{shown} +{len(ranks) - most}" if len(ranks) > most else shown
+
+
+def _number(step: int | None) -> str:
+    return "-" if step is None else str(step)
+
+
+def _align(cells: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]

@@ -1,0 +1,40 @@
+"""The values of one open unit, kept as they came until it closes: dense lines in one block per schema, others as observations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlship_sidecar.decode import Dense, Schema, Sparse
+from rlship_sidecar.roster import Segment
+
+
+@dataclass(slots=True)
+class Block:
+    """Dense lines of one schema: row i of `data` (native doubles) was written by `owners[i]` at time `ts[i]` and byte `offsets[i]` of its file."""
+
+    data: bytearray = field(default_factory=bytearray)
+    owners: list[Segment] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    ts: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Window:
+    """Everything that the lines of one unit say. Lines of one segment arrive in file order."""
+
+    blocks: dict[Schema, Block] = field(default_factory=dict)
+    sparse: list[tuple[Segment, Sparse]] = field(default_factory=list)
+
+    def add(self, segment: Segment, line: Dense | Sparse) -> None:
+        """Take in a line."""
+        if type(line) is Sparse:
+            self.sparse.append((segment, line))
+            return
+        assert type(line) is Dense
+        block = self.blocks.get(line.schema)
+        if block is None:
+            block = self.blocks[line.schema] = Block()
+        block.data += line.data
+        block.owners.append(segment)
+        block.offsets.append(line.offset)
+        block.ts.append(line.t)

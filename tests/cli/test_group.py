@@ -1,0 +1,95 @@
+"""The command `rlship` itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rlship._version import __version__
+from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError, SinkRefusedError, UsageProblem
+
+HEAVY = ("wandb", "tensorboardX", "numpy", "rich", "msgspec", "orjson", "psutil", "watchdog", "sqlite3", "tomllib")
+
+
+def test_help_names_verbs_and_exit_codes() -> None:
+    """`rlship --help` lists every verb and every exit code."""
+    result = CliRunner().invoke(rlship, ["--help"])
+    assert result.exit_code == 0
+    for verb in ("watch", "status", "demo"):
+        assert f"\n  {verb} " in result.stdout
+    for code in range(6):
+        assert f"\n    {code}  " in result.stdout
+
+
+@pytest.mark.parametrize("verb", sorted(rlship.commands))
+def test_every_verb_has_help(verb: str) -> None:
+    """-h works on every verb and every option is explained."""
+    result = CliRunner().invoke(rlship, [verb, "-h"])
+    assert result.exit_code == 0
+    options = [p for p in rlship.commands[verb].params if isinstance(p, click.Option)]
+    assert all(option.help for option in options)
+
+
+def test_version() -> None:
+    """--version prints the distribution's version."""
+    assert CliRunner().invoke(rlship, ["--version"]).stdout == f"rlship {__version__}\n"
+
+
+def test_unknown_verbs_and_flags_are_usage_errors() -> None:
+    """What click does not know ends with exit code 2 and talks on stderr."""
+    for args in (["wach"], ["status", "--jsn"]):
+        result = CliRunner().invoke(rlship, args)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`rlship --help` imports click and little else."""
+    code = (
+        "import sys; from rlship_sidecar.cli import main\n"
+        "try: main()\n"
+        f"finally: print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=60)
+    assert "Usage: rlship" in done.stdout
+    assert done.stderr == "[]\n"
+
+
+def test_help_is_quick() -> None:
+    """`rlship --help` takes less than 300 ms; the best of some tries, as other work may share the machine."""
+
+    def once() -> float:
+        before = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "from rlship_sidecar.cli import main; main()", "-h"], capture_output=True)
+        return time.perf_counter() - before
+
+    best = once()
+    for _ in range(20):
+        if best < 0.3:
+            break
+        best = min(best, once())
+    assert best < 0.3
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [(RlshipError, 1), (NothingToWatch, 1), (UsageProblem, 2), (SinkRefusedError, 4), (OwnedElsewhere, 5)],
+)
+def test_errors_end_with_their_code(problem: type[RlshipError], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An RlshipError prints message and hint on stderr, without control characters, and sets the exit code."""
+
+    @click.command()
+    def failing() -> None:
+        raise problem("it \x1b[2J failed", "do this\nor that")
+
+    monkeypatch.setitem(rlship.commands, "failing", failing)
+    result = CliRunner().invoke(rlship, ["failing"])
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr == "rlship: it \\x1b[2J failed\n  do this\n  or that\n"

@@ -1,0 +1,53 @@
+"""What is said when DIR cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlship_sidecar.cli.places import require
+from rlship_sidecar.errors import NothingToWatch
+
+
+def hint(directory: Path) -> str:
+    with pytest.raises(NothingToWatch) as caught:
+        require(directory)
+    assert str(directory) in caught.value.message
+    return caught.value.hint
+
+
+def test_a_folder_is_fine(tmp_path: Path) -> None:
+    """A folder that can be read is accepted, empty or not."""
+    require(tmp_path)
+    (tmp_path / "rlship").mkdir()
+    require(tmp_path)
+
+
+def test_a_missing_folder_gets_the_nearest_name(tmp_path: Path) -> None:
+    """A misspelt folder is answered with the one that was probably meant, at whatever level the slip is."""
+    (tmp_path / "outputs" / "grpo-7b").mkdir(parents=True)
+    assert hint(tmp_path / "outputs" / "grpo-7") == f"did you mean {tmp_path}/outputs/grpo-7b?"
+    assert hint(tmp_path / "output" / "grpo-7b") == f"did you mean {tmp_path}/outputs?"
+
+
+def test_a_missing_folder_like_no_other(tmp_path: Path) -> None:
+    """Where nothing is near, the hint says how to make the folder or where the path ends."""
+    assert hint(tmp_path / "zz") == f"create it if the job is still to start: mkdir -p {tmp_path / 'zz'}"
+    assert hint(tmp_path / "zz" / "a" / "b") == f"{tmp_path / 'zz'} does not exist; {tmp_path} does"
+
+
+def test_a_file_is_answered_with_its_experiment(tmp_path: Path) -> None:
+    """Giving a writer's file names the experiment it belongs to."""
+    (tmp_path / "rlship").mkdir()
+    file = tmp_path / "rlship" / "trainer.jsonl"
+    file.touch()
+    assert hint(file) == f"give the experiment's folder: {tmp_path}"
+
+
+def test_the_writers_folder_is_answered_with_its_parent(tmp_path: Path) -> None:
+    """Giving the folder of the writers' files names its parent."""
+    folder = tmp_path / "rlship"
+    folder.mkdir()
+    (folder / "trainer.jsonl").touch()
+    assert hint(folder) == f"give its parent: {tmp_path}"

@@ -1,0 +1,181 @@
+"""`rlship status`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.status import Status, write_status
+from tests.cli.sample import a_dead_letter, a_status, a_writer, an_actor
+
+if TYPE_CHECKING:
+    from rlship_sidecar.lease import Owner
+
+Lease = Callable[["Owner | None"], None]
+
+
+def owner(alive: bool | None) -> Owner:
+    """A sidecar on host n07."""
+
+    class Someone:
+        host = "n07"
+        pid = 4242
+
+    someone: Any = Someone()
+    someone.alive = alive
+    return someone  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
+    """Sets who owns every experiment; nobody at first."""
+
+    def hold(holder: Owner | None) -> None:
+        monkeypatch.setattr("rlship_sidecar.lease.owner", lambda state_dir: holder)
+
+    hold(None)
+    return hold
+
+
+def watched(experiment: Path, **changes: Any) -> Status:
+    """Leave a status in the experiment as its daemon would."""
+    state = experiment / "rlship" / "state"
+    state.mkdir(parents=True, exist_ok=True)
+    status = a_status(**({"experiment": str(experiment), "t": time.time()} | changes))
+    write_status(state, status)
+    return status
+
+
+def run(*args: object) -> Result:
+    return CliRunner().invoke(rlship, ["status", *map(str, args)])
+
+
+def test_a_complete_experiment(tmp_path: Path, lease: Lease) -> None:
+    """The table is on stdout, says that no sidecar runs and how to go on, and the exit code is 0."""
+    watched(tmp_path)
+    result = run(tmp_path)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1:3] == [
+        "actor    ranks  step  open  lag    missing  note",
+        "trainer  4/4    12    13    0.8 s  -",
+    ]
+    assert f"no sidecar running; as of 0.0 s ago. To go on: rlship watch {tmp_path}" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_running_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:
+    """A living owner is told with pid and host."""
+    lease(owner(True))
+    watched(tmp_path)
+    assert "sidecar running (pid 4242 on n07), as of" in run(tmp_path).stdout
+
+
+def test_a_dead_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:
+    """An owner that is gone is told as the last one."""
+    lease(owner(False))
+    watched(tmp_path)
+    assert "no sidecar running (the last was pid 4242 on n07)" in run(tmp_path).stdout
+
+
+@pytest.mark.parametrize(("age", "running"), [(0, True), (300, False)])
+def test_an_owner_on_another_host_is_judged_by_age(tmp_path: Path, lease: Lease, age: float, running: bool) -> None:
+    """Where the owner's process cannot be seen, a fresh status means that it runs."""
+    lease(owner(None))
+    watched(tmp_path, t=time.time() - age)
+    assert json.loads(run(tmp_path, "--json").stdout)["running"] is running
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"complete": False, "actors": [an_actor(missing=["0.3"])]},
+        {"dead_letters": [a_dead_letter()], "dead_letter_count": 3},
+        {"dead_value_count": 1},
+    ],
+)
+def test_incomplete_data_gives_exit_code_3(tmp_path: Path, lease: Lease, changes: dict[str, Any]) -> None:
+    """Missing ranks, dead letters and dead values each give exit code 3."""
+    watched(tmp_path, **changes)
+    assert run(tmp_path).exit_code == 3
+    assert run(tmp_path, "--json").exit_code == 3
+
+
+def test_json_is_the_whole_status(tmp_path: Path, lease: Lease) -> None:
+    """--json prints one object with every field of the status, `running` filled in, and nothing else."""
+    lease(owner(True))
+    watched(tmp_path, writers=[a_writer(), a_writer(rank=1)])
+    result = run(tmp_path, "--json")
+    told = json.loads(result.stdout)
+    assert told["running"] is True
+    assert [writer["rank"] for writer in told["writers"]] == [0, 1]
+    assert result.stdout.count("\n") == 1
+    assert result.stderr == ""
+
+
+def test_writers_are_listed_on_request(tmp_path: Path, lease: Lease) -> None:
+    """Writers with a note are always listed, all of them with --writers."""
+    watched(tmp_path, writers=[a_writer(), a_writer(rank=1, note="two writers claim trainer/0/r1")])
+    brief, full = run(tmp_path).stdout, run(tmp_path, "--writers").stdout
+    assert "trainer/0/r1" in brief
+    assert "trainer/0/r0" not in brief
+    assert "trainer/0/r0" in full
+
+
+def test_a_folder_of_experiments(tmp_path: Path, lease: Lease) -> None:
+    """All experiments of a folder are listed, those never watched on stderr; the worst decides the exit code."""
+    watched(tmp_path / "a")
+    watched(tmp_path / "b", complete=False)
+    (tmp_path / "c" / "rlship").mkdir(parents=True)
+    (tmp_path / "not-one").mkdir()
+    result = run(tmp_path, "--json")
+    assert [json.loads(line)["experiment"] for line in result.stdout.splitlines()] == [
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+    ]
+    assert result.stderr == f"{tmp_path}/c: no sidecar has watched it yet: rlship watch {tmp_path}\n"
+    assert result.exit_code == 3
+
+
+def test_state_kept_elsewhere(tmp_path: Path, lease: Lease) -> None:
+    """--state-dir and RLSHIP_STATE_DIR find the status that a sidecar with that state directory wrote."""
+    experiment, states = tmp_path / "exp", tmp_path / "states"
+    (experiment / "rlship").mkdir(parents=True)
+    (states / "exp").mkdir(parents=True)
+    write_status(states / "exp", a_status(rows=7))
+    assert "rows 7" in run(experiment, "--state-dir", states).stdout
+    result = CliRunner().invoke(rlship, ["status", str(experiment)], env={"RLSHIP_STATE_DIR": str(states)})
+    assert "rows 7" in result.stdout
+
+
+def test_never_watched(tmp_path: Path, lease: Lease) -> None:
+    """An experiment without a status says what to do and exits with 1."""
+    (tmp_path / "rlship").mkdir()
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == f"rlship: no sidecar has watched {tmp_path} yet\n  start one: rlship watch {tmp_path}\n"
+
+
+def test_no_experiment(tmp_path: Path, lease: Lease) -> None:
+    """A folder without any experiment says how one comes to be."""
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "no experiment in" in result.stderr
+    assert "rlship.init(" in result.stderr
+
+
+def test_a_damaged_status(tmp_path: Path, lease: Lease) -> None:
+    """A status.json that cannot be decoded is named instead of a traceback."""
+    state = tmp_path / "rlship" / "state"
+    state.mkdir(parents=True)
+    (state / "status.json").write_text("{half")
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "status.json is damaged" in result.stderr

@@ -1,0 +1,196 @@
+"""What a status looks like to people."""
+
+from __future__ import annotations
+
+import io
+import re
+
+from rich.console import Console
+
+from rlship_sidecar import terminal
+from rlship_sidecar.status import Status
+from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
+
+NASTY = "tr\x1b[2J\u202eainer\n[red]"
+
+
+def shown(status: Status, **console: object) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=200, **console).print(terminal.render(status))  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def test_columns_are_aligned_and_complete() -> None:
+    """The plain table shows actor, ranks, step, open step, lag, missing and note, then rows and sinks."""
+    status = a_status(
+        actors=[an_actor(missing=["0.3", "0.7"], note="slow"), an_actor(actor="buffer", step=None, open_units=0)],
+        dead_letters=[a_dead_letter()],
+        dead_letter_count=3,
+        dead_value_count=1,
+        notes=["no lead"],
+    )
+    assert terminal.columns(status) == [
+        "/outputs/grpo-7b",
+        "actor    ranks  step  open  lag    missing  note",
+        "trainer  4/4    12    13    0.8 s  0.3 0.7  slow",
+        "buffer   4/4    -     13    -      -",
+        "rows 120",
+        "sink wandb: shipping, holds 118 rows wandb/x",
+        "3 dead letters, 1 dead value",
+        "  dead: not JSON (3 times), reward.jsonl byte 812: {oops",
+        "note: no lead",
+    ]
+
+
+def test_the_rich_table_shows_the_same() -> None:
+    """Every cell of the plain table is in the rich one, and without a terminal it has no control codes."""
+    status = a_status(actors=[an_actor(missing=["0.3"])])
+    text = shown(status)
+    for cell in ("trainer", "4/4", "12", "13", "0.8 s", "0.3", "rows 120", "sink wandb: shipping"):
+        assert cell in text
+    assert "\x1b" not in text
+
+
+def test_no_color_is_honoured() -> None:
+    """With colours off a terminal gets no colour codes."""
+    status = a_status(actors=[an_actor(missing=["0.3"])])
+    coloured = shown(status, force_terminal=True, color_system="standard", no_color=False)
+    assert re.search(r"\x1b\[[0-9;]*33m", coloured)
+    plain = shown(status, force_terminal=True, color_system="standard", no_color=True)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", plain)
+
+
+def test_control_characters_of_names_never_reach_the_terminal() -> None:
+    """Escape codes, line breaks, direction marks and rich markup in names are spelled out everywhere."""
+    status = a_status(
+        experiment=NASTY,
+        filesystem=NASTY,
+        actors=[an_actor(actor=NASTY, missing=[NASTY], absent=[NASTY], note=NASTY)],
+        writers=[a_writer(file=NASTY, actor=NASTY, replica=NASTY, note=NASTY)],
+        sinks=[a_sink(name=NASTY, where=NASTY, state="waiting", error=NASTY)],
+        dead_letters=[a_dead_letter(file=NASTY, reason=NASTY, excerpt=NASTY)],
+        dead_letter_count=1,
+        notes=[NASTY],
+    )
+    told = [
+        *terminal.columns(status),
+        *terminal.writer_columns(status.writers),
+        *terminal.lines(None, status),
+        terminal.progress(status),
+    ]
+    for line in told:
+        assert line.isprintable(), line
+    text = shown(status)
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "[red]" in text
+    assert "tr\\x1b[2J\\u202eainer\\n[red]" in told[0]
+
+
+def test_clean_cuts_and_survives_any_text() -> None:
+    """Lone surrogates are spelled out and long names are cut."""
+    assert terminal.clean("a\udc80b") == "a\\udc80b"
+    assert terminal.clean("größe 日本") == "größe 日本"
+    assert terminal.clean("x" * 300) == "x" * 199 + "…"
+
+
+def test_durations() -> None:
+    """Times are told in the unit that suits them."""
+    told = [terminal.duration(s) for s in (0, 0.84, 9.94, 42, 119, 210, 7199, 9000)]
+    assert told == ["0.0 s", "0.8 s", "9.9 s", "42 s", "119 s", "3.5 min", "120.0 min", "2.5 h"]
+
+
+def test_lines_of_the_first_status() -> None:
+    """The first status tells what is watched, each actor and where each sink delivers to."""
+    assert terminal.lines(None, a_status()) == [
+        "watching /outputs/grpo-7b on ext4",
+        "trainer: 4/4 ranks",
+        "sink wandb: wandb/x",
+    ]
+
+
+def test_nothing_is_told_when_only_figures_moved() -> None:
+    """Steps, rows, lag and a sink between shipping and idle are no change of substance."""
+    before = a_status()
+    after = a_status(
+        rows=500, actors=[an_actor(step=13, lag_s=3.0, open_units=2)], sinks=[a_sink(state="idle", next_row=500)]
+    )
+    assert terminal.lines(before, after) == []
+
+
+def test_ranks_lost_and_found_are_told() -> None:
+    """A rank that is missing, absent, back, or the last to come is told once each."""
+    fresh = a_status(actors=[an_actor(ranks_seen=2)])
+    full = a_status()
+    lost = a_status(actors=[an_actor(missing=["0.2", "0.3"])])
+    never = a_status(actors=[an_actor(absent=["0.7"])])
+    assert terminal.lines(fresh, full) == ["trainer: all 4 ranks"]
+    assert terminal.lines(full, lost) == ["trainer step 12: missing ranks 0.2 0.3"]
+    assert terminal.lines(lost, lost) == []
+    assert terminal.lines(lost, full) == ["trainer step 12: ranks 0.2 0.3 no longer missing"]
+    assert terminal.lines(full, never) == ["trainer: rank 0.7 never opened a file; not waited for"]
+
+
+def test_new_actors_are_told() -> None:
+    """An actor that appears later gets its line."""
+    both = a_status(actors=[an_actor(), an_actor(actor="reward", ranks_seen=1, ranks_expected=1)])
+    assert terminal.lines(a_status(), both) == ["reward: 1/1 ranks"]
+
+
+def test_sink_states_are_told() -> None:
+    """A sink that waits, recovers, refuses or closes is told with the reason and what that means."""
+    up = a_status()
+    down = a_status(sinks=[a_sink(state="waiting", error="connection refused")])
+    refused = a_status(sinks=[a_sink(state="refused", error="another store")])
+    closed = a_status(sinks=[a_sink(state="closed", next_row=120)])
+    assert terminal.lines(up, down) == [
+        "sink wandb: cannot deliver, will try again: connection refused; rows from 118 on are kept"
+    ]
+    assert terminal.lines(down, down) == []
+    assert terminal.lines(down, up) == ["sink wandb: delivers again from row 118 on wandb/x"]
+    assert terminal.lines(up, refused) == ["sink wandb: refused: another store"]
+    assert terminal.lines(up, closed) == ["sink wandb: closed, holds 120 rows wandb/x"]
+
+
+def test_dead_letters_are_told_by_file_and_reason() -> None:
+    """A new kind of dead letter is told; more of a known one is not."""
+    one = a_status(dead_letters=[a_dead_letter(count=1)], dead_letter_count=1)
+    more = a_status(dead_letters=[a_dead_letter(count=9)], dead_letter_count=9)
+    assert terminal.lines(a_status(), one) == ["dead: not JSON, reward.jsonl byte 812: {oops"]
+    assert terminal.lines(one, more) == []
+
+
+def test_notes_are_told_once() -> None:
+    """Notes of the experiment, an actor and a writer are told when they appear."""
+    noted = a_status(notes=["a"], actors=[an_actor(note="b")], writers=[a_writer(file="f", note="c")])
+    assert terminal.lines(a_status(), noted) == ["note: a", "note: trainer: b", "note: f: c"]
+    assert terminal.lines(noted, noted) == []
+
+
+def test_a_flood_of_changes_is_cut() -> None:
+    """However much changes at once, the lines are few and say how much they leave out."""
+    flood = a_status(dead_letters=[a_dead_letter(file=f"f{i}") for i in range(500)], dead_letter_count=500)
+    told = terminal.lines(a_status(), flood)
+    assert len(told) == terminal.MOST_LINES
+    assert told[-1] == "and 481 more changes: see `rlship status`"
+
+
+def test_progress_is_one_line() -> None:
+    """The line of progress has actors, rows, sinks that lack some, and dead letters."""
+    status = a_status(
+        actors=[an_actor(missing=[str(i) for i in range(8)])],
+        sinks=[a_sink(), a_sink(name="jsonl", next_row=120)],
+        dead_letter_count=1,
+    )
+    assert terminal.progress(status) == (
+        "trainer step 12, ranks 4/4, lag 0.8 s, missing 0 1 2 3 4 5 +2; rows 120; wandb 118 (shipping); 1 dead letter"
+    )
+
+
+def test_writers_are_listed() -> None:
+    """A writer's line has who, attempt, step, barrier, silence, bytes unread and its file."""
+    heading, first, second = terminal.writer_columns([a_writer(), a_writer(rank=12, closed=True, note="superseded")])
+    assert heading.split() == list(terminal.WRITER_COLUMNS)
+    assert first.split() == ["trainer/0/r0", "0", "13", "12", "0.2", "s", "17", "B", "trainer-0-r0-n07-4121-9f2c.jsonl"]
+    assert "trainer/0/r12" in second
+    assert "closed" in second
+    assert second.endswith("superseded")

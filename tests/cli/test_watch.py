@@ -1,0 +1,213 @@
+"""`rlship watch` as a real process, up to its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlship_sidecar.status import STATUS_FILE
+
+MAIN = "from rlship_sidecar.cli import main; main()"
+# What runs as another user must have imported everything before.
+UNPRIVILEGED = """
+import os
+from rlship_sidecar import config
+from rlship_sidecar.cli import main
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+main()
+"""
+TIMEOUT_S = 60.0
+
+
+def command(*args: object, program: str = MAIN) -> list[str]:
+    return [sys.executable, "-c", program, *map(str, args)]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The test's environment without settings of whoever runs it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RLSHIP_", "WANDB_"))}
+    return kept | {"HOME": str(home)}
+
+
+def run(home: Path, *args: object, program: str = MAIN) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*args, program=program),
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+@contextmanager
+def running(home: Path, *args: object) -> Iterator[subprocess.Popen[str]]:
+    """A command that is killed at the end if it has not ended by itself."""
+    process = subprocess.Popen(
+        command(*args), cwd=home, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def an_experiment(folder: Path, tail: Sequence[str] = (), steps: int = 3) -> Path:
+    """One trainer rank that logged and closed `steps` steps; `tail` are further lines."""
+    t = 1763600000
+    records: list[dict[str, Any]] = [
+        {"kind": "open", "rlship": 1, "id": "a1", "actor": "trainer", "rank": 0, "world": 1, "t": t}
+    ]
+    for step in range(steps):
+        records.append({"t": t + step, "step": step, "m": {"loss": 1.0 / (step + 1)}})
+        records.append({"kind": "barrier", "step": step, "t": t + step})
+    lines = [json.dumps(record) for record in records] + list(tail)
+    (folder / "rlship").mkdir(parents=True)
+    (folder / "rlship" / "trainer-0-r0.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def rows(experiment: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (experiment / "rlship/state/rows.jsonl").read_text().splitlines()]
+
+
+def wait_for(what: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not what.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, f"{what} did not appear"
+        time.sleep(0.02)
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    """A misspelt DIR exits with 1 and names the folder that was meant."""
+    (tmp_path / "outputs").mkdir()
+    done = run(tmp_path, "watch", "output")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"rlship: there is no folder output\n  did you mean {tmp_path}/outputs?\n"
+
+
+@pytest.mark.parametrize("verb", ["watch", "status"])
+def test_unreadable_folder(tmp_path: Path, verb: str) -> None:
+    """A DIR that may not be read exits with 1 and says so, without a traceback."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    done = run(tmp_path, verb, closed, program=UNPRIVILEGED)
+    closed.chmod(0o700)
+    assert done.returncode == 1
+    assert f"{closed} cannot be read: permission denied" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_mistakes_in_settings(tmp_path: Path) -> None:
+    """A wrong flag and a wrong rlship.toml exit with 2 and say what is allowed."""
+    an_experiment(tmp_path / "exp")
+    done = run(tmp_path, "watch", "exp", "--once", "--sink", "jsonk")
+    assert done.returncode == 2
+    assert 'did you mean "jsonl"?' in done.stderr
+    (tmp_path / "exp" / "rlship.toml").write_text("grace = 3\n")
+    done = run(tmp_path, "watch", "exp", "--once", "--sink", "jsonl")
+    assert done.returncode == 2
+    assert 'did you mean "grace_s"?' in done.stderr
+
+
+def test_once_on_an_empty_folder(tmp_path: Path) -> None:
+    """--once where there is no experiment exits with 1 and a way out."""
+    (tmp_path / "empty").mkdir()
+    done = run(tmp_path, "watch", "empty", "--once", "--sink", "jsonl")
+    assert done.returncode == 1
+    assert "empty" in done.stderr
+    assert len(done.stderr.splitlines()) >= 2
+    assert "Traceback" not in done.stderr
+
+
+def test_once(tmp_path: Path) -> None:
+    """--once delivers every row of the folder it is run in and exits with 0; what it says has no control codes."""
+    experiment = an_experiment(tmp_path / "exp")
+    done = run(experiment, "watch", "--once", "--sink", "jsonl")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert [(row["row"], row["m"]["trainer/loss"]) for row in rows(experiment)] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+    assert "rows 3" in done.stderr
+    assert "\x1b" not in done.stderr
+    status = run(experiment, "status", "--json")
+    assert status.returncode == 0, status.stderr
+    told = json.loads(status.stdout)
+    assert (told["rows"], told["running"]) == (3, False)
+
+
+def test_once_again_delivers_nothing_twice(tmp_path: Path) -> None:
+    """A second --once adds no row."""
+    experiment = an_experiment(tmp_path / "exp")
+    for _ in range(2):
+        assert run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--quiet").returncode == 0
+    assert len(rows(experiment)) == 3
+
+
+def test_dead_letters_give_exit_code_3(tmp_path: Path) -> None:
+    """--once on a file with a line that cannot be used delivers the rest and exits with 3, as status does."""
+    experiment = an_experiment(tmp_path / "exp", tail=["{oops"])
+    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
+    assert done.returncode == 3, done.stderr
+    assert "not JSON" in done.stderr
+    assert len(rows(experiment)) == 3
+    assert run(tmp_path, "status", experiment).returncode == 3
+
+
+def test_quiet_and_json(tmp_path: Path) -> None:
+    """--quiet says nothing; --json prints statuses as lines of JSON on stdout."""
+    experiment = an_experiment(tmp_path / "exp")
+    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--quiet", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout.splitlines()[-1])["rows"] == 3
+
+
+def test_a_folder_of_experiments(tmp_path: Path) -> None:
+    """Watching a folder ships every experiment in it and names them in what it says."""
+    for name in ("a", "b"):
+        an_experiment(tmp_path / "outputs" / name)
+    done = run(tmp_path, "watch", "outputs", "--once", "--sink", "jsonl")
+    assert done.returncode == 0, done.stderr
+    for name in ("a", "b"):
+        assert len(rows(tmp_path / "outputs" / name)) == 3
+        assert f" {name}: " in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
+    """A daemon that is told to stop delivers what it read, says so and exits with 0."""
+    experiment = an_experiment(tmp_path / "exp")
+    with running(tmp_path, "watch", experiment, "--sink", "jsonl") as process:
+        wait_for(experiment / "rlship/state" / STATUS_FILE, process)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, stderr
+    assert "stopping" in stderr
+    assert len(rows(experiment)) == 3
+
+
+def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
+    """A second sidecar on the same experiment exits with 5 and names the first; status says that one runs."""
+    experiment = an_experiment(tmp_path / "exp")
+    with running(tmp_path, "watch", experiment, "--sink", "jsonl") as first:
+        wait_for(experiment / "rlship/state" / STATUS_FILE, first)
+        second = run(tmp_path, "watch", experiment, "--sink", "jsonl")
+        assert second.returncode == 5, second.stderr
+        assert str(first.pid) in second.stderr
+        assert json.loads(run(tmp_path, "status", experiment, "--json").stdout)["running"] is True
+        first.terminate()
+        first.communicate(timeout=TIMEOUT_S)
+        assert first.returncode == 0

@@ -1,0 +1,167 @@
+"""`rlship demo` end to end: what it refuses, what it shows, what its rows hold, and that nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlship_sidecar.demo import report, run
+from rlship_sidecar.demo.job import start_process
+from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.run import MARK, claim, run_demo
+from rlship_sidecar.errors import UsageProblem
+
+ROWS = Path("rlship") / "state" / "rows.jsonl"
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    """What the demo said."""
+    return []
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home and W&B settings of this test's own."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+
+
+def test_an_empty_or_new_folder_becomes_an_experiment(tmp_path: Path, lines: list[str]) -> None:
+    """The folder named is used, made if need be, and gets a mark and a configuration that keeps W&B offline."""
+    claimed = claim(tmp_path / "deep" / "demo", Plan(), lines.append)
+
+    assert claimed == tmp_path / "deep" / "demo"
+    assert (claimed / "rlship").is_dir()
+    assert json.loads((claimed / MARK).read_text())["plan"]["steps"] == 120
+    assert 'mode = "offline"' in (claimed / "rlship.toml").read_text()
+    assert lines == []
+
+
+def test_a_former_demo_is_left_alone(tmp_path: Path, lines: list[str]) -> None:
+    """After former demos a fresh sibling is used and named; nothing in the former ones changes."""
+    first = claim(tmp_path / "demo", Plan(), lines.append)
+    second = claim(tmp_path / "demo", Plan(), lines.append)
+    third = claim(tmp_path / "demo", Plan(), lines.append)
+
+    assert [first.name, second.name, third.name] == ["demo", "demo-2", "demo-3"]
+    assert lines == [f"{first} holds a former demo, so this one goes to {path}" for path in (second, third)]
+
+
+def test_somebody_elses_folder_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    """A folder with other things in it is refused with the way out, and stays as it was."""
+    (tmp_path / "thesis.tex").write_text("x")
+
+    with pytest.raises(UsageProblem) as refusal:
+        run_demo(tmp_path, echo=lines.append)
+
+    assert refusal.value.exit_code == 2
+    assert refusal.value.message == f"{tmp_path} is not empty and holds no former demo"
+    assert str(tmp_path / "demo") in refusal.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    """A file is not a folder to run in."""
+    (tmp_path / "notes").write_text("x")
+
+    with pytest.raises(UsageProblem, match="notes cannot be used"):
+        run_demo(tmp_path / "notes", echo=lines.append)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
+def test_an_impossible_length_is_refused(tmp_path: Path, lines: list[str], seconds: float) -> None:
+    """A length that is negative or not finite is refused before anything is made."""
+    with pytest.raises(UsageProblem, match="the demo cannot take"):
+        run_demo(tmp_path / "demo", seconds=seconds, echo=lines.append)
+
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_the_demo_learns_and_its_rows_are_whole(tmp_path: Path, lines: list[str]) -> None:
+    """The demo ends with 0: whole rows that equal what the files say, a risen reward, the straggler found."""
+    code = run_demo(tmp_path / "demo", seconds=6, echo=lines.append)
+
+    said = "\n".join(lines)
+    assert code == 0, said
+    rows = report.final_rows((tmp_path / "demo" / ROWS).read_bytes().splitlines())
+    rewards = report.series(rows, "trainer/reward")
+    assert list(rewards) == list(range(120))
+    assert rewards == pytest.approx(rewards_in_files(tmp_path / "demo"))
+    assert sum(rewards[step] for step in range(108, 120)) / 12 > 0.7
+    assert "straggler: trainer rank 0.2, last at the barrier" in said
+    assert f"tensorboard --logdir {tmp_path / 'demo' / 'rlship' / 'state'}" in said
+    assert f"wandb sync {tmp_path / 'demo' / 'rlship' / 'state'}" in said
+    assert processes_naming(tmp_path) == []
+
+
+def test_a_sidecar_that_ends_early_ends_the_job(
+    tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the sidecar ends while the job runs, the demo ends the job too and says with which code the sidecar ended."""
+    monkeypatch.setattr(run, "_start_sidecar", lambda experiment: start_process(["-c", "raise SystemExit(4)"]))
+
+    with pytest.raises(run.SidecarEndedError, match="ended with exit code 4 while the job was running"):
+        run.run_demo(tmp_path / "demo", seconds=600, echo=lines.append)
+
+    assert processes_naming(tmp_path) == []
+
+
+@pytest.mark.usefixtures("home")
+def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
+    """After Ctrl-C the demo ends with 130 and so does every process it started."""
+    code = "import sys; from pathlib import Path; from rlship_sidecar.demo.run import run_demo; "
+    code += "sys.exit(run_demo(Path(sys.argv[1]), seconds=600))"
+    demo = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "demo")], stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 30
+        while len(list((tmp_path / "demo" / "rlship").glob("*.jsonl"))) < 7:
+            assert demo.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        running = processes_naming(tmp_path)
+        assert len([command for command in running if "-m rlship_sidecar.demo." in command]) == 7
+        assert len([command for command in running if "-m rlship watch" in command]) == 1
+        demo.send_signal(signal.SIGINT)
+        said, _ = demo.communicate(timeout=60)
+    finally:
+        if demo.poll() is None:
+            demo.terminate()
+            demo.communicate(timeout=60)
+
+    assert demo.returncode == 130
+    assert "interrupted" in said
+    assert processes_naming(tmp_path) == []
+
+
+def rewards_in_files(experiment: Path) -> dict[int, float]:
+    """The mean over all ranks' rollouts, by step, straight from the trainers' files."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for path in (experiment / "rlship").glob("trainer-*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            record = json.loads(line)
+            values[record.get("step")] += record.get("m", {}).get("reward", []) if "kind" not in record else []
+    return {step: sum(of_step) / len(of_step) for step, of_step in values.items() if of_step}
+
+
+def processes_naming(directory: Path) -> list[str]:
+    """The command lines of living processes that name a folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if str(directory) in command and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(command)
+    return found

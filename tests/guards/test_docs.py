@@ -1,0 +1,84 @@
+"""What the documents say about the command line exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+
+from rlship_sidecar.cli.group import SETTINGS, rlship
+from tests.guards.tree import ROOT
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Commands of others that have the word as an argument: pip install rlship, docker run rlship …
+COMMAND = re.compile(r"(?:^|[|;&$(]|python3? -m|uvx|sudo|nohup|exec|bin/)\s*rlship((?:[ \t]+[^\s|;&`)]+)*)")
+
+
+def code(text: str) -> Iterator[str]:
+    """Lines of fenced blocks, joined where they end in a backslash, and spans of inline code."""
+    fenced = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+    for block in fenced.findall(text):
+        yield from block.replace("\\\n", " ").splitlines()
+    yield from re.findall(r"`([^`\n]+)`", fenced.sub("", text))
+
+
+def problems(text: str) -> list[str]:
+    """Verbs and flags in `text` that the command line does not have."""
+    told = []
+    for line in code(text):
+        for words in (match.split() for match in COMMAND.findall(line)):
+            told += [f"{line.strip()}: {problem}" for problem in _unknown(words)]
+    return told
+
+
+def _unknown(words: list[str]) -> Iterator[str]:
+    command: click.Command = rlship
+    for word in words:
+        if word == "#":
+            return
+        if word.startswith("-") and word != "-":
+            if word.partition("=")[0] not in _flags(command):
+                yield f"no option {word}"
+        elif command is rlship and re.fullmatch(r"[a-z][a-z-]*", word):
+            if word not in rlship.commands:
+                yield f"no verb {word}"
+                return
+            command = rlship.commands[word]
+
+
+def _flags(command: click.Command) -> set[str]:
+    context = click.Context(command, help_option_names=SETTINGS["help_option_names"])
+    options = command.get_params(context)
+    return {flag for option in options for flag in (*option.opts, *option.secondary_opts) if flag.startswith("-")}
+
+
+def test_documents_match_the_command_line() -> None:
+    """Every `rlship <verb>` and `--flag` in README.md and docs/ exists."""
+    found = [f"{file.name}: {line}" for file in DOCUMENTS for line in problems(file.read_text(encoding="utf-8"))]
+    assert not found, "\n".join(found)
+
+
+def test_mistakes_in_documents_are_found() -> None:
+    """Verbs and flags that do not exist are found in blocks, spans and continued lines; others' commands are let be."""
+    text = """
+Run `rlship wach DIR` or `python -m rlship watch --onse`, `rlship --versio`, but `pip install rlship --no-deps`,
+`rlship watch DIR --once --sink=jsonl`, `rlship -h`, `import rlship` and `rlship status --json | jq .rows` are fine.
+```sh
+$ rlship demo demo \\
+    --quick
+rlship watch outputs/   # rlship: --comments are no flags
+```
+"""
+    assert [line.rpartition(": ")[2] for line in problems(text)] == [
+        "no option --quick",
+        "no verb wach",
+        "no option --onse",
+        "no option --versio",
+    ]
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    """README.md shows how to use each verb."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [verb for verb in rlship.commands if f"rlship {verb}" not in readme] == []

@@ -1,0 +1,136 @@
+"""Imports point one way: rlship_sidecar -> rlship_formats -> rlship, and wandb is imported by its own child alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.guards.tree import PACKAGES, ROOT, modules, name_of
+
+WANDB_MODULES = {
+    PACKAGES["rlship_sidecar"] / "sinks" / "wandb_child.py",
+    PACKAGES["rlship_sidecar"] / "sinks" / "wandb_file.py",
+}
+# Where a distribution's import name is not its own name.
+IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
+FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
+
+
+def imports(source: str, package: str) -> Iterator[tuple[str, int, bool]]:
+    """(imported module, line, whether it happens only when a function runs) for each import in `source`."""
+    tree = ast.parse(source)
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [package if node.level else node.module or ""]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__"):
+                names = [str(node.args[0].value)]
+        for name in names:
+            yield name, getattr(node, "lineno", 0), id(node) in inside
+
+
+def forbidden(file: Path, package: str, allowed: set[str]) -> list[str]:
+    """Imports of `file` that are neither standard library nor `allowed`, as messages."""
+    told = []
+    for name, line, lazy in imports(file.read_text(encoding="utf-8"), package):
+        root = name.partition(".")[0]
+        if root in sys.stdlib_module_names or root in allowed:
+            continue
+        if package == "rlship" and file.name == "__main__.py" and lazy and root == "rlship_sidecar":
+            continue
+        told.append(f"{name_of(file)}:{line} imports {name}")
+    return told
+
+
+def declared() -> set[str]:
+    """Import names of everything that pyproject.toml asks for."""
+    project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(spec for extra in project["optional-dependencies"].values() for spec in extra),
+    ]
+    names = [re.split(r"[^A-Za-z0-9_-]", spec, maxsplit=1)[0] for spec in wanted]
+    return {name for dist in names for name in IMPORT_NAMES.get(dist, {dist.replace("-", "_")})}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_what_they_may(package: str) -> None:
+    """rlship needs the standard library only, rlship_formats little more, the sidecar what pyproject.toml declares."""
+    allowed = {
+        "rlship": {"rlship"},
+        "rlship_formats": FORMATS_MAY,
+        "rlship_sidecar": {*PACKAGES, *declared()},
+    }[package]
+    found = [line for file in modules(PACKAGES[package]) for line in forbidden(file, package, allowed)]
+    assert not found, "\n".join(found)
+
+
+def test_wandb_is_imported_by_its_own_modules_only() -> None:
+    """No module but wandb's child and the reader of its files names wandb in an import."""
+    found = [
+        f"{name_of(file)}:{line}"
+        for file in modules(PACKAGES["rlship_sidecar"])
+        if file not in WANDB_MODULES
+        for name, line, _ in imports(file.read_text(encoding="utf-8"), "rlship_sidecar")
+        if name.partition(".")[0] == "wandb"
+    ]
+    assert not found, found
+
+
+def test_importing_the_sidecar_does_not_import_wandb() -> None:
+    """With every other module of the sidecar imported, wandb is not."""
+    code = (
+        "import importlib, pkgutil, sys, rlship_sidecar\n"
+        "for module in pkgutil.walk_packages(rlship_sidecar.__path__, 'rlship_sidecar.'):\n"
+        "    if module.name.rpartition('.')[2] not in ('wandb_child', 'wandb_file', '__main__'):\n"
+        "        importlib.import_module(module.name)\n"
+        "print('wandb' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_entry_points_lead_to_something() -> None:
+    """Every console script and sink that pyproject.toml names can be imported, without wandb."""
+    project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
+    points = [*project["scripts"].values(), *project["entry-points"]["rlship.sinks"].values()]
+    code = (
+        "import importlib, sys\n"
+        "for point in sys.argv[1:]:\n"
+        "    module, _, name = point.partition(':')\n"
+        "    getattr(importlib.import_module(module), name)\n"
+        "print('wandb' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *points], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_the_walk_sees_every_kind_of_import() -> None:
+    """Plain, from, relative, lazy and dynamic imports are all found."""
+    source = """
+import a.b
+from c import d
+from . import e
+def f():
+    import g
+    importlib.import_module("h.i")
+"""
+    found = [(name, lazy) for name, _, lazy in imports(source, "pkg")]
+    assert sorted(found) == [("a.b", False), ("c", False), ("g", True), ("h.i", True), ("pkg", False)]

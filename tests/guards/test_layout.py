@@ -1,0 +1,138 @@
+"""Rules that every file of the project keeps, whoever adds it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.guards.tree import CODE, PACKAGES, ROOT, files, modules, name_of
+
+MOST_LINES = 350
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "processor", "processors", "misc", "common"}
+TEXT = {
+    ".py",
+    ".md",
+    ".toml",
+    ".sh",
+    ".c",
+    ".h",
+    ".rs",
+    ".go",
+    ".js",
+    ".mjs",
+    ".ts",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".service",
+    "",
+}
+# Written so that this file does not contain them.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|Not" r"ImplementedError|lorem ip" r"sum)\b")
+FOREIGN = re.compile(
+    "/" + r"work/(main|shared)|\bDES" r"IGN(\.md| sections?)\b|clau" r"de|anth" r"ropic|chat" r"gpt|co" r"pilot", re.I
+)
+NOT_RUN = {"skip", "skipif", "importorskip", "xfail"}
+
+
+def test_the_walk_finds_the_project() -> None:
+    """The guards see all three packages, the tests and the CI script, and no caches."""
+    seen = {name_of(file) for file in files()}
+    for name in ("rlship/__init__.py", "pyproject.toml", ".ci/run", "Makefile", name_of(Path(__file__).resolve())):
+        assert name in seen
+    assert not [name for name in seen if "__pycache__" in name or name.startswith((".venv", ".git"))]
+
+
+@pytest.mark.parametrize("folder", ["sidecar", "formats"])
+def test_no_python_beside_the_packages(folder: str) -> None:
+    """sidecar/ and formats/ are no packages themselves, so no generic name can be imported."""
+    assert not [file.name for file in (ROOT / folder).iterdir() if file.suffix == ".py"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_are_typed(package: str) -> None:
+    """Each package says that it carries its types."""
+    assert (PACKAGES[package] / "py.typed").is_file()
+    assert (PACKAGES[package] / "__init__.py").is_file()
+
+
+def test_modules_are_short() -> None:
+    """No module is longer than a few screens."""
+    lengths = {name_of(file): len(file.read_text(encoding="utf-8").splitlines()) for file in modules(*CODE)}
+    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
+
+
+def test_modules_are_named_for_what_they_are() -> None:
+    """No module has a name under which anything could be put."""
+    assert not [name_of(f) for f in modules(ROOT) if VAGUE_NAMES & set(re.split(r"[^a-z]+", f.stem.lower()))]
+
+
+def test_modules_say_what_they_are_for() -> None:
+    """Every module but an empty one begins with a docstring."""
+    silent = []
+    for file in modules(ROOT):
+        source = file.read_text(encoding="utf-8")
+        if source.strip() and not ast.get_docstring(ast.parse(source)):
+            silent.append(name_of(file))
+    assert not silent
+
+
+def test_public_names_are_explained() -> None:
+    """Every public function and class of the packages has a docstring."""
+    silent = [
+        f"{name_of(file)}:{node.lineno} {node.name}"
+        for file in modules(*PACKAGES.values())
+        for node in _public(ast.parse(file.read_text(encoding="utf-8")))
+        if not ast.get_docstring(node)
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_every_test_states_a_fact() -> None:
+    """Every test has a docstring."""
+    silent = [
+        f"{name_of(file)}:{node.lineno} {node.name}"
+        for file in modules(ROOT / "tests")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_no_test_is_left_out() -> None:
+    """No test is skipped or expected to fail."""
+    left_out = [
+        f"{name_of(file)}:{node.lineno} {node.attr}"
+        for file in modules(ROOT / "tests")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr in NOT_RUN
+        and (getattr(node.value, "id", "") == "pytest" or getattr(node.value, "attr", "") == "mark")
+    ]
+    assert not left_out, left_out
+
+
+def test_nothing_is_unfinished_or_speaks_of_elsewhere() -> None:
+    """No file holds marks of unfinished work, paths of one machine or documents that are not in the project."""
+    found = []
+    for file in files():
+        if file.suffix not in TEXT or file.name == "LICENSE":
+            continue
+        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            found += [
+                f"{name_of(file)}:{number}: {hit.group()}"
+                for hit in (UNFINISHED.search(line), FOREIGN.search(line))
+                if hit
+            ]
+    assert not found, "\n".join(found)
+
+
+def _public(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """Public definitions at the top of a module; methods often only keep a contract that is explained elsewhere."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [node for node in tree.body if isinstance(node, kinds) and not node.name.startswith("_")]

@@ -1,0 +1,114 @@
+"""What is installed, and that a worker needs no more than the package itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rlship._version import __version__
+from tests.guards.tree import PACKAGES, ROOT, files
+
+LOG = """
+import sys
+import rlship
+rlship.init(sys.argv[1], actor="trainer")
+rlship.log({"loss": 1.0}, step=0)
+rlship.barrier(0)
+rlship.close()
+roots = {name.partition(".")[0] for name in sys.modules}
+print(sorted(roots - sys.stdlib_module_names - {"rlship", "__main__"}))
+"""
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment without what changes where Python looks or who a writer is."""
+    return {name: v for name, v in os.environ.items() if not name.startswith(("PYTHON", "RLSHIP_", "RANK", "WORLD_"))}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built once from the working tree."""
+    folder = tmp_path_factory.mktemp("wheel")
+    # Without hatchling beside the tests pip fetches it into a build environment of its own.
+    isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *isolation, "-w", str(folder), str(ROOT)],
+        check=True,
+        env=clean_environment(),
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def worker(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a fresh environment with the wheel and none of its dependencies."""
+    home = tmp_path_factory.mktemp("worker")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, env=clean_environment())
+    (site,) = home.glob("lib/python*/site-packages")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--target",
+            str(site),
+            str(wheel),
+        ],
+        check=True,
+        env=clean_environment(),
+    )
+    return home / "bin" / "python"
+
+
+def test_the_wheel_holds_three_packages(wheel: Path) -> None:
+    """Its top-level names are rlship, rlship_formats and rlship_sidecar, and nothing generic."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {*PACKAGES, f"rlship-{__version__}.dist-info"}
+    assert wheel.name == f"rlship-{__version__}-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_wheel_holds_all_of_a_package(wheel: Path, package: str) -> None:
+    """Every file of the package is in the wheel, the mark of its types too."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    folder = PACKAGES[package]
+    assert {f"{package}/{file.relative_to(folder)}" for file in files(folder)} <= names
+    assert f"{package}/py.typed" in names
+
+
+def test_a_worker_needs_no_dependencies(worker: Path, tmp_path: Path) -> None:
+    """Installed with --no-deps, rlship logs to a file and imports nothing outside the standard library."""
+    done = subprocess.run(
+        [worker, "-c", LOG, tmp_path], capture_output=True, text=True, env=clean_environment(), timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n"
+    (file,) = (tmp_path / "rlship").glob("trainer-*.jsonl")
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert records[0]["kind"] == "open"
+    assert [record["m"] for record in records if "kind" not in record] == [{"loss": 1.0}]
+    assert [record["step"] for record in records if record.get("kind") == "barrier"] == [0]
+    assert records[-1]["kind"] == "close"
+
+
+def test_a_worker_is_told_how_to_get_the_rest(worker: Path) -> None:
+    """The command line on such an installation names the command that installs what it lacks."""
+    done = subprocess.run(
+        [worker, "-m", "rlship", "watch"], capture_output=True, text=True, env=clean_environment(), timeout=60
+    )
+    assert done.returncode == 1
+    assert "pip install rlship" in done.stderr
+    assert "Traceback" not in done.stderr

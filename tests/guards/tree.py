@@ -1,0 +1,43 @@
+"""The files of the project that the guards look at, whoever added them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {
+    "rlship": ROOT / "rlship",
+    "rlship_formats": ROOT / "formats" / "rlship_formats",
+    "rlship_sidecar": ROOT / "sidecar" / "rlship_sidecar",
+}
+CODE = (*PACKAGES.values(), ROOT / "benchmarks", ROOT / "examples")
+
+_MADE = frozenset(("__pycache__", "node_modules", "target", "build", "dist", "wandb"))
+_MADE_AT_THE_TOP = frozenset(("demo", "outputs"))
+
+
+def files(top: Path = ROOT) -> Iterator[Path]:
+    """Every file below `top` that people wrote: nothing hidden but `.ci`, no caches, no build results."""
+    for folder, folders, names in os.walk(top):
+        here = Path(folder)
+        made = _MADE | _MADE_AT_THE_TOP if here == ROOT else _MADE
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in made and not name.endswith(".egg-info") and (name == ".ci" or not name.startswith("."))
+        )
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield here / name
+
+
+def modules(*tops: Path) -> list[Path]:
+    """Every Python file below `tops`."""
+    return [file for top in tops for file in files(top) if file.suffix == ".py"]
+
+
+def name_of(file: Path) -> str:
+    """`file` as the project names it."""
+    return str(file.relative_to(ROOT))

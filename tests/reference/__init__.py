@@ -1,0 +1,1 @@
+"""A slow, literal reading of docs/semantics.md, and random experiments to hold the pipeline against it."""

@@ -1,0 +1,238 @@
+"""Random experiments: mostly realistic jobs, on which accidents of every kind fall."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+from tests.reference import snippets
+from tests.reference.snippets import T0
+
+Item = TypeVar("Item")
+
+REPLICAS = (("0",), ("0",), ("0", "1"), ("2", "10"), ("a", "10", "9"), ("1", "01"), ("",))
+# Later starts of all ranks: (attempt, seconds after the first start, steps back). The second of one attempt is a claim
+# on ranks that are taken, or a restart by a launcher that does not count.
+AGAIN = ((1, 200.0, 1), (1, 200.0, 3), (0, 60.0, 1), (0, 0.5, 0), (0, 300.0, 2), (2, -5.0, 1))
+FATES = ("whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late", "never")
+QUIRKS = ("implicit", "no define", "world + 1", "other axis", "no t", "bare", "integer replica")
+ENDS = ("exit", "", "exit", "", "roll", "torn", "bare")
+ACCIDENTS = ("value", "dead", "idle", "define", "barrier", "rollback", "time", "collision", "dead", "idle")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the writers of one actor have in common. `pace`: seconds a step."""
+
+    actor: str
+    axis: str
+    metrics: tuple[str, ...]
+    define: bytes
+    explicit: bool
+    world: int | None
+    pace: float
+
+
+@dataclass(frozen=True)
+class Life:
+    """One process: who it is and which steps it logs. `t` is its `open`'s; `parent`: how many writers away it is."""
+
+    replica: str
+    rank: int
+    attempt: int
+    t: float
+    first: int
+    last: int
+    fate: str = "whole"
+    parent: int | None = None
+
+
+@cache
+def integers(least: int, most: int) -> st.SearchStrategy[int]:
+    return st.integers(least, most)
+
+
+def between(draw: st.DrawFn, least: int, most: int) -> int:
+    return draw(integers(least, most))
+
+
+def pick(draw: st.DrawFn, pool: Sequence[Item]) -> Item:
+    return pool[between(draw, 0, len(pool) - 1)]
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> dict[str, bytes]:
+    """File names and contents of one experiment: 1 to 3 actors, each of up to 3 replicas, 4 ranks and 3 starts."""
+    files: dict[str, bytes] = {}
+    count = pick(draw, (1, 1, 1, 2, 3))
+    for actor in ("trainer", "generator", "reward")[:count]:
+        job, lives = crew(draw, actor, small=count > 1)
+        for index, life in enumerate(lives):
+            name = f"{actor}-{life.replica}-r{life.rank}-n07-{4000 + index}-{writer_id(actor, index)}.jsonl"
+            files[name] = writer_file(draw, job, life, index)
+    if pick(draw, (False, False, False, True)):
+        files["odd.jsonl"] = pick(draw, snippets.ODD_FILES)
+    return files
+
+
+def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
+    """One actor: what its writers share, and the lives of all its ranks, with restarts and children."""
+    replicas = pick(draw, REPLICAS[:3] if small else REPLICAS)
+    ranks = between(draw, 1, 2 if small or len(replicas) > 1 else 4)
+    metrics = pick(draw, snippets.METRICS)
+    job = Job(
+        actor=actor,
+        axis="global_step" if actor == "trainer" else pick(draw, ("global_step", "rollout")),
+        metrics=metrics,
+        define=draw(snippets.DEFINES[metrics]) if pick(draw, (False, True, True)) else b"",
+        explicit=pick(draw, (True, True, True, False)),
+        world=pick(draw, (ranks, ranks, ranks, None, ranks + 2, max(1, ranks - 1))),
+        pace=pick(draw, (1.0, 0.25, 30.0, 61.0)),
+    )
+    first = pick(draw, (0, 0, 3, 100))
+    last = first + between(draw, 0, 3)
+    starts = [(0, 0.0, last - first)]
+    starts += [pick(draw, AGAIN) for _ in range(pick(draw, (0, 0, 1, 2)))]
+    lives = []
+    for attempt, after, back in starts:
+        for replica in replicas:
+            for rank in range(ranks):
+                t = T0 + after + 0.125 * rank
+                lives.append(Life(replica, rank, attempt, t, max(0, last - back), last, pick(draw, FATES)))
+    lives += [child(draw, lives) for _ in range(pick(draw, (0, 0, 1, 2)))]
+    return job, [life for life in lives if life.fate != "never"]
+
+
+def child(draw: st.DrawFn, lives: Sequence[Life]) -> Life:
+    """A forked child, usually of the rank of a writer that there is. Two of them may be each other's parents."""
+    model = pick(draw, lives)
+    return replace(
+        model,
+        rank=model.rank + pick(draw, (0, 0, 0, 1)),
+        t=model.t + 0.5,
+        last=model.first + 1,
+        fate=pick(draw, ("whole", "rolled back")),
+        parent=pick(draw, (-1, -2, -3, 99, 1, 0)),
+    )
+
+
+def writer_id(actor: str, index: int) -> str:
+    """The id of an actor's n-th writer: ids sort unlike the order in which writers start."""
+    return f"{zlib.crc32(f'{actor} {index}'.encode()):08x}"
+
+
+def writer_file(draw: st.DrawFn, job: Job, life: Life, index: int) -> bytes:
+    """The bytes of one writer's file."""
+    quirk = pick(draw, QUIRKS) if pick(draw, (False, False, True)) else ""
+    explicit = job.explicit and quirk != "implicit" and (life.parent is None or pick(draw, (False, True)))
+    lines = [open_line(job, life, index, quirk)]
+    if job.define and quirk != "no define":
+        lines.append(job.define)
+    lines += body_lines(draw, job, life, explicit)
+    end = pick(draw, ENDS)
+    if end in ("exit", "roll"):
+        lines.append(b'{"kind":"close","reason":"%s"}' % end.encode())
+    elif end == "bare":
+        lines.append(b'{"kind":"close"}')
+    for _ in range(pick(draw, (0, 0, 0, 1, 2, 4))):
+        lines.insert(between(draw, 0, len(lines)), accident(draw, job, life))
+    whole = b"".join(line + b"\n" for line in lines)
+    return whole[: -between(draw, 1, 20)] if end == "torn" else whole
+
+
+def open_line(job: Job, life: Life, index: int, quirk: str) -> bytes:
+    """The `open` of one writer."""
+    body: dict[str, Any] = {"kind": "open", "rlship": 1, "id": writer_id(job.actor, index), "actor": job.actor}
+    body |= {"replica": life.replica, "rank": life.rank, "attempt": life.attempt}
+    body |= {"t": life.t, "axis": job.axis, "beat": 10, "host": "n07"}
+    if job.world is not None:
+        body["world"] = job.world + (1 if quirk == "world + 1" else 0)
+    if life.parent is not None:
+        body["parent"] = writer_id(job.actor, index + life.parent)
+    if quirk == "no t":
+        del body["t"]
+    elif quirk == "other axis":
+        body["axis"] = "episode"
+    elif quirk == "integer replica" and life.replica in ("0", "1", "2", "9", "10"):
+        body["replica"] = int(life.replica)
+    elif quirk == "bare":
+        defaults = {"rlship": 1, "replica": "0", "rank": 0, "attempt": 0, "axis": "global_step", "beat": 10}
+        body = {name: value for name, value in body.items() if name not in defaults or defaults[name] != value}
+    return json.dumps(body).encode()
+
+
+def body_lines(draw: st.DrawFn, job: Job, life: Life, explicit: bool) -> list[bytes]:
+    """The steps of one life, then perhaps the end of them once more after a rollback."""
+    t = life.t
+    steps = list(range(life.first + (life.fate == "late"), life.last + 1))
+    lines = []
+    for step in steps:
+        t += job.pace
+        lines += step_lines(draw, job, step, t, explicit)
+    if life.fate == "short":
+        return lines[: -between(draw, 1, 2)]
+    if life.fate == "rolled back" and steps:
+        back = between(draw, max(0, steps[0] - 1), steps[-1])
+        lines.append(f'{{"kind":"rollback","step":{back},"t":{t + 0.2}}}'.encode())
+        for step in range(back, steps[-1] + 1):
+            t += job.pace
+            lines += step_lines(draw, job, step, t, explicit and step < steps[-1])
+    return lines
+
+
+def step_lines(draw: st.DrawFn, job: Job, step: int, t: float, explicit: bool) -> list[bytes]:
+    """One step: usually one metrics record with all metrics, at times one for each, or none; then the barrier."""
+    how = pick(draw, ("together", "together", "together", "together", "apart", "first", "none"))
+    metrics = {"first": job.metrics[:1], "none": ()}.get(how, job.metrics)
+    entries = [f"{json.dumps(metric)}:{draw(snippets.VALUES)}" for metric in metrics]
+    if how == "together":
+        entries = [",".join(entries)]
+    lines = [f'{{"t":{t},"step":{step},"m":{{{entry}}}}}'.encode() for entry in entries]
+    if explicit:
+        lines.append(f'{{"kind":"barrier","step":{step},"t":{t + 0.1}}}'.encode())
+    return lines
+
+
+def accident(draw: st.DrawFn, job: Job, life: Life) -> bytes:
+    """One line that does not belong to the smooth course of things, to be put anywhere."""
+    what = pick(draw, ACCIDENTS)
+    if what == "dead":
+        return pick(draw, snippets.DEAD_LINES)
+    if what == "idle":
+        return pick(draw, snippets.IDLE_LINES)
+    if what == "define":
+        return draw(snippets.DEFINES[job.metrics])
+    step = between(draw, max(0, life.first - 1), life.last + 1)
+    if what in ("barrier", "rollback"):
+        return f'{{"kind":"{what}","step":{step}}}'.encode()
+    time = pick(draw, snippets.UNUSUAL_TIMES) if what == "time" else f'"t":{life.t + 3.5},'
+    metric = "loss/max" if what == "collision" else pick(draw, (*job.metrics, "seldom", ""))
+    return f'{{{time}"step":{step},"m":{{{json.dumps(metric)}:{draw(snippets.VALUES)}}},"new":[1]}}'.encode()
+
+
+def configurations() -> st.SearchStrategy[dict[str, list[str]]]:
+    """The configuration's reductions: usually none, else for one or two metrics, of one actor or of all."""
+    names = st.sampled_from(("loss", "reward", "loss/max", "trainer/loss", "trainer/loss/max"))
+    reduces = st.sampled_from([reduce for reduce in snippets.REDUCES if isinstance(reduce, list)])
+    return st.one_of(st.just({}), st.just({}), st.dictionaries(names, reduces, max_size=2))
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, files: Mapping[str, bytes]) -> list[dict[str, int]]:
+    """Moments of a live watch: how many bytes of each file are visible, never fewer than before, at last all of them.
+
+    Pieces are cut anywhere, and files appear in any order: a length of 0 is an empty file or one that is not there yet.
+    """
+    moments = range(pick(draw, (0, 1, 2, 3, 5)))
+    lengths = {}
+    for name, data in files.items():
+        cuts = [pick(draw, (len(data), 0, None)) for _ in moments]
+        lengths[name] = sorted(between(draw, 0, len(data)) if cut is None else cut for cut in cuts)
+    course = [{name: lengths[name][moment] for name in files} for moment in moments]
+    return [*course, {name: len(data) for name, data in files.items()}]

@@ -1,0 +1,630 @@
+"""The reference reduction on cases worked out by hand, and what must hold of it on all experiments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from rlship_sidecar.rows import Coverage, Row, Unit
+from tests.reference import snippets
+from tests.reference.experiments import arrivals, configurations, experiments
+from tests.reference.lines import read_file
+from tests.reference.reduction import NO_OVERRIDES, exactly, final_rows
+
+T0 = 1763600000.0
+
+
+def file(*records: dict[str, Any], **identity: Any) -> bytes:
+    """A file: its `open` is trainer 0.0, attempt 0, at T0, id "a" unless `identity` says otherwise; then the records."""
+    first = {"kind": "open", "rlship": 1, "id": "a", "actor": "trainer", "t": T0} | identity
+    return b"".join(json.dumps(record).encode() + b"\n" for record in (first, *records))
+
+
+def log(step: int, **m: Any) -> dict[str, Any]:
+    return {"step": step, "m": m}
+
+
+def barrier(step: int) -> dict[str, Any]:
+    return {"kind": "barrier", "step": step}
+
+
+def define(**reduce: Any) -> dict[str, Any]:
+    return {"kind": "define", "m": {metric: {"reduce": names} for metric, names in reduce.items()}}
+
+
+def beat(after: float) -> dict[str, Any]:
+    return {"kind": "beat", "t": T0 + after}
+
+
+def rollback(step: int) -> dict[str, Any]:
+    return {"kind": "rollback", "step": step}
+
+
+CLOSE = {"kind": "close", "reason": "exit"}
+ALL = ["mean", "sum", "min", "max", "first", "last", "std", "count"]
+
+
+def row(*files: bytes, step: int = 1, reductions: Mapping[str, list[str]] = NO_OVERRIDES) -> Row:
+    """The trainer's row of one step, of files called f0, f1, …"""
+    return final_rows({f"f{i}": data for i, data in enumerate(files)}, reductions)[Unit("trainer", "step", step)]
+
+
+def figures(*files: bytes, **reductions: list[str]) -> dict[str, float]:
+    """The figures of trainer's step 1, without the actor in their keys."""
+    found = row(*files, reductions=reductions).figures
+    return {key.removeprefix("trainer/"): figure for key, figure in found.items()}
+
+
+def coverage(*files: bytes, step: int = 1) -> Coverage:
+    return row(*files, step=step).coverage
+
+
+# --- values to figures ---
+
+
+def test_a_whole_row() -> None:
+    """Two ranks log a step and its barrier: one row says everything of it."""
+    zero = file({"t": T0 + 2, **log(1, loss=0.5)}, barrier(1), world=2)
+    one = file({"t": T0 + 3, **log(1, loss=1.5)}, barrier(1), world=2, rank=1, id="b")
+    assert final_rows({"x": one, "y": zero}) == {
+        Unit("trainer", "step", 1): Row(
+            unit=Unit("trainer", "step", 1),
+            t=T0 + 3,
+            x={"global_step": 1},
+            figures={"trainer/loss": 1.0},
+            coverage=Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0,)),
+        )
+    }
+
+
+def test_every_reduction() -> None:
+    """Of 1, 3 and 5: m2 is 0 + 0 + 2·2·(1/2) = 2, then 2 + 0 + 3·3·(2·1/3) = 8, so std is sqrt(8/3)."""
+    assert figures(file(define(loss=ALL), log(1, loss=[1, 3, 5]))) == {
+        "loss": 3.0,
+        "loss/sum": 9.0,
+        "loss/min": 1.0,
+        "loss/max": 5.0,
+        "loss/first": 1.0,
+        "loss/last": 5.0,
+        "loss/std": 1.632993161855452,
+        "loss/count": 3.0,
+    }
+
+
+def test_weights_act_on_mean_sum_and_std_only() -> None:
+    """2 (w 3), 6 (w 1), -1 (w 0): sum 12, w 4, m2 = 4·4·(3·1/4) = 12, std sqrt(12/4); the weightless one is counted."""
+    value = {"v": [2, 6, -1], "w": [3, 1, 0]}
+    assert figures(file(define(loss=ALL), log(1, loss=value))) == {
+        "loss": 3.0,
+        "loss/sum": 12.0,
+        "loss/min": -1.0,
+        "loss/max": 6.0,
+        "loss/first": 2.0,
+        "loss/last": -1.0,
+        "loss/std": 1.7320508075688772,
+        "loss/count": 3.0,
+    }
+
+
+def test_no_weight_at_all() -> None:
+    """Where the weights add up to 0, mean and std are absent without being underivable, and sum is 0, not -0."""
+    only = row(file(define(loss=["mean", "std", "sum", "max"]), log(1, loss={"v": [-3], "w": [0]})))
+    assert only.figures == {"trainer/loss/sum": 0.0, "trainer/loss/max": -3.0}
+    assert str(only.figures["trainer/loss/sum"]) == "0.0"
+    assert only.coverage.underivable == ()
+    lacking = row(file(define(loss=["mean", "sum"]), log(1, loss={"n": 2, "w": 0})))
+    assert (lacking.figures, lacking.coverage.underivable) == ({"trainer/loss/sum": 0.0}, ())
+
+
+def test_nonfinite_observations_are_counted_apart() -> None:
+    """Non-finite observations enter no figure but their own count, unless their weight is 0."""
+    value = {"v": ["NaN", 4, "Infinity", "-Infinity"], "w": [1, 1, 0, 2]}
+    assert figures(file(define(loss=["mean", "count"]), log(1, loss=value))) == {
+        "loss": 4.0,
+        "loss/count": 1.0,
+        "loss/nonfinite": 2.0,
+    }
+    assert figures(file(define(loss=ALL), log(1, loss="NaN"))) == {"loss/count": 0.0, "loss/nonfinite": 1.0}
+    assert figures(file(define(loss=ALL), log(1, loss={"v": ["NaN"], "w": [0]}))) == {"loss/count": 0.0}
+
+
+def test_a_nonfinite_observation_makes_a_contribution() -> None:
+    """A rank that has only a NaN of weight 0 is in the row, and supersedes like any other."""
+    old = file(log(1, loss=7))
+    new = file(log(1, loss={"v": ["NaN"], "w": [0]}), attempt=1, id="b")
+    assert row(old, new).figures == {}
+    assert coverage(old, new).ranks == ("0.0",)
+    assert coverage(old, new).attempts == (1,)
+
+
+def test_summaries_merge_with_observations() -> None:
+    """(n 2, sum 4, m2 2) and then 5: d = 5/1 - 4/2 = 3, m2 = 2 + 0 + 9·(2/3) = 8 and mean 9/3."""
+    summary = {"n": 2, "sum": 4, "m2": 2, "min": 1, "max": 3, "first": 3, "last": 1}
+    assert figures(file(define(loss=ALL), log(1, loss=summary), log(1, loss=5))) == {
+        "loss": 3.0,
+        "loss/sum": 9.0,
+        "loss/min": 1.0,
+        "loss/max": 5.0,
+        "loss/first": 3.0,
+        "loss/last": 5.0,
+        "loss/std": 1.632993161855452,
+        "loss/count": 3.0,
+    }
+
+
+def test_weight_of_a_summary() -> None:
+    """A summary's w is n unless given: means 6/3 and 6/4; a side without weight leaves m2 alone: std = sqrt((0 + 16)/4)."""
+    assert figures(file(log(1, loss={"n": 3, "sum": 6}))) == {"loss": 2.0}
+    assert figures(file(log(1, loss={"n": 3, "sum": 6, "w": 4}))) == {"loss": 1.5}
+    weightless = file(define(loss="std"), log(1, loss={"v": [9], "w": [0]}), log(1, loss={"n": 4, "sum": 4, "m2": 16}))
+    assert figures(weightless) == {"loss": 2.0}
+
+
+def test_unknown_fields_spread() -> None:
+    """What one summary lacks cannot be derived for the unit, whoever else knows it; m2 goes with sum."""
+    lacking = file(log(1, loss={"n": 2, "m2": 1, "max": 3}), rank=1, id="b")
+    whole = row(file(define(loss=ALL), log(1, loss=5)), lacking)
+    assert whole.figures == {
+        "trainer/loss/max": 5.0,
+        "trainer/loss/first": 5.0,
+        "trainer/loss/last": 5.0,
+        "trainer/loss/count": 3.0,
+    }
+    assert whole.coverage.underivable == ("trainer/loss", "trainer/loss/min", "trainer/loss/std", "trainer/loss/sum")
+
+
+def test_unknown_first_within_one_rank() -> None:
+    """Within the rank that gives them, `first` and `last` are unknown if any part of the rank lacks them."""
+    only = row(file(define(loss=["first", "last"]), log(1, loss=5), log(1, loss={"n": 1, "first": 2})))
+    assert only.figures == {"trainer/loss": 5.0}
+    assert only.coverage.underivable == ("trainer/loss/last",)
+
+
+def test_neutral_partials_make_nothing_unknown() -> None:
+    """NaNs and empty summaries leave all figures of the others as they are, even the sign of a zero."""
+    only = row(file(define(loss=["sum", "first"]), log(1, loss=["NaN", -0.0, "NaN"]), log(1, loss={"n": 0})))
+    assert only.figures == {"trainer/loss": 0.0, "trainer/loss/first": 0.0, "trainer/loss/nonfinite": 2.0}
+    assert str(only.figures["trainer/loss"]) == "-0.0"
+
+
+def test_overflow_is_underivable() -> None:
+    """A figure that is not finite is absent and named; the finite ones beside it stay."""
+    only = row(file(define(loss=["mean", "max"]), log(1, loss=[1.7e308, 1.7e308])))
+    assert only.figures == {"trainer/loss/max": 1.7e308}
+    assert only.coverage.underivable == ("trainer/loss",)
+
+
+def test_ties_of_min_and_max() -> None:
+    """Of 0.0 and -0.0 the earlier one is both the least and the greatest."""
+    only = figures(file(define(loss=["min", "max"]), log(1, loss=[-0.0, 0.0])))
+    assert [str(figure) for figure in only.values()] == ["-0.0", "-0.0"]
+
+
+# --- order ---
+
+
+def summed(*values: list[float]) -> float:
+    """The sum over files of one rank each, in rank order."""
+    files = [file(define(loss="sum"), log(1, loss=v), rank=rank, id=f"w{rank}") for rank, v in enumerate(values)]
+    return figures(*reversed(files))["loss"]
+
+
+def test_each_writer_adds_up_first() -> None:
+    """0.1 + (0.2 + 0.3) = 0.6 but (0.1 + 0.2) + 0.3 = 0.6000000000000001: each writer has its own partial."""
+    assert summed([0.1], [0.2, 0.3]) == 0.6
+    assert summed([0.1, 0.2], [0.3]) == 0.6000000000000001
+    assert summed([0.1], [0.2], [0.3]) == 0.6000000000000001
+
+
+def test_partials_merge_in_rank_order() -> None:
+    """1 is lost in 1e16 unless 1e16 is gone before it comes."""
+    assert summed([1e16], [1.0], [-1e16]) == 0.0
+    assert summed([1e16], [-1e16], [1.0]) == 1.0
+    assert summed(*[[0.0]] * 9, [1e16], [-1e16], [1.0]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("ordered"),
+    [
+        [{"replica": "9"}, {"replica": "10"}, {"replica": "1a"}],
+        [{"replica": "01"}, {"replica": "1"}, {"replica": "a"}],
+        [{"replica": "2"}, {"replica": ""}, {"replica": "²"}],
+        [{"replica": "0", "rank": 7}, {"replica": "1", "rank": 0}, {"replica": "1", "rank": 3}],
+    ],
+)
+def test_replica_order(ordered: list[dict[str, Any]]) -> None:
+    """Numbers by value and before all others, equal numbers and others by code point; then ranks."""
+    values = [1e16, -1e16, 1.0]
+    files = [file(define(loss="sum"), log(1, loss=v), **who) for v, who in zip(values, ordered)]
+    names = tuple(f"{who['replica']}.{who.get('rank', 0)}" for who in ordered)
+    for turned in (files, files[::-1], [files[1], files[2], files[0]]):
+        assert figures(*turned) == {"loss": 1.0}
+        assert coverage(*turned).ranks == names
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        [{"t": T0, "id": "z"}, {"t": T0 + 1, "id": "a"}, {"t": T0 + 1, "id": "b"}],
+        [{"t": T0 + 2, "id": "a"}, {"t": T0 + 2, "id": "b"}, {"t": T0 + 2, "id": "c"}],
+    ],
+)
+def test_writers_of_one_rank_merge_by_time_and_id(ordered: list[dict[str, Any]]) -> None:
+    """Side-by-side writers of one rank and attempt merge in the order of (open.t, id)."""
+    values = [1e16, -1e16, 1.0]
+    files = [file(define(loss="sum"), log(1, loss=v), beat(99), **who) for v, who in zip(values, ordered)]
+    assert figures(*files[::-1]) == {"loss": 1.0}
+
+
+def test_first_and_last_come_from_the_lowest_rank_with_a_finite_value() -> None:
+    """Rank 0 has only a NaN, so rank 1 gives first and last, in its own file order and whatever the clocks say."""
+    ask = define(loss=["first", "last"])
+    zero = file(ask, log(1, loss="NaN"))
+    one = file(ask, {"t": T0 + 9, **log(1, loss=[4, 5])}, {"t": T0 + 1, **log(1, loss=6)}, rank=1, id="b")
+    two = file(ask, log(1, loss=8), rank=2, id="c")
+    assert figures(two, one, zero) == {"loss": 4.0, "loss/last": 6.0, "loss/nonfinite": 1.0}
+
+
+# --- reductions asked for ---
+
+
+def test_a_define_governs_later_lines_of_its_own_file() -> None:
+    """Before the define a line asks for the mean; after it for what it says; another file for the mean again."""
+    one = file(log(1, loss=4), define(loss=["max", "min"]), log(2, loss=[1, 2, 6]))
+    two = file(log(2, loss=9), rank=1, id="b")
+    assert row(one).figures == {"trainer/loss": 4.0}
+    assert row(one, two, step=2).figures == {"trainer/loss": 9.0, "trainer/loss/min": 1.0, "trainer/loss/mean": 4.5}
+
+
+def test_a_later_define_replaces_the_earlier() -> None:
+    """Lines of one step on both sides of a change ask for both, first come first; an unusable entry changes nothing."""
+    lines = [define(loss="max"), log(1, loss=1), define(loss="sum"), define(loss="median"), log(1, loss=2)]
+    assert figures(file(*lines)) == {"loss": 2.0, "loss/sum": 3.0}
+    assert figures(file(*lines[:3], log(1, loss=None))) == {"loss": 1.0}
+
+
+def test_union_in_merge_order() -> None:
+    """The first reduction is that of the first counting writer in merge order, not of the first file or clock."""
+    one = file(define(loss="max"), log(1, loss=1), rank=1, id="a", t=T0 - 9)
+    zero = file(define(loss="min"), log(1, loss=2), rank=0, id="b")
+    assert figures(one, zero) == {"loss": 1.0, "loss/max": 2.0}
+
+
+def test_superseded_lines_ask_for_nothing() -> None:
+    """What only a superseded writer asks for is not shown."""
+    old = file(define(loss="max"), log(1, loss=1))
+    new = file(define(loss="min"), log(1, loss=2), attempt=1, id="b")
+    assert figures(old, new) == {"loss": 2.0}
+
+
+def test_configuration_comes_first() -> None:
+    """The configuration silences defines; `<actor>/<metric>` goes before `<metric>`; a repeated name counts once."""
+    data = file(define(loss="max"), log(1, loss=[1, 5]))
+    assert figures(data, loss=["sum", "min", "sum"]) == {"loss": 6.0, "loss/min": 1.0}
+    assert figures(data, **{"trainer/loss": ["count"], "loss": ["min"]}) == {"loss": 2.0}
+    assert figures(data, **{"reward/loss": ["count"]}) == {"loss": 5.0}
+
+
+def test_key_collisions() -> None:
+    """A metric called loss/max owns the key that loss's max would have, and so does one called loss/nonfinite."""
+    ask = define(loss=["mean", "max"])
+    m = {"loss": [1, 3, "NaN"], "loss/max": 10, "loss/nonfinite": 20}
+    assert figures(file(ask, log(1, **m))) == {"loss": 2.0, "loss/max": 10.0, "loss/nonfinite": 20.0}
+
+
+def test_an_owner_without_a_figure_keeps_its_key() -> None:
+    """Where the metric that owns a key has no figure to give, the other's figure does not slip in under its name."""
+    ask = define(loss=["mean", "max"])
+    only = row(file(ask, log(1, **{"loss": [1, 3], "loss/max": {"n": 1}})))
+    assert (only.figures, only.coverage.underivable) == ({"trainer/loss": 2.0}, ("trainer/loss/max",))
+    only = row(file(ask, log(1, **{"loss": {"n": 1, "sum": 1}, "loss/max": 10})))
+    assert (only.figures, only.coverage.underivable) == ({"trainer/loss": 1.0, "trainer/loss/max": 10.0}, ())
+
+
+# --- which contributions count ---
+
+
+def test_a_newer_attempt_supersedes_step_by_step_and_metric_by_metric() -> None:
+    """Attempt 1 logs step 2 again, and there only the loss: step 1 and the reward of step 2 stay attempt 0's."""
+    old = file(log(1, loss=1), log(2, loss=2, reward=3))
+    new = file(log(2, loss=20), attempt=1, id="b", t=T0 - 5)
+    assert row(old, new, step=1).figures == {"trainer/loss": 1.0}
+    assert row(old, new, step=1).coverage.attempts == (0,)
+    assert row(old, new, step=2).figures == {"trainer/loss": 20.0, "trainer/reward": 3.0}
+    assert row(old, new, step=2).coverage.attempts == (0, 1)
+
+
+def test_a_null_supersedes_nothing() -> None:
+    """A writer has a metric only if it yields an observation or a non-empty summary."""
+    old = file(log(1, loss=1))
+    nothings: list[Any] = [None, [], {"n": 0}, "rubbish"]
+    for empty in nothings:
+        assert figures(old, file(log(1, loss=empty), attempt=1, id="b")) == {"loss": 1.0}
+
+
+def test_ranks_do_not_supersede_each_other() -> None:
+    """Attempt 1 of rank 1 says nothing against attempt 0 of rank 0, nor of another replica or actor."""
+    old = file(log(1, loss=1))
+    assert figures(old, file(log(1, loss=3), attempt=1, rank=1, id="b")) == {"loss": 2.0}
+    assert figures(old, file(log(1, loss=3), attempt=1, replica="1", id="b")) == {"loss": 2.0}
+    assert figures(old, file(log(1, loss=3), attempt=1, actor="reward", id="b")) == {"loss": 1.0}
+
+
+def test_age_is_attempt_then_time_then_id() -> None:
+    """Of equal attempts the later open wins, of equal times the greater id."""
+    old = file(log(1, loss=1), id="b")
+    assert figures(old, file(log(1, loss=2), t=T0 + 1, id="a")) == {"loss": 2.0}
+    assert figures(old, file(log(1, loss=2), t=T0 - 1, id="z")) == {"loss": 1.0}
+    assert figures(old, file(log(1, loss=2), id="c")) == {"loss": 2.0}
+
+
+def test_rollback_starts_a_newer_writer() -> None:
+    """After a rollback the same file's lines supersede those before it, for what they log again; twice if need be."""
+    data = file(log(1, loss=1), log(2, loss=2, reward=5), rollback(2), log(2, loss=3), rollback(2), log(2, loss=4))
+    assert row(data, step=1).figures == {"trainer/loss": 1.0}
+    assert row(data, step=2).figures == {"trainer/loss": 4.0, "trainer/reward": 5.0}
+
+
+def test_side_by_side_writers_both_count() -> None:
+    """Equal attempts, and the older one still writes more than 60 s after the newer one's open: both count."""
+    new = file(log(1, loss=3), t=T0 + 10, id="b")
+    assert figures(file(log(1, loss=1), beat(70)), new) == {"loss": 3.0}
+    assert figures(file(log(1, loss=1), beat(70.5)), new) == {"loss": 2.0}
+    assert figures(file(log(1, loss=1), beat(70.5)), file(log(1, loss=3), t=T0 + 10, attempt=1, id="b")) == {
+        "loss": 3.0
+    }
+    assert figures(file(log(1, loss=1)), file(log(1, loss=3), beat(99), t=T0 + 10, id="b")) == {"loss": 3.0}
+
+
+def test_rollbacks_of_a_side_by_side_writer() -> None:
+    """Side by side spares the other writer's lines, not a writer's own from before its rollback."""
+    old = file(log(1, loss=1), rollback(1), log(1, loss=3), beat(99))
+    assert figures(old, file(log(1, loss=5), t=T0 + 10, id="b")) == {"loss": 4.0}
+
+
+def test_children_count_beside_their_parent() -> None:
+    """A child neither supersedes its parent nor is superseded by it, and merges where its own identity sorts."""
+    ask = define(loss="sum")
+    parent = file(ask, log(1, loss=1e16), log(1, other=1))
+    child = file(ask, log(1, loss=-1e16), parent="a", id="b", t=T0 + 5)
+    grandchild = file(ask, log(1, loss=1), parent="b", id="c", t=T0 + 9)
+    assert figures(grandchild, child, parent)["loss"] == 1.0
+
+
+def test_a_newer_attempt_supersedes_the_whole_family() -> None:
+    """The age and the rank of a child are its root's: attempt 1 of the root's rank takes its place."""
+    family = [file(log(1, loss=1)), file(log(1, loss=3), parent="a", id="b", rank=4, attempt=7)]
+    new = file(log(1, loss=10), attempt=1, id="c")
+    assert figures(*family) == {"loss": 2.0}
+    assert coverage(*family).ranks == ("0.0",)
+    assert coverage(*family).attempts == (0, 7)
+    assert figures(*family, new) == {"loss": 10.0}
+
+
+def test_orphans_and_cycles_are_their_own_roots() -> None:
+    """A parent that is not there, of another actor, the writer itself or a circle: the writer stands for itself."""
+    base = file(log(1, loss=1))
+    elsewhere = file(log(1, loss=5), actor="reward", id="elsewhere")
+    for parent in ("gone", "elsewhere", "b"):
+        orphan = file(log(1, loss=2), parent=parent, id="b", t=T0 + 1)
+        assert figures(base, orphan, elsewhere) == {"loss": 2.0}
+    circle = [
+        file(log(1, loss=v), parent=p, id=i, t=T0 + v) for v, p, i in ((1, "y", "x"), (2, "z", "y"), (3, "x", "z"))
+    ]
+    assert figures(*circle) == {"loss": 3.0}
+    led_into_it = file(log(1, loss=9), parent="x", id="w", t=T0 - 9)
+    assert figures(*circle, led_into_it) == {"loss": 3.0}
+
+
+def test_a_childs_side_by_side_is_its_roots() -> None:
+    """Families of roots side by side all count; a child's own late lines do not make its root's family so."""
+    root, child = file(log(1, loss=1), beat(99)), file(log(1, loss=2), parent="a", id="b")
+    rival = file(log(1, loss=6), id="c", t=T0 + 10)
+    assert figures(root, child, rival) == {"loss": 3.0}
+    assert figures(file(log(1, loss=1)), file(log(1, loss=2), beat(99), parent="a", id="b"), rival) == {"loss": 6.0}
+
+
+# --- coverage, t and x ---
+
+
+def test_missing_rank() -> None:
+    """A rank that logs step 2 but has no barrier there is missing; later barriers cover earlier steps."""
+    zero = file(log(1, loss=1), log(2, loss=1), barrier(2), world=2)
+    one = file(log(1, loss=1), barrier(1), log(2, loss=1), world=2, rank=1, id="b")
+    assert coverage(zero, one, step=1) == Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0,))
+    assert coverage(zero, one, step=2) == Coverage(ranks=("0.0", "0.1"), expected=2, missing=("0.1",), attempts=(0,))
+
+
+def test_implicit_writers() -> None:
+    """Without any barrier record the newest metrics step is the barrier; one barrier record anywhere ends that."""
+    assert coverage(file(log(1, loss=1), log(2, loss=1))).missing == ()
+    two_behind = [file(log(1, loss=1), world=2), file(log(2, loss=1), log(0, loss=1), world=2, rank=1, id="b")]
+    assert coverage(*two_behind, step=2).missing == ("0.0",)
+    assert coverage(file(barrier(0), log(1, loss=1))).missing == ("0.0",)
+    assert coverage(file(log(1, loss=1), rollback(5), log(5, loss=1))).missing == ()
+    assert coverage(file(log(1, loss=1), rollback(5), barrier(5))).missing == ("0.0",)
+    assert coverage(file(log(1, loss=1), rollback(1), barrier(0))).missing == ("0.0",)
+
+
+def test_closed_writers_are_not_missing() -> None:
+    """A close stands for all barriers, except one that only rolls over to the next file."""
+    assert coverage(file(barrier(0), log(1, loss=1), CLOSE)).missing == ()
+    assert coverage(file(barrier(0), log(1, loss=1), {"kind": "close"})).missing == ()
+    assert coverage(file(barrier(0), log(1, loss=1), {"kind": "close", "reason": "roll"})).missing == ("0.0",)
+
+
+def test_the_newest_candidate_must_be_closed() -> None:
+    """A closed attempt does not cover its successor, which began and has no barrier yet; an old barrier does."""
+    new = file(barrier(0), log(1, loss=2), attempt=1, id="b")
+    assert coverage(file(barrier(0), log(1, loss=1), CLOSE), new).missing == ("0.0",)
+    assert coverage(file(log(1, loss=1), barrier(1)), new).missing == ()
+    assert (
+        coverage(file(barrier(0), log(1, loss=1)), file(log(1, loss=2), barrier(0), CLOSE, attempt=1, id="b")).missing
+        == ()
+    )
+
+
+def test_side_by_side_writers_are_all_expected() -> None:
+    """Of two that run side by side both must be closed; without an overlap the newer one is enough."""
+    new = file(barrier(0), log(1, loss=2), CLOSE, id="b", t=T0 + 10)
+    assert coverage(file(barrier(0), log(1, loss=1), beat(99)), new).missing == ("0.0",)
+    assert coverage(file(barrier(0), log(1, loss=1), beat(99), CLOSE), new).missing == ()
+    assert coverage(file(barrier(0), log(1, loss=1), beat(70)), new).missing == ()
+
+
+def test_where_writers_begin() -> None:
+    """A rank is expected from its first stepped line in file order, metrics or barrier; spans and streams are none."""
+    zero = file(log(1, loss=1), barrier(9))
+    late = file({"kind": "span", "step": 1}, {"m": {"loss": 1}}, log(5, loss=1), log(1, seldom=1), id="b", rank=1)
+    assert coverage(zero, late, step=1).expected == 1
+    assert coverage(zero, late, step=5).expected == 2
+    assert coverage(zero, file(barrier(1), id="b", rank=1)).expected == 2
+
+
+def test_where_rolled_back_segments_begin() -> None:
+    """After a rollback to 3 a segment begins at 3 and has the barrier 2; the segment before keeps its own."""
+    data = file(log(5, loss=1), barrier(5), rollback(3), log(2, loss=1), log(3, loss=1), log(6, loss=1), world=2)
+    assert (coverage(data, step=2).expected, coverage(data, step=2).absent) == (0, ())
+    assert (coverage(data, step=3).expected, coverage(data, step=3).missing) == (1, ("0.0",))
+    assert (coverage(data, step=5).expected, coverage(data, step=5).missing) == (1, ())
+    assert (coverage(data, step=6).expected, coverage(data, step=6).missing) == (1, ("0.0",))
+    implicit = file(log(9, loss=1), rollback(3), log(2, loss=1))
+    assert coverage(implicit, step=9).missing == ()
+
+
+def test_world_and_absent_ranks() -> None:
+    """Ranks below the world that never began are absent; ranks at or above it contribute without being expected."""
+    zero, five = file(log(1, loss=1), world=4), file(log(1, loss=3), barrier(0), rank=5, id="b", t=T0 - 1)
+    assert coverage(zero, five) == Coverage(
+        ranks=("0.0", "0.5"), expected=1, absent=("0.1", "0.2", "0.3"), attempts=(0,)
+    )
+    assert row(zero, five).figures == {"trainer/loss": 2.0}
+
+
+def test_the_newest_candidate_governs_the_world() -> None:
+    """The world is the newest open's among those that began by then: a smaller restart, or one without a world."""
+    old = [file(log(1, loss=1), log(5, loss=1), world=3, rank=rank, id=f"o{rank}") for rank in (0, 1)]
+    smaller = file(log(5, loss=2), world=1, attempt=1, id="n")
+    assert coverage(*old, smaller, step=1).absent == ("0.2",)
+    assert coverage(*old, smaller, step=5) == Coverage(ranks=("0.0", "0.1"), expected=1, attempts=(0, 1))
+    worldless = file(log(5, loss=2), attempt=1, id="n")
+    assert coverage(*old, worldless, step=5) == Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0, 1))
+
+
+def test_replicas_have_worlds_of_their_own() -> None:
+    """Absent and missing ranks are listed in merge order over all replicas; one that begins later is not listed."""
+    ten = file(barrier(0), log(1, loss=1), replica="10", world=2, id="b")
+    nine = file(barrier(0), log(1, loss=1), replica="9", rank=1, world=3, id="c")
+    later = file(log(8, loss=1), replica="11", world=9, id="d")
+    assert coverage(ten, nine, later) == Coverage(
+        ranks=("9.1", "10.0"), expected=2, missing=("9.1", "10.0"), absent=("9.0", "9.2", "10.1"), attempts=(0,)
+    )
+
+
+def test_children_have_no_say_in_coverage() -> None:
+    """A child is never expected, absent or a governor of the world; it only contributes to its root's rank."""
+    root = file(log(1, loss=1), barrier(1), world=1)
+    child = file(barrier(0), log(1, loss=3), parent="a", id="b", rank=7, world=9, attempt=3)
+    assert coverage(root, child) == Coverage(ranks=("0.0",), expected=1, attempts=(0, 3))
+    assert coverage(file(log(5, loss=1)), child) == Coverage(ranks=("0.0",), expected=0, attempts=(3,))
+
+
+def test_gaps() -> None:
+    """Gaps of all the actor's files that contain the step add up, superseded or not; those without from and to do not."""
+    old = file(log(1, loss=1), {"kind": "gap", "n": 3, "from": 0, "to": 1}, {"kind": "gap", "n": 50})
+    new = file({"kind": "gap", "n": 4, "from": 1, "to": 1}, log(1, loss=1), log(2, loss=1), attempt=1, id="b")
+    other = file({"kind": "gap", "n": 100, "from": 0, "to": 9}, actor="reward", id="c")
+    assert coverage(old, new, other, step=1).gap == 7
+    assert coverage(old, new, other, step=2).gap == 0
+
+
+def test_t_and_x_are_of_what_counts() -> None:
+    """t is the greatest of the counting lines, x the axis of the first contributing writer in merge order."""
+    old = file({"t": T0 + 50, **log(1, loss=1)}, axis="superseded")
+    new = file({"t": T0 + 7, **log(1, loss=1)}, {"t": T0 + 9, **log(1, loss=None)}, attempt=1, id="b", axis="episode")
+    one = file({"t": T0 + 6, **log(1, loss=1)}, rank=1, id="c", axis="third")
+    assert (row(one, new, old).t, row(one, new, old).x) == (T0 + 7, {"episode": 1})
+
+
+def test_t_and_x_where_nothing_counts() -> None:
+    """Where no value counts, t and x are of all metrics records of the unit."""
+    one = file({"t": T0 + 5, **log(1, loss="rubbish")}, rank=1, id="b", axis="second")
+    zero = file({"t": T0 + 2, **log(1)}, axis="first")
+    only = row(one, zero)
+    assert (only.t, only.x, only.figures) == (T0 + 5, {"first": 1}, {})
+    assert only.coverage == Coverage(ranks=(), expected=2)
+
+
+def test_units() -> None:
+    """Every (actor, step) with a metrics record is a unit; barriers, spans and stepless records make none."""
+    data = file(log(2, loss=1), log(7), barrier(9), {"kind": "span", "step": 3}, {"m": {"loss": 4}}, rollback(1))
+    other = file(log(2, loss=1), actor="reward")
+    assert list(final_rows({"x": data, "y": other})) == [
+        Unit("reward", "step", 2),
+        Unit("trainer", "step", 2),
+        Unit("trainer", "step", 7),
+    ]
+
+
+# --- what holds of all experiments ---
+
+QUICK = settings(max_examples=60, deadline=None)
+
+
+@QUICK
+@given(experiments(), configurations(), st.randoms(use_true_random=False))
+def test_order_of_files_does_not_matter(
+    files: dict[str, bytes], configuration: dict[str, list[str]], chance: Any
+) -> None:
+    """Neither the order of the files nor their names enter a row."""
+    names = list(files)
+    chance.shuffle(names)
+    turned = {f"{position}.jsonl": files[name] for position, name in enumerate(names)}
+    assert exactly(final_rows(turned, configuration)) == exactly(final_rows(files, configuration))
+
+
+@QUICK
+@given(experiments(), st.data())
+def test_dead_and_unknown_lines_change_nothing(files: dict[str, bytes], data: st.DataObject) -> None:
+    """A dead or unknown line put anywhere after the `open` leaves all rows as they were."""
+    opened = sorted(name for name in files if read_file(name, files[name]).writer)
+    assume(opened)
+    name = data.draw(st.sampled_from(opened))
+    *lines, tail = files[name].split(b"\n")
+    place = data.draw(st.integers(1, len(lines)))
+    before = b"".join(line + b"\n" for line in lines[:place])
+    assume(read_file(name, before).writer)
+    inert = data.draw(st.sampled_from((*snippets.DEAD_LINES, b'{"kind":"novelty","t":1763609999}', b"", b" \t")))
+    changed = b"\n".join([*lines[:place], inert, *lines[place:], tail])
+    assert exactly(final_rows(files | {name: changed})) == exactly(final_rows(files))
+
+
+@QUICK
+@given(experiments())
+def test_rows_keep_their_own_rules(files: dict[str, bytes]) -> None:
+    """Ranks are missing only if expected, never absent too; underivable keys have no figure; every figure is finite."""
+    for unit, found in final_rows(files).items():
+        cover = found.coverage
+        assert found.unit == unit
+        assert len(cover.missing) <= cover.expected
+        assert not set(cover.missing) & set(cover.absent)
+        assert not set(cover.underivable) & set(found.figures)
+        assert all(abs(figure) <= 1.7976931348623157e308 for figure in found.figures.values())
+        assert bool(cover.ranks) == bool(cover.attempts)
+
+
+@QUICK
+@given(experiments(), st.data())
+def test_arrivals_end_in_everything(files: dict[str, bytes], data: st.DataObject) -> None:
+    """What is visible never shrinks, never exceeds the file, and is everything at last."""
+    course = data.draw(arrivals(files))
+    assert course[-1] == {name: len(whole) for name, whole in files.items()}
+    for earlier, later in pairwise(course):
+        assert set(earlier) == set(files)
+        assert all(0 <= earlier[name] <= later[name] for name in files)
