@@ -1,1 +1,156 @@
-"""rlship: log from any process of an RL job; a sidecar makes one run of it."""
+"""Log from any process of an RL job; a sidecar makes one run of it.
+
+    import rlship
+
+    rlship.init("outputs/grpo-7b", actor="trainer")
+    for step in range(steps):
+        rlship.log({"loss": loss, "lr": lr}, step=step)
+        rlship.barrier(step)
+
+Each process appends to a file of its own below the experiment's folder; `rlship watch` aligns the files by step and reduces
+them across ranks. A call only encodes into a bounded buffer: no network, no lock between processes, no waiting for the disk.
+Nothing here raises into the job. `RLSHIP_DISABLE=1` makes every call a no-op. Only the standard library is used.
+"""
+
+from __future__ import annotations
+
+from ._version import __version__
+from .logger import Logger
+from .reduce import Reduce
+from .registry import current, init
+from .steps import StepScope
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, SupportsIndex
+
+__all__ = [
+    "Logger",
+    "Reduce",
+    "__version__",
+    "barrier",
+    "close",
+    "define",
+    "flush",
+    "init",
+    "log",
+    "record_metric",
+    "rollback",
+    "set_step",
+    "step",
+]
+
+
+def log(
+    metrics: Mapping[str, Any], step: SupportsIndex | None = None, weight: float | Sequence[float] | None = None
+) -> None:
+    """Write one record of metrics.
+
+    Args:
+        metrics: names and values. A value is a number, a bool (1 or 0), None (no observation), a scalar or array of numpy, torch or
+            jax, a list or tuple of numbers (several observations), `{"v": [...], "w": [...]}` (observations and their
+            weights), or a summary `{"n": 32, "sum": 7.2, "min": 0, "max": 1}` (`n` and any of w, sum, min, max, first,
+            last, m2). Any other dict is a group: `{"loss": {"pg": 1}}` is the metric `loss/pg`. NaN and infinities are kept and
+            counted as such. A value that cannot be used is left out, and said once for each name.
+        step: 0..2^53-1. Default: the implicit step (`set_step`, `step`, `barrier`); without one the record belongs to no
+            step and is aligned by its time.
+        weight: weight of the observations in mean, std and sum, a finite number >= 0, or one for each element of an array.
+            Default 1.
+    """
+    current().log(metrics, step, weight)
+
+
+def record_metric(
+    key: str, value: Any, reduce: str | Iterable[str] | None = None, weight: float | Sequence[float] | None = None
+) -> None:
+    """Add an observation of one metric at the implicit step, from anywhere in the program.
+
+    Observations are collected and written together, at the next barrier or within half a second.
+
+    Args:
+        key: the metric's name.
+        value: as in `log`; an array is several observations.
+        reduce: a `Reduce`, its name, or several. Reductions asked for in different places add up, and the first one is the
+            metric itself. Default: what `define` said, else the mean.
+        weight: as in `log`.
+    """
+    current().record_metric(key, value, reduce, weight)
+
+
+def define(
+    metrics: str | Mapping[str, Any],
+    reduce: str | Iterable[str] | None = None,
+    *,
+    unit: str | None = None,
+    per_rank: bool | None = None,
+) -> None:
+    """Declare how metrics are reduced and measured. It governs what this process writes afterwards.
+
+        rlship.define("busy_s", ["max", "mean"], unit="s", per_rank=True)
+        rlship.define({"loss": "mean", "tokens": {"reduce": "sum", "unit": "tokens"}})
+
+    Args:
+        metrics: one name, or names with their reduction, a list of them, or a dict of `reduce`, `unit` and `per_rank`.
+        reduce: for the names that have none of their own: a `Reduce`, its name, or several. Default: mean.
+        unit: unit of measure, for axes and labels.
+        per_rank: keep a value for every rank as well, and which rank is the greatest. Default: no.
+
+    A later call replaces what an earlier one said of the same metric.
+    """
+    current().define(metrics, reduce, unit=unit, per_rank=per_rank)
+
+
+def set_step(step: SupportsIndex) -> None:
+    """Set the implicit step of this process (inside `with step(n)`: of this task), 0..2^53-1.
+
+    To go back behind a barrier, call `rollback` instead.
+    """
+    current().set_step(step)
+
+
+def step(step: SupportsIndex) -> StepScope:
+    """Set the implicit step inside a `with` block, for this thread or asyncio task and the tasks it starts there.
+
+        with rlship.step(12):
+            rlship.log({"reward": r})
+    """
+    return current().step(step)
+
+
+def barrier(step: SupportsIndex | None = None) -> None:
+    """Say that this process writes nothing more for steps up to `step`, and make `step + 1` the implicit step.
+
+    A local marker: it waits for nobody. When all ranks have said it, the step's row is complete. A process that never calls it is
+    understood to be done with a step when it logs a later one.
+
+    Args:
+        step: default the implicit step.
+    """
+    current().barrier(step)
+
+
+def rollback(step: SupportsIndex) -> None:
+    """Say that this process goes back to `step`, to be called after loading an older checkpoint in a running process.
+
+    What is logged from here on counts instead of what was logged before, for each step and metric that is logged again. A
+    process that is started again needs no call. `step` becomes the implicit step.
+    """
+    current().rollback(step)
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Wait until everything logged so far is in the file (on a network filesystem: visible to others).
+
+    Needed only before something that ends the process at once, such as os._exit. Returns False after `timeout` seconds.
+    """
+    return current().flush(timeout)
+
+
+def close(timeout: float = 5.0) -> bool:
+    """Write what is left, say that this process is done, and close the file. Done at exit by itself.
+
+    Closes the default Logger; later calls are dropped with a warning. Returns False if not everything could be written in
+    `timeout` seconds.
+    """
+    return current().close(timeout)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .encode import Scalar
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
-MOST_OBSERVATIONS = 4096
+MOST_OBSERVATIONS = 1024
 
 
 class _Series:

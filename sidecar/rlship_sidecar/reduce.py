@@ -255,9 +255,7 @@ def _partials(items: list[_Item], *, with_m2: bool) -> list[tuple[RankName, Part
     by_segment: dict[Segment, list[Observations]] = {}
     for item in items:
         by_segment.setdefault(item.segment, []).append(item.observations)
-    return [
-        (segment.writer.rank, fold(observations, with_m2=with_m2)) for segment, observations in by_segment.items()
-    ]
+    return [(segment.writer.rank, fold(observations, with_m2=with_m2)) for segment, observations in by_segment.items()]
 
 
 def _lowest(partials: list[tuple[RankName, Partial]]) -> Partial:

@@ -199,7 +199,9 @@ class Roster:
         begun = [s for roots in replica.roots.values() for w in roots for s in w.segments if s.begins is not None]
         if any(s.writer.open.world != opened.world for s in begun):
             return step - 1
-        same_rank = [s for s in begun if s.writer.open.rank == opened.rank and s.begins is not None and s.begins <= step]
+        same_rank = [
+            s for s in begun if s.writer.open.rank == opened.rank and s.begins is not None and s.begins <= step
+        ]
         return max((s.covers_to for s in same_rank), default=step - 1)
 
     def rivals(self, writer: Writer) -> Iterator[Writer]:
@@ -208,6 +210,12 @@ class Roster:
             for other in self._replicas[writer.open.replica].roots[writer.open.rank]:
                 if other is not writer and other.open.attempt == writer.open.attempt:
                     yield other
+
+    def shared_places(self) -> list[list[Writer]]:
+        """Root writers of each rank that more than one of them names."""
+        return [
+            writers for replica in self._replicas.values() for writers in replica.roots.values() if len(writers) > 1
+        ]
 
     def seats(self, replica_name: str, step: int) -> Seats:
         """Candidates and expected segments of every rank of a replica at a step."""

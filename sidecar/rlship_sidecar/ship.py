@@ -101,6 +101,10 @@ class Delivery:
         """Whether the last try failed and the next one is not due yet."""
         return self._failures > 0 and self._sink is None
 
+    def complaint(self) -> str:
+        """What went wrong last and is not over, "" if nothing."""
+        return self.error or str(getattr(self._sink, "trouble", ""))
+
     def retry_now(self) -> None:
         """Let the next `advance` try at once, whatever the backoff says."""
         self._retry_at = self._clock()
@@ -310,7 +314,8 @@ class Shipper:
             state = "shipping"
         else:
             state = "idle"
-        return SinkStatus(self.name, state, delivery.delivered_to, delivery.delivered, delivery.where, delivery.error)
+        error = delivery.complaint()
+        return SinkStatus(self.name, state, delivery.delivered_to, delivery.delivered, delivery.where, error)
 
     def _ship(self) -> None:
         try:

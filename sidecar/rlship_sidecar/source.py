@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
-from rlship_formats.records import Gap, Open
 
+from rlship_formats.records import Gap, Open
 from rlship_sidecar.decode import Batch, Decoder, Schemas
 from rlship_sidecar.roster import Segment, Writer
 from rlship_sidecar.store import SavedBlock, SavedWriter, Store
@@ -77,9 +77,7 @@ class Source:
             self.block_lowest = self.block_highest = -1
 
     def _block(self) -> SavedBlock:
-        return SavedBlock(
-            self.name, self.block_start, self.read, self.block_t, self.block_lowest, self.block_highest
-        )
+        return SavedBlock(self.name, self.block_start, self.read, self.block_t, self.block_lowest, self.block_highest)
 
     def blocks(self, store: Store, lowest: int, highest: int) -> list[SavedBlock]:
         """All blocks that may hold records of these steps, the unfinished one included."""

@@ -29,6 +29,7 @@ create table blocks (file text not null, start integer not null, stop integer no
 create table rows (no integer primary key, body blob not null);
 create table units (actor text not null, kind text not null, number integer not null, no integer not null,
                     revision integer not null, partial integer not null, primary key (actor, kind, number)) without rowid;
+create index lacking on units (partial) where partial;
 create table dirty (actor text not null, kind text not null, number integer not null,
                     primary key (actor, kind, number)) without rowid;
 create table dead (file text not null, offset integer not null, metric text not null, reason text not null,
@@ -120,7 +121,8 @@ class Store:
                 for statement in _SCHEMA.split(";"):
                     connection.execute(statement)
                 connection.executemany(
-                    "insert into meta values (?, ?)", [("version", str(STORE_VERSION)), ("store_id", secrets.token_hex(8))]
+                    "insert into meta values (?, ?)",
+                    [("version", str(STORE_VERSION)), ("store_id", secrets.token_hex(8))],
                 )
         meta = dict(connection.execute("select key, value from meta").fetchall())
         if meta.get("version") != str(STORE_VERSION):
@@ -223,6 +225,10 @@ class Store:
         )
         return [(step, bool(lacks)) for step, lacks in found]
 
+    def partial_rows(self) -> int:
+        """How many units' newest rows lack ranks."""
+        return int(self._reader().execute("select count(*) from units where partial").fetchone()[0])
+
     def highest(self, actor: str) -> int:
         """The highest step of an actor that has a row, or -1."""
         found = self._reader().execute("select max(number) from units where actor = ? and kind = 'step'", (actor,))
@@ -243,15 +249,18 @@ class Store:
     def blocks(self, file: str, lowest: int, highest: int) -> list[SavedBlock]:
         """The finished blocks of a file that may hold records of steps from `lowest` to `highest`, in file order."""
         found = self._reader().execute(
-            "select * from blocks where file = ? and lowest <= ? and highest >= ? order by start", (file, highest, lowest)
+            "select * from blocks where file = ? and lowest <= ? and highest >= ? order by start",
+            (file, highest, lowest),
         )
         return [SavedBlock(*row) for row in found]
 
     def block_at(self, file: str, offset: int) -> SavedBlock | None:
         """The finished block that holds a byte of a file."""
-        found = self._reader().execute(
-            "select * from blocks where file = ? and start <= ? order by start desc limit 1", (file, offset)
-        ).fetchone()
+        found = (
+            self._reader()
+            .execute("select * from blocks where file = ? and start <= ? order by start desc limit 1", (file, offset))
+            .fetchone()
+        )
         return SavedBlock(*found) if found is not None and found[2] > offset else None
 
     def dirty(self) -> list[tuple[str, int]]:

@@ -48,8 +48,7 @@ def _unknown(words: list[str]) -> Iterator[str]:
 
 
 def _flags(command: click.Command) -> set[str]:
-    context = click.Context(command, help_option_names=SETTINGS["help_option_names"])
-    options = command.get_params(context)
+    options = command.get_params(command.make_context("rlship", [], resilient_parsing=True, **SETTINGS))
     return {flag for option in options for flag in (*option.opts, *option.secondary_opts) if flag.startswith("-")}
 
 

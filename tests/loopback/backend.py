@@ -14,60 +14,20 @@ with, keeps the last text, and remembers in `Run.rewritten` what stood there bef
 from __future__ import annotations
 
 import base64
-import contextlib
-import gzip
 import json
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.loopback.runs import ENTITY, HISTORY, Run, entity_object, viewer
+from tests.loopback.server import Answer, Server
+
 API_KEY = "0123456789abcdef0123456789abcdef01234567"
-ENTITY = "loopback"
 FILE_STREAM = "file_stream"
 GRAPHQL = "graphql"
-HISTORY = "wandb-history.jsonl"
-SUMMARY = "wandb-summary.json"
-
-
-@dataclass(slots=True)
-class Run:
-    """What the server holds of one run. `history` are the lines as they came, by line number."""
-
-    entity: str
-    project: str
-    name: str
-    display_name: str = ""
-    group: str = ""
-    tags: list[str] = field(default_factory=list)
-    config: dict[str, Any] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    history: list[str | None] = field(default_factory=list)
-    arrived: list[float] = field(default_factory=list)
-    """time.time() of the first arrival of each line."""
-    rewritten: list[tuple[int, str, str]] = field(default_factory=list)
-    """(line number, text before, text after) of lines that came again with another text."""
-    resent: int = 0
-    """How many lines came again unchanged."""
-    finished: bool = False
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The history lines, decoded; a line that never came is an AssertionError."""
-        missing = [number for number, line in enumerate(self.history) if line is None]
-        assert not missing, f"lines {missing} of run {self.name} never came"
-        return [json.loads(line) for line in self.history if line is not None]
-
-    def steps(self) -> list[int]:
-        """`_step` of every line, in line order."""
-        return [row["_step"] for row in self.rows()]
-
-    def value(self, key: str) -> Any:
-        """A value of the run's config."""
-        return self.config[key]["value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +53,6 @@ class Fault:
     applies: bool
 
 
-@dataclass(slots=True)
-class Answer:
-    """The reply to a request, before it is sent."""
-
-    status: int = 200
-    body: bytes = b"{}"
-    headers: dict[str, str] = field(default_factory=dict)
-    delay_s: float = 0.0
-    cut: bool = False
-
-
 class LoopbackBackend:
     """The server. Use as a context manager, or `up` and `close`. Every method may be called from any thread."""
 
@@ -115,7 +64,7 @@ class LoopbackBackend:
         """How many of the newest history lines the answers about a run leave out: a replica that lags."""
         self.lock = threading.RLock()
         self._faults: list[Fault] = []
-        self._server: _Server | None = None
+        self._server: Server | None = None
         self._released = threading.Event()
         self._port = 0
         self.up()
@@ -132,7 +81,7 @@ class LoopbackBackend:
         return f"http://127.0.0.1:{self._port}"
 
     def environment(self, home: Path) -> dict[str, str]:
-        """Variables for a client process: this server and key, no error reports, and every folder of its own under `home`."""
+        """Variables for a client process: this server and key, no error reports, and folders of its own under `home`."""
         return {**isolated(home), "WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.api_key}
 
     def run(self, project: str, name: str, entity: str = ENTITY) -> Run:
@@ -164,7 +113,7 @@ class LoopbackBackend:
         operation: str = "",
         retry_after_s: int | None = None,
     ) -> None:
-        """Answer the next requests with `status`, without applying them. `operation` limits it to one GraphQL operation."""
+        """Answer the next requests with `status`, not applying them. `operation` names one GraphQL operation, "" all."""
 
         def act(answer: Answer) -> None:
             answer.status = status
@@ -206,7 +155,7 @@ class LoopbackBackend:
     def up(self) -> None:
         """Listen (again), on the same port."""
         if self._server is None:
-            self._server = _Server(self, self._port)
+            self._server = Server(self.answer, self._port)
             self._port = self._server.server_address[1]
             self._server.start()
 
@@ -238,7 +187,7 @@ class LoopbackBackend:
                     data = self._graphql(operation, payload.get("variables") or {})
                     answer.body = json.dumps({"data": data}).encode()
                 elif endpoint == FILE_STREAM:
-                    self._stream(self.runs[f"{parts[1]}/{parts[2]}", parts[3]], payload)
+                    self.runs[f"{parts[1]}/{parts[2]}", parts[3]].take(payload)
             if fault is not None:
                 fault.act(answer)
             lines = payload.get("files", {}).get(HISTORY, {}) if endpoint == FILE_STREAM else {}
@@ -268,7 +217,7 @@ class LoopbackBackend:
         entity = given.get("entity") or ENTITY
         found = self.runs.get((f"{entity}/{project}", given.get("name") or given.get("run") or ""))
         if operation in ("Viewer", "GetViewer", "GetDefaultEntity"):
-            return {"viewer": _viewer()}
+            return {"viewer": viewer()}
         if operation == "ServerFeaturesQuery":
             return {"serverInfo": {"features": []}}
         if operation == "UpsertBucket":
@@ -276,9 +225,9 @@ class LoopbackBackend:
         if operation == "CreateRunFiles":
             files = [{"name": name, "uploadUrl": f"{self.url}/storage/{name}"} for name in given["files"]]
             return {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}
-        shown = None if found is None else self._describe(found)
+        shown = None if found is None else found.describe(self.stale_lines)
         if operation == "RunResumeStatus" or "bucket" in operation.lower():
-            return {"model": {"id": project, "name": project, "entity": _entity(entity), "bucket": shown}}
+            return {"model": {"id": project, "name": project, "entity": entity_object(entity), "bucket": shown}}
         return {"project": {"id": project, "name": project, "run": shown}}
 
     def _upsert(self, entity: str, project: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -293,48 +242,7 @@ class LoopbackBackend:
         if given.get("summaryMetrics"):
             run.summary = json.loads(given["summaryMetrics"])
         run.finished = False
-        return {"bucket": self._describe(run), "inserted": inserted}
-
-    def _describe(self, run: Run) -> dict[str, Any]:
-        history = run.history[: max(0, len(run.history) - self.stale_lines)]
-        steps = [json.loads(line)["_step"] for line in history[-1:] if line is not None]
-        telemetry = run.config.get("_wandb", {}).get("value", {}).get("t")
-        return {
-            "id": f"{run.project}:{run.name}",
-            "name": run.name,
-            "displayName": run.display_name or run.name,
-            "state": "finished" if run.finished else "running",
-            "summaryMetrics": json.dumps(run.summary),
-            "config": json.dumps(run.config),
-            "wandbConfig": json.dumps({} if telemetry is None else {"t": telemetry}),
-            "historyLineCount": len(history),
-            "historyTail": json.dumps(history[-1:]),
-            "historyKeys": {"lastStep": steps[0] if steps else -1, "keys": {}, "sets": []},
-            "eventsLineCount": 0,
-            "eventsTail": "[]",
-            "logLineCount": 0,
-            "tags": run.tags,
-            "notes": "",
-            "description": "",
-            "sweepName": None,
-            "project": {"id": run.project, "name": run.project, "entity": _entity(run.entity)},
-        }
-
-    def _stream(self, run: Run, payload: dict[str, Any]) -> None:
-        files = payload.get("files") or {}
-        lines = files.get(HISTORY, {})
-        for number, line in enumerate(lines.get("content", ()), lines.get("offset", 0)):
-            while number >= len(run.history):
-                run.history.append(None)
-                run.arrived.append(time.time())
-            before = run.history[number]
-            if before is not None and before != line:
-                run.rewritten.append((number, before, line))
-            run.resent += before == line
-            run.history[number] = line
-        for line in files.get(SUMMARY, {}).get("content", ()):
-            run.summary.update(json.loads(line))
-        run.finished = run.finished or bool(payload.get("complete"))
+        return {"bucket": run.describe(self.stale_lines), "inserted": inserted}
 
 
 def isolated(home: Path) -> dict[str, str]:
@@ -357,95 +265,3 @@ def isolated(home: Path) -> dict[str, str]:
 def _operation(query: str) -> str:
     words = query.replace("(", " ").replace("{", " ").split()
     return words[1] if len(words) > 1 and words[0] in ("query", "mutation") else ""
-
-
-def _entity(name: str) -> dict[str, str]:
-    return {"id": name, "name": name}
-
-
-def _viewer() -> dict[str, Any]:
-    return {
-        "id": "viewer",
-        "entity": ENTITY,
-        "username": ENTITY,
-        "name": ENTITY,
-        "email": "",
-        "flags": "{}",
-        "teams": {"edges": [{"node": {"name": ENTITY}}]},
-    }
-
-
-class _Server(ThreadingHTTPServer):
-    """One listening port; remembers its connections so that they can be cut."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, backend: LoopbackBackend, port: int) -> None:
-        self.backend = backend
-        self._connections: set[socket.socket] = set()
-        self._guard = threading.Lock()
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), name="loopback", daemon=True)
-        super().__init__(("127.0.0.1", port), _Handler)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join()
-        with self._guard:
-            connections = list(self._connections)
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    @contextlib.contextmanager
-    def connected(self, connection: socket.socket) -> Iterator[None]:
-        with self._guard:
-            self._connections.add(connection)
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._connections.discard(connection)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is daily business; anything else is a fault of this server and shown."""
-        import sys
-
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: _Server
-
-    def handle(self) -> None:
-        with self.server.connected(self.connection):
-            super().handle()
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        answer = self.server.backend.answer(self.path, body, {k.lower(): v for k, v in self.headers.items()})
-        if answer.cut:
-            self.close_connection = True
-            return
-        self.send_response(answer.status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer.body)))
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(answer.body)
-
-    do_PUT = do_POST
-    do_GET = do_POST
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are kept in `LoopbackBackend.requests`, not printed."""

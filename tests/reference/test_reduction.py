@@ -1,69 +1,14 @@
-"""The reference reduction on cases worked out by hand, and what must hold of it on all experiments."""
+"""Which figures a row holds: the reference reduction on cases worked out by hand."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from rlship_sidecar.rows import Coverage, Row, Unit
-from tests.reference import snippets
-from tests.reference.experiments import arrivals, configurations, experiments
-from tests.reference.lines import read_file
-from tests.reference.reduction import NO_OVERRIDES, exactly, final_rows
-
-T0 = 1763600000.0
-
-
-def file(*records: dict[str, Any], **identity: Any) -> bytes:
-    """A file: its `open` is trainer 0.0, attempt 0, at T0, id "a" unless `identity` says otherwise; then the records."""
-    first = {"kind": "open", "rlship": 1, "id": "a", "actor": "trainer", "t": T0} | identity
-    return b"".join(json.dumps(record).encode() + b"\n" for record in (first, *records))
-
-
-def log(step: int, **m: Any) -> dict[str, Any]:
-    return {"step": step, "m": m}
-
-
-def barrier(step: int) -> dict[str, Any]:
-    return {"kind": "barrier", "step": step}
-
-
-def define(**reduce: Any) -> dict[str, Any]:
-    return {"kind": "define", "m": {metric: {"reduce": names} for metric, names in reduce.items()}}
-
-
-def beat(after: float) -> dict[str, Any]:
-    return {"kind": "beat", "t": T0 + after}
-
-
-def rollback(step: int) -> dict[str, Any]:
-    return {"kind": "rollback", "step": step}
-
-
-CLOSE = {"kind": "close", "reason": "exit"}
-ALL = ["mean", "sum", "min", "max", "first", "last", "std", "count"]
-
-
-def row(*files: bytes, step: int = 1, reductions: Mapping[str, list[str]] = NO_OVERRIDES) -> Row:
-    """The trainer's row of one step, of files called f0, f1, …"""
-    return final_rows({f"f{i}": data for i, data in enumerate(files)}, reductions)[Unit("trainer", "step", step)]
-
-
-def figures(*files: bytes, **reductions: list[str]) -> dict[str, float]:
-    """The figures of trainer's step 1, without the actor in their keys."""
-    found = row(*files, reductions=reductions).figures
-    return {key.removeprefix("trainer/"): figure for key, figure in found.items()}
-
-
-def coverage(*files: bytes, step: int = 1) -> Coverage:
-    return row(*files, step=step).coverage
-
+from tests.reference.building import ALL, T0, barrier, beat, coverage, define, figures, file, log, rollback, row
+from tests.reference.reduction import final_rows
 
 # --- values to figures ---
 
@@ -159,7 +104,7 @@ def test_summaries_merge_with_observations() -> None:
 
 
 def test_weight_of_a_summary() -> None:
-    """A summary's w is n unless given: means 6/3 and 6/4; a side without weight leaves m2 alone: std = sqrt((0 + 16)/4)."""
+    """A summary's w is n unless given: means 6/3 and 6/4; a weightless side leaves m2 alone: std = sqrt((0 + 16)/4)."""
     assert figures(file(log(1, loss={"n": 3, "sum": 6}))) == {"loss": 2.0}
     assert figures(file(log(1, loss={"n": 3, "sum": 6, "w": 4}))) == {"loss": 1.5}
     weightless = file(define(loss="std"), log(1, loss={"v": [9], "w": [0]}), log(1, loss={"n": 4, "sum": 4, "m2": 16}))
@@ -418,8 +363,8 @@ def test_orphans_and_cycles_are_their_own_roots() -> None:
         file(log(1, loss=v), parent=p, id=i, t=T0 + v) for v, p, i in ((1, "y", "x"), (2, "z", "y"), (3, "x", "z"))
     ]
     assert figures(*circle) == {"loss": 3.0}
-    led_into_it = file(log(1, loss=9), parent="x", id="w", t=T0 - 9)
-    assert figures(*circle, led_into_it) == {"loss": 3.0}
+    led_into_it = file(log(1, loss=9), parent="x", id="w", t=T0 + 9)
+    assert figures(*circle, led_into_it) == {"loss": 9.0}
 
 
 def test_a_childs_side_by_side_is_its_roots() -> None:
@@ -428,203 +373,3 @@ def test_a_childs_side_by_side_is_its_roots() -> None:
     rival = file(log(1, loss=6), id="c", t=T0 + 10)
     assert figures(root, child, rival) == {"loss": 3.0}
     assert figures(file(log(1, loss=1)), file(log(1, loss=2), beat(99), parent="a", id="b"), rival) == {"loss": 6.0}
-
-
-# --- coverage, t and x ---
-
-
-def test_missing_rank() -> None:
-    """A rank that logs step 2 but has no barrier there is missing; later barriers cover earlier steps."""
-    zero = file(log(1, loss=1), log(2, loss=1), barrier(2), world=2)
-    one = file(log(1, loss=1), barrier(1), log(2, loss=1), world=2, rank=1, id="b")
-    assert coverage(zero, one, step=1) == Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0,))
-    assert coverage(zero, one, step=2) == Coverage(ranks=("0.0", "0.1"), expected=2, missing=("0.1",), attempts=(0,))
-
-
-def test_implicit_writers() -> None:
-    """Without any barrier record the newest metrics step is the barrier; one barrier record anywhere ends that."""
-    assert coverage(file(log(1, loss=1), log(2, loss=1))).missing == ()
-    two_behind = [file(log(1, loss=1), world=2), file(log(2, loss=1), log(0, loss=1), world=2, rank=1, id="b")]
-    assert coverage(*two_behind, step=2).missing == ("0.0",)
-    assert coverage(file(barrier(0), log(1, loss=1))).missing == ("0.0",)
-    assert coverage(file(log(1, loss=1), rollback(5), log(5, loss=1))).missing == ()
-    assert coverage(file(log(1, loss=1), rollback(5), barrier(5))).missing == ("0.0",)
-    assert coverage(file(log(1, loss=1), rollback(1), barrier(0))).missing == ("0.0",)
-
-
-def test_closed_writers_are_not_missing() -> None:
-    """A close stands for all barriers, except one that only rolls over to the next file."""
-    assert coverage(file(barrier(0), log(1, loss=1), CLOSE)).missing == ()
-    assert coverage(file(barrier(0), log(1, loss=1), {"kind": "close"})).missing == ()
-    assert coverage(file(barrier(0), log(1, loss=1), {"kind": "close", "reason": "roll"})).missing == ("0.0",)
-
-
-def test_the_newest_candidate_must_be_closed() -> None:
-    """A closed attempt does not cover its successor, which began and has no barrier yet; an old barrier does."""
-    new = file(barrier(0), log(1, loss=2), attempt=1, id="b")
-    assert coverage(file(barrier(0), log(1, loss=1), CLOSE), new).missing == ("0.0",)
-    assert coverage(file(log(1, loss=1), barrier(1)), new).missing == ()
-    assert (
-        coverage(file(barrier(0), log(1, loss=1)), file(log(1, loss=2), barrier(0), CLOSE, attempt=1, id="b")).missing
-        == ()
-    )
-
-
-def test_side_by_side_writers_are_all_expected() -> None:
-    """Of two that run side by side both must be closed; without an overlap the newer one is enough."""
-    new = file(barrier(0), log(1, loss=2), CLOSE, id="b", t=T0 + 10)
-    assert coverage(file(barrier(0), log(1, loss=1), beat(99)), new).missing == ("0.0",)
-    assert coverage(file(barrier(0), log(1, loss=1), beat(99), CLOSE), new).missing == ()
-    assert coverage(file(barrier(0), log(1, loss=1), beat(70)), new).missing == ()
-
-
-def test_where_writers_begin() -> None:
-    """A rank is expected from its first stepped line in file order, metrics or barrier; spans and streams are none."""
-    zero = file(log(1, loss=1), barrier(9))
-    late = file({"kind": "span", "step": 1}, {"m": {"loss": 1}}, log(5, loss=1), log(1, seldom=1), id="b", rank=1)
-    assert coverage(zero, late, step=1).expected == 1
-    assert coverage(zero, late, step=5).expected == 2
-    assert coverage(zero, file(barrier(1), id="b", rank=1)).expected == 2
-
-
-def test_where_rolled_back_segments_begin() -> None:
-    """After a rollback to 3 a segment begins at 3 and has the barrier 2; the segment before keeps its own."""
-    data = file(log(5, loss=1), barrier(5), rollback(3), log(2, loss=1), log(3, loss=1), log(6, loss=1), world=2)
-    assert (coverage(data, step=2).expected, coverage(data, step=2).absent) == (0, ())
-    assert (coverage(data, step=3).expected, coverage(data, step=3).missing) == (1, ("0.0",))
-    assert (coverage(data, step=5).expected, coverage(data, step=5).missing) == (1, ())
-    assert (coverage(data, step=6).expected, coverage(data, step=6).missing) == (1, ("0.0",))
-    implicit = file(log(9, loss=1), rollback(3), log(2, loss=1))
-    assert coverage(implicit, step=9).missing == ()
-
-
-def test_world_and_absent_ranks() -> None:
-    """Ranks below the world that never began are absent; ranks at or above it contribute without being expected."""
-    zero, five = file(log(1, loss=1), world=4), file(log(1, loss=3), barrier(0), rank=5, id="b", t=T0 - 1)
-    assert coverage(zero, five) == Coverage(
-        ranks=("0.0", "0.5"), expected=1, absent=("0.1", "0.2", "0.3"), attempts=(0,)
-    )
-    assert row(zero, five).figures == {"trainer/loss": 2.0}
-
-
-def test_the_newest_candidate_governs_the_world() -> None:
-    """The world is the newest open's among those that began by then: a smaller restart, or one without a world."""
-    old = [file(log(1, loss=1), log(5, loss=1), world=3, rank=rank, id=f"o{rank}") for rank in (0, 1)]
-    smaller = file(log(5, loss=2), world=1, attempt=1, id="n")
-    assert coverage(*old, smaller, step=1).absent == ("0.2",)
-    assert coverage(*old, smaller, step=5) == Coverage(ranks=("0.0", "0.1"), expected=1, attempts=(0, 1))
-    worldless = file(log(5, loss=2), attempt=1, id="n")
-    assert coverage(*old, worldless, step=5) == Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0, 1))
-
-
-def test_replicas_have_worlds_of_their_own() -> None:
-    """Absent and missing ranks are listed in merge order over all replicas; one that begins later is not listed."""
-    ten = file(barrier(0), log(1, loss=1), replica="10", world=2, id="b")
-    nine = file(barrier(0), log(1, loss=1), replica="9", rank=1, world=3, id="c")
-    later = file(log(8, loss=1), replica="11", world=9, id="d")
-    assert coverage(ten, nine, later) == Coverage(
-        ranks=("9.1", "10.0"), expected=2, missing=("9.1", "10.0"), absent=("9.0", "9.2", "10.1"), attempts=(0,)
-    )
-
-
-def test_children_have_no_say_in_coverage() -> None:
-    """A child is never expected, absent or a governor of the world; it only contributes to its root's rank."""
-    root = file(log(1, loss=1), barrier(1), world=1)
-    child = file(barrier(0), log(1, loss=3), parent="a", id="b", rank=7, world=9, attempt=3)
-    assert coverage(root, child) == Coverage(ranks=("0.0",), expected=1, attempts=(0, 3))
-    assert coverage(file(log(5, loss=1)), child) == Coverage(ranks=("0.0",), expected=0, attempts=(3,))
-
-
-def test_gaps() -> None:
-    """Gaps of all the actor's files that contain the step add up, superseded or not; those without from and to do not."""
-    old = file(log(1, loss=1), {"kind": "gap", "n": 3, "from": 0, "to": 1}, {"kind": "gap", "n": 50})
-    new = file({"kind": "gap", "n": 4, "from": 1, "to": 1}, log(1, loss=1), log(2, loss=1), attempt=1, id="b")
-    other = file({"kind": "gap", "n": 100, "from": 0, "to": 9}, actor="reward", id="c")
-    assert coverage(old, new, other, step=1).gap == 7
-    assert coverage(old, new, other, step=2).gap == 0
-
-
-def test_t_and_x_are_of_what_counts() -> None:
-    """t is the greatest of the counting lines, x the axis of the first contributing writer in merge order."""
-    old = file({"t": T0 + 50, **log(1, loss=1)}, axis="superseded")
-    new = file({"t": T0 + 7, **log(1, loss=1)}, {"t": T0 + 9, **log(1, loss=None)}, attempt=1, id="b", axis="episode")
-    one = file({"t": T0 + 6, **log(1, loss=1)}, rank=1, id="c", axis="third")
-    assert (row(one, new, old).t, row(one, new, old).x) == (T0 + 7, {"episode": 1})
-
-
-def test_t_and_x_where_nothing_counts() -> None:
-    """Where no value counts, t and x are of all metrics records of the unit."""
-    one = file({"t": T0 + 5, **log(1, loss="rubbish")}, rank=1, id="b", axis="second")
-    zero = file({"t": T0 + 2, **log(1)}, axis="first")
-    only = row(one, zero)
-    assert (only.t, only.x, only.figures) == (T0 + 5, {"first": 1}, {})
-    assert only.coverage == Coverage(ranks=(), expected=2)
-
-
-def test_units() -> None:
-    """Every (actor, step) with a metrics record is a unit; barriers, spans and stepless records make none."""
-    data = file(log(2, loss=1), log(7), barrier(9), {"kind": "span", "step": 3}, {"m": {"loss": 4}}, rollback(1))
-    other = file(log(2, loss=1), actor="reward")
-    assert list(final_rows({"x": data, "y": other})) == [
-        Unit("reward", "step", 2),
-        Unit("trainer", "step", 2),
-        Unit("trainer", "step", 7),
-    ]
-
-
-# --- what holds of all experiments ---
-
-QUICK = settings(max_examples=60, deadline=None)
-
-
-@QUICK
-@given(experiments(), configurations(), st.randoms(use_true_random=False))
-def test_order_of_files_does_not_matter(
-    files: dict[str, bytes], configuration: dict[str, list[str]], chance: Any
-) -> None:
-    """Neither the order of the files nor their names enter a row."""
-    names = list(files)
-    chance.shuffle(names)
-    turned = {f"{position}.jsonl": files[name] for position, name in enumerate(names)}
-    assert exactly(final_rows(turned, configuration)) == exactly(final_rows(files, configuration))
-
-
-@QUICK
-@given(experiments(), st.data())
-def test_dead_and_unknown_lines_change_nothing(files: dict[str, bytes], data: st.DataObject) -> None:
-    """A dead or unknown line put anywhere after the `open` leaves all rows as they were."""
-    opened = sorted(name for name in files if read_file(name, files[name]).writer)
-    assume(opened)
-    name = data.draw(st.sampled_from(opened))
-    *lines, tail = files[name].split(b"\n")
-    place = data.draw(st.integers(1, len(lines)))
-    before = b"".join(line + b"\n" for line in lines[:place])
-    assume(read_file(name, before).writer)
-    inert = data.draw(st.sampled_from((*snippets.DEAD_LINES, b'{"kind":"novelty","t":1763609999}', b"", b" \t")))
-    changed = b"\n".join([*lines[:place], inert, *lines[place:], tail])
-    assert exactly(final_rows(files | {name: changed})) == exactly(final_rows(files))
-
-
-@QUICK
-@given(experiments())
-def test_rows_keep_their_own_rules(files: dict[str, bytes]) -> None:
-    """Ranks are missing only if expected, never absent too; underivable keys have no figure; every figure is finite."""
-    for unit, found in final_rows(files).items():
-        cover = found.coverage
-        assert found.unit == unit
-        assert len(cover.missing) <= cover.expected
-        assert not set(cover.missing) & set(cover.absent)
-        assert not set(cover.underivable) & set(found.figures)
-        assert all(abs(figure) <= 1.7976931348623157e308 for figure in found.figures.values())
-        assert bool(cover.ranks) == bool(cover.attempts)
-
-
-@QUICK
-@given(experiments(), st.data())
-def test_arrivals_end_in_everything(files: dict[str, bytes], data: st.DataObject) -> None:
-    """What is visible never shrinks, never exceeds the file, and is everything at last."""
-    course = data.draw(arrivals(files))
-    assert course[-1] == {name: len(whole) for name, whole in files.items()}
-    for earlier, later in pairwise(course):
-        assert set(earlier) == set(files)
-        assert all(0 <= earlier[name] <= later[name] for name in files)

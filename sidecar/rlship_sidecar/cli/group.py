@@ -24,7 +24,7 @@ Exit codes:
 
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
     "help_option_names": ["-h", "--help"],
     "show_default": True,

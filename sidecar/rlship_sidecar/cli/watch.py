@@ -87,7 +87,7 @@ def watch(
         stop_on_signals(_say if not quiet else lambda line: None) as stop,
     ):
         tell = _both(on_status, _print_json) if json else on_status
-        code = daemon.watch(directory, settings, once=once, on_status=tell, stop=stop)
+        code = daemon.watch(directory, settings, once=once, on_status=tell, stop=stop, say=_say)
     context.exit(code)
 
 

@@ -21,10 +21,10 @@ def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> 
     rlship.define(
         {
             "rollouts": "sum",
-            "tokens": "sum",
-            "gen_s": ["mean", "max"],
+            "tokens": {"reduce": "sum", "unit": "tokens"},
+            "gen_s": {"reduce": ["mean", "max"], "unit": "s"},
             "reward": ["mean", "std"],
-            "policy_version": "min",
+            "policy_version": {"reduce": "min", "unit": "global_step"},
         }
     )
     version, weights = 0, task.initial_weights(plan.seed)

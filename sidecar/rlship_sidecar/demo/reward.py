@@ -18,7 +18,8 @@ from rlship_sidecar.demo.process import name_of, run
 def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> None:
     """Answer requests until every generator has had one for every step."""
     rlship.init(experiment, actor="reward", rank=rank, world=1)
-    rlship.define({"score": ["mean", "min", "max"]})
+    rlship.define("score", ["mean", "min", "max"])
+    rlship.define("latency_s", unit="s")
     rng = random.Random(f"{plan.seed}/latency")
     open_links = [links[name_of("generator", generator)] for generator in range(plan.generators)]
     served: Counter[int] = Counter()

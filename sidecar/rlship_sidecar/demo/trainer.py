@@ -23,9 +23,11 @@ def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> 
             "grad_norm": "max",
             "reward": ["mean", "min", "max"],
             "advantage": ["mean", "std"],
-            "tokens": "sum",
-            "busy_s": ["max", "mean"],
-            "policy_version": "max",
+            "entropy": {"unit": "nats"},
+            "kl": {"unit": "nats"},
+            "tokens": {"reduce": "sum", "unit": "tokens"},
+            "busy_s": {"reduce": ["max", "mean"], "unit": "s", "per_rank": True},
+            "policy_version": {"reduce": "max", "unit": "global_step"},
         }
     )
     initial = weights = task.initial_weights(plan.seed)

@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from rlship_sidecar.rows import Row
 
 
-class SinkRefused(Exception):  # noqa: N818 - named after what the destination did
+class SinkRefused(Exception):
     """The destination must not or will not take these rows (wrong store, no permission): a person has to act. Exit code
     4.
     """
 
 
-class SinkUnavailable(Exception):  # noqa: N818 - as above
+class SinkUnavailable(Exception):
     """The destination cannot be reached now: the shipper closes the sink, waits and opens it again."""
 
 
@@ -40,8 +40,8 @@ class Sink(Protocol):
     """One destination. All calls come from one thread: open, (write | flush)*, close; then open again.
 
     Any call may raise SinkUnavailable (retried) or SinkRefused (final); anything else counts as unavailable and is
-    shown in the status. A sink may have an attribute `where` (str), which the status shows: a path, an address, how to
-    look at it.
+    shown in the status. Two attributes are optional, both str, and shown in the status: `where`, a path, an address or
+    how to look at it; `trouble`, what keeps rows from being delivered right now, which any thread may read.
     """
 
     def open(self, run: Run) -> int | None:

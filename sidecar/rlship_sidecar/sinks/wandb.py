@@ -18,6 +18,7 @@ import orjson
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, SinkRefused
+from rlship_sidecar.sinks.wandb_axes import Axes
 from rlship_sidecar.sinks.wandb_link import Link, environment
 from rlship_sidecar.sinks.wandb_point import Point, point
 
@@ -49,6 +50,7 @@ class WandbSink:
         self._env = env
         self._link: Link | None = None
         self._scratch: Path | None = None
+        self._axes: Axes | None = None
         self._next = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
@@ -73,6 +75,7 @@ class WandbSink:
         self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-"))
         run.state_dir.mkdir(parents=True, exist_ok=True)
         folder = str(run.experiment / options["dir"]) if options.get("dir") else None
+        axes = self._axes = Axes(run.state_dir)
         order = {
             "mode": _mode(options.get("mode", "auto"), env),
             "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
@@ -85,6 +88,7 @@ class WandbSink:
             "transmit_interval": int(options.get("transmit_interval", 1)),
             "store_id": run.store_id,
             "rows": run.rows,
+            "axes": axes.pairs,
             "online_root": folder or str(self._scratch),
             "offline_root": folder or str(run.state_dir),
             "stall_s": self._stall_s,
@@ -107,11 +111,13 @@ class WandbSink:
 
     def write(self, rows: Sequence[Row]) -> None:
         """Hand the rows to the client; waits while 5,000 rows or 8 MB are on their way."""
-        assert self._link is not None
+        assert self._link is not None and self._axes is not None
         for row in rows:
             if row.arrival.no != self._next:
                 raise ValueError(f"sink wandb: row {row.arrival.no} does not follow on row {self._next - 1}")
-            self._send(self._link, point(row))
+            new = point(row)
+            self._axes.add(new.actor, new.axis)
+            self._send(self._link, new)
         self._link.check()
 
     def flush(self) -> None:

@@ -77,11 +77,11 @@ def _serve(order: Mapping[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], l
         os.environ["WANDB_BASE_URL"] = order["base_url"]
     mode = _mode(order["mode"])
     if mode == "offline":
-        done = wandb_offline.prepare(Path(order["offline_root"]), order["run_id"], order["store_id"], order["rows"])
-        if done is not None:
-            line.say(opened=done.rows, mode=mode, where=str(done.folder), core=None)
-            _follow_finished(inbox, line)
-        run = _init(order, "offline", order["offline_root"])
+        found = wandb_offline.prepare(Path(order["offline_root"]), order["run_id"], order["store_id"], order["rows"])
+        if isinstance(found, wandb_offline.Whole):
+            line.say(opened=found.rows, mode=mode, where=str(found.folder), core=None)
+            _follow_whole(inbox, line)
+        run = _init({**order, "run_id": found}, "offline", order["offline_root"])
         held = HeldRows(Path(run.settings.sync_file))
         next_row, where, broken = 0, str(Path(run.settings.sync_file).parent), core_death()
 
@@ -101,11 +101,16 @@ def _serve(order: Mapping[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], l
 
     line.say(opened=next_row, mode=mode, where=where, core=core_pid())
     acknowledgements = Acknowledgements(line, position, broken, next_row, order["stall_s"])
-    defined: set[tuple[str, str]] = set()
+    defined = {(actor, axis) for actor, axis in order["axes"]}
+    for actor, axis in order["axes"]:
+        _define(run, actor, axis)
     while True:
         message = inbox.get()
         if "row" in message:
-            _define(run, message["actor"], message["axis"], defined)
+            actor, axis = message["actor"], message["axis"]
+            if (actor, axis) not in defined:
+                defined.add((actor, axis))
+                _define(run, actor, axis)
             run.log(message["values"], step=message["row"], commit=True)
             acknowledgements.logged(message["row"] + 1)
         elif "flush" in message:
@@ -115,11 +120,11 @@ def _serve(order: Mapping[str, Any], inbox: queue.SimpleQueue[dict[str, Any]], l
             line.end(closed=True)
 
 
-def _follow_finished(inbox: queue.SimpleQueue[dict[str, Any]], line: Line) -> NoReturn:
-    """A finished offline run takes no more rows: a first one ends this process, and the next writes the run anew."""
+def _follow_whole(inbox: queue.SimpleQueue[dict[str, Any]], line: Line) -> NoReturn:
+    """A whole offline run takes no more rows: a first one ends this process, and the next writes the run anew."""
     while "close" not in (message := inbox.get()):
         if "row" in message:
-            raise SinkUnavailable("more rows came for an offline run that was finished: it is written anew from row 0")
+            raise SinkUnavailable("more rows came for a closed offline run: it is written anew from row 0")
         line.say(acked=None)
     line.end(closed=True)
 
@@ -251,13 +256,8 @@ def _init(order: Mapping[str, Any], mode: Literal["online", "offline"], root: st
         raise SinkRefused(f"sink wandb: {' '.join(str(error).split())}") from error
 
 
-def _define(run: Any, actor: str, axis: str, defined: set[tuple[str, str]]) -> None:
-    """Chart the actor's metrics over its axis. Names with `*` cannot be told from patterns; they stay on W&B's own
-    step.
-    """
-    if (actor, axis) in defined:
-        return
-    defined.add((actor, axis))
+def _define(run: Any, actor: str, axis: str) -> None:
+    """Chart the actor's metrics over its axis; names with `*`, which W&B takes for patterns, stay on its own step."""
     if "*" in actor or "*" in axis:
         return
     run.define_metric(axis, summary="max")

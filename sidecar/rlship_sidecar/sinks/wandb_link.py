@@ -53,7 +53,8 @@ class Link:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=folder,
-                env={name: value for name, value in env.items() if name not in FOREIGN},
+                # The client leaves folders behind in the temporary folder; in this one they go with the rest.
+                env={name: value for name, value in env.items() if name not in FOREIGN} | {"TMPDIR": str(folder)},
                 # A Ctrl-C at the terminal is for the sidecar, which then drains and closes.
                 start_new_session=True,
             )

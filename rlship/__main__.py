@@ -1,0 +1,23 @@
+"""The `rlship` command. The command line itself is the sidecar's, and so are the packages it needs."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say how to install it where only the writer is installed. Exit code 1 then."""
+    try:
+        from rlship_sidecar.cli import main as command
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] == "rlship":
+            raise
+        sys.stderr.write(
+            f"rlship: {error}: this installation has the writer only. `pip install rlship` brings what the command needs.\n"
+        )
+        sys.exit(1)
+    command()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Who this process is: rank, world and attempt from the launcher, replica and host.
+
+Every launcher says it in other environment variables. The first one that gives a rank wins; the order goes from what sets the rank
+of this very process to what only placed it (a batch system or a pod may start a launcher that starts us, and leaks its own
+variables to us). Arguments of `init` come before `RLSHIP_*`, and those before any launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+# (launcher, rank, world): of several variables the first that is set counts.
+_LAUNCHERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("torchrun", ("RANK",), ("WORLD_SIZE",)),  # also verl on Ray, Kubeflow, DeepSpeed, Accelerate
+    ("ascend", ("RANK_ID",), ("RANK_SIZE",)),
+    ("jax", ("JAX_PROCESS_ID", "JAX_PROCESS_INDEX"), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
+    ("openmpi", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
+    ("pmi", ("PMI_RANK",), ("PMI_SIZE",)),
+    # PMIx has no variable for the size, but who provides it has: Slurm.
+    ("pmix", ("PMIX_RANK",), ("SLURM_STEP_NUM_TASKS",)),
+    ("slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
+)
+
+# torchrun counts its own restarts anew each time the batch system starts it again, so the outer counter has to weigh more.
+_OUTER_ATTEMPTS = ("SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT")
+_INNER_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
+_OUTER_WEIGHT = 1000
+
+
+class Identity:
+    """Who writes: `source` says where rank and world came from ("given", "RLSHIP_RANK", a launcher's name or "none")."""
+
+    __slots__ = ("actor", "attempt", "host", "rank", "replica", "source", "world")
+
+    def __init__(
+        self, actor: str, replica: str, rank: int, world: int | None, attempt: int, source: str, host: str
+    ) -> None:
+        self.actor = actor
+        self.replica = replica
+        self.rank = rank
+        self.world = world
+        self.attempt = attempt
+        self.source = source
+        self.host = host
+
+
+def detect(
+    actor: str,
+    replica: Any = None,
+    rank: Any = None,
+    world: Any = None,
+    attempt: Any = None,
+    environ: Mapping[str, str] | None = None,
+    warn: Callable[[str], object] = lambda message: None,
+) -> Identity:
+    """Find out who this process is. `warn` is told of each value that cannot be used; the next source is then asked.
+
+    Rank and world come as a pair from one source, so that a rank is never combined with the size of another group; a rank without a
+    world is legal. Only a world given on its own (`world=`, `RLSHIP_WORLD`) is combined with a launcher's rank.
+    """
+    found = _Finder(os.environ if environ is None else environ, warn)
+    own_rank = found.given("rank", rank, 0)
+    own_world = found.given("world", world, 1)
+    own_attempt = found.given("attempt", attempt, 0)
+    env_world = found.variable("RLSHIP_WORLD", least=1)
+    place = found.place()
+    if own_rank is not None:
+        place = _Place("given", own_rank, None, None)
+    else:
+        env_rank = found.variable("RLSHIP_RANK")
+        if env_rank is not None:
+            place = _Place("RLSHIP_RANK", env_rank, None, None)
+    known_world = own_world or env_world or place.world
+    if known_world is not None and place.rank >= known_world:
+        warn(f"world {known_world} is not above rank {place.rank}, so it is left out: set RLSHIP_WORLD or world=")
+        known_world = None
+    if own_attempt is None:
+        own_attempt = found.variable("RLSHIP_ATTEMPT")
+    if own_attempt is None:
+        own_attempt = found.attempt()
+    own_replica = replica if replica is not None else found.environ.get("RLSHIP_REPLICA") or place.replica
+    return Identity(
+        actor=actor,
+        replica="0" if own_replica is None or str(own_replica) == "" else str(own_replica),
+        rank=place.rank,
+        world=known_world,
+        attempt=own_attempt,
+        source=place.source,
+        host=os.uname().nodename or "unknown",
+    )
+
+
+class _Place:
+    __slots__ = ("rank", "replica", "source", "world")
+
+    def __init__(self, source: str, rank: int, world: int | None, replica: str | None) -> None:
+        self.source = source
+        self.rank = rank
+        self.world = world
+        self.replica = replica
+
+
+class _Finder:
+    """Reads numbers out of one environment."""
+
+    def __init__(self, environ: Mapping[str, str], warn: Callable[[str], object]) -> None:
+        self.environ = environ
+        self.warn = warn
+
+    def given(self, name: str, value: Any, least: int) -> int | None:
+        """An argument of `init`."""
+        if value is None:
+            return None
+        try:
+            number = None if isinstance(value, bool) else int(value)
+        except (TypeError, ValueError, OverflowError):
+            number = None
+        if number is None or number < least:
+            self.warn(f"{name}={value!r} is not an integer of at least {least}, so it is left out")
+            return None
+        return number
+
+    def variable(self, *names: str, least: int = 0) -> int | None:
+        """The first of these variables that is set and usable."""
+        for name in names:
+            text = self.environ.get(name, "").strip()
+            if not text:
+                continue
+            if text.isascii() and text.isdigit() and int(text) >= least:
+                return int(text)
+            self.warn(f"{name}={text!r} in the environment is not an integer of at least {least}, so it is left out")
+        return None
+
+    def attempt(self) -> int:
+        outer = self.variable(*_OUTER_ATTEMPTS) or 0
+        inner = self.variable(_INNER_ATTEMPT) or 0
+        return outer * _OUTER_WEIGHT + inner + (0 if outer or inner else _ray_restarted(self.warn))
+
+    def place(self) -> _Place:
+        for source, ranks, worlds in _LAUNCHERS:
+            rank = self.variable(*ranks)
+            if rank is not None:
+                return _Place(source, rank, self.variable(*worlds, least=1), None)
+        for special in (self._tpu, self._leader_worker_set, self._indexed_job):
+            place = special()
+            if place is not None:
+                return place
+        actor_id = _ray_actor(self.warn)
+        if actor_id is not None:
+            # Plain Ray actors have no ranks: without this, all actors of one kind would claim rank 0.
+            return _Place("ray", 0, None, actor_id)
+        return _Place("none", 0, None, None)
+
+    def _tpu(self) -> _Place | None:
+        worker = self.variable("TPU_WORKER_ID", "CLOUD_TPU_TASK_ID")
+        if worker is None:
+            return None
+        names = [name for name in self.environ.get("TPU_WORKER_HOSTNAMES", "").split(",") if name.strip()]
+        hosts = len(names) or None
+        slices = self.variable("MEGASCALE_NUM_SLICES", least=1) or 1
+        index = self.variable("MEGASCALE_SLICE_ID") or 0
+        if slices == 1:
+            return _Place("tpu", worker, hosts, None)
+        if hosts is None:
+            return _Place("tpu", worker, None, str(index))
+        return _Place("tpu", index * hosts + worker, slices * hosts, None)
+
+    def _leader_worker_set(self) -> _Place | None:
+        rank = self.variable("LWS_WORKER_INDEX")
+        if rank is None:
+            return None
+        return _Place("leaderworkerset", rank, self.variable("LWS_GROUP_SIZE", least=1), self.environ.get("LWS_GROUP_INDEX"))
+
+    def _indexed_job(self) -> _Place | None:
+        """An Indexed Job; in a JobSet the index counts anew in every job, so the job's own index has to come in."""
+        rank = self.variable("JOB_COMPLETION_INDEX")
+        if rank is None:
+            return None
+        job = self.variable("JOB_GLOBAL_INDEX", "JOB_INDEX")
+        if job is None:
+            return _Place("kubernetes", rank, None, None)
+        processes = self.variable("PROCESSES_IN_JOB", least=1)
+        if processes is None:
+            return _Place("jobset", rank, None, str(job))
+        return _Place("jobset", job * processes + rank, None, None)
+
+
+def _ray_context(warn: Callable[[str], object]) -> Any:
+    ray = sys.modules.get("ray")
+    try:
+        # Asking for the context of a Ray that is not initialised would initialise it.
+        if ray is None or not ray.is_initialized():
+            return None
+        return ray.get_runtime_context()
+    except Exception as error:  # noqa: BLE001 - a foreign module's answer must not stop the job
+        warn(f"ray was asked who this process is and failed: {type(error).__name__}: {error}")
+        return None
+
+
+def _ray_actor(warn: Callable[[str], object]) -> str | None:
+    context = _ray_context(warn)
+    actor = context.get_actor_id() if context is not None else None
+    return str(actor)[:16] if actor else None
+
+
+def _ray_restarted(warn: Callable[[str], object]) -> int:
+    context = _ray_context(warn)
+    return int(bool(getattr(context, "was_current_actor_reconstructed", False)))

@@ -1,0 +1,583 @@
+"""The Logger: what a worker calls. It encodes and buffers; a `Flusher` writes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from . import family
+from ._version import __version__
+from .batches import MOST_OBSERVATIONS, Batches
+from .buffer import Buffer
+from .encode import ALLOWED, Encoder, UnusableError, json_string, number, plain, size_of, weight_number
+from .file import Disk, LineFile, Part
+from .filesystem import is_network
+from .flusher import Flusher, Timing
+from .notices import Notices, say
+from .reduce import reduction_names
+from .steps import Steps, StepScope, whole_step
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
+
+    from .identity import Identity
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+# Lines wait at most Timing.flush, or until there are this many bytes of them.
+_WAKE_AT = 256 << 10
+
+
+def _guarded(fallback: R) -> Callable[[Callable[Concatenate[Logger, P], R]], Callable[Concatenate[Logger, P], R]]:
+    """Make a method of Logger that never raises into the job: an internal error is counted and told, and gives `fallback`."""
+
+    def wrap(method: Callable[Concatenate[Logger, P], R]) -> Callable[Concatenate[Logger, P], R]:
+        def guarded(self: Logger, *args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+                self._failed(method.__name__, error)
+                return fallback
+
+        guarded.__name__, guarded.__qualname__ = method.__name__, method.__qualname__
+        guarded.__doc__, guarded.__module__ = method.__doc__, method.__module__
+        guarded.__wrapped__ = method  # type: ignore[attr-defined]
+        return guarded
+
+    return wrap
+
+
+class Logger:
+    """One actor of this process, with a file of its own. Made by `rlship.init`; every method may be called by any thread.
+
+    No method blocks on the disk (except `flush` and `close`, for as long as they say) and none raises: what cannot be done is
+    left out, counted, and said once on stderr and in the file.
+
+    Attributes: `actor`, `replica`, `rank`, `world`, `attempt` and `axis` as in the file; `folder` (absolute), `id` and
+    `path` of the file (None while there is none); `dropped_lines`, `dropped_values` and `errors`, counts.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        identity: Identity,
+        *,
+        axis: str = "global_step",
+        labels: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        clock: Callable[[], float] = time.time,
+        timing: Timing | None = None,
+        buffer_bytes: int | None = None,
+        disk: Disk | None = None,
+        network: Callable[[str], bool] = is_network,
+    ) -> None:
+        self.folder = folder
+        self.actor = identity.actor
+        self.replica = identity.replica
+        self.rank = identity.rank
+        self.world = identity.world
+        self.attempt = identity.attempt
+        self.axis = axis
+        self.id: str | None = None
+        self.dropped_values = 0
+        self.errors = 0
+        self._host = identity.host
+        self._labels = dict(labels or {})
+        self._parent = parent
+        self._clock = clock
+        self._timing = timing or _timing_for(identity.world)
+        self._buffer_bytes = buffer_bytes
+        self._disk = disk or Disk()
+        self._network = network
+        self.checksum = family.checksum(
+            (folder, self.actor, self.replica, self.rank, self.world, self.attempt, identity.source)
+        )
+        self._notices = Notices()
+        self._steps = Steps()
+        self._definitions: dict[str, dict[str, Any]] = {}
+        self._closed = False
+        self._disk_error = ""
+        self._reset()
+
+    def _reset(self) -> None:
+        """Set up what belongs to one process: nothing of it may be shared with a forked child."""
+        self._live = False
+        self._lock = threading.RLock()
+        self._buffer = Buffer() if self._buffer_bytes is None else Buffer(self._buffer_bytes)
+        self._batches = Batches()
+        self._encoder = Encoder(self._unusable)
+        self._barrier = -1
+        self._first_id: str | None = None
+        self._file = LineFile(self._next_part, self._define_lines, self._buffer.release, self._clock, self._disk)
+        self._flusher = Flusher(
+            self._buffer,
+            self._file,
+            self._timing,
+            collect=self._collect,
+            beat=self._beat,
+            network=lambda: self._network(self.folder),
+            trouble=self._trouble,
+            well=self._well,
+            clock=self._clock,
+        )
+
+    # Logging
+
+    def log(
+        self,
+        metrics: Mapping[str, Any],
+        step: SupportsIndex | None = None,
+        weight: float | Sequence[float] | None = None,
+    ) -> None:
+        """Write one record of `metrics` at `step`. See `rlship.log`."""
+        try:
+            if not self._live and not self._begin():
+                return
+            if step is None:
+                step = self._steps.current()
+            elif type(step) is not int or not 0 <= step <= 9007199254740991:
+                step = self._checked(step, "log")
+                if step is None:
+                    return
+            t = self._clock()
+            line = None if weight is not None else self._encoder.line(metrics, step, t)
+            if line is not None:
+                self._buffer.append(line, len(line) if line.isascii() else size_of(line), step, t)
+            else:
+                if not hasattr(metrics, "items"):
+                    self._refuse("log", f"log() takes a dict of names and values, not {metrics!r:.200}; it is left out")
+                    return
+                for line in self._encoder.lines(metrics, step, t, weight):
+                    self._buffer.append(line, size_of(line), step, t)
+            if self._buffer.size > _WAKE_AT:
+                self._flusher.wake()
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            self._failed("log", error)
+
+    @_guarded(None)
+    def record_metric(
+        self,
+        key: str,
+        value: Any,
+        reduce: str | Iterable[str] | None = None,
+        weight: float | Sequence[float] | None = None,
+    ) -> None:
+        """Add observations of one metric at the implicit step. See `rlship.record_metric`."""
+        if not self._live and not self._begin():
+            return
+        name = key if type(key) is str else str(key)
+        if reduce is not None and self._asks_more(name, reduce):
+            self._ask(name, reduce)
+        step = self._steps.current()
+        if isinstance(value, dict):
+            self.log({name: value}, step, weight)
+            return
+        try:
+            if not name:
+                raise UnusableError("the metric's name is empty")
+            found = value if type(value) is float else plain(value)
+            values = found if isinstance(found, list) else [found]
+            for item in values:
+                if type(item) is int:
+                    number(item)
+            weights = None if weight is None else _weights(weight, len(values))
+        except UnusableError as error:
+            self._unusable(name, value, str(error))
+            return
+        with self._lock:
+            self._batches.add(name, values, weights, step, self._clock())
+            full = self._batches.count >= MOST_OBSERVATIONS
+        if full:
+            self._collect()
+
+    @_guarded(None)
+    def define(
+        self,
+        metrics: str | Mapping[str, Any],
+        reduce: str | Iterable[str] | None = None,
+        *,
+        unit: str | None = None,
+        per_rank: bool | None = None,
+    ) -> None:
+        """Declare metrics. See `rlship.define`."""
+        if not self._live and not self._begin():
+            return
+        wanted = {metrics: reduce} if isinstance(metrics, str) else dict(metrics)
+        entries: dict[str, dict[str, Any]] = {}
+        for key, spec in wanted.items():
+            given = dict(spec) if isinstance(spec, dict) else {"reduce": spec}
+            unknown = given.keys() - {"reduce", "unit", "per_rank"}
+            if unknown:
+                self._notices.once(
+                    f"define {key}", f"define({key!r}): {sorted(unknown)} is not known: use reduce, unit, per_rank"
+                )
+            names = given.get("reduce") or reduce
+            entry: dict[str, Any] = {}
+            try:
+                if names is not None:
+                    entry["reduce"] = reduction_names(names)
+            except ValueError as error:
+                self._notices.once(f"define {key}", f"define({key!r}): {error}")
+            for name, value in (("unit", unit), ("per_rank", per_rank)):
+                if given.get(name, value) is not None:
+                    entry[name] = given.get(name, value)
+            entries[str(key)] = entry
+        self._put_definitions(entries)
+
+    # Steps
+
+    @_guarded(None)
+    def set_step(self, step: SupportsIndex) -> None:
+        """Set the implicit step. See `rlship.set_step`."""
+        found = self._checked(step, "set_step", dropped=False)
+        if found is None:
+            return
+        if found <= self._barrier:
+            self._notices.once(
+                "back",
+                f"set_step({found}) goes back behind barrier({self._barrier}): call rollback({found}) first if the job "
+                f"resumed from an older checkpoint",
+            )
+        self._steps.put(found)
+
+    def step(self, step: SupportsIndex) -> StepScope:
+        """A context manager that sets the implicit step inside. See `rlship.step`."""
+        return StepScope(self._steps, self._checked(step, "step", dropped=False))
+
+    @_guarded(None)
+    def barrier(self, step: SupportsIndex | None = None) -> None:
+        """Promise that this process writes nothing more for steps up to `step`. See `rlship.barrier`."""
+        t = self._clock()
+        if not self._live and not self._begin():
+            return
+        found = self._own_step(step, "barrier")
+        if found is None:
+            return
+        self._collect(found)
+        self._control(f'{{"kind":"barrier","step":{found},"t":{t:.3f}}}\n', found)
+        self._barrier = max(self._barrier, found)
+        self._steps.put(found + 1)
+        self._flusher.wake()
+
+    @_guarded(None)
+    def rollback(self, step: SupportsIndex) -> None:
+        """Go back to `step`. See `rlship.rollback`."""
+        if not self._live and not self._begin():
+            return
+        found = self._own_step(step, "rollback")
+        if found is None:
+            return
+        self._collect()
+        self._control(f'{{"kind":"rollback","step":{found},"t":{self._clock():.3f}}}\n', found)
+        self._barrier = found - 1
+        self._steps.put(found)
+
+    # The end
+
+    @_guarded(False)
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until everything logged before is in the file. See `rlship.flush`."""
+        if not self._live:
+            return True
+        return self._flusher.flush(timeout)
+
+    @_guarded(False)
+    def close(self, timeout: float | None = None) -> bool:
+        """Write what is left and the `close` record. See `rlship.close`."""
+        with self._lock:
+            if self._closed:
+                return True
+            self._closed = True
+            live, self._live = self._live, False
+        if not live:
+            return True
+        if self.id is not None:
+            family.withdraw(self.id)
+        self._collect()
+        self._control(f'{{"kind":"close","t":{self._clock():.3f},"reason":"exit"}}\n')
+        limit = self._timing.close if timeout is None else timeout
+        done = self._flusher.close(limit)
+        if not done:
+            say(f"{self.actor}: not everything could be written to {self.folder} in {limit:g} s before the end")
+        return done
+
+    @property
+    def path(self) -> str | None:
+        """Where the file is, or will be; None while the writing thread has not come to it."""
+        return self._file.path
+
+    @property
+    def dropped_lines(self) -> int:
+        """How many lines were left out because the buffer was full or the call could not be understood."""
+        return self._buffer.dropped
+
+    # Life
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def adopt(self, parent: str | None) -> None:
+        """Make this the writer of a child process of the writer `parent`. Before the first call only."""
+        self._parent = parent
+
+    @_guarded(False)
+    def start(self) -> bool:
+        """Open the file now instead of at the first call. Returns whether calls are taken."""
+        return self._live or self._begin()
+
+    def _begin(self) -> bool:
+        """Open for this process, at init or at a forked child's first call. False where calls are to be dropped."""
+        with self._lock:
+            if self._live:
+                return True
+            if self._closed:
+                self._notices.once("closed", f"{self.actor} is closed: calls after close() are dropped")
+                return False
+            self.id = self._first_id = os.urandom(8).hex()
+            try:
+                self._flusher.start()
+            except RuntimeError:
+                self._closed = True  # the interpreter is ending; say it once instead of failing at every call
+                raise
+            self._live = True
+        if self._parent is None:
+            family.announce(self.id, self.checksum)
+        _close_with_multiprocessing(self)
+        return True
+
+    def after_fork(self) -> None:
+        """In a forked child: forget the parent's buffer, thread and file. The first call opens a file that names the parent."""
+        self._flusher.drop_inherited()
+        # A child that never logged has no file, so its own children are its parent's.
+        self._parent = self.id if self._live and self.id is not None else self._parent
+        self.id = None
+        self._notices = Notices()
+        self.dropped_values = self.errors = 0
+        self._reset()
+
+    def _next_part(self) -> Part:
+        if self._first_id is not None:
+            self._first_id = None
+        else:  # the name is taken, or the file is gone: the lines that follow are another writer's
+            before, self.id = self.id, os.urandom(8).hex()
+            if self._parent is None and before is not None:
+                family.withdraw(before)
+                family.announce(self.id, self.checksum)
+        writer = self.id or ""
+        fields = {
+            "id": writer,
+            "actor": self.actor,
+            "replica": self.replica,
+            "rank": self.rank,
+            "world": self.world,
+            "attempt": self.attempt,
+            "axis": self.axis,
+            "beat": self._timing.beat,
+            "host": self._host,
+            "pid": os.getpid(),
+            "t": round(self._clock(), 6),
+            "writer": f"python/{__version__}",
+            "parent": self._parent,
+            "labels": self._labels or None,
+        }
+        text = ",".join(f"{json_string(key)}:{_json(value)}" for key, value in fields.items() if value is not None)
+        name = "-".join(
+            (
+                _safe(self.actor),
+                _safe(self.replica),
+                f"r{self.rank}",
+                _safe(self._host),
+                str(os.getpid()),
+                writer,
+            )
+        )
+        header = ['{"kind":"open","rlship":1,' + text + "}\n", *self._define_lines()]
+        return Part(os.path.join(self.folder, "rlship", name + ".jsonl"), header)
+
+    # Lines
+
+    def _control(self, line: str, step: int | None = None) -> bool:
+        return self._buffer.append_control(line, size_of(line), step, self._clock())
+
+    def _collect(self, upto: int | None = None) -> None:
+        """Move batched observations into the buffer.
+
+        All under the lock: a barrier must not overtake lines that the writing thread is just moving.
+        """
+        with self._lock:
+            for step, batch in self._batches.pop(upto):
+                for line in self._encoder.pack(batch.encoded(), step, batch.t):
+                    self._buffer.append(line, size_of(line), step, batch.t)
+
+    def _beat(self) -> None:
+        self._control(f'{{"kind":"beat","t":{self._clock():.3f}}}\n')
+
+    def _event(self, where: str, error: str) -> None:
+        attrs = _json({"where": where, "error": error[:1000], "n": self.errors})
+        self._control(f'{{"kind":"event","t":{self._clock():.3f},"name":"rlship_error","attrs":{attrs}}}\n')
+
+    def _asks_more(self, name: str, reduce: str | Iterable[str]) -> bool:
+        known = self._definitions.get(name, {}).get("reduce", ())
+        return not isinstance(reduce, str) or reduce not in known
+
+    def _ask(self, name: str, reduce: str | Iterable[str]) -> None:
+        """Add to the reductions of a metric: two places in a program may ask for different ones of the same metric."""
+        try:
+            wanted = reduction_names(reduce)
+        except ValueError as error:
+            self._notices.once(f"reduce {name}", f"record_metric({name!r}): {error}")
+            return
+        with self._lock:
+            entry = dict(self._definitions.get(name, {}))
+            known = entry.get("reduce", [])
+            more = [item for item in wanted if item not in known]
+            if more:
+                self._put_definitions({name: {**entry, "reduce": known + more}})
+
+    def _put_definitions(self, entries: dict[str, dict[str, Any]]) -> None:
+        with self._lock:
+            if any(self._batches.holds(name) for name in entries):
+                self._collect()  # a definition governs the lines after it, so what came before goes first
+            before = {name: self._definitions.get(name) for name in entries}
+            self._definitions.update(entries)
+            for line in self._define_lines(entries):
+                if not self._control(line):
+                    for name, entry in before.items():
+                        if entry is None:
+                            self._definitions.pop(name, None)
+                        else:
+                            self._definitions[name] = entry
+                    return
+
+    def _define_lines(self, entries: dict[str, dict[str, Any]] | None = None) -> list[str]:
+        chosen = dict(self._definitions if entries is None else entries)
+        lines = []
+        names = list(chosen)
+        for i in range(0, len(names), 256):
+            part = {}
+            for name in names[i : i + 256]:
+                entry = dict(chosen[name])
+                reduce = entry.get("reduce")
+                if reduce is not None and len(reduce) == 1:
+                    entry["reduce"] = reduce[0]
+                part[name] = entry
+            lines.append(f'{{"kind":"define","m":{_json(part)}}}\n')
+        return lines
+
+    # What goes wrong
+
+    def _checked(self, step: Any, call: str, dropped: bool = True) -> int | None:
+        try:
+            return whole_step(step)
+        except ValueError as error:
+            if dropped:
+                self._refuse(call, f"{call}: {error}; the call is left out")
+            else:
+                self._notices.once(f"step {call}", f"{call}: {error}; the call is left out")
+            return None
+
+    def _own_step(self, step: Any, call: str) -> int | None:
+        if step is not None:
+            return self._checked(step, call, dropped=False)
+        found = self._steps.current()
+        if found is None:
+            self._notices.once(f"no step {call}", f"{call}() without a step: give one, or call set_step(n) before")
+        return found
+
+    def _refuse(self, call: str, message: str) -> None:
+        self._notices.once(f"refused {call}", message)
+        self._buffer.refuse(None)
+
+    def _unusable(self, name: str, value: Any, why: str) -> None:
+        self.dropped_values += 1
+        reason = f" ({why})" if why else ""
+        message = f"{name!r} has a value of type {_type_name(value)} that is no metric{reason}; it is left out. Allowed: {ALLOWED}"
+        if self._notices.once(f"value {name}", message):
+            self._event("value", message)
+
+    def _failed(self, where: str, error: Exception) -> None:
+        """Never raises: it is called where nothing may."""
+        try:
+            self.errors += 1
+            text = f"{type(error).__name__}: {error}"
+            if self._notices.once(f"error {where} {type(error).__name__}", f"internal error in {where}, the job goes on: {text}"):
+                self._event(where, text)
+        except Exception:  # noqa: BLE001 - the error is counted already, and there is nowhere left to tell it
+            return
+
+    def _trouble(self, error: Exception) -> None:
+        if isinstance(error, OSError):
+            self.errors += 1
+            self._notices.once("disk", f"cannot write to {self.path or self.folder}: {error}; keeping lines in memory and trying again")
+            self._disk_error = str(error)
+        else:
+            self._failed("writing thread", error)
+
+    def _well(self) -> None:
+        if "disk" in self._notices.counts:
+            self._notices.forget("disk")
+            say(f"writing to {self.path} again")
+            self._event("disk", self._disk_error)
+
+
+_MULTIPROCESSING_PRIORITY = -1000
+
+
+def _close_with_multiprocessing(logger: Logger) -> None:
+    """A `multiprocessing` child ends by os._exit, which skips `atexit`; its own finalisers do run."""
+    import sys
+
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None:
+        return
+    from multiprocessing.util import Finalize
+
+    Finalize(None, logger.close, exitpriority=_MULTIPROCESSING_PRIORITY)
+
+
+def _timing_for(world: int | None) -> Timing:
+    # At most about 500 syncs a second reach the file server, however many ranks there are.
+    return Timing(sync=max(0.5, (world or 1) / 500))
+
+
+def _weights(weight: Any, count: int) -> list[str]:
+    found = plain(weight)
+    if not isinstance(found, list):
+        return [weight_number(found)] * count
+    if len(found) != count:
+        raise UnusableError(f"{count} values have {len(found)} weights")
+    return [*map(weight_number, found)]
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _json(value: Any) -> str:
+    """Plain data as JSON, strings as in metric names."""
+    if isinstance(value, str):
+        return json_string(value)
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json_string(str(key))}:{_json(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_json, value)) + "]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    if value is None or isinstance(value, (int, float)):
+        return number(value)
+    return json_string(str(value))
+
+
+def _safe(text: str) -> str:
+    """A part of a file name: what is not a letter, digit or one of `._` becomes `_`, no leading dot, at most 48 characters."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in text[:48])
+    return "_" + kept[1:] if kept.startswith(".") else kept or "_"

@@ -1,0 +1,246 @@
+"""Who owns an experiment: generation g belongs to whoever created `lease.<g>`; the highest generation owns (DESIGN section 6).
+
+A file created with O_EXCL is the only step that two sidecars can race for, and it works on every shared filesystem. An owner
+beats by rewriting a counter in its file; another host calls it stale only after watching that counter stand still for
+`ttl_s` of its own clock, so host clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from rlship_sidecar.errors import OwnedElsewhere, RlshipError
+
+_LEASE = re.compile(r"lease\.(\d{1,9})$")
+_BEATS_PER_TTL = 6
+
+
+class LeaseLost(RlshipError):
+    """Another sidecar took the experiment over, or this one stood still too long to be sure that none did."""
+
+    exit_code = 5
+
+
+class _Holder(msgspec.Struct, kw_only=True):
+    """What stands in a lease file."""
+
+    host: str
+    boot: str
+    pid_space: str
+    pid: int
+    started: int
+    beats: int = 0
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who owns an experiment. `alive` is None where only its own host could tell."""
+
+    host: str
+    pid: int
+    alive: bool | None
+
+
+def _boottime() -> float:
+    # Unlike the monotonic clock this one goes on while the machine sleeps, when another may have taken over.
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _here() -> _Holder:
+    def text(path: str) -> str:
+        try:
+            return Path(path).read_text().strip()
+        except OSError:
+            return ""
+
+    try:
+        pid_space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        pid_space = ""
+    return _Holder(
+        host=socket.gethostname(),
+        boot=text("/proc/sys/kernel/random/boot_id"),
+        pid_space=pid_space,
+        pid=os.getpid(),
+        started=_started(os.getpid()) or 0,
+    )
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is none of that number."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def _alive(holder: _Holder, here: _Holder) -> bool | None:
+    """Whether the holder runs; None where this host cannot see its processes."""
+    same = (holder.host, holder.boot, holder.pid_space) == (here.host, here.boot, here.pid_space)
+    if not same or not here.boot or not here.pid_space:
+        return None
+    return _started(holder.pid) == holder.started
+
+
+def _generations(state_dir: Path) -> list[int]:
+    with os.scandir(state_dir) as entries:
+        return sorted(int(match[1]) for entry in entries if (match := _LEASE.match(entry.name)))
+
+
+def _read(path: Path) -> _Holder | None:
+    """The holder, or None while its file is still being written."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Holder)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def owner(state_dir: Path) -> Owner | None:
+    """Who owns the experiment with this state directory, or None if nobody does."""
+    try:
+        generations = _generations(state_dir)
+    except FileNotFoundError:
+        return None
+    holder = _read(state_dir / f"lease.{generations[-1]}") if generations else None
+    if holder is None or holder.released:
+        return None
+    return Owner(holder.host, holder.pid, _alive(holder, _here()))
+
+
+class Lease:
+    """Ownership of one experiment, as long as `check` does not raise."""
+
+    def __init__(self, state_dir: Path, generation: int, ttl_s: float, boottime: Callable[[], float]) -> None:
+        self.state_dir = state_dir
+        self.generation = generation
+        self._ttl_s = ttl_s
+        self._boottime = boottime
+        self._path = state_dir / f"lease.{generation}"
+        self._holder = _here()
+        self._write()
+        self._beat_at = boottime()
+
+    @property
+    def store_path(self) -> Path:
+        """This generation's store: a predecessor that wakes up late writes to one that nobody reads."""
+        return self.state_dir / f"store.{self.generation}.db"
+
+    def _write(self) -> None:
+        # In place, and never shorter than before: a reader sees whole JSON or none.
+        data = msgspec.json.encode(self._holder).ljust(512) + b"\n"
+        fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, data, 0)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def held(self) -> bool:
+        """Whether ownership is certain now. Any thread may ask."""
+        return self._boottime() - self._beat_at < self._ttl_s and _generations(self.state_dir)[-1] == self.generation
+
+    def check(self) -> None:
+        """Make sure of ownership before anything is committed or shipped, and beat if it is time; raises LeaseLost."""
+        since = self._boottime() - self._beat_at
+        if not self.held():
+            raise LeaseLost(
+                f"another sidecar may own {self.state_dir.parent} now (this one stood still for {since:.0f} s)",
+                "Nothing is lost: the other one goes on where this one stopped. Keep one sidecar per experiment.",
+            )
+        if since >= self._ttl_s / _BEATS_PER_TTL:
+            self._holder.beats += 1
+            self._write()
+            self._beat_at = self._boottime()
+
+    def release(self) -> None:
+        """Let the next sidecar take over at once."""
+        self._holder.released = True
+        self._write()
+
+
+def acquire(
+    state_dir: Path,
+    ttl_s: float,
+    *,
+    boottime: Callable[[], float] = _boottime,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Lease:
+    """Become the owner; raises OwnedElsewhere if somebody is, after at most `ttl_s` seconds of watching whether it beats."""
+    state_dir.mkdir(parents=True, exist_ok=True)
+    while True:
+        generations = _generations(state_dir)
+        dead_here = True
+        if generations:
+            dead_here = _wait_until_free(state_dir / f"lease.{generations[-1]}", ttl_s, boottime, sleep)
+        generation = generations[-1] + 1 if generations else 0
+        path = state_dir / f"lease.{generation}"
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        except FileExistsError:
+            continue
+        lease = Lease(state_dir, generation, ttl_s, boottime)
+        if generations:
+            _inherit(state_dir, generations, lease.store_path, move=dead_here)
+        return lease
+
+
+def _wait_until_free(path: Path, ttl_s: float, boottime: Callable[[], float], sleep: Callable[[float], None]) -> bool:
+    """Return once nobody holds the lease; True if its holder certainly does nothing any more. Raises OwnedElsewhere."""
+    seen = _read(path)
+    since = boottime()
+    while True:
+        if seen is not None:
+            alive = _alive(seen, _here())
+            if seen.released or alive is False:
+                return True
+            if alive:
+                raise _owned(path, seen)
+        if boottime() - since >= ttl_s:
+            return False
+        sleep(min(1.0, ttl_s / _BEATS_PER_TTL))
+        now = _read(path)
+        if now != seen:
+            if seen is not None and now is not None and not now.released:
+                raise _owned(path, now)
+            seen, since = now, boottime()
+
+
+def _owned(path: Path, holder: _Holder) -> OwnedElsewhere:
+    return OwnedElsewhere(
+        f"{path.parent.parent.parent} is owned by another sidecar: process {holder.pid} on {holder.host}",
+        f"Use that one, or stop it first (on {holder.host}: kill {holder.pid}); `rlship status` shows what it does.",
+    )
+
+
+def _inherit(state_dir: Path, generations: list[int], target: Path, *, move: bool) -> None:
+    """Take over the newest predecessor's store: by renaming it if that process is gone, else by a copy."""
+    for generation in reversed(generations):
+        source = state_dir / f"store.{generation}.db"
+        if not source.exists():
+            continue
+        if move:
+            with closing(sqlite3.connect(source)) as connection:
+                connection.execute("pragma wal_checkpoint(truncate)")
+            os.rename(source, target)
+        else:
+            scratch = target.with_suffix(".tmp")
+            with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(scratch)) as new:
+                old.backup(new)
+            os.rename(scratch, target)
+        break
+    for generation in generations[:-1]:
+        for name in (f"lease.{generation}", f"store.{generation}.db", f"store.{generation}.db-wal"):
+            (state_dir / name).unlink(missing_ok=True)

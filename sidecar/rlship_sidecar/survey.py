@@ -1,0 +1,119 @@
+"""Reads the facts of a running experiment into a `Status`. Looks only; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlship_sidecar.align import Actor
+from rlship_sidecar.experiment import Experiment
+from rlship_sidecar.roster import side_by_side
+from rlship_sidecar.rows import Row, Unit, count_ranks
+from rlship_sidecar.source import Source
+from rlship_sidecar.status import ActorStatus, DeadLetterStatus, SinkStatus, Status, WriterStatus
+from rlship_sidecar.store import Store
+
+MAX_LISTED = 200
+
+
+def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
+    """The status as of `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
+    store = experiment.store
+    newest = {name: _newest(store, actor) for name, actor in experiment.actors.items()}
+    actors = [_actor(actor, newest[name], now) for name, actor in sorted(experiment.actors.items())]
+    dead = store.dead_counts()
+    dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
+    dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
+    lacking = store.partial_rows()
+    return Status(
+        experiment=str(experiment.directory),
+        t=wall,
+        store_id=store.store_id,
+        filesystem=experiment.filesystem.type + ("" if experiment.filesystem.local else " (polled)"),
+        rows=store.row_count(),
+        complete=not (lacking or dead_letters or dead_values),
+        actors=actors,
+        writers=[_writer(source, now) for source in experiment.sources.values()],
+        sinks=list(sinks),
+        dead_letters=[
+            DeadLetterStatus(file, reason, count, offset, excerpt)
+            for file, reason, _, count, offset, excerpt in dead[:MAX_LISTED]
+        ],
+        dead_letter_count=dead_letters,
+        dead_value_count=dead_values,
+        counts={**store.counts(), "rows that lack ranks": lacking},
+        notes=_notes(experiment),
+    )
+
+
+def _newest(store: Store, actor: Actor) -> Row | None:
+    return store.newest(Unit(actor.name, "step", actor.highest_closed)) if actor.highest_closed >= 0 else None
+
+
+def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
+    seen = {writer.rank for writer in actor.roster.writers.values()}
+    worlds = [writer.open.world for writer in actor.roster.writers.values() if writer.root is writer]
+    oldest = min(actor.open.values(), key=lambda unit: unit.line_at, default=None)
+    coverage = newest.coverage if newest is not None else None
+    if coverage is not None:
+        expected = coverage.expected + count_ranks(coverage.absent)
+    else:
+        expected = max(max((world or 0 for world in worlds), default=0), len(seen))
+    return ActorStatus(
+        actor=actor.name,
+        ranks_seen=len(seen),
+        ranks_expected=max(expected, len(seen)),
+        step=actor.highest_closed if actor.highest_closed >= 0 else None,
+        open_step=max(actor.open, default=None),
+        open_units=len(actor.open),
+        lag_s=max(0.0, now - oldest.line_at) if oldest is not None else 0.0,
+        missing=list(coverage.missing) if coverage is not None else [],
+        absent=list(coverage.absent) if coverage is not None else [],
+        note=_waiting_note(actor, now),
+    )
+
+
+def _waiting_note(actor: Actor, now: float) -> str:
+    """Whom the oldest open step waits for, once that takes long enough to ask."""
+    if not actor.open:
+        return ""
+    step = min(actor.open)
+    if now - actor.open[step].line_at < 2.0:
+        return ""
+    waiting = actor.roster.waiting(step, now, closed_any=actor.highest_closed >= 0, join_s=actor.patience.join_s)
+    names = [f"{writer.open.replica}.{writer.open.rank}" for writer in waiting.writers[:3]]
+    more = len(waiting.writers) - len(names)
+    if names:
+        return f"step {step} waits for {' '.join(names)}" + (f" and {more} more" if more else "")
+    return f"step {step} waits for ranks that have not opened yet" if waiting.unopened else ""
+
+
+def _writer(source: Source, now: float) -> WriterStatus:
+    unread = max(0, source.size - source.read)
+    writer = source.writer
+    if writer is None:
+        note = source.problem or ("no open record yet" if source.size else "empty")
+        return WriterStatus(source.name, "", "", 0, 0, None, None, 0.0, unread, False, note)
+    segment = writer.segments[-1]
+    return WriterStatus(
+        file=source.name,
+        actor=writer.open.actor,
+        replica=writer.open.replica,
+        rank=writer.open.rank,
+        attempt=writer.open.attempt,
+        step=segment.last if segment.last >= 0 else None,
+        barrier=segment.barrier if segment.barrier >= 0 else None,
+        silent_s=max(0.0, now - writer.line_at),
+        unread=unread,
+        closed=writer.closed,
+        note=source.problem,
+    )
+
+
+def _notes(experiment: Experiment) -> list[str]:
+    notes = [f"{name}: {problem}" for name, problem in sorted(experiment.oddities.items())]
+    for name, actor in sorted(experiment.actors.items()):
+        for places in actor.roster.shared_places():
+            opened = places[0].open
+            if any(side_by_side(a, b) for a in places for b in places if a is not b):
+                notes.append(f"two writers claim {name}/{opened.replica}/r{opened.rank}: set rank or replica")
+    return notes
