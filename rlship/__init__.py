@@ -7,9 +7,10 @@
         rlship.log({"loss": loss, "lr": lr}, step=step)
         rlship.barrier(step)
 
-Each process appends to a file of its own below the experiment's folder; `rlship watch` aligns the files by step and reduces
-them across ranks. A call only encodes into a bounded buffer: no network, no lock between processes, no waiting for the disk.
-Nothing here raises into the job. `RLSHIP_DISABLE=1` makes every call a no-op. Only the standard library is used.
+Each process appends to a file of its own below the experiment's folder; `rlship watch` aligns the files by step and
+reduces them across ranks. A call only encodes into a bounded buffer: no network, no lock between processes, no waiting
+for the disk. Nothing here raises into the job. `RLSHIP_DISABLE=1` makes every call a no-op. Only the standard library
+is used.
 """
 
 from __future__ import annotations
@@ -48,15 +49,16 @@ def log(
     """Write one record of metrics.
 
     Args:
-        metrics: names and values. A value is a number, a bool (1 or 0), None (no observation), a scalar or array of numpy, torch or
-            jax, a list or tuple of numbers (several observations), `{"v": [...], "w": [...]}` (observations and their
-            weights), or a summary `{"n": 32, "sum": 7.2, "min": 0, "max": 1}` (`n` and any of w, sum, min, max, first,
-            last, m2). Any other dict is a group: `{"loss": {"pg": 1}}` is the metric `loss/pg`. NaN and infinities are kept and
-            counted as such. A value that cannot be used is left out, and said once for each name.
-        step: 0..2^53-1. Default: the implicit step (`set_step`, `step`, `barrier`); without one the record belongs to no
-            step and is aligned by its time.
-        weight: weight of the observations in mean, std and sum, a finite number >= 0, or one for each element of an array.
-            Default 1.
+        metrics: names and values. A value is a number, a bool (1 or 0), None (no observation), a scalar or array of
+            numpy, torch or jax, a list or tuple of numbers (several observations), `{"v": [...], "w": [...]}`
+            (observations and their weights), or a summary `{"n": 32, "sum": 7.2, "min": 0, "max": 1}` (`n` and any of
+            w, sum, min, max, first, last, m2). Any other dict is a group: `{"loss": {"pg": 1}}` is the metric
+            `loss/pg`. NaN and infinities are kept and counted as such. A value that cannot be used is left out, and
+            said once for each name.
+        step: 0..2^53-1. Default: the implicit step (`set_step`, `step`, `barrier`); without one the record belongs to
+            no step and is aligned by its time.
+        weight: weight of the observations in mean, std and sum, a finite number >= 0, or one for each element of an
+            array. Default 1.
     """
     current().log(metrics, step, weight)
 
@@ -71,8 +73,8 @@ def record_metric(
     Args:
         key: the metric's name.
         value: as in `log`; an array is several observations.
-        reduce: a `Reduce`, its name, or several. Reductions asked for in different places add up, and the first one is the
-            metric itself. Default: what `define` said, else the mean.
+        reduce: a `Reduce`, its name, or several. Reductions asked for in different places add up, and the first one is
+            the metric itself. Default: what `define` said, else the mean.
         weight: as in `log`.
     """
     current().record_metric(key, value, reduce, weight)
@@ -112,8 +114,8 @@ def set_step(step: SupportsIndex) -> None:
 def step(step: SupportsIndex) -> StepScope:
     """Set the implicit step inside a `with` block, for this thread or asyncio task and the tasks it starts there.
 
-        with rlship.step(12):
-            rlship.log({"reward": r})
+    with rlship.step(12):
+        rlship.log({"reward": r})
     """
     return current().step(step)
 
@@ -121,8 +123,8 @@ def step(step: SupportsIndex) -> StepScope:
 def barrier(step: SupportsIndex | None = None) -> None:
     """Say that this process writes nothing more for steps up to `step`, and make `step + 1` the implicit step.
 
-    A local marker: it waits for nobody. When all ranks have said it, the step's row is complete. A process that never calls it is
-    understood to be done with a step when it logs a later one.
+    A local marker: it waits for nobody. When all ranks have said it, the step's row is complete. A process that never
+    calls it is understood to be done with a step when it logs a later one.
 
     Args:
         step: default the implicit step.
@@ -133,8 +135,8 @@ def barrier(step: SupportsIndex | None = None) -> None:
 def rollback(step: SupportsIndex) -> None:
     """Say that this process goes back to `step`, to be called after loading an older checkpoint in a running process.
 
-    What is logged from here on counts instead of what was logged before, for each step and metric that is logged again. A
-    process that is started again needs no call. `step` becomes the implicit step.
+    What is logged from here on counts instead of what was logged before, for each step and metric that is logged
+    again. A process that is started again needs no call. `step` becomes the implicit step.
     """
     current().rollback(step)
 
@@ -150,7 +152,7 @@ def flush(timeout: float = 5.0) -> bool:
 def close(timeout: float = 5.0) -> bool:
     """Write what is left, say that this process is done, and close the file. Done at exit by itself.
 
-    Closes the default Logger; later calls are dropped with a warning. Returns False if not everything could be written in
-    `timeout` seconds.
+    Closes the default Logger; later calls are dropped with a warning. Returns False if not everything could be written
+    in `timeout` seconds.
     """
     return current().close(timeout)

@@ -13,7 +13,7 @@ def main() -> None:
         if error.name is not None and error.name.partition(".")[0] == "rlship":
             raise
         sys.stderr.write(
-            f"rlship: {error}: this installation has the writer only. `pip install rlship` brings what the command needs.\n"
+            f"rlship: {error}: only the writer is installed. `pip install rlship` brings what the command needs.\n"
         )
         sys.exit(1)
     command()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 CAPACITY = 8 << 20
 # Barriers, definitions and rollbacks are few and small, and losing one costs more than a line of values.
 RESERVE = 1 << 20
@@ -49,9 +53,7 @@ class Tally:
         """The `gap` lines that tell it; stepped and unstepped losses are told apart."""
         lines = []
         if self.stepped:
-            lines.append(
-                f'{{"kind":"gap","n":{self.stepped},"from":{self.first},"to":{self.last},"t":{t:.3f}}}\n'
-            )
+            lines.append(f'{{"kind":"gap","n":{self.stepped},"from":{self.first},"to":{self.last},"t":{t:.3f}}}\n')
         if self.unstepped:
             lines.append(f'{{"kind":"gap","n":{self.unstepped},"t":{t:.3f}}}\n')
         return lines
@@ -64,7 +66,8 @@ class Buffer:
     (barriers, definitions…) may use `reserve` bytes more.
     """
 
-    def __init__(self, capacity: int = CAPACITY, reserve: int = RESERVE) -> None:
+    def __init__(self, clock: Callable[[], float], capacity: int = CAPACITY, reserve: int = RESERVE) -> None:
+        self._clock = clock  # the time that a gap record carries
         # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
         self._lock = threading.RLock()
         self._capacity = capacity
@@ -77,10 +80,10 @@ class Buffer:
         self.size = 0
         self.dropped = 0
 
-    def append(self, line: str, size: int, step: int | None, t: float) -> bool:
-        """Add one line of `size` bytes. Returns False if it was dropped. `t` is the time a `gap` record would carry."""
+    def append(self, line: str, size: int, step: int | None) -> bool:
+        """Add one line of `size` bytes. Returns False if it was dropped."""
         with self._lock:
-            if self.size + size > self._limit and not self._room(size, t, 0):
+            if self.size + size > self._limit and not self._room(size, 0):
                 self._drop(step)
                 return False
             self._lines.append(line)
@@ -88,10 +91,10 @@ class Buffer:
             self.size += size
             return True
 
-    def append_control(self, line: str, size: int, step: int | None, t: float) -> bool:
+    def append_control(self, line: str, size: int, step: int | None) -> bool:
         """The same for a line that may use the reserve."""
         with self._lock:
-            if self.size + size > self._limit and not self._room(size, t, self._reserve):
+            if self.size + size > self._limit and not self._room(size, self._reserve):
                 self._drop(step)
                 return False
             self._lines.append(line)
@@ -104,11 +107,11 @@ class Buffer:
         with self._lock:
             self._drop(step)
 
-    def take(self, t: float) -> tuple[list[str], list[int | None]]:
+    def take(self) -> tuple[list[str], list[int | None]]:
         """All waiting lines with their steps. Their bytes count as used until `release`."""
         with self._lock:
             if self._dropped:
-                self._tell(t, self._reserve)
+                self._tell(self._reserve)
             lines, steps = self._lines, self._steps
             self._lines, self._steps = [], []
             return lines, steps
@@ -128,14 +131,14 @@ class Buffer:
         self.dropped += 1
         self._limit = -1
 
-    def _room(self, size: int, t: float, reserve: int) -> bool:
-        if self._dropped and not self._tell(t, reserve, size):
+    def _room(self, size: int, reserve: int) -> bool:
+        if self._dropped and not self._tell(reserve, size):
             return False
         return self.size + size <= self._capacity + reserve
 
-    def _tell(self, t: float, reserve: int, size: int = 0) -> bool:
+    def _tell(self, reserve: int, size: int = 0) -> bool:
         """Put the gap records in, if they and `size` more bytes fit."""
-        records = self._dropped.records(t)
+        records = self._dropped.records(self._clock())
         need = sum(map(len, records))
         if self.size + need + size > self._capacity + reserve:
             return False

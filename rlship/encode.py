@@ -1,7 +1,7 @@
 """Values to lines: the one place that knows what a metrics record looks like.
 
-Formatting floats is most of what logging costs, so `Encoder.line` keeps one format string per set of keys; everything that is
-not a plain finite number takes `Encoder.lines`.
+Formatting floats is most of what logging costs, so `Encoder.line` keeps one format string per set of keys; everything
+that is not a plain finite number takes `Encoder.lines`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 # The format's limit is 1 MiB for a line; the LF is counted here too.
 LINE_LIMIT = 1 << 20
 _MOST_TEMPLATES = 256
-_RELEARN_AFTER = 512
+_STEPPED = '{"t":%.3f,"step":%d,'
 _INT64 = 1 << 63
 _SCALARS = frozenset((float, int, bool, type(None)))
 _PLAIN = frozenset((float, int, bool))
 _SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
 
-ALLOWED = (
-    "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
-)
+ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
 
 
 class UnusableError(ValueError):
@@ -116,7 +114,9 @@ def plain(value: Any) -> Scalar | list[Scalar]:
     if kind in _SCALARS:
         return value  # type: ignore[no-any-return]
     if kind is list or kind is tuple:
-        return value if _SCALARS.issuperset(map(type, value)) else [scalar(item) for item in value]  # type: ignore[no-any-return]
+        if kind is list and _SCALARS.issuperset(map(type, value)):
+            return value  # type: ignore[no-any-return]
+        return [scalar(item) for item in value]
     if isinstance(value, (str, bytes, bytearray, memoryview)):
         raise UnusableError
     tolist = getattr(value, "tolist", None)
@@ -127,7 +127,7 @@ def plain(value: Any) -> Scalar | list[Scalar]:
     found = tolist()
     if isinstance(found, list):
         return found if _SCALARS.issuperset(map(type, found)) else [scalar(item) for item in found]
-    return found if type(found) in _SCALARS else scalar(value)  # type: ignore[no-any-return]
+    return found if type(found) in _SCALARS else scalar(value)
 
 
 def number(value: Scalar) -> str:
@@ -187,13 +187,12 @@ def summary(value: Mapping[Any, Any]) -> str:
 class _Template:
     """How to write one set of keys with one set of types: see `Encoder._learn`."""
 
-    __slots__ = ("exact", "integers", "quick", "types")
+    __slots__ = ("exact", "integers", "quick")
 
-    def __init__(self, types: list[type], integers: list[int], quick: str, exact: str) -> None:
-        self.types = types
+    def __init__(self, integers: list[int], quick: str, exact: str) -> None:
         self.integers = integers
-        self.quick = quick
-        self.exact = exact
+        self.quick = _STEPPED + quick
+        self.exact = _STEPPED + exact
 
 
 class Encoder:
@@ -202,23 +201,19 @@ class Encoder:
     def __init__(self, unusable: Callable[[str, Any, str], None], limit: int = LINE_LIMIT) -> None:
         self._unusable = unusable
         self._limit = limit
+        self._surely_short = limit >> 2  # in characters, of which none takes more than four bytes
         self._templates: dict[tuple[Any, ...], _Template] = {}
-        self._uses = 0
 
     def line(self, metrics: Mapping[Any, Any], step: int | None, t: float) -> str | None:
         """One line for finite plain numbers under string keys; None for anything else, which `lines` then does."""
         if type(metrics) is not dict:
             return None
         values = [*metrics.values()]
-        template = self._templates.get((*metrics,))
-        if template is None or template.types != [*map(type, values)]:
+        template = self._templates.get((*metrics, *map(type, values)))
+        if template is None:
             template = self._learn(metrics, values)
             if template is None:
                 return None
-        self._uses += 1
-        if self._uses > _RELEARN_AFTER:
-            self._uses = 0
-            self._templates.clear()
         try:
             total = sum(values)
         except OverflowError:
@@ -229,18 +224,22 @@ class Encoder:
             if not -_INT64 <= values[i] < _INT64:
                 return None
         # %.17g writes -0.0 as -0, which a JSON reader takes for the integer.
-        body = template.exact if 0.0 in values else template.quick
+        form = template.exact if 0.0 in values else template.quick
         if step is None:
-            line = '{"t":%.3f,' % t + body % (*values,)
+            line = f'{{"t":{t:.3f},' + form[len(_STEPPED) :] % (*values,)
         else:
-            line = ('{"t":%.3f,"step":%d,' + body) % (t, step, *values)
-        return line if len(line) < self._limit >> 2 or size_of(line) <= self._limit else None
+            line = form % (t, step, *values)
+        return line if len(line) < self._surely_short or size_of(line) <= self._limit else None
+
+    def relearn(self) -> None:
+        """Look at the values anew: what was written in full may be short by now, and the other way round."""
+        self._templates.clear()
 
     def _learn(self, metrics: dict[Any, Any], values: list[Any]) -> _Template | None:
         """Make the format string for these keys and types.
 
-        A column whose value needs all its digits is written with %.17g, which is as exact as repr and twice as fast; one with
-        a short repr keeps it, so that a learning rate reads 0.0003. Templates are made anew now and then as values change.
+        A column whose value needs all its digits is written with %.17g, which is as exact as repr and faster; one with
+        a short repr keeps it, so that a learning rate reads 0.0003.
         """
         if not (_PLAIN.issuperset(map(type, values)) and all(type(key) is str and key for key in metrics)):
             return None
@@ -254,22 +253,18 @@ class Encoder:
                 integers.append(i)
                 quick.append(f"{name}:%d")
                 exact.append(f"{name}:%d")
-        template = _Template(
-            [*map(type, values)],
-            integers,
-            '"m":{' + ",".join(quick) + "}}\n",
-            '"m":{' + ",".join(exact) + "}}\n",
-        )
+        template = _Template(integers, f'"m":{{{",".join(quick)}}}}}\n', f'"m":{{{",".join(exact)}}}}}\n')
         if len(self._templates) >= _MOST_TEMPLATES:
             self._templates.clear()
-        self._templates[(*metrics,)] = template
+        key = (*metrics, *map(type, values))
+        self._templates[key] = template
         return template
 
     def lines(self, metrics: Mapping[Any, Any], step: int | None, t: float, weight: Any = None) -> list[str]:
         """Lines for any metrics: one, or several where one would be too long. Nested dicts are flattened with "/".
 
-        A value that cannot be used is left out and told to `unusable`; the line is written even if none is left, because it
-        says that this step was reached.
+        A value that cannot be used is left out and told to `unusable`; the line is written even if none is left,
+        because it says that this step was reached.
         """
         found: dict[str, str | Observations] = {}
         self._collect("", metrics, weight, found)

@@ -1,13 +1,15 @@
 """Which process is a child of which writer, when a process spawns another of its own rank.
 
-A forked child knows its parent. A spawned one is told through the environment: `RLSHIP_PARENT` holds, for each open writer of the
-process that set it, "<id>:<pid>:<start of that pid>:<checksum of the identity>". The variable alone proves nothing, as it also
-reaches restarted processes, resubmitted jobs and other ranks. So a process is a child only if
+A forked child knows its parent. A spawned one is told through the environment: `RLSHIP_PARENT` holds, for each open
+writer of the process that set it, "<id>:<pid>:<start of that pid>:<checksum of the identity>". The variable alone
+proves nothing, as it also reaches restarted processes, resubmitted jobs and other ranks. So a process is a child only
+if
 
-* its identity is the same in every part: folder, actor, replica, rank, world, attempt and where rank and world came from. A
-  rank that a launcher gave its own RANK, or another attempt, is not;
-* the writer's process lives and is an ancestor of this one (same pid and start time, on the way up from our parent). A process
-  that replaced itself by exec, that comes after its predecessor's death, or that runs in another job or on another host, is not.
+* its identity is the same in every part: folder, actor, replica, rank, world, attempt and where rank and world came
+  from. A rank that a launcher gave its own RANK, or another attempt, is not;
+* the writer's process lives and is an ancestor of this one (same pid and start time, on the way up from our parent). A
+  process that replaced itself by exec, that comes after its predecessor's death, or that runs in another job or on
+  another host, is not.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ def parent_of(checksum: str) -> str | None:
     candidates = {}
     for entry in _entries():
         writer, _, rest = entry.partition(":")
-        pid, _, rest = rest.partition(":")
+        number, _, rest = rest.partition(":")
         start, _, whose = rest.partition(":")
-        if whose == checksum and pid.isdigit():
-            candidates[int(pid), start] = writer
+        if whose == checksum and number.isdigit():
+            candidates[int(number), start] = writer
     if not candidates:
         return None
     pid = os.getppid()
@@ -69,7 +71,7 @@ def _entries() -> list[str]:
 
 
 def _status(pid: int) -> tuple[int, str]:
-    """The parent of `pid` and its start time; (0, "") where there is no /proc, so that only a direct parent is found."""
+    """The parent of `pid` and its start time; (0, "") without /proc, so that only a direct parent is found."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The second field is the program's name in parentheses, which may itself hold spaces and parentheses.

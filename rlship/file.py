@@ -1,7 +1,8 @@
 """One writer's file: created once, appended to only, and brought back after a full disk or a vanished mount.
 
-Everything here runs on the writing thread. An OSError leaves the state such that calling `write_out` again goes on at the
-right byte; what cannot be known to be in the file whole is given up with a `gap` record, never written a second time.
+Everything here runs on the writing thread. An OSError leaves the state such that calling `write_out` again goes on at
+the right byte; what cannot be known to be in the file whole is given up with a `gap` record, never written a second
+time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
 _LINES_AT_ONCE = 1024
 # The descriptor is no longer good, whatever became of the file: open it again by its path.
 _LOST = frozenset(
-    (errno.ESTALE, errno.EBADF, errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTCONN, errno.ECONNABORTED, errno.ESHUTDOWN)
+    (
+        errno.ESTALE,
+        errno.EBADF,
+        errno.ENOENT,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ENOTCONN,
+        errno.ECONNABORTED,
+        errno.ESHUTDOWN,
+    )
 )
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
@@ -71,8 +81,9 @@ class _Piece:
 class LineFile:
     """Appends lines to a file of its own.
 
-    `next_part()` names the file and gives its first lines; it is called once, and again only if the file itself is gone.
-    `definitions()` gives the lines to repeat where some may have been lost. `release(n)` is called as n bytes are done with.
+    `next_part()` names the file and gives its first lines; it is called once, and again only if the file itself is
+    gone. `definitions()` gives the lines to repeat where some may have been lost. `release(n)` is called as n bytes
+    are done with.
     """
 
     def __init__(
@@ -138,7 +149,10 @@ class LineFile:
         return written
 
     def sync(self) -> None:
-        """Make what is written visible to other machines. Raises OSError; then a `gap` is queued and writing goes on."""
+        """Make what is written visible to other machines.
+
+        Raises OSError; then a `gap` is queued and writing goes on.
+        """
         try:
             self._disk.sync(self._fd)
         except OSError as error:
@@ -158,7 +172,7 @@ class LineFile:
         self.forget_unsynced()
 
     def forget_unsynced(self) -> None:
-        """All that was written is safe: it was synced, or on a local filesystem, where a returned write is as good as it gets."""
+        """All that was written is safe: synced, or on a local filesystem, where a returned write is enough."""
         self._unsynced = Tally()
         self._header_safe = True
 

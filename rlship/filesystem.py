@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 
 # Filesystems on which another client sees nothing of a write before it is synced, or may not.
-_NETWORK = frozenset(
-    "nfs nfs4 cifs smb3 smbfs ceph lustre gpfs beegfs beegfs_nodev afs openafs 9p pvfs2 orangefs wekafs vastnfs panfs ocfs2 "
-    "gfs gfs2 glusterfs quobyte virtiofs acfs".split()
-)
+# fmt: off
+_NETWORK = frozenset((
+     "9p", "acfs", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "gfs", "gfs2", "glusterfs", "gpfs",
+     "lustre", "nfs", "nfs4", "ocfs2", "openafs", "orangefs", "panfs", "pvfs2", "quobyte", "smb3", "smbfs",
+     "vastnfs", "virtiofs", "wekafs",
+))
+# fmt: on
 
 
 def is_network(path: str, mountinfo: str = "/proc/self/mountinfo") -> bool:

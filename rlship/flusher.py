@@ -39,8 +39,9 @@ class Timing:
 class Flusher:
     """Moves lines from the buffer into the file: when woken, every `timing.flush` seconds, and at the end.
 
-    `collect()` puts batched observations into the buffer, `beat()` a beat record. `network()` says whether written lines have to
-    be synced to be seen. `trouble(error)` is told of every failed attempt, `well()` of the first that works again.
+    `collect()` puts batched observations into the buffer, `beat()` a beat record. `network()` says whether written
+    lines have to be synced to be seen. `trouble(error)` is told of every failed attempt, `well()` of the first that
+    works again.
     """
 
     def __init__(
@@ -53,7 +54,6 @@ class Flusher:
         network: Callable[[], bool],
         trouble: Callable[[Exception], None],
         well: Callable[[], None],
-        clock: Callable[[], float],
     ) -> None:
         self._buffer = buffer
         self._file = file
@@ -63,7 +63,6 @@ class Flusher:
         self._network = network
         self._trouble = trouble
         self._well = well
-        self._clock = clock
         # Bare locks as signals: unlike Event and Condition they may be used in a signal handler at any moment.
         self._signal = threading.Lock()
         self._signal.acquire()
@@ -87,7 +86,10 @@ class Flusher:
             return
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all lines added before are written, and synced where that matters. False after `timeout` seconds."""
+        """Wait until all lines added before are written, and synced where that matters.
+
+        False after `timeout` seconds.
+        """
         self._asked += 1
         ticket = self._asked
         deadline = time.monotonic() + timeout
@@ -136,7 +138,7 @@ class Flusher:
                     self._collect()
                     if time.monotonic() - last_line >= timing.beat and self._buffer.empty and closing is None:
                         self._beat()
-                    self._file.put(*self._buffer.take(self._clock()))
+                    self._file.put(*self._buffer.take())
                 if self._file.write_out():
                     last_line = time.monotonic()
                     unsynced = True

@@ -1,8 +1,8 @@
 """Who this process is: rank, world and attempt from the launcher, replica and host.
 
-Every launcher says it in other environment variables. The first one that gives a rank wins; the order goes from what sets the rank
-of this very process to what only placed it (a batch system or a pod may start a launcher that starts us, and leaks its own
-variables to us). Arguments of `init` come before `RLSHIP_*`, and those before any launcher.
+Every launcher says it in other environment variables. The first one that gives a rank wins; the order goes from what
+sets the rank of this very process to what only placed it (a batch system or a pod may start a launcher that starts us,
+and leaks its own variables to us). Arguments of `init` come before `RLSHIP_*`, and those before any launcher.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ _LAUNCHERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
 )
 
-# torchrun counts its own restarts anew each time the batch system starts it again, so the outer counter has to weigh more.
+# torchrun counts its own restarts anew each time the batch system starts it again, so the outer counter has to weigh
+# more.
 _OUTER_ATTEMPTS = ("SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT")
 _INNER_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 _OUTER_WEIGHT = 1000
 
 
 class Identity:
-    """Who writes: `source` says where rank and world came from ("given", "RLSHIP_RANK", a launcher's name or "none")."""
+    """Who writes. `source` says where the rank came from: "given", "RLSHIP_RANK", a launcher or "none"."""
 
     __slots__ = ("actor", "attempt", "host", "rank", "replica", "source", "world")
 
@@ -61,8 +62,9 @@ def detect(
 ) -> Identity:
     """Find out who this process is. `warn` is told of each value that cannot be used; the next source is then asked.
 
-    Rank and world come as a pair from one source, so that a rank is never combined with the size of another group; a rank without a
-    world is legal. Only a world given on its own (`world=`, `RLSHIP_WORLD`) is combined with a launcher's rank.
+    Rank and world come as a pair from one source, so that a rank is never combined with the size of another group; a
+    rank without a world is legal. Only a world given on its own (`world=`, `RLSHIP_WORLD`) is combined with a
+    launcher's rank.
     """
     found = _Finder(os.environ if environ is None else environ, warn)
     own_rank = found.given("rank", rank, 0)
@@ -175,7 +177,8 @@ class _Finder:
         rank = self.variable("LWS_WORKER_INDEX")
         if rank is None:
             return None
-        return _Place("leaderworkerset", rank, self.variable("LWS_GROUP_SIZE", least=1), self.environ.get("LWS_GROUP_INDEX"))
+        world = self.variable("LWS_GROUP_SIZE", least=1)
+        return _Place("leaderworkerset", rank, world, self.environ.get("LWS_GROUP_INDEX"))
 
     def _indexed_job(self) -> _Place | None:
         """An Indexed Job; in a JobSet the index counts anew in every job, so the job's own index has to come in."""

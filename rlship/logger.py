@@ -9,7 +9,7 @@ import time
 from . import family
 from ._version import __version__
 from .batches import MOST_OBSERVATIONS, Batches
-from .buffer import Buffer
+from .buffer import CAPACITY, Buffer
 from .encode import ALLOWED, Encoder, UnusableError, json_string, number, plain, size_of, weight_number
 from .file import Disk, LineFile, Part
 from .filesystem import is_network
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 # Lines wait at most Timing.flush, or until there are this many bytes of them.
 _WAKE_AT = 256 << 10
+_RELEARN_S = 5.0
 
 
 def _guarded(fallback: R) -> Callable[[Callable[Concatenate[Logger, P], R]], Callable[Concatenate[Logger, P], R]]:
-    """Make a method of Logger that never raises into the job: an internal error is counted and told, and gives `fallback`."""
+    """Make a method of Logger that never raises into the job: an error is counted and told, and gives `fallback`."""
 
     def wrap(method: Callable[Concatenate[Logger, P], R]) -> Callable[Concatenate[Logger, P], R]:
-        def guarded(self: Logger, *args: P.args, **kwargs: P.kwargs) -> R:
+        def guarded(self: Logger, /, *args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return method(self, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
@@ -52,10 +53,11 @@ def _guarded(fallback: R) -> Callable[[Callable[Concatenate[Logger, P], R]], Cal
 
 
 class Logger:
-    """One actor of this process, with a file of its own. Made by `rlship.init`; every method may be called by any thread.
+    """One actor of this process, with a file of its own. Made by `rlship.init`; every method may be called by any
+    thread.
 
-    No method blocks on the disk (except `flush` and `close`, for as long as they say) and none raises: what cannot be done is
-    left out, counted, and said once on stderr and in the file.
+    No method blocks on the disk (except `flush` and `close`, for as long as they say) and none raises: what cannot be
+    done is left out, counted, and said once on stderr and in the file.
 
     Attributes: `actor`, `replica`, `rank`, `world`, `attempt` and `axis` as in the file; `folder` (absolute), `id` and
     `path` of the file (None while there is none); `dropped_lines`, `dropped_values` and `errors`, counts.
@@ -71,7 +73,7 @@ class Logger:
         parent: str | None = None,
         clock: Callable[[], float] = time.time,
         timing: Timing | None = None,
-        buffer_bytes: int | None = None,
+        buffer_bytes: int = CAPACITY,
         disk: Disk | None = None,
         network: Callable[[str], bool] = is_network,
     ) -> None:
@@ -107,22 +109,23 @@ class Logger:
         """Set up what belongs to one process: nothing of it may be shared with a forked child."""
         self._live = False
         self._lock = threading.RLock()
-        self._buffer = Buffer() if self._buffer_bytes is None else Buffer(self._buffer_bytes)
+        self._buffer = Buffer(self._clock, self._buffer_bytes)
         self._batches = Batches()
         self._encoder = Encoder(self._unusable)
         self._barrier = -1
+        self._relearn_at = 0.0
         self._first_id: str | None = None
+        self._inherited: dict[str, dict[str, Any]] = {}
         self._file = LineFile(self._next_part, self._define_lines, self._buffer.release, self._clock, self._disk)
         self._flusher = Flusher(
             self._buffer,
             self._file,
             self._timing,
-            collect=self._collect,
+            collect=self._periodic,
             beat=self._beat,
             network=lambda: self._network(self.folder),
             trouble=self._trouble,
             well=self._well,
-            clock=self._clock,
         )
 
     # Logging
@@ -144,16 +147,17 @@ class Logger:
                 if step is None:
                     return
             t = self._clock()
+            buffer = self._buffer
             line = None if weight is not None else self._encoder.line(metrics, step, t)
             if line is not None:
-                self._buffer.append(line, len(line) if line.isascii() else size_of(line), step, t)
+                buffer.append(line, len(line) if line.isascii() else size_of(line), step)
             else:
                 if not hasattr(metrics, "items"):
                     self._refuse("log", f"log() takes a dict of names and values, not {metrics!r:.200}; it is left out")
                     return
                 for line in self._encoder.lines(metrics, step, t, weight):
-                    self._buffer.append(line, size_of(line), step, t)
-            if self._buffer.size > _WAKE_AT:
+                    buffer.append(line, size_of(line), step)
+            if buffer.size > _WAKE_AT:
                 self._flusher.wake()
         except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
             self._failed("log", error)
@@ -340,6 +344,7 @@ class Logger:
                 self._notices.once("closed", f"{self.actor} is closed: calls after close() are dropped")
                 return False
             self.id = self._first_id = os.urandom(8).hex()
+            self._inherited = dict(self._definitions)
             try:
                 self._flusher.start()
             except RuntimeError:
@@ -352,7 +357,7 @@ class Logger:
         return True
 
     def after_fork(self) -> None:
-        """In a forked child: forget the parent's buffer, thread and file. The first call opens a file that names the parent."""
+        """In a forked child: forget the parent's buffer, thread and file; the first call opens a file of its own."""
         self._flusher.drop_inherited()
         # A child that never logged has no file, so its own children are its parent's.
         self._parent = self.id if self._live and self.id is not None else self._parent
@@ -362,7 +367,8 @@ class Logger:
         self._reset()
 
     def _next_part(self) -> Part:
-        if self._first_id is not None:
+        first = self._first_id is not None
+        if first:
             self._first_id = None
         else:  # the name is taken, or the file is gone: the lines that follow are another writer's
             before, self.id = self.id, os.urandom(8).hex()
@@ -397,13 +403,15 @@ class Logger:
                 writer,
             )
         )
-        header = ['{"kind":"open","rlship":1,' + text + "}\n", *self._define_lines()]
+        # Of the first part only what was declared before it began: a later definition must not govern earlier lines.
+        definitions = self._define_lines(self._inherited if first else None)
+        header = ['{"kind":"open","rlship":1,' + text + "}\n", *definitions]
         return Part(os.path.join(self.folder, "rlship", name + ".jsonl"), header)
 
     # Lines
 
     def _control(self, line: str, step: int | None = None) -> bool:
-        return self._buffer.append_control(line, size_of(line), step, self._clock())
+        return self._buffer.append_control(line, size_of(line), step)
 
     def _collect(self, upto: int | None = None) -> None:
         """Move batched observations into the buffer.
@@ -413,13 +421,20 @@ class Logger:
         with self._lock:
             for step, batch in self._batches.pop(upto):
                 for line in self._encoder.pack(batch.encoded(), step, batch.t):
-                    self._buffer.append(line, size_of(line), step, batch.t)
+                    self._buffer.append(line, size_of(line), step)
+
+    def _periodic(self) -> None:
+        self._collect()
+        now = time.monotonic()
+        if now >= self._relearn_at:
+            self._relearn_at = now + _RELEARN_S
+            self._encoder.relearn()
 
     def _beat(self) -> None:
         self._control(f'{{"kind":"beat","t":{self._clock():.3f}}}\n')
 
     def _event(self, where: str, error: str) -> None:
-        attrs = _json({"where": where, "error": error[:1000], "n": self.errors})
+        attrs = _json({"where": where, "error": error[:1000]})
         self._control(f'{{"kind":"event","t":{self._clock():.3f},"name":"rlship_error","attrs":{attrs}}}\n')
 
     def _asks_more(self, name: str, reduce: str | Iterable[str]) -> bool:
@@ -497,7 +512,8 @@ class Logger:
     def _unusable(self, name: str, value: Any, why: str) -> None:
         self.dropped_values += 1
         reason = f" ({why})" if why else ""
-        message = f"{name!r} has a value of type {_type_name(value)} that is no metric{reason}; it is left out. Allowed: {ALLOWED}"
+        kind = _type_name(value)
+        message = f"{name!r} has a value of type {kind} that is no metric{reason}; it is left out. Allowed: {ALLOWED}"
         if self._notices.once(f"value {name}", message):
             self._event("value", message)
 
@@ -506,7 +522,8 @@ class Logger:
         try:
             self.errors += 1
             text = f"{type(error).__name__}: {error}"
-            if self._notices.once(f"error {where} {type(error).__name__}", f"internal error in {where}, the job goes on: {text}"):
+            topic = f"error {where} {type(error).__name__}"
+            if self._notices.once(topic, f"internal error in {where}, the job goes on: {text}"):
                 self._event(where, text)
         except Exception:  # noqa: BLE001 - the error is counted already, and there is nowhere left to tell it
             return
@@ -514,7 +531,8 @@ class Logger:
     def _trouble(self, error: Exception) -> None:
         if isinstance(error, OSError):
             self.errors += 1
-            self._notices.once("disk", f"cannot write to {self.path or self.folder}: {error}; keeping lines in memory and trying again")
+            place = self.path or self.folder
+            self._notices.once("disk", f"cannot write to {place}: {error}; keeping lines in memory and trying again")
             self._disk_error = str(error)
         else:
             self._failed("writing thread", error)
@@ -578,6 +596,6 @@ def _json(value: Any) -> str:
 
 
 def _safe(text: str) -> str:
-    """A part of a file name: what is not a letter, digit or one of `._` becomes `_`, no leading dot, at most 48 characters."""
+    """A part of a file name: at most 48 letters, digits, `.` and `_`, and no leading dot."""
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in text[:48])
     return "_" + kept[1:] if kept.startswith(".") else kept or "_"

@@ -17,7 +17,7 @@ class Notices:
         self.counts: dict[str, int] = {}
 
     def once(self, topic: str, message: str) -> bool:
-        """Print `rlship: message` unless something was said about `topic` before. Returns whether it was the first time."""
+        """Print `rlship: message` unless something was said about `topic` before. Returns whether it was said now."""
         seen = self.counts.get(topic, 0)
         if seen == 0 and len(self.counts) >= _MOST:
             return False

@@ -51,32 +51,33 @@ def init(
 ) -> Logger:
     """Open this process's file for one actor, and return the Logger that writes it.
 
-    The first Logger is the one that `rlship.log` and the other functions of the module use. Calling `init` again with the same `dir`
-    and `actor` returns the same Logger, or a new one if it was closed.
+    The first Logger is the one that `rlship.log` and the other functions of the module use. Calling `init` again with
+    the same `dir` and `actor` returns the same Logger, or a new one if it was closed.
 
     Args:
         dir: the experiment's folder, made absolute now and created when needed; files go to `dir/rlship/`. Default:
             `RLSHIP_DIR`.
-        actor: the kind of worker: `"trainer"`, `"generator"`, `"reward"`… Default: `RLSHIP_ACTOR`. The actor called `trainer`
-            gives the global steps unless the sidecar is told otherwise.
-        replica: tells apart groups that each count their ranks from 0, such as several generators. Default: `RLSHIP_REPLICA`, else
-            the launcher's, else `"0"`.
-        rank, world: this process's place in its group, and how many there are (None: not known). Default: `RLSHIP_RANK`,
-            `RLSHIP_WORLD`, else those of the launcher (torchrun, MPI, Slurm, Kubernetes, JAX, TPU, Ascend, verl on Ray),
-            else rank 0. They come as a pair: with a `rank` of your own, give `world` too.
+        actor: the kind of worker: `"trainer"`, `"generator"`, `"reward"`… Default: `RLSHIP_ACTOR`. The actor called
+            `trainer` gives the global steps unless the sidecar is told otherwise.
+        replica: tells apart groups that each count their ranks from 0, such as several generators. Default:
+            `RLSHIP_REPLICA`, else the launcher's, else `"0"`.
+        rank, world: this process's place in its group, and how many there are (None: not known). Default:
+            `RLSHIP_RANK`, `RLSHIP_WORLD`, else those of the launcher (torchrun, MPI, Slurm, Kubernetes, JAX, TPU,
+            Ascend, verl on Ray), else rank 0. They come as a pair: with a `rank` of your own, give `world` too.
         attempt: how often this rank was restarted; the lines of a higher attempt replace those of a lower one. Default:
             `RLSHIP_ATTEMPT`, else the launcher's restart count.
         axis: what this actor's steps count.
         labels: facts about this process, kept as text in the file.
 
-    Where `dir` or `actor` is known from neither the argument nor the environment, this says so on stderr and returns a Logger that drops
-    every call; so does `RLSHIP_DISABLE=1`, silently. An unusable argument is said and left out. Nothing is raised.
+    Where `dir` or `actor` is known from neither the argument nor the environment, this says so on stderr and returns a
+    Logger that drops every call; so does `RLSHIP_DISABLE=1`, silently. An unusable argument is said and left out.
+    Nothing is raised.
 
-    Forks and children: a forked child writes a file of its own from its first call on, as a child of its parent's rank. So does a
-    process spawned by this one (`subprocess`, `multiprocessing`) that calls `init` with the same folder, actor and
-    identity: it contributes to this rank and is not waited for. A process whose rank, world or attempt differs, or
-    which outlives or replaces this one, is a writer in its own right. To spawn an independent one with the same identity,
-    remove `RLSHIP_PARENT` from its environment.
+    Forks and children: a forked child writes a file of its own from its first call on, as a child of its parent's
+    rank. So does a process spawned by this one (`subprocess`, `multiprocessing`) that calls `init` with the same
+    folder, actor and identity: it contributes to this rank and is not waited for. A process whose rank, world or
+    attempt differs, or which outlives or replaces this one, is a writer in its own right. To spawn an independent one
+    with the same identity, remove `RLSHIP_PARENT` from its environment.
     """
     try:
         return _init(dir, actor, replica, rank, world, attempt, axis, labels)
@@ -116,7 +117,8 @@ def _init(
         return _disabled
     folder = os.fspath(dir) if dir is not None else os.environ.get("RLSHIP_DIR", "")
     name = actor if actor is not None else os.environ.get("RLSHIP_ACTOR", "")
-    missing = [what for what, given in (("dir (or RLSHIP_DIR)", folder), ("actor (or RLSHIP_ACTOR)", name)) if not given]
+    needed = (("dir (or RLSHIP_DIR)", folder), ("actor (or RLSHIP_ACTOR)", name))
+    missing = [what for what, given in needed if not given]
     if missing:
         _notices.once(f"missing {missing}", f"init needs {' and '.join(missing)}: nothing is logged")
         return _disabled

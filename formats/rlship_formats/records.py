@@ -26,6 +26,10 @@ class BadRecord(ValueError):
     """A line that cannot be used; the message is its dead-letter reason."""
 
 
+class UnsupportedVersion(BadRecord):
+    """An `open` record of another format version: nothing in its file can be used."""
+
+
 @dataclass(frozen=True, slots=True)
 class Open:
     """Who writes a file. `t` is Unix seconds (0 where the clock was unusable); `beat` the promised seconds between lines, or None."""
@@ -88,7 +92,7 @@ def parse_open(record: dict[str, Any]) -> Open:
     if type(version) is not int:
         raise BadRecord("bad open record")
     if version != FORMAT_VERSION:
-        raise BadRecord("unsupported format version")
+        raise UnsupportedVersion("unsupported format version")
     replica = record.get("replica", "0")
     if type(replica) is int:
         replica = str(replica)

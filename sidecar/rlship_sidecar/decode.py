@@ -21,6 +21,7 @@ from rlship_formats.records import (
     BadRecord,
     Gap,
     Open,
+    UnsupportedVersion,
     is_step,
     parse_define,
     parse_gap,
@@ -138,12 +139,13 @@ class Schemas:
 class Decoder:
     """The state that a file's lines leave behind: who opened it, the segment, the last `t` and the reductions defined so far."""
 
-    __slots__ = ("_by_names", "_schemas", "asks", "opened", "segment", "t")
+    __slots__ = ("_by_names", "_schemas", "asks", "foreign", "opened", "segment", "t")
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
         self._by_names: dict[tuple[str, ...], Schema] = {}
         self.opened: Open | None = None
+        self.foreign = False  # the file says that it is of another format version: none of its lines can be used
         self.segment = 0
         self.t = 0.0
         self.asks: dict[str, tuple[str, ...]] = {}
@@ -271,7 +273,13 @@ class Decoder:
     def _open(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
         if self.opened is not None:
             raise BadRecord("second open record")
-        self.opened = batch.opened = parse_open(record)
+        if self.foreign:
+            raise BadRecord("no open record")
+        try:
+            self.opened = batch.opened = parse_open(record)
+        except UnsupportedVersion:
+            self.foreign = True
+            raise
         batch.opened_at = offset
         self.t = self.opened.t
 

@@ -34,6 +34,7 @@ class _State(msgspec.Struct, array_like=True):
     t: float
     block: tuple[int, float, int, int]
     opened_at: int
+    foreign: bool
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class Source:
         writer = self.writer
         block = (self.block_start, self.block_t, self.block_lowest, self.block_highest)
         if writer is None:
-            state = _State(None, [], [], True, False, 0.0, self.decoder.t, block, 0)
+            state = _State(None, [], [], True, False, 0.0, self.decoder.t, block, 0, self.decoder.foreign)
         else:
             segments = [(s.begins, s.barrier, s.last) for s in writer.segments]
             state = _State(
@@ -105,6 +106,7 @@ class Source:
                 self.decoder.t,
                 block,
                 self.opened_at,
+                False,
             )
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
@@ -123,7 +125,7 @@ def load_source(
     source.read = saved.read
     source.block_start, source.block_t, source.block_lowest, source.block_highest = state.block
     if state.open is None:
-        source.decoder.t = state.t
+        source.decoder.t, source.decoder.foreign = state.t, state.foreign
         return source
     source.opened_at = state.opened_at
     marks = [line for offset, line in store.marks(saved.file) if offset < saved.read]

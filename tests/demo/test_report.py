@@ -9,7 +9,7 @@ import pytest
 from rlship_sidecar.demo import report
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.straggler import Straggler
-from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
+from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, name_ranks
 from rlship_sidecar.status import SinkStatus, Status
 
 PLAN = Plan(steps=20)
@@ -17,7 +17,7 @@ PLAN = Plan(steps=20)
 
 def row(actor: str, step: int, ranks: int, **figures: float) -> Row:
     """A whole row of `ranks` ranks."""
-    names = tuple(f"0.{rank}" for rank in range(ranks))
+    names = name_ranks([("0", 0, ranks - 1)])
     keyed = {f"{actor}/{name}": value for name, value in figures.items()}
     return Row(Unit(actor, "step", step), 1763600000.0 + step, {"global_step": step}, keyed, Coverage(names, ranks))
 
@@ -69,7 +69,7 @@ def test_a_lacking_row_is_a_problem() -> None:
         (Coverage(("0.0",), 2, missing=("0.1",)), "ranks 0.0, missing 0.1, absent none, lines dropped 0"),
         (Coverage(("0.0",), 1, absent=("0.1",)), "ranks 0.0, missing none, absent 0.1, lines dropped 0"),
         (Coverage(("0.0",), 1), "ranks 0.0, missing none, absent none, lines dropped 0"),
-        (Coverage(("0.0", "0.1"), 2, gap=3), "ranks 0.0 0.1, missing none, absent none, lines dropped 3"),
+        (Coverage(("0.0-1",), 2, gap=3), "ranks 0.0-1, missing none, absent none, lines dropped 3"),
     ],
 )
 def test_an_incomplete_row_is_a_problem(coverage: Coverage, said: str) -> None:
@@ -109,7 +109,7 @@ def test_summary_shows_the_change_the_coverage_and_the_straggler() -> None:
 
     assert lines[0].split("  ")[-1].strip() == "last 2 steps"
     assert lines[1].split() == ["trainer/reward", "0.215", "0.755"]
-    assert ["trainer", "20", "4", "of", "4", "0", "0"] in [line.split() for line in lines]
+    assert ["trainer", "20", "20", "4", "of", "4"] in [line.split() for line in lines]
     assert "dead letters 0, dead values 0" in lines
     assert lines[-3] == "▁▁▂▂▂▃▃▄▄▄▅▅▅▆▆▇▇▇██"
     assert lines[-1] == (

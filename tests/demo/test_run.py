@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -120,30 +122,57 @@ def test_a_sidecar_that_ends_early_ends_the_job(
     assert processes_naming(tmp_path) == []
 
 
-@pytest.mark.usefixtures("home")
-def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
-    """After Ctrl-C the demo ends with 130 and so does every process it started."""
+@contextmanager
+def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """A long demo in a process of its own, all of whose processes are up."""
     code = "import sys; from pathlib import Path; from rlship_sidecar.demo.run import run_demo; "
     code += "sys.exit(run_demo(Path(sys.argv[1]), seconds=600))"
-    demo = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "demo")], stdout=subprocess.PIPE, text=True)
+    demo = subprocess.Popen([sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 30
-        while len(list((tmp_path / "demo" / "rlship").glob("*.jsonl"))) < 7:
+        # Until the first rows are there: the sidecar is up as well.
+        while len(list((directory / "rlship").glob("*.jsonl"))) < 7 or not (directory / ROWS).is_file():
             assert demo.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        running = processes_naming(tmp_path)
-        assert len([command for command in running if "-m rlship_sidecar.demo." in command]) == 7
-        assert len([command for command in running if "-m rlship watch" in command]) == 1
-        demo.send_signal(signal.SIGINT)
-        said, _ = demo.communicate(timeout=60)
+        yield demo
     finally:
         if demo.poll() is None:
             demo.terminate()
             demo.communicate(timeout=60)
 
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_everything(tmp_path: Path, number: signal.Signals) -> None:
+    """After Ctrl-C or SIGTERM the demo ends with 130, and so does every process it started."""
+    with running_demo(tmp_path / "demo") as demo:
+        running = processes_naming(tmp_path)
+        assert len([command for command in running if "-m rlship_sidecar.demo." in command]) == 7
+        assert len([command for command in running if "-m rlship watch" in command]) == 1
+        demo.send_signal(number)
+        said, _ = demo.communicate(timeout=60)
+
     assert demo.returncode == 130
     assert "interrupted" in said
+    assert processes_naming(tmp_path) == []
+
+
+@pytest.mark.usefixtures("home")
+def test_a_job_that_fails_is_told(tmp_path: Path) -> None:
+    """If a rank is killed the demo ends with 1, names it and the steps without rows, and leaves nothing running."""
+    with running_demo(tmp_path / "demo") as demo:
+        rank = next(
+            process
+            for process in psutil.Process(demo.pid).children()
+            if "rlship_sidecar.demo.trainer" in process.cmdline() and process.cmdline()[-3] == "1"
+        )
+        rank.kill()
+        said, _ = demo.communicate(timeout=60)
+
+    assert demo.returncode == 1
+    assert "trainer-1 ended by signal 9" in said
+    assert "trainer: no row for" in said
     assert processes_naming(tmp_path) == []
 
 

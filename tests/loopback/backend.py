@@ -1,14 +1,14 @@
-"""A W&B server on 127.0.0.1 that the real client takes for one: runs, resume, history by line offset, and faults on demand.
+"""A W&B server on 127.0.0.1 that the real client takes for one: runs, resume, history by line offset, faults on demand.
 
     with LoopbackBackend() as backend:
         env = backend.environment(tmp_path)          # WANDB_* and HOME for a client that must see nothing else
-        ...                                           # wandb.init(...) in a process with that environment
-        run = backend.run("rlship", "my-run-id")
-        assert run.steps() == [0, 1, 2]
+        ...                                          # wandb.init(...) in a process with that environment
+        assert backend.run("rlship", "my-run-id").steps() == [0, 1, 2]
 
-What a real server does with rewritten lines or stale reads is not known; this one takes every line at the offset it was sent
-with, keeps the last text, and remembers in `Run.rewritten` what stood there before. Faults are queued by `fail`, `hang` and
-`cut_reply`, each for the next requests of one endpoint; `down` closes the port and every connection, `up` opens it again.
+What a real server does with rewritten lines or stale reads is not known; this one takes every line at the offset it was
+sent with, keeps the last text, and remembers in `Run.rewritten` what stood there before. Faults are queued by `fail`,
+`hang` and `cut_reply`, each for the next requests of one endpoint; `down` closes the port and every connection, `up`
+opens it again; `stale_lines` makes answers lag behind what was taken.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LoopbackBackend:
         return f"http://127.0.0.1:{self._port}"
 
     def environment(self, home: Path) -> dict[str, str]:
-        """Variables for a client process: this server and key, no error reports, and folders of its own under `home`."""
+        """Variables for a client process: this server and key, no error reports, folders of its own under `home`."""
         return {**isolated(home), "WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.api_key}
 
     def run(self, project: str, name: str, entity: str = ENTITY) -> Run:
@@ -113,7 +113,9 @@ class LoopbackBackend:
         operation: str = "",
         retry_after_s: int | None = None,
     ) -> None:
-        """Answer the next requests with `status`, not applying them. `operation` names one GraphQL operation, "" all."""
+        """Answer the next requests with `status`, without applying them. `operation` limits it to one GraphQL one,
+        `retry_after_s` adds that header.
+        """
 
         def act(answer: Answer) -> None:
             answer.status = status
@@ -187,7 +189,11 @@ class LoopbackBackend:
                     data = self._graphql(operation, payload.get("variables") or {})
                     answer.body = json.dumps({"data": data}).encode()
                 elif endpoint == FILE_STREAM:
-                    self.runs[f"{parts[1]}/{parts[2]}", parts[3]].take(payload)
+                    run = self.runs.get((f"{parts[1]}/{parts[2]}", parts[3]))
+                    if run is None:
+                        answer = Answer(404)
+                    else:
+                        run.take(payload)
             if fault is not None:
                 fault.act(answer)
             lines = payload.get("files", {}).get(HISTORY, {}) if endpoint == FILE_STREAM else {}

@@ -70,7 +70,7 @@ class Run:
             "notes": "",
             "description": "",
             "sweepName": None,
-            "project": {"id": self.project, "name": self.project, "entity": _entity(self.entity)},
+            "project": {"id": self.project, "name": self.project, "entity": entity_object(self.entity)},
         }
 
     def take(self, payload: dict[str, Any]) -> None:

@@ -20,7 +20,9 @@ REPLICAS = (("0",), ("0",), ("0", "1"), ("2", "10"), ("a", "10", "9"), ("1", "01
 # Later starts of all ranks: (attempt, seconds after the first start, steps back). The second of one attempt is a claim
 # on ranks that are taken, or a restart by a launcher that does not count.
 AGAIN = ((1, 200.0, 1), (1, 200.0, 3), (0, 60.0, 1), (0, 0.5, 0), (0, 300.0, 2), (2, -5.0, 1))
-FATES = ("whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late", "never")
+# That a process never came, or logged nothing at a step, is the plainest: so failing examples lose what they do not need.
+FATES = ("never", "whole", "whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late")
+LOGGED = ("nothing", "together", "together", "together", "together", "together", "apart", "first")
 QUIRKS = ("implicit", "no define", "world + 1", "other axis", "no t", "bare", "integer replica")
 ENDS = ("exit", "", "exit", "", "roll", "torn", "bare")
 ACCIDENTS = ("value", "dead", "idle", "define", "barrier", "rollback", "time", "collision", "dead", "idle")
@@ -49,7 +51,6 @@ class Life:
     t: float
     first: int
     last: int
-    fate: str = "whole"
     parent: int | None = None
 
 
@@ -74,8 +75,10 @@ def experiments(draw: st.DrawFn) -> dict[str, bytes]:
     for actor in ("trainer", "generator", "reward")[:count]:
         job, lives = crew(draw, actor, small=count > 1)
         for index, life in enumerate(lives):
-            name = f"{actor}-{life.replica}-r{life.rank}-n07-{4000 + index}-{writer_id(actor, index)}.jsonl"
-            files[name] = writer_file(draw, job, life, index)
+            fate = pick(draw, FATES)
+            if fate != "never":
+                name = f"{actor}-{life.replica}-r{life.rank}-n07-{4000 + index}-{writer_id(actor, index)}.jsonl"
+                files[name] = draw(writer_files(job, life, index, fate))
     if pick(draw, (False, False, False, True)):
         files["odd.jsonl"] = pick(draw, snippets.ODD_FILES)
     return files
@@ -104,9 +107,9 @@ def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
         for replica in replicas:
             for rank in range(ranks):
                 t = T0 + after + 0.125 * rank
-                lives.append(Life(replica, rank, attempt, t, max(0, last - back), last, pick(draw, FATES)))
+                lives.append(Life(replica, rank, attempt, t, max(0, last - back), last))
     lives += [child(draw, lives) for _ in range(pick(draw, (0, 0, 1, 2)))]
-    return job, [life for life in lives if life.fate != "never"]
+    return job, lives
 
 
 def child(draw: st.DrawFn, lives: Sequence[Life]) -> Life:
@@ -117,7 +120,6 @@ def child(draw: st.DrawFn, lives: Sequence[Life]) -> Life:
         rank=model.rank + pick(draw, (0, 0, 0, 1)),
         t=model.t + 0.5,
         last=model.first + 1,
-        fate=pick(draw, ("whole", "rolled back")),
         parent=pick(draw, (-1, -2, -3, 99, 1, 0)),
     )
 
@@ -127,14 +129,15 @@ def writer_id(actor: str, index: int) -> str:
     return f"{zlib.crc32(f'{actor} {index}'.encode()):08x}"
 
 
-def writer_file(draw: st.DrawFn, job: Job, life: Life, index: int) -> bytes:
+@st.composite
+def writer_files(draw: st.DrawFn, job: Job, life: Life, index: int, fate: str) -> bytes:
     """The bytes of one writer's file."""
     quirk = pick(draw, QUIRKS) if pick(draw, (False, False, True)) else ""
     explicit = job.explicit and quirk != "implicit" and (life.parent is None or pick(draw, (False, True)))
     lines = [open_line(job, life, index, quirk)]
     if job.define and quirk != "no define":
         lines.append(job.define)
-    lines += body_lines(draw, job, life, explicit)
+    lines += body_lines(draw, job, life, fate, explicit)
     end = pick(draw, ENDS)
     if end in ("exit", "roll"):
         lines.append(b'{"kind":"close","reason":"%s"}' % end.encode())
@@ -167,29 +170,30 @@ def open_line(job: Job, life: Life, index: int, quirk: str) -> bytes:
     return json.dumps(body).encode()
 
 
-def body_lines(draw: st.DrawFn, job: Job, life: Life, explicit: bool) -> list[bytes]:
+def body_lines(draw: st.DrawFn, job: Job, life: Life, fate: str, explicit: bool) -> list[bytes]:
     """The steps of one life, then perhaps the end of them once more after a rollback."""
     t = life.t
-    steps = list(range(life.first + (life.fate == "late"), life.last + 1))
+    steps = list(range(life.first + (fate == "late"), life.last + 1))
     lines = []
     for step in steps:
         t += job.pace
-        lines += step_lines(draw, job, step, t, explicit)
-    if life.fate == "short":
+        lines += draw(step_lines(job, step, t, explicit))
+    if fate == "short":
         return lines[: -between(draw, 1, 2)]
-    if life.fate == "rolled back" and steps:
+    if fate == "rolled back" and steps:
         back = between(draw, max(0, steps[0] - 1), steps[-1])
         lines.append(f'{{"kind":"rollback","step":{back},"t":{t + 0.2}}}'.encode())
         for step in range(back, steps[-1] + 1):
             t += job.pace
-            lines += step_lines(draw, job, step, t, explicit and step < steps[-1])
+            lines += draw(step_lines(job, step, t, explicit and step < steps[-1]))
     return lines
 
 
+@st.composite
 def step_lines(draw: st.DrawFn, job: Job, step: int, t: float, explicit: bool) -> list[bytes]:
     """One step: usually one metrics record with all metrics, at times one for each, or none; then the barrier."""
-    how = pick(draw, ("together", "together", "together", "together", "apart", "first", "none"))
-    metrics = {"first": job.metrics[:1], "none": ()}.get(how, job.metrics)
+    how = pick(draw, LOGGED)
+    metrics = {"first": job.metrics[:1], "nothing": ()}.get(how, job.metrics)
     entries = [f"{json.dumps(metric)}:{draw(snippets.VALUES)}" for metric in metrics]
     if how == "together":
         entries = [",".join(entries)]

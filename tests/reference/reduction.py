@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
+from typing import TypeVar
 
 from rlship_sidecar.rows import Coverage, Row, Unit
 from tests.reference.lines import Measured, Partial, Segment, Writer, read_file
 
+Item = TypeVar("Item")
 NO_OVERRIDES: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
@@ -145,10 +147,6 @@ def rank_order(writer: Writer) -> tuple[tuple[int, int, str, str], int]:
 
 def merge_order(writer: Writer, segment: Segment) -> tuple[object, ...]:
     return (*rank_order(writer), writer.attempt, writer.t, writer.id, segment.number, writer.file)
-
-
-def rank_name(writer: Writer) -> str:
-    return f"{writer.replica}.{writer.rank}"
 
 
 def root_of(writer: Writer, crew: Sequence[Writer]) -> Writer:
@@ -282,7 +280,7 @@ def asked_for(
     )
 
 
-def without_repeats(names: Iterable[str]) -> list[str]:
+def without_repeats(names: Iterable[Item]) -> list[Item]:
     return list(dict.fromkeys(names))
 
 
@@ -314,18 +312,31 @@ def coverage_of(
             if world is None or rank < world:
                 expected += 1
                 if not is_covered([c for c in candidates if c[0].rank == rank], step):
-                    missing.append(f"{replica}.{rank}")
+                    missing.append((replica, rank))
         if world is not None:
-            absent += [f"{replica}.{rank}" for rank in range(world) if rank not in ranks]
+            absent += [(replica, rank) for rank in range(world) if rank not in ranks]
     return Coverage(
-        ranks=tuple(without_repeats(rank_name(c.root) for c in sorted(counting, key=lambda c: rank_order(c.root)))),
+        ranks=neighbours(
+            without_repeats((c.root.replica, c.root.rank) for c in sorted(counting, key=lambda c: rank_order(c.root)))
+        ),
         expected=expected,
-        missing=tuple(missing),
-        absent=tuple(absent),
+        missing=neighbours(missing),
+        absent=neighbours(absent),
         attempts=tuple(sorted({c.writer.attempt for c in counting})),
         gap=sum(n for writer in crew for n, first, last in writer.gaps if first <= step <= last),
         underivable=underivable,
     )
+
+
+def neighbours(ranks: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """Names of ranks, two or more neighbouring ranks of a replica as one."""
+    runs: list[tuple[str, list[int]]] = []
+    for replica, rank in ranks:
+        if runs and runs[-1][0] == replica and runs[-1][1][-1] == rank - 1:
+            runs[-1][1].append(rank)
+        else:
+            runs.append((replica, [rank]))
+    return tuple(f"{replica}.{run[0]}" + (f"-{run[-1]}" if len(run) > 1 else "") for replica, run in runs)
 
 
 def begins_by(segment: Segment, step: int) -> bool:

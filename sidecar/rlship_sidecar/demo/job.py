@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.process import PEER_GONE, name_of
@@ -55,9 +56,26 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("RLSHIP_")}
 
 
-def start_process(command: Sequence[str], **options: object) -> subprocess.Popen[bytes]:
-    """Start Python in a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in order."""
-    return subprocess.Popen([sys.executable, *command], stdin=subprocess.DEVNULL, start_new_session=True, **options)  # type: ignore[call-overload, no-any-return]
+def start_process(
+    command: Sequence[str],
+    *,
+    output: IO[bytes] | None = None,
+    descriptors: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start Python in a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in order.
+
+    What it prints goes to `output`, by default where this process prints to; it inherits `descriptors`.
+    """
+    return subprocess.Popen(
+        [sys.executable, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=None if output is None else subprocess.STDOUT,
+        pass_fds=descriptors,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 def end(processes: Iterable[subprocess.Popen[bytes]], *, patience_s: float) -> None:
@@ -111,10 +129,9 @@ class Job:
         with (self._logs / f"{name_of(actor, rank)}.log").open("wb") as log:
             return start_process(
                 command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=tuple(descriptors.values()),
-                env=clean_environment(os.environ),
+                output=log,
+                descriptors=tuple(descriptors.values()),
+                environment=clean_environment(os.environ),
             )
 
     def __enter__(self) -> Job:

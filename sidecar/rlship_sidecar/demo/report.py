@@ -11,7 +11,7 @@ import orjson
 
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.straggler import Straggler
-from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.status import Status
 
 REWARD = "trainer/reward"
@@ -123,13 +123,12 @@ def summary(rows: Mapping[Unit, Row], status: Status | None, straggler: Straggle
     for figure in FIGURES:
         moved = change(rows, figure, plan.steps)
         lines.append(f"{figure:<22}{_number(moved.first):>16}{_number(moved.last):>16}")
-    lines += ["", f"{'actor':<12}{'rows':>6}{'ranks':>10}{'missing':>10}{'absent':>10}"]
+    lines += ["", f"{'actor':<12}{'rows':>6}{'complete':>10}{'ranks':>10}"]
     for actor, ranks in ranks_of(plan).items():
-        coverages = [row.coverage for unit, row in rows.items() if unit.actor == actor]
-        seen = len({rank for coverage in coverages for rank in coverage.ranks})
-        missing = len({rank for coverage in coverages for rank in coverage.missing})
-        absent = len({rank for coverage in coverages for rank in coverage.absent})
-        lines.append(f"{actor:<12}{len(coverages):>6}{f'{seen} of {ranks}':>10}{missing:>10}{absent:>10}")
+        own = [row for unit, row in rows.items() if unit.actor == actor]
+        complete = sum(_complete(row, ranks) for row in own)
+        seen = max((count_ranks(row.coverage.ranks) for row in own), default=0)
+        lines.append(f"{actor:<12}{len(own):>6}{complete:>10}{f'{seen} of {ranks}':>10}")
     if status is not None:
         lines.append(f"dead letters {status.dead_letter_count}, dead values {status.dead_value_count}")
     lines += ["", *_curve(rows), "", _verdict(straggler)]
@@ -159,7 +158,7 @@ def _row_problems(rows: Mapping[Unit, Row], actor: str, ranks: int, steps: int) 
     found = []
     if lacking:
         found.append(f"{actor}: no row for {len(lacking)} of {steps} steps, the first is step {lacking[0]}")
-    partial = sorted(step for step, row in own.items() if not _whole(row, ranks))
+    partial = sorted(step for step, row in own.items() if not _complete(row, ranks))
     if partial:
         coverage = own[partial[0]].coverage
         found.append(
@@ -170,10 +169,10 @@ def _row_problems(rows: Mapping[Unit, Row], actor: str, ranks: int, steps: int) 
     return found
 
 
-def _whole(row: Row, ranks: int) -> bool:
+def _complete(row: Row, ranks: int) -> bool:
     coverage = row.coverage
     lacks = coverage.missing or coverage.absent or coverage.gap or coverage.underivable
-    return not lacks and len(coverage.ranks) == coverage.expected == ranks
+    return not lacks and count_ranks(coverage.ranks) == coverage.expected == ranks
 
 
 def _names(ranks: Sequence[str]) -> str:

@@ -60,8 +60,8 @@ def run_demo(directory: Path, *, seconds: float | None = SECONDS, echo: Echo = c
     plan = replace(plan, pace_s=seconds / plan.steps)
     experiment = claim(directory, plan, echo)
     echo(
-        f"{plan.trainers} trainer ranks, {plan.generators} generators and a reward worker learn to reverse sequences: "
-        f"{plan.steps} steps, about {seconds:.0f} s or more on a busy machine. One trainer rank is slow on purpose."
+        f"{plan.trainers} trainer ranks, {plan.generators} generators and a reward worker learn to reverse sequences,\n"
+        f"in {plan.steps} steps and about {seconds:.0f} s (more on a busy machine). One rank is slow on purpose."
     )
     try:
         with _signals_as_interrupts():
@@ -133,7 +133,7 @@ def _start_sidecar(experiment: Path) -> subprocess.Popen[bytes]:
     command = ["-m", "rlship", "watch", str(experiment)]
     for sink in SINKS:
         command += ["--sink", sink]
-    return start_process(command, env={**clean_environment(os.environ), "WANDB_MODE": "offline"})
+    return start_process(command, environment={**clean_environment(os.environ), "WANDB_MODE": "offline"})
 
 
 def _insist_on(sidecar: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,113 @@
+"""An experiment under a simulated clock: files that grow in random pieces, ticks in between, restarts of the sidecar."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlship_sidecar.align import Patience
+from rlship_sidecar.decode import Dead
+from rlship_sidecar.experiment import Experiment
+from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.store import Store
+
+LOCAL = Filesystem("tmpfs", True, "/")
+REMOTE = Filesystem("nfs4", False, "/")
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder in memory where there is one: the store syncs often, which a disk makes slow."""
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="rlship-test-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@dataclass
+class Simulation:
+    """One experiment in `directory`. `now` is the sidecar's clock, which only `wait` moves."""
+
+    directory: Path
+    overrides: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    patience: Patience = field(default_factory=Patience)
+    filesystem: Filesystem = LOCAL
+    now: float = 1000.0
+
+    def __post_init__(self) -> None:
+        (self.directory / "rlship" / "state").mkdir(parents=True)
+        self._start()
+
+    def _start(self) -> None:
+        self.store = Store(self.directory / "rlship" / "state" / "store.db", local=True)
+        self.experiment = Experiment(
+            self.directory,
+            self.store,
+            self.filesystem,
+            now=self.now,
+            patience=self.patience,
+            overrides=self.overrides,
+            max_open_files=4,
+        )
+
+    def stop(self) -> None:
+        self.experiment.close()
+        self.store.close()
+
+    def restart(self) -> None:
+        """The sidecar ends without warning and starts again; what it had not committed is gone."""
+        self.stop()
+        self._start()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Append to a writer's file."""
+        with open(self.directory / "rlship" / name, "ab") as file:
+            file.write(data)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def tick(self) -> None:
+        """Take in all that is there."""
+        while self.experiment.tick(self.now):
+            pass
+
+    def finish(self) -> None:
+        """Take in all that is there and close every unit."""
+        while self.experiment.tick(self.now, end=True):
+            pass
+
+    def rows(self) -> list[Row]:
+        """Every row made so far, in order."""
+        return self.store.read_rows(0, 1 << 30)
+
+    def final(self) -> dict[Unit, Row]:
+        """The newest row of every unit."""
+        return {row.unit: row for row in self.rows()}
+
+    def dead(self) -> list[tuple[str, int, str, str | None]]:
+        """(file, offset, reason, metric) of all dead letters and values."""
+        return [_key(file, dead) for file, dead in self.store.dead_letters(1 << 30)]
+
+
+def _key(file: str, dead: Dead) -> tuple[str, int, str, str | None]:
+    return file, dead.offset, dead.reason, dead.metric
+
+
+@contextmanager
+def simulation(**settings: object) -> Iterator[Simulation]:
+    """A simulation in a scratch folder."""
+    with scratch() as folder:
+        running = Simulation(folder, **settings)  # type: ignore[arg-type]
+        try:
+            yield running
+        finally:
+            running.stop()

@@ -1,0 +1,89 @@
+"""The pipeline against the slow reference, on random experiments that arrive in random pieces."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rlship_sidecar import reduce as reducing
+from rlship_sidecar.rows import Row, Unit
+
+from tests.pipeline.simulated import REMOTE, Simulation, simulation
+from tests.reference.experiments import arrivals, configurations, experiments
+from tests.reference.reduction import dead_letters, exactly, final_rows
+
+CASES = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def arrive(data: st.DataObject, sim: Simulation, files: dict[str, bytes], *, restarts: bool) -> None:
+    """Let the files grow in random pieces, with ticks and random waits in between, until all is there."""
+    visible = dict.fromkeys(files, 0)
+    for lengths in data.draw(arrivals(files)):
+        for name, length in lengths.items():
+            if length > visible.get(name, 0):
+                sim.write(name, files[name][visible.get(name, 0) : length])
+                visible[name] = length
+        sim.wait(data.draw(st.sampled_from((0.0, 0.02, 0.4, 3.0, 12.0, 40.0))))
+        sim.tick()
+        if restarts and data.draw(st.integers(0, 3)) == 0:
+            sim.restart()
+
+
+def expected_rows(files: dict[str, bytes], overrides: dict[str, list[str]]) -> dict[str, str]:
+    return exactly(final_rows(files, overrides))
+
+
+def check_numbering(rows: list[Row]) -> None:
+    """Row numbers and revisions have no gaps, and what is shipped adds up to the newest row."""
+    assert [row.arrival.no for row in rows] == list(range(len(rows)))
+    revisions: dict[Unit, int] = {}
+    shipped: dict[Unit, dict[str, float]] = {}
+    for row in rows:
+        assert row.arrival.revision == revisions.get(row.unit, -1) + 1
+        revisions[row.unit] = row.arrival.revision
+        shipped.setdefault(row.unit, {}).update(row.shipped)
+        assert row.figures.items() <= shipped[row.unit].items()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one sidecar", "restarts"])
+@CASES
+@given(data=st.data())
+def test_live_equals_reference(restarts: bool, data: st.DataObject) -> None:
+    """However the lines arrive, and however often the sidecar starts anew, the final rows are those of the files."""
+    files = data.draw(experiments())
+    overrides = data.draw(configurations())
+    with simulation(overrides=overrides) as sim:
+        arrive(data, sim, files, restarts=restarts)
+        sim.finish()
+        assert exactly(sim.final()) == expected_rows(files, overrides)
+        check_numbering(sim.rows())
+
+
+@CASES
+@given(data=st.data())
+def test_dead_letters_equal_reference(data: st.DataObject) -> None:
+    """Exactly the unusable lines and values are dead letters, each once, wherever the file was cut while it grew."""
+    files = data.draw(experiments())
+    with simulation(filesystem=REMOTE) as sim:
+        arrive(data, sim, files, restarts=False)
+        sim.finish()
+        assert sorted(sim.dead(), key=str) == sorted(dead_letters(files), key=str)
+
+
+@CASES
+@given(files=experiments(), overrides=configurations())
+def test_fast_path_equals_general_path(files: dict[str, bytes], overrides: dict[str, list[str]]) -> None:
+    """Reducing whole blocks of plain numbers gives the same bits as merging partials one by one."""
+    with simulation(overrides=overrides) as fast:
+        for name, data in files.items():
+            fast.write(name, data)
+        fast.finish()
+        rows = fast.final()
+    with pytest.MonkeyPatch.context() as patch, simulation(overrides=overrides) as slow:
+        patch.setattr(reducing, "_simple", lambda window: None)
+        for name, data in files.items():
+            slow.write(name, data)
+        slow.finish()
+        assert exactly(rows) == exactly(slow.final())

@@ -1,0 +1,37 @@
+"""Reads back what the sinks wrote, by other code than theirs where there is any."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rlship_sidecar.sinks import wandb_file
+
+
+def jsonl_numbers(path: Path) -> list[int]:
+    """The row numbers in a file of rows."""
+    return [orjson.loads(line)["row"] for line in path.read_bytes().splitlines()]
+
+
+def tensorboard_points(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """(step, value) of every point of a tag, as TensorBoard itself reads them."""
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    if tag not in accumulator.Tags()["scalars"]:
+        return []
+    return [(event.step, event.value) for event in accumulator.Scalars(tag)]
+
+
+def offline_folders(root: Path) -> list[Path]:
+    """The offline runs under a state directory."""
+    return sorted((root / "wandb").glob("offline-run-*"))
+
+
+def offline_rows(root: Path) -> list[dict[str, Any]]:
+    """The history of the one offline run there is."""
+    (folder,) = offline_folders(root)
+    (file,) = folder.glob("run-*.wandb")
+    return list(wandb_file.history(file))

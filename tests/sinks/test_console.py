@@ -1,0 +1,56 @@
+"""Lines on a terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from rlship_sidecar.sinks.console import ConsoleSink, line
+from tests.sinks.rows import make_row, make_run
+
+
+def test_the_line_of_a_row() -> None:
+    """Actor, x, then the figures by name with four digits."""
+    row = make_row(12, figures={"trainer/reward": 0.123456, "trainer/loss": 2.0})
+
+    assert line(row) == "trainer global_step=12  loss=2  reward=0.1235"
+
+
+def test_missing_ranks_and_revisions_stand_out() -> None:
+    """What is not whole or not new is said before the figures."""
+    row = make_row(0, missing=("0.3", "0.5-7"), revision=1, changed=("trainer/loss",))
+
+    assert line(row) == "trainer global_step=0  [2 of 4 ranks, missing 0.3 0.5-7]  [revision 1]  loss=0"
+
+
+def test_control_characters_in_names_are_neutralised() -> None:
+    """A metric's name cannot move the cursor, colour the terminal or begin a line."""
+    assert (
+        line(make_row(0, figures={"trainer/\x1b[31mx\n\u202e": 1.0}))
+        == "trainer global_step=0  \ufffd[31mx\ufffd\ufffd=1"
+    )
+
+
+def test_it_prints_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows are talk, not data: standard output stays clean, and no stream is closed."""
+    sink = ConsoleSink()
+    assert sink.open(make_run(tmp_path)) is None
+    sink.write([make_row(0), make_row(1)])
+    sink.flush()
+    sink.close()
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "trainer global_step=0  loss=0\ntrainer global_step=1  loss=1\n"
+
+
+def test_a_given_stream_is_left_open(tmp_path: Path) -> None:
+    """The stream belongs to whoever gave it."""
+    stream = io.StringIO()
+    sink = ConsoleSink(stream)
+    sink.open(make_run(tmp_path))
+    sink.close()
+
+    assert not stream.closed

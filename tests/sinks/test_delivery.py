@@ -1,0 +1,287 @@
+"""The state machine of one sink, driven by hand with a clock that stands still."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlship_sidecar.ship import BACKOFF_MAX_S, BACKOFF_MIN_S, Delivery, Pace
+from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from tests.sinks.fakes import Clock, Destination, raising
+from tests.sinks.rows import MemorySource, make_rows, make_run
+
+
+def make_delivery(
+    destination: Destination,
+    source: MemorySource,
+    clock: Clock,
+    *,
+    pace: Pace | None = None,
+    jitter: float = 0.5,
+) -> Delivery:
+    return Delivery(
+        "fake",
+        destination.sink,
+        make_run(Path("/experiment")),
+        source,
+        pace=pace or Pace(),
+        clock=clock,
+        jitter=lambda: jitter,
+    )
+
+
+def settle(delivery: Delivery, *, drain: bool = False) -> float | None:
+    """Advance until nothing is due now; returns how long."""
+    for _ in range(1000):
+        wait = delivery.advance(drain=drain)
+        if wait != 0.0:
+            return wait
+    raise AssertionError("it never comes to rest")
+
+
+def test_nothing_is_made_before_there_are_rows() -> None:
+    """A sink's resources are first made when the store has its first row."""
+    destination, source = Destination(), MemorySource()
+    delivery = make_delivery(destination, source, Clock())
+
+    assert settle(delivery) is None
+    assert destination.made == 0
+
+    source.append(make_rows(0, 1))
+    settle(delivery)
+    assert destination.made == 1
+    assert destination.runs[0].rows == 1
+
+
+def test_the_destination_decides_where_to_go_on() -> None:
+    """A sink that tells what it holds is believed, whatever the stored cursor says."""
+    destination, source = Destination(held=[0, 1]), MemorySource(make_rows(0, 5))
+    source.save_cursor("fake", 4)
+    settle(make_delivery(destination, source, Clock()), drain=True)
+
+    assert destination.held == [0, 1, 2, 3, 4]
+    assert source.cursors == {"fake": 5}
+
+
+def test_the_cursor_decides_for_a_sink_that_cannot_tell() -> None:
+    """Such a sink goes on at the stored cursor, which is saved after every batch."""
+    destination, source = Destination(tells=False), MemorySource(make_rows(0, 5))
+    source.save_cursor("fake", 2)
+    delivery = make_delivery(destination, source, Clock(), pace=Pace(batch_rows=2))
+    settle(delivery)
+
+    assert destination.held == [2, 3, 4]
+    assert destination.calls == ["open", "write", "flush", "write", "flush"]
+    assert source.cursors == {"fake": 5}
+
+
+def test_more_rows_than_the_store_are_refused() -> None:
+    """A destination with more rows than the store has belongs to another one: refused, named, with the way out."""
+    destination, source = Destination(held=[0, 1, 2]), MemorySource(make_rows(0, 2))
+    delivery = make_delivery(destination, source, Clock())
+
+    assert settle(delivery) is None
+    assert isinstance(delivery.refused, SinkRefused)
+    assert "memory" in str(delivery.refused) and "3 rows" in str(delivery.refused)
+    assert "only 2" in str(delivery.refused) and "move" in str(delivery.refused)
+    assert destination.calls == ["open", "close"]
+
+
+def test_backoff_doubles_to_its_maximum() -> None:
+    """An unavailable sink is tried again after 0.5 s, 1 s, 2 s … 30 s, and the next success starts that over."""
+    destination, source, clock = Destination(), MemorySource(make_rows(0, 1)), Clock()
+    delivery = make_delivery(destination, source, clock)
+    destination.fail = raising(SinkUnavailable("no route"), times=9)
+    waits = []
+    while (wait := settle(delivery, drain=True)) is not None:
+        assert delivery.waiting and delivery.error == "no route"
+        waits.append(wait)
+        assert delivery.advance() == wait, "not due yet"
+        clock.sleep(wait)
+
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert destination.held == [0]
+    assert delivery.error == "" and not delivery.waiting
+
+    source.append(make_rows(1, 2))
+    destination.fail = raising(SinkUnavailable("again"), on="write", times=1)
+    assert settle(delivery) == 0.5
+
+
+def test_a_sink_that_opens_but_never_delivers_backs_off_too() -> None:
+    """Only a flush counts as success: a sink that opens and writes, but fails to deliver, is tried ever more seldom."""
+    destination, source, clock = Destination(), MemorySource(make_rows(0, 1)), Clock()
+    delivery = make_delivery(destination, source, clock)
+    destination.fail = raising(SinkUnavailable("lost"), on="flush")
+    waits = []
+    for _ in range(4):
+        wait = settle(delivery, drain=True)
+        assert wait is not None
+        waits.append(wait)
+        clock.sleep(wait)
+
+    assert waits == [0.5, 1.0, 2.0, 4.0]
+    assert destination.held == []
+
+
+@given(jitter=st.floats(0, 1), failures=st.integers(1, 2000))
+def test_jitter_stays_within_a_quarter(jitter: float, failures: int) -> None:
+    """A wait is never off by more than a quarter, however many failures there were."""
+    destination, clock = Destination(fail=raising(SinkUnavailable("x"))), Clock()
+    delivery = make_delivery(destination, MemorySource(make_rows(0, 1)), clock, jitter=jitter)
+    wait = 0.0
+    for _ in range(min(failures, 40)):
+        wait = settle(delivery) or 0.0
+        clock.sleep(wait)
+
+    plain = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** (min(failures, 40) - 1))
+    assert 0.75 * plain <= wait <= 1.25 * plain
+
+
+def test_a_refusal_is_final() -> None:
+    """After SinkRefused the sink is closed and never touched again."""
+    destination, source, clock = Destination(), MemorySource(make_rows(0, 1)), Clock()
+    destination.fail = raising(SinkRefused("not yours"), on="write")
+    delivery = make_delivery(destination, source, clock)
+    settle(delivery)
+    before = list(destination.calls)
+    clock.sleep(1e6)
+
+    assert settle(delivery) is None
+    assert destination.calls == before == ["open", "write", "close"]
+    assert str(delivery.refused) == delivery.error == "not yours"
+
+
+def test_a_bug_in_a_sink_is_an_outage_with_its_name() -> None:
+    """Any other exception of a sink is retried like an outage and shown with its type."""
+    destination, clock = Destination(fail=raising(ZeroDivisionError("oops"), on="write", times=1)), Clock()
+    delivery = make_delivery(destination, MemorySource(make_rows(0, 2)), clock)
+
+    wait = settle(delivery)
+    assert wait == 0.5
+    assert delivery.error == "ZeroDivisionError: oops"
+    clock.sleep(wait)
+    settle(delivery, drain=True)
+    assert destination.held == [0, 1]
+
+
+def test_an_error_in_close_harms_nobody() -> None:
+    """A sink that cannot even be closed is left behind; a new one delivers."""
+    destination, clock = Destination(), Clock()
+    failing = {"write": SinkUnavailable("down"), "close": OSError("still down")}
+
+    def fail(call: str) -> None:
+        if call in failing:
+            raise failing.pop(call)
+
+    destination.fail = fail
+    delivery = make_delivery(destination, MemorySource(make_rows(0, 1)), clock)
+    clock.sleep(settle(delivery) or 0.0)
+    settle(delivery, drain=True)
+
+    assert destination.held == [0]
+
+
+def test_rows_are_flushed_when_the_stream_pauses_and_at_the_latest_after_a_while() -> None:
+    """Two seconds after the last row, under a steady stream every 30: a flush may wait for a server's answer."""
+    destination, source, clock = Destination(), MemorySource(make_rows(0, 1)), Clock()
+    delivery = make_delivery(destination, source, clock)
+
+    assert settle(delivery) == 2.0
+    clock.sleep(2.0)
+    settle(delivery)
+    assert destination.held == [0]
+
+    begin = clock.now
+    for no in range(1, 100):
+        source.append(make_rows(no, no + 1))
+        settle(delivery)
+        if len(destination.held) > 1:
+            break
+        clock.sleep(1.0)
+    assert clock.now - begin == 30.0
+
+
+def test_an_idle_sink_is_closed_and_opened_again() -> None:
+    """With `idle_close_s` a sink that has everything is closed after that time, and opened again for new rows."""
+    destination, source, clock = Destination(), MemorySource(make_rows(0, 1)), Clock()
+    delivery = make_delivery(destination, source, clock, pace=Pace(idle_close_s=60.0))
+    settle(delivery, drain=True)
+    wait = settle(delivery)
+    assert wait == 60.0
+    clock.sleep(wait)
+    assert settle(delivery) is None
+    assert destination.calls[-1] == "close"
+
+    source.append(make_rows(1, 2))
+    settle(delivery, drain=True)
+    assert destination.held == [0, 1] and destination.made == 2
+
+
+def test_a_store_that_gives_fewer_rows_than_it_counts_is_an_outage() -> None:
+    """An empty answer of the store is reported instead of being asked for in a loop."""
+
+    class Empty(MemorySource):
+        def row_count(self) -> int:
+            return 3
+
+    delivery = make_delivery(Destination(), Empty(), Clock())
+    assert settle(delivery) == 0.5
+    assert delivery.error == "the store counts 3 rows but gave none from row 0"
+
+
+@given(
+    failures=st.lists(st.tuples(st.sampled_from(["open", "write", "flush"]), st.booleans()), max_size=12),
+    batch=st.integers(1, 4),
+    rows=st.integers(1, 12),
+)
+def test_whatever_fails_every_row_arrives_once_and_in_order(
+    failures: list[tuple[str, bool]], batch: int, rows: int
+) -> None:
+    """For a sink that can tell, any series of failures, outages or bugs, ends with every row there once."""
+    destination, source, clock = Destination(), MemorySource(), Clock()
+    plan = list(failures)
+
+    def fail(call: str) -> None:
+        if plan and plan[0][0] == call:
+            _, bug = plan.pop(0)
+            raise RuntimeError("bug") if bug else SinkUnavailable("outage")
+
+    destination.fail = fail
+    delivery = make_delivery(destination, source, clock, pace=Pace(batch_rows=batch))
+    for no in range(rows):
+        source.append(make_rows(no, no + 1))
+        clock.sleep(settle(delivery) or 0.0)
+    for _ in range(len(failures) + 1):
+        clock.sleep(settle(delivery, drain=True) or 0.0)
+
+    assert destination.held == list(range(rows))
+    assert delivery.delivered_to == rows == source.cursors["fake"]
+
+
+def test_a_plugin_without_a_place_is_fine() -> None:
+    """`where` is optional: a sink without it shows an empty place."""
+
+    class Bare:
+        def open(self, run: object) -> int | None:
+            return 0
+
+        def write(self, rows: object) -> None:
+            return
+
+        flush = close = lambda self: None
+
+    delivery = Delivery(
+        "bare",
+        Bare,
+        make_run(Path("/x")),
+        MemorySource(make_rows(0, 1)),
+        pace=Pace(),
+        clock=Clock(),
+        jitter=lambda: 0.0,
+    )
+    settle(delivery, drain=True)
+
+    assert (delivery.delivered, delivery.where, delivery.complaint()) == (1, "", "")

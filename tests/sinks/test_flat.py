@@ -1,0 +1,57 @@
+"""What a point in W&B and TensorBoard holds."""
+
+from __future__ import annotations
+
+from rlship_sidecar.rows import Coverage, Row, Unit
+from rlship_sidecar.sinks.flat import axis, flatten
+from tests.sinks.rows import make_row
+
+
+def test_a_complete_row() -> None:
+    """x, the figures and three counts of ranks; neighbours written as one name count each."""
+    assert flatten(make_row(12, figures={"trainer/loss": 0.5})) == {
+        "global_step": 12,
+        "trainer/loss": 0.5,
+        "trainer/ranks/in": 2,
+        "trainer/ranks/expected": 2,
+        "trainer/ranks/missing": 0,
+    }
+
+
+def test_a_row_that_lacks_ranks_names_them() -> None:
+    """Only a row with missing ranks has the text of their names, and it counts a range by its ranks."""
+    flat = flatten(make_row(0, missing=("0.3", "0.5-7")))
+
+    assert flat["trainer/missing_ranks"] == "0.3 0.5-7"
+    assert flat["trainer/ranks/missing"] == 4
+
+
+def test_a_revision_ships_what_changed() -> None:
+    """A later version of a row holds x, its number, and the figures that are new or changed."""
+    flat = flatten(
+        make_row(9, step=4, revision=2, figures={"trainer/loss": 1.0, "trainer/kl": 2.0}, changed=("trainer/kl",))
+    )
+
+    assert flat["trainer/revision"] == 2 and flat["global_step"] == 4 and flat["trainer/kl"] == 2.0
+    assert "trainer/loss" not in flat
+    assert "trainer/revision" not in flatten(make_row(9))
+
+
+def test_a_users_figure_wins_over_a_derived_one() -> None:
+    """A job that logs `ranks/in` or `revision` itself sees its own figure."""
+    flat = flatten(make_row(0, figures={"trainer/ranks/in": 0.25, "trainer/revision": 7.5}, revision=0))
+
+    assert flat["trainer/ranks/in"] == 0.25 and flat["trainer/revision"] == 7.5
+
+
+def test_x_wins_over_a_figure_of_the_same_key() -> None:
+    """A metric named like the axis does not move the point."""
+    assert flatten(make_row(5, axis="env/steps", figures={"env/steps": 4.5}))["env/steps"] == 5
+
+
+def test_axis_is_the_rows_own() -> None:
+    """The first x key says where a row stands; a row without x stands at its unit's index."""
+    row = Row(Unit("buffer", "clock", 3), 0.0, {}, {}, Coverage((), 0))
+
+    assert axis(make_row(5, axis="env_step")) == ("env_step", 5)
+    assert axis(row) == ("clock", 3)

@@ -1,0 +1,184 @@
+"""The thread around a delivery: isolation, draining, stopping, status."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rlship_sidecar.ship import Pace, Shipper
+from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from tests.sinks.fakes import Destination, raising
+from tests.sinks.rows import MemorySource, make_rows, make_run
+
+MakeShipper = Callable[..., Shipper]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[MakeShipper]:
+    """Starts shippers that are stopped at the end."""
+    started: list[Shipper] = []
+
+    def make(destination: Destination, source: MemorySource, *, name: str = "fake", **options: object) -> Shipper:
+        shipper = Shipper(name, destination.sink, make_run(tmp_path), source, **options)  # type: ignore[arg-type]
+        shipper.start()
+        started.append(shipper)
+        return shipper
+
+    yield make
+    for shipper in started:
+        assert shipper.stop()
+
+
+def until(ready: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        assert time.monotonic() < deadline, "not so in time"
+        time.sleep(0.002)
+
+
+def test_rows_are_shipped_when_woken(start: MakeShipper) -> None:
+    """`wake` after a commit is enough; the rows need no drain to be written."""
+    destination, source = Destination(), MemorySource()
+    shipper = start(destination, source, pace=Pace(flush_idle_s=0.01))
+    assert shipper.status().state == "idle"
+
+    source.append(make_rows(0, 3))
+    shipper.wake()
+    until(lambda: destination.held == [0, 1, 2])
+    until(lambda: shipper.status().state == "idle")
+    status = shipper.status()
+    assert (status.name, status.next_row, status.delivered, status.where) == ("fake", 3, 3, "memory")
+
+
+def test_drain_delivers_everything_committed_so_far(start: MakeShipper) -> None:
+    """`drain` flushes without waiting for the pause that a flush usually waits for."""
+    destination, source = Destination(), MemorySource(make_rows(0, 2000))
+    shipper = start(destination, source)
+
+    begin = time.monotonic()
+    assert shipper.drain(10.0)
+    assert destination.held == list(range(2000))
+    assert time.monotonic() - begin < 2.0
+
+
+def test_drain_of_nothing_is_done_at_once(start: MakeShipper) -> None:
+    """A store without rows is drained, and no sink was made for it."""
+    destination = Destination()
+
+    assert start(destination, MemorySource()).drain(0.0)
+    assert destination.made == 0
+
+
+def test_drain_does_not_wait_out_a_backoff(start: MakeShipper) -> None:
+    """A sink that is waiting is tried again at once when draining begins."""
+    destination, source = Destination(fail=raising(SinkUnavailable("down"), times=1)), MemorySource(make_rows(0, 1))
+    shipper = start(destination, source, pace=Pace(backoff_min_s=600.0, backoff_max_s=600.0))
+    until(lambda: shipper.status().state == "waiting")
+    assert shipper.status().error == "down"
+
+    assert shipper.drain(5.0)
+    assert destination.held == [0]
+
+
+def test_drain_gives_up_in_time(start: MakeShipper) -> None:
+    """A sink that stays down makes `drain` return False when its time is over."""
+    shipper = start(Destination(fail=raising(SinkUnavailable("down"))), MemorySource(make_rows(0, 1)))
+
+    begin = time.monotonic()
+    assert not shipper.drain(0.2)
+    assert time.monotonic() - begin < 5.0
+
+
+def test_drain_returns_at_once_when_refused(start: MakeShipper) -> None:
+    """Nothing is waited for that cannot come; the refusal is at hand for the exit code."""
+    shipper = start(Destination(fail=raising(SinkRefused("not yours"))), MemorySource(make_rows(0, 1)))
+
+    begin = time.monotonic()
+    assert not shipper.drain(60.0)
+    assert time.monotonic() - begin < 5.0
+    assert str(shipper.refused) == "not yours"
+    assert shipper.status().state == "refused"
+
+
+def test_a_sink_that_blocks_holds_back_no_other(start: MakeShipper) -> None:
+    """One sink hangs in `write`, one is down, one has a bug: the fourth delivers everything meanwhile."""
+    source = MemorySource(make_rows(0, 100))
+    release = threading.Event()
+
+    def block(call: str) -> None:
+        if call == "write":
+            release.wait(30.0)
+
+    hanging = start(Destination(fail=block), source, name="hanging")
+    start(Destination(fail=raising(SinkUnavailable("down"))), source, name="down")
+    start(Destination(fail=raising(KeyError("bug"))), source, name="bug")
+    healthy = Destination()
+    shipper = start(healthy, source, name="healthy")
+    try:
+        assert shipper.drain(10.0)
+        assert healthy.held == list(range(100))
+        assert hanging.status().state == "shipping"
+    finally:
+        release.set()
+
+
+def test_stop_closes_the_sink_and_ends_the_thread(start: MakeShipper) -> None:
+    """After `stop` the sink is closed, nothing more is shipped, and draining says so at once."""
+    destination, source = Destination(), MemorySource(make_rows(0, 1))
+    shipper = start(destination, source)
+    assert shipper.drain(5.0)
+
+    assert shipper.stop()
+    assert destination.calls[-1] == "close"
+    source.append(make_rows(1, 2))
+    shipper.wake()
+    assert not shipper.drain(5.0)
+    assert destination.held == [0]
+    assert shipper.status().state == "closed"
+
+
+def test_stop_before_start_is_harmless(tmp_path: Path) -> None:
+    """A shipper that was never started stops at once."""
+    assert Shipper("fake", Destination().sink, make_run(tmp_path), MemorySource()).stop()
+
+
+def test_a_sidecar_that_lost_its_lease_ships_no_more(start: MakeShipper) -> None:
+    """`may_ship` is asked before every batch: once it says no, the sink is closed and the thread ends."""
+    destination, source, owner = Destination(), MemorySource(make_rows(0, 1)), [True]
+    shipper = start(destination, source, may_ship=lambda: owner[0])
+    assert shipper.drain(5.0)
+
+    owner[0] = False
+    source.append(make_rows(1, 2))
+    assert not shipper.drain(5.0)
+    assert destination.held == [0]
+    assert destination.calls[-1] == "close"
+
+
+def test_many_drains_and_wakes_at_once(start: MakeShipper) -> None:
+    """Rows committed by one thread while others drain and wake arrive once each and in order."""
+    destination, source = Destination(), MemorySource()
+    shipper = start(destination, source, pace=Pace(batch_rows=7))
+    results: list[bool] = []
+
+    def commit() -> None:
+        for no in range(300):
+            source.append(make_rows(no, no + 1))
+            shipper.wake()
+
+    def drain() -> None:
+        results.extend(shipper.drain(20.0) for _ in range(20))
+
+    threads = [threading.Thread(target=target) for target in (commit, drain, drain)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert shipper.drain(20.0)
+    assert all(results) and len(results) == 40
+    assert destination.held == list(range(300))

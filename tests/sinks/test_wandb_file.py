@@ -1,0 +1,119 @@
+"""The reader of `.wandb` files, against a writer of its own kind."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined, unused-ignore]
+
+from rlship_sidecar.sinks.wandb_file import MAGIC, HeldRows, RecordReader, history
+
+BLOCK = 32768
+
+
+def encode(records: list[bytes]) -> bytes:
+    """A log as LevelDB describes it: split over blocks, padded where less than a chunk's header is left."""
+    log = bytearray(MAGIC)
+    for record in records:
+        first, rest = True, record
+        while first or rest:
+            left = BLOCK - len(log) % BLOCK
+            if left < 7:
+                log += bytes(left)
+                left = BLOCK
+            data, rest = rest[: left - 7], rest[left - 7 :]
+            kind = bytes([{(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[first, not rest]])
+            log += struct.pack("<IH", zlib.crc32(kind + data), len(data)) + kind + data
+            first = False
+    return bytes(log)
+
+
+def history_record(**values: object) -> bytes:
+    record = Record()
+    for key, value in values.items():
+        record.history.item.add(nested_key=[key], value_json=json.dumps(value))
+    return bytes(record.SerializeToString())
+
+
+def run_record(store_id: str) -> bytes:
+    record = Record()
+    record.run.config.update.add(key="store_id", value_json=json.dumps(store_id))
+    return bytes(record.SerializeToString())
+
+
+def exit_record() -> bytes:
+    record = Record()
+    record.exit.exit_code = 0
+    return bytes(record.SerializeToString())
+
+
+@settings(max_examples=60)
+@given(sizes=st.lists(st.sampled_from([0, 1, 100, 32747, 32748, 32754, 32755, 32761, 40000, 70000]), max_size=6))
+def test_records_come_back_wherever_blocks_end(sizes: list[int]) -> None:
+    """Records of any size, over any number of blocks, with any padding before a block's end, come back whole."""
+    records = [bytes([no + 1]) * size for no, size in enumerate(sizes)]
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(encode(records))
+        file.flush()
+        assert list(RecordReader(Path(file.name)).read()) == records
+
+
+def test_a_growing_file_is_read_on(tmp_path: Path) -> None:
+    """Cut anywhere, the file gives the whole records so far; the rest comes when it is there, each once."""
+    records = [b"a" * 50, b"b" * 40000, b"c" * 10]
+    whole = encode(records)
+    path = tmp_path / "x.wandb"
+    for cut in [*range(0, 80), 20000, 32767, 32768, 32775, len(whole) - 1]:
+        path.write_bytes(whole[:cut])
+        reader = RecordReader(path)
+        before = list(reader.read())
+        path.write_bytes(whole)
+        assert before + list(reader.read()) == records
+        assert list(reader.read()) == []
+
+
+def test_a_damaged_record_ends_the_reading(tmp_path: Path) -> None:
+    """What follows a wrong checksum cannot be trusted."""
+    whole = bytearray(encode([b"a" * 50, b"b" * 50, b"c" * 50]))
+    whole[len(MAGIC) + 57 + 20] ^= 1
+    path = tmp_path / "x.wandb"
+    path.write_bytes(whole)
+
+    assert list(RecordReader(path).read()) == [b"a" * 50]
+
+
+def test_no_file_and_another_format_hold_nothing(tmp_path: Path) -> None:
+    """A file that is not there yet, and one that is no `.wandb` file, have no records."""
+    path = tmp_path / "x.wandb"
+    assert list(RecordReader(path).read()) == []
+    path.write_bytes(b"something else, and long enough")
+    assert list(RecordReader(path).read()) == []
+
+
+def test_held_rows(tmp_path: Path) -> None:
+    """Rows are counted as long as `_step` is their number; store and end of the run are known."""
+    path = tmp_path / "x.wandb"
+    rows = [history_record(_step=no, loss=0.5) for no in range(3)]
+    path.write_bytes(encode([run_record("store1"), *rows[:2]]))
+    held = HeldRows(path).update()
+    assert (held.rows, held.whole, held.store_id, held.finished) == (2, True, "store1", False)
+
+    path.write_bytes(encode([run_record("store1"), *rows, exit_record()]))
+    held.update()
+    assert (held.rows, held.whole, held.finished) == (3, True, True)
+    assert list(history(path)) == [{"_step": no, "loss": 0.5} for no in range(3)]
+
+
+def test_a_row_out_of_turn_makes_the_file_not_whole(tmp_path: Path) -> None:
+    """A gap or a repetition is noticed, not counted over."""
+    path = tmp_path / "x.wandb"
+    for steps, rows in (((0, 2), 1), ((0, 1, 1), 2), ((1,), 0)):
+        path.write_bytes(encode([history_record(_step=step) for step in steps]))
+        held = HeldRows(path).update()
+        assert (held.rows, held.whole) == (rows, False)

@@ -1,0 +1,57 @@
+"""A row as W&B takes it, and what happens to one that is too large."""
+
+from __future__ import annotations
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlship_sidecar.sinks.wandb_point import MAX_POINT_BYTES, point
+from tests.sinks.rows import T0, make_row
+
+
+def test_a_point() -> None:
+    """Row number, actor and axis for the client; the record's time as `_timestamp`, not the time of shipping."""
+    made = point(make_row(7, step=3, axis="env_step", figures={"trainer/loss": 0.5}))
+
+    assert (made.number, made.actor, made.axis) == (7, "trainer", "env_step")
+    assert orjson.loads(made.data) == {
+        "_timestamp": T0 + 7,
+        "env_step": 3,
+        "trainer/loss": 0.5,
+        "trainer/ranks/in": 2,
+        "trainer/ranks/expected": 2,
+        "trainer/ranks/missing": 0,
+    }
+
+
+def test_keys_that_the_client_keeps_for_itself_are_renamed() -> None:
+    """An axis called `_step` would be overwritten by the client; it goes under another name."""
+    made = point(make_row(0, step=5, axis="_step"))
+
+    assert made.axis == "rlship/_step"
+    assert orjson.loads(made.data)["rlship/_step"] == 5
+
+
+def test_a_row_over_a_megabyte_loses_its_longest_names_and_says_so() -> None:
+    """The client drops a huge row without a word; so keys go, longest names first, until it fits, and are counted."""
+    figures = {f"trainer/{'x' * (no % 50)}{no:06}": 1.0 for no in range(40_000)}
+    made = point(make_row(0, figures=figures))
+    values = orjson.loads(made.data)
+    left = values.keys() & figures.keys()
+    gone = figures.keys() - values.keys()
+
+    assert len(made.data) <= MAX_POINT_BYTES
+    assert len(made.data) > MAX_POINT_BYTES - 200
+    assert values["rlship/dropped_keys"] == len(gone) > 0
+    assert max((len(key), key) for key in left) < min((len(key), key) for key in gone)
+    assert values["global_step"] == 0 and values["trainer/ranks/in"] == 2
+    assert point(make_row(0, figures=dict(reversed(list(figures.items()))))).data.count(b":") == made.data.count(b":")
+
+
+@given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=6))
+def test_figures_keep_their_bits(figures: dict[str, float]) -> None:
+    """A figure is the same double after the way through the point."""
+    values = orjson.loads(point(make_row(0, figures={f"trainer/{key}": value for key, value in figures.items()})).data)
+
+    assert all(float(values[f"trainer/{key}"]).hex() == value.hex() for key, value in figures.items())
