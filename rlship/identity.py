@@ -119,8 +119,11 @@ class _Finder:
         """An argument of `init`."""
         if value is None:
             return None
+        number: int | None
         try:
-            number = None if isinstance(value, bool) else int(value)
+            number = int(value)
+            if isinstance(value, bool) or number != (value if isinstance(value, float) else number):
+                number = None
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is None or number < least:

@@ -98,7 +98,7 @@ def _weighted(value: dict[str, Any]) -> Observations | None:
     ws: list[float] = []
     nonfinite = seen = 0
     for item, weight in zip(values, weights):
-        if type(weight) not in (float, int, bool) or weight < 0:
+        if type(weight) not in (float, int) or weight < 0:
             raise DeadValue("bad value")
         if item is None:
             continue
@@ -120,7 +120,7 @@ def _summary(value: dict[str, Any]) -> Observations | None:
     for name in _SUMMARY_FIELDS:
         if name in value:
             item = value[name]
-            if type(item) not in (float, int, bool):
+            if type(item) not in (float, int):
                 raise DeadValue("bad value")
             fields[name] = float(item)
     if fields.get("w", 0.0) < 0 or fields.get("m2", 0.0) < 0:

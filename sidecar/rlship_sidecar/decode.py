@@ -264,6 +264,8 @@ class Decoder:
                 self._open(batch, record, offset)
             elif self.opened is None:
                 raise BadRecord("no open record")
+            elif kind is not _METRICS and (not isinstance(kind, str) or kind not in KNOWN_KINDS):
+                batch.counts["unknown kinds"] = batch.counts.get("unknown kinds", 0) + 1
             else:
                 self._known(batch, kind, record, line, offset)
                 self.t = time_of(record, self.t)
@@ -285,7 +287,7 @@ class Decoder:
 
     def _known(self, batch: Batch, kind: Any, record: dict[str, Any], line: bytes, offset: int) -> None:
         if kind is _METRICS:
-            self._odd_metrics(batch, record)
+            self._odd_metrics(batch, record, offset)
         elif kind == "barrier":
             step = _step(record)
             if batch.begins is None and not self.segment:
@@ -303,17 +305,17 @@ class Decoder:
         elif kind == "close":
             if record.get("reason") != "roll":
                 batch.marks.append(Mark("close", self.segment, -1))
-        elif not isinstance(kind, str) or kind not in KNOWN_KINDS:
-            batch.counts["unknown kinds"] = batch.counts.get("unknown kinds", 0) + 1
         elif "step" in record and not is_step(record["step"]):
             raise BadRecord("bad step")
 
-    def _odd_metrics(self, batch: Batch, record: dict[str, Any]) -> None:
+    def _odd_metrics(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
         """A metrics record that is not the common one: without a step it is a stream record, else something in it is wrong."""
         if "step" in record and not is_step(record["step"]):
             raise BadRecord("bad step")
-        if not isinstance(record.get("m"), dict) or "step" in record:
+        metrics = record.get("m")
+        if not isinstance(metrics, dict) or "step" in record:
             raise BadRecord("bad metrics")
+        self._sparse(batch, metrics, -1, 0.0, offset)  # for its dead values
         batch.counts["stream records"] = batch.counts.get("stream records", 0) + 1
 
     def _define(self, batch: Batch, record: dict[str, Any], line: bytes, offset: int) -> None:

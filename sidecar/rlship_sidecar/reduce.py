@@ -8,7 +8,8 @@ reference in `tests/reference/`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from enum import Enum
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +94,14 @@ def _union(orders: list[list[int]], blocks: list[Block]) -> list[Segment]:
         return [owners[index] for index in orders[0]]
     found = {owner for block in blocks for owner in block.owners}
     return sorted(found, key=lambda segment: segment.merge_key)
+
+
+class _Undefined(Enum):
+    UNDEFINED = "no such figure for these observations"
+
+
+UNDEFINED = _Undefined.UNDEFINED
+_Figure = Union[float, _Undefined, None]  # None: underivable
 
 
 class Plan:
@@ -274,17 +283,16 @@ def _merged(partials: list[Partial], *, with_m2: bool) -> Partial:
     return total
 
 
-def _metric(actor: str, name: str, items: list[_Item], overrides: Overrides) -> list[tuple[str, float | None]]:
-    """Keys and figures of one metric, its first reduction first; None marks an underivable one. Undefined ones are left out."""
+def _metric(actor: str, name: str, items: list[_Item], overrides: Overrides) -> list[tuple[str, _Figure]]:
+    """Keys and figures of one metric, its first reduction first."""
     asks = override(actor, name, overrides) or tuple(dict.fromkeys(ask for item in items for ask in item.asks))
     with_m2 = "std" in asks
     partials = _partials(items, with_m2=with_m2)
     total = _merged([partial for _, partial in partials], with_m2=with_m2)
-    figures: list[tuple[str, float | None]] = []
+    figures: list[tuple[str, _Figure]] = []
     for reduction, key in _keys(actor, name, asks):
         source = _lowest(partials) if reduction in ("first", "last") else total
-        if defined(source, reduction):
-            figures.append((key, figure(source, reduction)))
+        figures.append((key, figure(source, reduction) if defined(source, reduction) else UNDEFINED))
     if total.nonfinite:
         figures.append((f"{actor}/{name}/nonfinite", float(total.nonfinite)))
     return figures
@@ -294,19 +302,19 @@ def _reduce_any(
     actor: str, window: Window, overrides: Overrides
 ) -> tuple[dict[str, float], list[Segment], list[str], float]:
     """The definition: any mixture of values, segments and reductions."""
-    primary: dict[str, float | None] = {}
-    derived: dict[str, float | None] = {}
+    primary: dict[str, _Figure] = {}
+    derived: dict[str, _Figure] = {}
     used: set[Segment] = set()
     ts: list[float] = []
-    # Backwards, so that of colliding derived keys the metric whose name sorts first has the last word.
-    for name, items in sorted(_items(window).items(), reverse=True):
+    for name, items in sorted(_items(window).items()):
         counted = _counted(items)
         used.update(item.segment for item in counted)
         ts.extend(item.t for item in counted)
         for key, value in _metric(actor, name, counted, overrides):
-            (primary if key == f"{actor}/{name}" else derived)[key] = value
+            # A key means one thing in every row: who owns it does not depend on whether there is a figure in this one.
+            (primary if key == f"{actor}/{name}" else derived).setdefault(key, value)
     merged = {**derived, **primary}
-    figures = {key: value for key, value in merged.items() if value is not None}
+    figures = {key: value for key, value in merged.items() if isinstance(value, float)}
     underivable = [key for key, value in merged.items() if value is None]
     if not used:
         ts = [line.t for _, line in window.sparse] + [t for block in window.blocks.values() for t in block.ts]
@@ -316,7 +324,7 @@ def _reduce_any(
 def override(actor: str, metric: str, overrides: Overrides) -> tuple[str, ...] | None:
     """The configuration's reductions of a metric, or None: then the lines say."""
     chosen = overrides.get(f"{actor}/{metric}") or overrides.get(metric)
-    return tuple(chosen) if chosen else None
+    return tuple(dict.fromkeys(chosen)) if chosen else None
 
 
 def _keys(actor: str, metric: str, asks: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -179,7 +179,7 @@ class Roster:
         at = writer
         while at.open.parent is not None:
             parent = self._by_id.get(at.open.parent)
-            if parent is None:
+            if parent is None or parent is at:
                 return at
             if parent.open.id in seen:
                 return writer

@@ -5,6 +5,7 @@ The block index says which steps each 256 KiB of the file holds, so that a step 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -184,6 +185,8 @@ def _read_block(
         piece_lines += piece.lines
         piece_offsets += piece.offsets
         position = piece.end
+    before_open = bisect_left(piece_offsets, source.opened_at)
+    piece_lines, piece_offsets = piece_lines[before_open:], piece_offsets[before_open:]
     lines, offsets = piece_lines, piece_offsets
     if steps is not None and len(steps) <= _FEW_STEPS:
         digits = [str(step).encode() for step in steps]
@@ -200,7 +203,6 @@ def _read_block(
     if steps is not None:
         wanted = frozenset(steps)
         batch.lines = [line for line in batch.lines if line.step in wanted]
-    start = max(start, source.opened_at)
     if start > block.start:
         batch.lines = [line for line in batch.lines if line.offset >= start]
     return batch

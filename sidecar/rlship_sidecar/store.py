@@ -20,6 +20,8 @@ from rlship_sidecar.rows import Row, Unit
 STORE_VERSION = 1
 DEAD_DETAILS = 1000  # letters kept in full per file and reason; beyond that they are only counted
 
+_NO_METRIC = "\n"  # marks a dead line among dead values, whose metric may have any name, the empty one too
+
 _SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
 create table writers (file text primary key, read integer not null, floor integer not null, state blob not null) without rowid;
@@ -186,7 +188,7 @@ class Store:
             if count <= DEAD_DETAILS:
                 connection.execute(
                     "insert or ignore into dead values (?, ?, ?, ?, ?)",
-                    (file, letter.offset, letter.metric or "", letter.reason, letter.excerpt),
+                    (file, letter.offset, _NO_METRIC if letter.metric is None else letter.metric, letter.reason, letter.excerpt),
                 )
 
     # Rows ----------------------------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ class Store:
         found = self._reader().execute(
             "select file, offset, reason, excerpt, metric from dead order by file, offset, metric limit ?", (limit,)
         )
-        return [(file, Dead(offset, reason, text, metric or None)) for file, offset, reason, text, metric in found]
+        return [(file, Dead(offset, reason, text, None if metric == _NO_METRIC else metric)) for file, offset, reason, text, metric in found]
 
     def dead_counts(self) -> Sequence[tuple[str, str, bool, int, int, str]]:
         """(file, reason, whether of values, how many, first offset, its excerpt)."""

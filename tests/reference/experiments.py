@@ -20,7 +20,7 @@ REPLICAS = (("0",), ("0",), ("0", "1"), ("2", "10"), ("a", "10", "9"), ("1", "01
 # Later starts of all ranks: (attempt, seconds after the first start, steps back). The second of one attempt is a claim
 # on ranks that are taken, or a restart by a launcher that does not count.
 AGAIN = ((1, 200.0, 1), (1, 200.0, 3), (0, 60.0, 1), (0, 0.5, 0), (0, 300.0, 2), (2, -5.0, 1))
-# That a process never came, or logged nothing at a step, is the plainest: so failing examples lose what they do not need.
+# That a process never came, or logged nothing at a step, comes first: so failing examples lose what they do not need.
 FATES = ("never", "whole", "whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late")
 LOGGED = ("nothing", "together", "together", "together", "together", "together", "apart", "first")
 QUIRKS = ("implicit", "no define", "world + 1", "other axis", "no t", "bare", "integer replica")

@@ -10,6 +10,8 @@ from tests.reference import strict_json
 
 LONGEST = 1_048_576
 LAST_STEP = 2**53 - 1
+MOST_RANKS = 2**20
+MAY_BE_NULL = ("world", "parent", "beat")
 YEAR_2000, YEAR_2100 = 946684800, 4102444800
 REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -137,14 +139,17 @@ def opened(name: str, body: dict[str, Any]) -> Writer:
     replica = body.get("replica", "0")
     if is_integer(replica):
         replica = str(replica)
-    beat = body.get("beat", 1)
+    body = {field: value for field, value in body.items() if value is not None or field not in MAY_BE_NULL}
+    beat, world = body.get("beat", 1), body.get("world", 1)
     usable = (
         is_integer(body.get("rlship", 1))
         and is_name(body.get("actor"))
         and is_name(body.get("id"))
         and isinstance(replica, str)
         and is_integer(body.get("rank", 0), least=0)
-        and is_integer(body.get("world", 1), least=1)
+        and body.get("rank", 0) < MOST_RANKS
+        and is_integer(world, least=1)
+        and world <= MOST_RANKS
         and is_integer(body.get("attempt", 0), least=0)
         and is_name(body.get("parent", "-"))
         and is_finite(beat)

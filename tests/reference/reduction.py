@@ -1,8 +1,6 @@
 """The final rows of an experiment, slowly: docs/semantics.md from "Partials" on, read literally.
 
-Nothing here is shared with the pipeline but the result type. Worth knowing while reading the results: a field that a
-summary lacks makes the merged field unknown, even where the other side alone would decide it (`first`); a `sum` is 0
-wherever the weights are; only lines that yield something ask for reductions; dead lines and lines of unknown kind leave
+Nothing here is shared with the pipeline but the result type. Worth knowing while reading the results: only lines that yield something ask for reductions; dead lines and lines of unknown kind leave
 no trace, not even their `t`.
 """
 
@@ -80,8 +78,8 @@ def merge(a: Partial, b: Partial) -> Partial:
         m2=merged_m2(a, b),
         min=None if a.min is None or b.min is None else b.min if b.min < a.min else a.min,
         max=None if a.max is None or b.max is None else b.max if b.max > a.max else a.max,
-        first=None if a.first is None or b.first is None else a.first,
-        last=None if a.last is None or b.last is None else b.last,
+        first=a.first,
+        last=b.last,
         nonfinite=a.nonfinite + b.nonfinite,
     )
 
@@ -118,10 +116,10 @@ def figure_of(contributions: Sequence[Contribution], reduction: str) -> float | 
         figure = whole.min
     elif reduction == "max":
         figure = whole.max
-    elif whole.w == 0:
-        return 0.0 if reduction == "sum" else None
     elif reduction == "sum":
         figure = whole.sum
+    elif whole.w == 0:
+        return None
     elif reduction == "mean":
         figure = None if whole.sum is None else whole.sum / whole.w
     else:

@@ -184,6 +184,8 @@ BAD_OPENS = tuple(
         '{"kind":"open","rlship":"1","id":"x","actor":"trainer"}',
         '{"kind":"open","id":"x","actor":"trainer","rank":-1}',
         '{"kind":"open","id":"x","actor":"trainer","rank":"0"}',
+        '{"kind":"open","id":"x","actor":"trainer","rank":1048576}',
+        '{"kind":"open","id":"x","actor":"trainer","rank":null}',
         '{"kind":"open","id":"x","actor":"trainer","world":0}',
         '{"kind":"open","id":"x","actor":"trainer","attempt":0.5}',
         '{"kind":"open","id":"x","actor":"trainer","replica":0.5}',
@@ -192,7 +194,7 @@ BAD_OPENS = tuple(
         '{"kind":"open","id":"x","actor":"trainer","axis":""}',
     )
 )
-USABLE_OPEN = b'{"kind":"open","rlship":1,"id":"odd","actor":"trainer","replica":"odd","t":1763600000}'
+USABLE_OPEN = b'{"kind":"open","rlship":1,"id":"odd","actor":"trainer","replica":"odd","world":null,"t":1763600000}'
 ODD_FILES = (
     b"",
     b"\n",

@@ -11,8 +11,8 @@ def test_missing_rank() -> None:
     """A rank that logs step 2 but has no barrier there is missing; later barriers cover earlier steps."""
     zero = file(log(1, loss=1), log(2, loss=1), barrier(2), world=2)
     one = file(log(1, loss=1), barrier(1), log(2, loss=1), world=2, rank=1, id="b")
-    assert coverage(zero, one, step=1) == Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0,))
-    assert coverage(zero, one, step=2) == Coverage(ranks=("0.0", "0.1"), expected=2, missing=("0.1",), attempts=(0,))
+    assert coverage(zero, one, step=1) == Coverage(ranks=("0.0-1",), expected=2, attempts=(0,))
+    assert coverage(zero, one, step=2) == Coverage(ranks=("0.0-1",), expected=2, missing=("0.1",), attempts=(0,))
 
 
 def test_implicit_writers() -> None:
@@ -75,9 +75,7 @@ def test_where_rolled_back_segments_begin() -> None:
 def test_world_and_absent_ranks() -> None:
     """Ranks below the world that never began are absent; ranks at or above it contribute without being expected."""
     zero, five = file(log(1, loss=1), world=4), file(log(1, loss=3), barrier(0), rank=5, id="b", t=T0 - 1)
-    assert coverage(zero, five) == Coverage(
-        ranks=("0.0", "0.5"), expected=1, absent=("0.1", "0.2", "0.3"), attempts=(0,)
-    )
+    assert coverage(zero, five) == Coverage(ranks=("0.0", "0.5"), expected=1, absent=("0.1-3",), attempts=(0,))
     assert row(zero, five).figures == {"trainer/loss": 2.0}
 
 
@@ -86,9 +84,9 @@ def test_the_newest_candidate_governs_the_world() -> None:
     old = [file(log(1, loss=1), log(5, loss=1), world=3, rank=rank, id=f"o{rank}") for rank in (0, 1)]
     smaller = file(log(5, loss=2), world=1, attempt=1, id="n")
     assert coverage(*old, smaller, step=1).absent == ("0.2",)
-    assert coverage(*old, smaller, step=5) == Coverage(ranks=("0.0", "0.1"), expected=1, attempts=(0, 1))
+    assert coverage(*old, smaller, step=5) == Coverage(ranks=("0.0-1",), expected=1, attempts=(0, 1))
     worldless = file(log(5, loss=2), attempt=1, id="n")
-    assert coverage(*old, worldless, step=5) == Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0, 1))
+    assert coverage(*old, worldless, step=5) == Coverage(ranks=("0.0-1",), expected=2, attempts=(0, 1))
 
 
 def test_replicas_have_worlds_of_their_own() -> None:
@@ -109,11 +107,27 @@ def test_children_have_no_say_in_coverage() -> None:
     assert coverage(file(log(5, loss=1)), child) == Coverage(ranks=("0.0",), expected=0, attempts=(3,))
 
 
+def test_neighbouring_ranks_are_named_together() -> None:
+    """Runs of two or more ranks of one replica have one name; a hole or another replica ends a run."""
+    places = [("0", 0), ("0", 1), ("0", 2), ("0", 4), ("1", 5), ("1", 7), ("1", 8)]
+    files = [
+        file(barrier(0), log(1, loss=1), replica=replica, rank=rank, world=11, id=f"{replica}{rank}")
+        for replica, rank in places
+    ]
+    assert coverage(*files) == Coverage(
+        ranks=("0.0-2", "0.4", "1.5", "1.7-8"),
+        expected=7,
+        missing=("0.0-2", "0.4", "1.5", "1.7-8"),
+        absent=("0.3", "0.5-10", "1.0-4", "1.6", "1.9-10"),
+        attempts=(0,),
+    )
+
+
 def test_ranks_are_those_of_the_roots() -> None:
     """A child that calls itself rank 7 stands for its parent's rank, and is listed where that rank belongs."""
     root, child = file(barrier(1)), file(log(1, loss=3), parent="a", id="b", rank=7)
     one = file(log(1, loss=1), rank=1, id="c")
-    assert coverage(one, child, root).ranks == ("0.0", "0.1")
+    assert coverage(one, child, root).ranks == ("0.0-1",)
 
 
 def test_gaps() -> None:

@@ -100,6 +100,9 @@ def test_lines_that_are_not_dead(line: bytes) -> None:
         '"actor":"x","id":"a","replica":null',
         '"actor":"x","id":"a","rank":-1',
         '"actor":"x","id":"a","rank":1.0',
+        '"actor":"x","id":"a","rank":1048576',
+        '"actor":"x","id":"a","rank":null',
+        '"actor":"x","id":"a","world":1048577',
         '"actor":"x","id":"a","world":0',
         '"actor":"x","id":"a","attempt":-1',
         '"actor":"x","id":"a","parent":""',
@@ -122,6 +125,14 @@ def test_open_defaults() -> None:
     assert writer is not None
     assert (writer.replica, writer.rank, writer.attempt, writer.t, writer.axis) == ("0", 0, 0, 0.0, "global_step")
     assert (writer.world, writer.parent) == (None, None)
+
+
+def test_nulls_in_an_open() -> None:
+    """For `world`, `parent` and `beat`, null is absent."""
+    line = b'{"kind":"open","actor":"x","id":"a","world":null,"parent":null,"beat":null,"rank":1048575}\n'
+    writer = read_file("f", line).writer
+    assert writer is not None
+    assert (writer.world, writer.parent, writer.rank) == (None, None, 1048575)
 
 
 def test_integer_replica() -> None:

@@ -23,7 +23,7 @@ def test_a_whole_row() -> None:
             t=T0 + 3,
             x={"global_step": 1},
             figures={"trainer/loss": 1.0},
-            coverage=Coverage(ranks=("0.0", "0.1"), expected=2, attempts=(0,)),
+            coverage=Coverage(ranks=("0.0-1",), expected=2, attempts=(0,)),
         )
     }
 
@@ -40,6 +40,11 @@ def test_every_reduction() -> None:
         "loss/std": 1.632993161855452,
         "loss/count": 3.0,
     }
+
+
+def test_std_is_evaluated_in_the_written_order() -> None:
+    """(d·d)·((a.w·b.w)/(a.w + b.w)): every other grouping gives another last digit for 0 (w 3) and 1.7 (w 2)."""
+    assert figures(file(define(loss="std"), log(1, loss={"v": [0, 1.7], "w": [3, 2]}))) == {"loss": 0.8328265125462805}
 
 
 def test_weights_act_on_mean_sum_and_std_only() -> None:
@@ -122,6 +127,15 @@ def test_unknown_fields_spread() -> None:
         "trainer/loss/count": 3.0,
     }
     assert whole.coverage.underivable == ("trainer/loss", "trainer/loss/min", "trainer/loss/std", "trainer/loss/sum")
+
+
+def test_an_unknown_field_stays_unknown() -> None:
+    """It does not matter whether the side that lacks the field is merged first or last."""
+    lacking, whole = log(1, loss={"n": 2, "w": 2}), log(1, loss=5)
+    for lines in ((lacking, whole), (whole, lacking)):
+        only = row(file(define(loss=ALL), *lines))
+        assert only.figures == {"trainer/loss/count": 3.0}
+        assert len(only.coverage.underivable) == 7
 
 
 def test_unknown_first_within_one_rank() -> None:
@@ -321,6 +335,7 @@ def test_side_by_side_writers_both_count() -> None:
     new = file(log(1, loss=3), t=T0 + 10, id="b")
     assert figures(file(log(1, loss=1), beat(70)), new) == {"loss": 3.0}
     assert figures(file(log(1, loss=1), beat(70.5)), new) == {"loss": 2.0}
+    assert figures(file(beat(70.5), {"t": T0 + 1, **log(1, loss=1)}), new) == {"loss": 2.0}
     assert figures(file(log(1, loss=1), beat(70.5)), file(log(1, loss=3), t=T0 + 10, attempt=1, id="b")) == {
         "loss": 3.0
     }

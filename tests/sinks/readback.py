@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped, unused-ignore]
+    EventAccumulator,
+)
 
 from rlship_sidecar.sinks import wandb_file
 

@@ -2,55 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import struct
 import tempfile
-import zlib
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined, unused-ignore]
 
 from rlship_sidecar.sinks.wandb_file import MAGIC, HeldRows, RecordReader, history
-
-BLOCK = 32768
-
-
-def encode(records: list[bytes]) -> bytes:
-    """A log as LevelDB describes it: split over blocks, padded where less than a chunk's header is left."""
-    log = bytearray(MAGIC)
-    for record in records:
-        first, rest = True, record
-        while first or rest:
-            left = BLOCK - len(log) % BLOCK
-            if left < 7:
-                log += bytes(left)
-                left = BLOCK
-            data, rest = rest[: left - 7], rest[left - 7 :]
-            kind = bytes([{(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[first, not rest]])
-            log += struct.pack("<IH", zlib.crc32(kind + data), len(data)) + kind + data
-            first = False
-    return bytes(log)
-
-
-def history_record(**values: object) -> bytes:
-    record = Record()
-    for key, value in values.items():
-        record.history.item.add(nested_key=[key], value_json=json.dumps(value))
-    return bytes(record.SerializeToString())
-
-
-def run_record(store_id: str) -> bytes:
-    record = Record()
-    record.run.config.update.add(key="store_id", value_json=json.dumps(store_id))
-    return bytes(record.SerializeToString())
-
-
-def exit_record() -> bytes:
-    record = Record()
-    record.exit.exit_code = 0
-    return bytes(record.SerializeToString())
+from tests.sinks.wandb_log import encode, exit_record, history_record, run_record
 
 
 @settings(max_examples=60)
@@ -69,7 +28,7 @@ def test_a_growing_file_is_read_on(tmp_path: Path) -> None:
     records = [b"a" * 50, b"b" * 40000, b"c" * 10]
     whole = encode(records)
     path = tmp_path / "x.wandb"
-    for cut in [*range(0, 80), 20000, 32767, 32768, 32775, len(whole) - 1]:
+    for cut in [*range(80), 20000, 32767, 32768, 32775, len(whole) - 1]:
         path.write_bytes(whole[:cut])
         reader = RecordReader(path)
         before = list(reader.read())

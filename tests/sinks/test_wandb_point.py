@@ -46,7 +46,8 @@ def test_a_row_over_a_megabyte_loses_its_longest_names_and_says_so() -> None:
     assert values["rlship/dropped_keys"] == len(gone) > 0
     assert max((len(key), key) for key in left) < min((len(key), key) for key in gone)
     assert values["global_step"] == 0 and values["trainer/ranks/in"] == 2
-    assert point(make_row(0, figures=dict(reversed(list(figures.items()))))).data.count(b":") == made.data.count(b":")
+    other_order = point(make_row(0, figures=dict(reversed(figures.items()))))
+    assert orjson.loads(other_order.data) == values
 
 
 @given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=6))

@@ -72,29 +72,31 @@ class WandbSink:
         """
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
-        self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-"))
+        mode = _mode(options.get("mode", "auto"), env)
+        scratch = self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-"))
         run.state_dir.mkdir(parents=True, exist_ok=True)
         folder = str(run.experiment / options["dir"]) if options.get("dir") else None
         axes = self._axes = Axes(run.state_dir)
         order = {
-            "mode": _mode(options.get("mode", "auto"), env),
+            "mode": mode,
+            "scratch": str(scratch),
             "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
             "entity": options.get("entity") or env.get("WANDB_ENTITY"),
             "name": options.get("name") or env.get("WANDB_NAME") or run.name,
             "group": options.get("group") or env.get("WANDB_RUN_GROUP"),
             "tags": options.get("tags"),
-            "run_id": options.get("run_id") or _run_id(run.store_id),
+            "run_id": options.get("run_id") or run_id(run.store_id),
             "base_url": options.get("base_url"),
             "transmit_interval": int(options.get("transmit_interval", 1)),
             "store_id": run.store_id,
             "rows": run.rows,
             "axes": axes.pairs,
-            "online_root": folder or str(self._scratch),
+            "online_root": folder or str(scratch),
             "offline_root": folder or str(run.state_dir),
             "stall_s": self._stall_s,
             "finish_s": self._finish_s,
         }
-        link = self._link = Link(order, env, self._scratch, run.state_dir / "wandb-child.log")
+        link = self._link = Link(order, env, scratch, run.state_dir / "wandb-child.log")
         link.wait(lambda: link.opened is not None)
         assert link.opened is not None
         self._next = int(link.opened["opened"])
@@ -102,7 +104,7 @@ class WandbSink:
         self._pending_bytes = 0
         self.where = str(link.opened["where"])
         if link.opened["mode"] == "offline":
-            if order["mode"] == "auto":
+            if mode == "auto":
                 logger.warning(
                     "no W&B API key: the run is written offline; ship it later with: wandb sync %s", self.where
                 )
@@ -189,7 +191,7 @@ def _mode(asked: str, env: Mapping[str, str]) -> str:
     return "offline" if wanted in ("offline", "dryrun") else "online"
 
 
-def _run_id(store_id: str) -> str:
+def run_id(store_id: str) -> str:
     """A run id that W&B accepts, always the same for a store."""
     if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", store_id):
         return store_id

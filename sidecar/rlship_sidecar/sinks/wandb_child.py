@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
@@ -43,10 +44,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent = os.getppid()
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(inbox,), name="input", daemon=True).start()
-    threading.Thread(target=_watch_parent, args=(parent,), name="parent", daemon=True).start()
+    order = json.loads(sys.stdin.buffer.readline())["open"]
+    threading.Thread(target=_listen, args=(inbox, order["scratch"]), name="input", daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(parent, order["scratch"]), name="parent", daemon=True).start()
     try:
-        _serve(inbox.get()["open"], inbox, line)
+        _serve(order, inbox, line)
     except SinkRefused as refusal:
         line.end(refused=str(refusal))
     except SinkUnavailable as outage:
@@ -55,7 +57,7 @@ def main() -> None:
         line.end(unavailable=f"{type(problem).__name__}: {problem}")
 
 
-def _listen(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _listen(inbox: queue.SimpleQueue[dict[str, Any]], scratch: str) -> None:
     for text in sys.stdin.buffer:
         if not text.endswith(b"\n"):
             break
@@ -63,12 +65,18 @@ def _listen(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
         inbox.put(message)
         if "close" in message:
             return
-    os._exit(0)
+    _leave(scratch)
 
 
-def _watch_parent(parent: int) -> None:
+def _watch_parent(parent: int, scratch: str) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_S)
+    _leave(scratch)
+
+
+def _leave(scratch: str) -> NoReturn:
+    """End without a word: there is nobody to hear it. What the client keeps there is of no use to a successor."""
+    shutil.rmtree(scratch, ignore_errors=True)
     os._exit(0)
 
 

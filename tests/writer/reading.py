@@ -1,0 +1,95 @@
+"""What the tests of the writer share: reading its files, and running a small program that uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rlship.file import Disk
+from rlship.flusher import Timing
+from rlship.identity import Identity
+from rlship.logger import Logger
+
+# No launcher of the machine that runs the tests may reach the programs they start.
+CLEAN = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH") if key in os.environ}
+NOW = 1763600000.125
+QUICK = {"flush": 0.02, "backoff": 0.01, "backoff_most": 0.05}
+
+
+def identity(**changes: Any) -> Identity:
+    """A plain writer: rank 0, nothing known of others."""
+    facts: dict[str, Any] = {
+        "actor": "trainer",
+        "replica": "0",
+        "rank": 0,
+        "world": None,
+        "attempt": 0,
+        "source": "none",
+        "host": "n07",
+    }
+    return Identity(**{**facts, **changes})
+
+
+def logger_at(folder: Path, disk: Disk | None = None, timing: Timing | None = None, **changes: Any) -> Logger:
+    """A Logger with a fixed clock and quick timing that does not touch the process's own state at exit."""
+    own = {
+        key: changes.pop(key)
+        for key in ("labels", "axis", "network", "buffer_bytes", "clock", "parent")
+        if key in changes
+    }
+    own.setdefault("clock", lambda: NOW)
+    own.setdefault("network", lambda path: False)
+    return Logger(str(folder), identity(**changes), disk=disk, timing=timing or Timing(**QUICK), **own)
+
+
+def files(folder: Path) -> list[Path]:
+    """The writers' files of an experiment, oldest first."""
+    found = (folder / "rlship").glob("*.jsonl")
+    return sorted(found, key=lambda path: (json.loads(path.read_bytes().split(b"\n", 1)[0])["t"], path.name))
+
+
+def lines(folder: Path) -> list[str]:
+    """The lines of the only file there, without its LFs. A torn last line fails the test."""
+    (path,) = files(folder)
+    return whole(path)
+
+
+def whole(path: Path) -> list[str]:
+    """The lines of one file, all of them ended by an LF."""
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n")
+    return text.split("\n")[:-1]
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """The records of the only file there."""
+    return [json.loads(line) for line in lines(folder)]
+
+
+def metrics(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Only the metrics records, without their time."""
+    return [{key: value for key, value in record.items() if key != "t"} for record in found if "kind" not in record]
+
+
+def kinds(found: list[dict[str, Any]]) -> list[str]:
+    """The kinds of the records in order, "metrics" for a record without one."""
+    return [record.get("kind", "metrics") for record in found]
+
+
+def program(
+    source: str, folder: Path, *, env: dict[str, str] | None = None, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run `source` with the folder as sys.argv[1], and check the exit code."""
+    done = subprocess.run(
+        [sys.executable, "-c", source, str(folder)],
+        env={**CLEAN, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    return done
