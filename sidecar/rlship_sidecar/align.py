@@ -86,8 +86,7 @@ class Actor:
         """A new file. Children that waited for it as their parent count for its rank from now on."""
         self._blocker = None
         for child in self.roster.add(writer):
-            if child.begins is not None:
-                self._touch(child.begins, self.highest_closed, now)
+            self._touch_all(child, now)
 
     def apply(self, writer: Writer, batch: Batch, now: float) -> None:
         """What new lines of a file say. Values for a step that has a row are not taken in: they make it dirty."""
@@ -114,6 +113,8 @@ class Actor:
                 segment = segments[line.segment]
                 if step > segment.last:
                     segment.last = step
+                if step < writer.lowest or writer.lowest < 0:
+                    writer.lowest = step
                 unit = units.get(step)
                 if unit is None:
                     partial = self.rows.row_of(step) if step <= self.highest_closed else None
@@ -166,12 +167,9 @@ class Actor:
             if side_by_side(writer, rival):
                 self.roster.changed(writer)
                 self._blocker = None
-                for root in (writer, rival):
-                    for member in self.roster.writers.values():
-                        if member.root is root:
-                            self._touch_lines(member, now)
-                    if root.begins is not None:
-                        self._touch(root.begins, self.highest_closed, now)
+                for member in self.roster.writers.values():
+                    if member.root in (writer, rival):
+                        self._touch_all(member, now)
 
     def _mark(self, writer: Writer, mark: Mark, now: float) -> None:
         segment = writer.segments[min(mark.segment, len(writer.segments) - 1)]
@@ -208,10 +206,11 @@ class Actor:
         elif after < before:
             self._touch(after + 1, before, now)
 
-    def _touch_lines(self, writer: Writer, now: float) -> None:
-        for segment in writer.segments:
-            if segment.begins is not None:
-                self._touch(segment.begins, max(segment.last, segment.begins), now)
+    def _touch_all(self, writer: Writer, now: float) -> None:
+        """Rows that a writer's lines, or its being expected, can have a part in."""
+        steps = [step for step in (writer.begins, writer.lowest) if step is not None and step >= 0]
+        if steps:
+            self._touch(min(steps), self.highest_closed, now)
 
     def _touch(self, first: int, last: int, now: float, *, partial: bool = False) -> None:
         """Rows from first to last may have changed (`partial`: only those that lack ranks can have)."""

@@ -44,7 +44,9 @@ def reduce_unit(unit: Unit, window: Window, roster: Roster, overrides: Overrides
 
 def _ranks(segments: Sequence[Segment]) -> list[RankName]:
     """The ranks that segments count for, each once, in merge order."""
-    return sorted({segment.writer.rank for segment in segments}, key=lambda rank: (replica_key(rank.replica), rank.rank))
+    return sorted(
+        {segment.writer.rank for segment in segments}, key=lambda rank: (replica_key(rank.replica), rank.rank)
+    )
 
 
 def _all_segments(window: Window) -> list[Segment]:

@@ -62,6 +62,7 @@ class Segment:
 @dataclass(slots=True, eq=False)
 class Writer:
     """One file. Times named `…_at` are seconds of the sidecar's monotonic clock; `newest_t` is Unix seconds from the lines.
+    `lowest` is the lowest step of its metrics records, -1 for none yet;
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
 
@@ -71,6 +72,7 @@ class Writer:
     gaps: list[Gap] = field(default_factory=list)
     implicit: bool = True
     closed: bool = False
+    lowest: int = -1
     newest_t: float = 0.0
     seen_at: float = 0.0
     line_at: float = 0.0

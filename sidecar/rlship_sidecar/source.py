@@ -29,6 +29,7 @@ class _State(msgspec.Struct, array_like=True):
     open: Open | None
     segments: list[tuple[int | None, int, int]]
     gaps: list[Gap]
+    lowest: int
     implicit: bool
     closed: bool
     newest_t: float
@@ -94,13 +95,14 @@ class Source:
         writer = self.writer
         block = (self.block_start, self.block_t, self.block_lowest, self.block_highest)
         if writer is None:
-            state = _State(None, [], [], True, False, 0.0, self.decoder.t, block, 0, self.decoder.foreign)
+            state = _State(None, [], [], -1, True, False, 0.0, self.decoder.t, block, 0, self.decoder.foreign)
         else:
             segments = [(s.begins, s.barrier, s.last) for s in writer.segments]
             state = _State(
                 writer.open,
                 segments,
                 writer.gaps,
+                writer.lowest,
                 writer.implicit,
                 writer.closed,
                 writer.newest_t,
@@ -135,12 +137,8 @@ def load_source(
     writer.segments = [
         Segment(writer, number, begins, barrier, last) for number, (begins, barrier, last) in enumerate(state.segments)
     ]
-    writer.gaps, writer.implicit, writer.closed, writer.newest_t = (
-        state.gaps,
-        state.implicit,
-        state.closed,
-        state.newest_t,
-    )
+    writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
+    writer.implicit, writer.closed = state.implicit, state.closed
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
     return source
 

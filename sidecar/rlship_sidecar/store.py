@@ -188,7 +188,13 @@ class Store:
             if count <= DEAD_DETAILS:
                 connection.execute(
                     "insert or ignore into dead values (?, ?, ?, ?, ?)",
-                    (file, letter.offset, _NO_METRIC if letter.metric is None else letter.metric, letter.reason, letter.excerpt),
+                    (
+                        file,
+                        letter.offset,
+                        _NO_METRIC if letter.metric is None else letter.metric,
+                        letter.reason,
+                        letter.excerpt,
+                    ),
                 )
 
     # Rows ----------------------------------------------------------------------------------------------------------
@@ -276,7 +282,10 @@ class Store:
         found = self._reader().execute(
             "select file, offset, reason, excerpt, metric from dead order by file, offset, metric limit ?", (limit,)
         )
-        return [(file, Dead(offset, reason, text, None if metric == _NO_METRIC else metric)) for file, offset, reason, text, metric in found]
+        return [
+            (file, Dead(offset, reason, text, None if metric == _NO_METRIC else metric))
+            for file, offset, reason, text, metric in found
+        ]
 
     def dead_counts(self) -> Sequence[tuple[str, str, bool, int, int, str]]:
         """(file, reason, whether of values, how many, first offset, its excerpt)."""

@@ -1,7 +1,7 @@
 """The final rows of an experiment, slowly: docs/semantics.md from "Partials" on, read literally.
 
-Nothing here is shared with the pipeline but the result type. Worth knowing while reading the results: only lines that yield something ask for reductions; dead lines and lines of unknown kind leave
-no trace, not even their `t`.
+Nothing here is shared with the pipeline but the result type. Worth knowing while reading the results: only lines that
+yield something ask for reductions; dead lines and lines of unknown kind leave no trace, not even their `t`.
 """
 
 from __future__ import annotations

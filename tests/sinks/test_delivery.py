@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.ship import BACKOFF_MAX_S, BACKOFF_MIN_S, Delivery, Pace
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.delivery import BACKOFF_MAX_S, BACKOFF_MIN_S, Delivery, Pace
 from tests.sinks.fakes import Clock, Destination, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 

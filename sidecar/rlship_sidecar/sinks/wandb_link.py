@@ -23,12 +23,15 @@ FOREIGN = frozenset(
     {
         "WANDB_DIR",
         "WANDB_DISABLED",
+        "WANDB_FORK_FROM",
         "WANDB_MODE",
         "WANDB_RESUME",
+        "WANDB_RESUME_FROM",
         "WANDB_RUN_ID",
         "WANDB_SERVICE",
         "WANDB_SILENT",
         "WANDB_SWEEP_ID",
+        "WANDB_SWEEP_PARAM_PATH",
         "WANDB_X_PRIMARY",
     }
 )
@@ -53,8 +56,7 @@ class Link:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=folder,
-                # The client leaves folders behind in the temporary folder; in this one they go with the rest.
-                env={name: value for name, value in env.items() if name not in FOREIGN} | {"TMPDIR": str(folder)},
+                env=_child_env(env, folder),
                 # A Ctrl-C at the terminal is for the sidecar, which then drains and closes.
                 start_new_session=True,
             )
@@ -172,6 +174,15 @@ def _kill_core(pid: int) -> None:
             process.kill()
     except psutil.Error:
         return
+
+
+def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in env.items() if name not in FOREIGN}
+    if "PYTHONPATH" in kept:
+        # The child has another working directory.
+        kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep))
+    # The client leaves folders behind in the temporary folder; in this one they go with the rest.
+    return {**kept, "TMPDIR": str(folder)}
 
 
 def environment() -> dict[str, str]:

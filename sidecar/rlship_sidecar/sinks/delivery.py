@@ -1,0 +1,213 @@
+"""How rows get from the store to one sink: position, retries and flushes, as a state machine that waits for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
+
+BACKOFF_MIN_S = 0.5
+BACKOFF_MAX_S = 30.0
+FLUSH_IDLE_S = 2.0
+FLUSH_MAX_S = 30.0
+BATCH_ROWS = 500
+
+
+class RowSource(Protocol):
+    """What a shipper needs of the store. Every method may be called from any thread."""
+
+    def row_count(self) -> int:
+        """How many rows are committed; they are numbered 0 to one less."""
+
+    def read_rows(self, first: int, limit: int) -> list[Row]:
+        """The rows first, first + 1, …, at most `limit`; fewer where there are no more."""
+
+    def load_cursor(self, sink: str) -> int:
+        """The number saved last for this sink, 0 if none was."""
+
+    def save_cursor(self, sink: str, next_row: int) -> None:
+        """Remember durably that the sink has every row below `next_row`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a delivery waits, in seconds.
+
+    Rows are flushed `flush_idle_s` after the last write, under a steady stream every `flush_max_s`. A sink that has had
+    everything for `idle_close_s` is closed until there are more rows; None keeps it open.
+    """
+
+    backoff_min_s: float = BACKOFF_MIN_S
+    backoff_max_s: float = BACKOFF_MAX_S
+    flush_idle_s: float = FLUSH_IDLE_S
+    flush_max_s: float = FLUSH_MAX_S
+    idle_close_s: float | None = None
+    batch_rows: int = BATCH_ROWS
+
+
+class Delivery:
+    """The state machine of one sink, without a thread: `advance` does what is due and says when something is due again.
+
+    The position is the sink's own answer to `open` where it gives one. The stored cursor decides only for a sink that
+    cannot tell.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_sink: Callable[[], Sink],
+        run: Run,
+        source: RowSource,
+        *,
+        pace: Pace,
+        clock: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.refused: SinkRefused | None = None
+        self.error = ""
+        self.where = ""
+        self.next_row = 0
+        """The first row not handed to the sink yet."""
+        self.delivered_to = 0
+        """Every row below was flushed, or the sink said that it has it."""
+        self.delivered = 0
+        """Rows flushed by this process."""
+        self._make_sink = make_sink
+        self._run = run
+        self._source = source
+        self._pace = pace
+        self._clock = clock
+        self._jitter = jitter
+        self._sink: Sink | None = None
+        self._asked = False
+        self._tells = False
+        self._failures = 0
+        self._retry_at = 0.0
+        self._wrote_at = 0.0
+        self._unflushed_since = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the last try failed and the next one is not due yet."""
+        return self._failures > 0 and self._sink is None
+
+    def complaint(self) -> str:
+        """What went wrong last and is not over, "" if nothing."""
+        return self.error or str(getattr(self._sink, "trouble", ""))
+
+    def retry_now(self) -> None:
+        """Let the next `advance` try at once, whatever the backoff says."""
+        self._retry_at = self._clock()
+
+    def advance(self, *, drain: bool = False) -> float | None:
+        """Do one thing that is due: open, write a batch or flush. With `drain` a flush is due once all is written.
+
+        Returns the seconds until something is due (0.0: call again at once), or None if nothing is until rows come or
+        ever.
+        """
+        if self.refused is not None:
+            return None
+        now = self._clock()
+        if self.waiting and now < self._retry_at:
+            return self._retry_at - now
+        try:
+            return self._advance(now, drain)
+        except SinkRefused as refusal:
+            self.refused, self.error = refusal, str(refusal)
+            self.close()
+            return None
+        except SinkUnavailable as problem:
+            return self._failed(str(problem))
+        except Exception as problem:  # noqa: BLE001 - a sink may be anyone's code; the others must go on
+            return self._failed(f"{type(problem).__name__}: {problem}")
+
+    def close(self) -> None:
+        """Close the sink if it is open. What was not flushed counts as not delivered."""
+        sink, self._sink = self._sink, None
+        self.next_row = self.delivered_to
+        if sink is None:
+            return
+        try:
+            sink.close()
+        except Exception as problem:  # noqa: BLE001 - as above; it is shown in the status
+            self.error = f"close: {type(problem).__name__}: {problem}"
+
+    def _advance(self, now: float, drain: bool) -> float | None:
+        count = self._source.row_count()
+        if self._sink is None:
+            if count == 0 or (self._asked and self.next_row >= count):
+                return None
+            self._open(count)
+            return 0.0
+        unflushed = self.next_row > self.delivered_to
+        must_flush_at = self._unflushed_since + self._pace.flush_max_s
+        if self.next_row < count and not (unflushed and now >= must_flush_at):
+            self._write(count)
+            return 0.0
+        if unflushed:
+            due = min(self._wrote_at + self._pace.flush_idle_s, must_flush_at)
+            if not drain and now < due:
+                return due - now
+            self._flush()
+            return 0.0
+        if self._pace.idle_close_s is None:
+            return None
+        closes_at = self._wrote_at + self._pace.idle_close_s
+        if now < closes_at:
+            return closes_at - now
+        self.close()
+        return None
+
+    def _open(self, count: int) -> None:
+        sink = self._make_sink()
+        self._sink = sink
+        answer = sink.open(replace(self._run, rows=count))
+        self.where = str(getattr(sink, "where", ""))
+        self._tells = answer is not None
+        position = self._source.load_cursor(self.name) if answer is None else answer
+        if position > count:
+            raise SinkRefused(
+                f"sink {self.name} ({self.where or 'no place named'}) holds {position} rows, but the store of "
+                f"{self._run.experiment} has only {count}: they are not this store's rows. Point the sink to another "
+                "place, or move what is there away; rows are then shipped again from row 0"
+            )
+        self._asked = True
+        self.next_row = self.delivered_to = position
+        self._wrote_at = self._clock()
+
+    def _write(self, count: int) -> None:
+        assert self._sink is not None
+        rows = self._source.read_rows(self.next_row, min(self._pace.batch_rows, count - self.next_row))
+        if not rows:
+            raise SinkUnavailable(f"the store counts {count} rows but gave none from row {self.next_row}")
+        if self.next_row == self.delivered_to:
+            self._unflushed_since = self._clock()
+        self._sink.write(rows)
+        self.next_row += len(rows)
+        self._wrote_at = self._clock()
+        # A sink that cannot tell what it holds would be sent these rows again after a crash.
+        if not self._tells:
+            self._flush()
+
+    def _flush(self) -> None:
+        assert self._sink is not None
+        self._sink.flush()
+        self.where = str(getattr(self._sink, "where", ""))
+        self.delivered += self.next_row - self.delivered_to
+        self.delivered_to = self.next_row
+        self._failures = 0
+        self.error = ""
+        self._source.save_cursor(self.name, self.delivered_to)
+
+    def _failed(self, error: str) -> float:
+        self.close()
+        self.error = error
+        self._failures += 1
+        wait = min(self._pace.backoff_max_s, self._pace.backoff_min_s * 2.0 ** min(self._failures - 1, 30))
+        wait *= 0.75 + 0.5 * self._jitter()
+        self._retry_at = self._clock() + wait
+        return wait
