@@ -172,8 +172,8 @@ class Actor:
                         self._touch_all(member, now)
 
     def _mark(self, writer: Writer, mark: Mark, now: float) -> None:
-        segment = writer.segments[min(mark.segment, len(writer.segments) - 1)]
         if mark.kind == "barrier":
+            segment = writer.segments[mark.segment]
             writer.implicit = False
             segment.barrier = max(segment.barrier, mark.step)
         elif mark.kind == "rollback":
@@ -186,6 +186,7 @@ class Actor:
             self._touch(uncovered, self.highest_closed, now, partial=True)
         elif mark.gap is not None:
             writer.gaps.append(mark.gap)
+            self.roster.gaps = True
             if mark.gap.first is not None and mark.gap.last is not None:
                 self._touch(mark.gap.first, mark.gap.last, now)
 

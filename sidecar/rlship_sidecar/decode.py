@@ -16,6 +16,7 @@ import orjson
 
 from rlship_formats.records import (
     KNOWN_KINDS,
+    MAX_STEP,
     T_MAX,
     T_MIN,
     BadRecord,
@@ -163,6 +164,9 @@ class Decoder:
         step_before = -1
         steps_seen = 0
         consumed = 0
+        barrier = -1  # the highest of the segment: a later one takes back no earlier promise
+        opened = self.opened is not None
+        new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
         for line, offset in zip(lines, offsets):
             try:
                 record = orjson.loads(line)
@@ -171,46 +175,65 @@ class Decoder:
                 self._unparsed(batch, line, offset)
                 consumed += 1
                 continue
-            if type(record) is dict and "kind" not in record and self.opened is not None:
+            if type(record) is dict and opened:
                 step = record.get("step")
-                metrics = record.get("m")
-                if type(step) is int and type(metrics) is dict and 0 <= step <= 9007199254740991:
-                    if step != step_before:
-                        if consumed and (step > last_step or steps_seen >= max_steps):
-                            break
-                        steps_seen += 1
-                        step_before = step
-                        if batch.begins is None and not self.segment:
-                            batch.begins = step
-                        if step > batch.highest:
-                            batch.highest = step
-                        if step < batch.lowest or batch.lowest < 0:
-                            batch.lowest = step
+                kind = record.get("kind", _METRICS)
+                if kind is _METRICS:
+                    metrics = record.get("m")
+                    if type(step) is int and type(metrics) is dict and 0 <= step <= MAX_STEP:
+                        if step != step_before:
+                            if consumed and (step > last_step or steps_seen >= max_steps):
+                                break
+                            steps_seen += 1
+                            step_before = step
+                            if batch.begins is None and not self.segment:
+                                batch.begins = step
+                            if step > batch.highest:
+                                batch.highest = step
+                            if step < batch.lowest or batch.lowest < 0:
+                                batch.lowest = step
+                        stamp = record.get("t")
+                        if type(stamp) is float and T_MIN <= stamp <= T_MAX:
+                            t = stamp
+                        else:
+                            before, t = t, time_of(record, t)
+                            batch.inherited_t += t == before
+                        if t > newest_t:
+                            newest_t = t
+                        names = tuple(metrics)
+                        schema = by_names.get(names) or self._schema(names)
+                        try:
+                            data = schema.pack(*metrics.values())
+                        except (StructError, OverflowError):
+                            add_line(self._sparse(batch, metrics, step, t, offset))
+                        else:
+                            add_line(new(Dense, (step, t, offset, self.segment, schema, data)))
+                        consumed += 1
+                        continue
+                elif kind == "barrier" and type(step) is int and 0 <= step <= MAX_STEP:
+                    if batch.begins is None and not self.segment:
+                        batch.begins = step
+                    if step > barrier:
+                        barrier = step
                     stamp = record.get("t")
-                    if type(stamp) is float and T_MIN <= stamp <= T_MAX:
-                        t = stamp
-                    else:
-                        before, t = t, time_of(record, t)
-                        batch.inherited_t += t == before
+                    t = stamp if type(stamp) is float and T_MIN <= stamp <= T_MAX else time_of(record, t)
                     if t > newest_t:
                         newest_t = t
-                    names = tuple(metrics)
-                    schema = by_names.get(names) or self._schema(names)
-                    try:
-                        data = schema.pack(*metrics.values())
-                    except (StructError, OverflowError):
-                        add_line(self._sparse(batch, metrics, step, t, offset))
-                    else:
-                        add_line(Dense(step, t, offset, self.segment, schema, data))
                     consumed += 1
                     continue
+                elif kind == "rollback" and barrier >= 0:
+                    batch.marks.append(Mark("barrier", self.segment, barrier))
+                    barrier = -1
             self.t = t
             self._other(batch, record, line, offset)
             t = self.t
+            opened = self.opened is not None
             if t > newest_t:
                 newest_t = t
             by_names = self._by_names
             consumed += 1
+        if barrier >= 0:
+            batch.marks.append(Mark("barrier", self.segment, barrier))
         self.t = t
         batch.newest_t = newest_t
         batch.consumed = consumed
@@ -289,10 +312,7 @@ class Decoder:
         if kind is _METRICS:
             self._odd_metrics(batch, record, offset)
         elif kind == "barrier":
-            step = _step(record)
-            if batch.begins is None and not self.segment:
-                batch.begins = step
-            batch.marks.append(Mark("barrier", self.segment, step))
+            raise BadRecord("bad step")
         elif kind == "rollback":
             step = _step(record)
             self.segment += 1

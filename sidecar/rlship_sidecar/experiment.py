@@ -197,7 +197,7 @@ class Experiment:
         whole = batch.consumed == len(piece.lines)
         end = piece.end if whole else piece.offsets[batch.consumed]
         # Read about as much next time as could be used this time.
-        source.piece_bytes = min(1 << 20, max(1 << 16, 2 * (end - start)))
+        source.piece_bytes = min(1 << 20, max(1 << 16, 5 * (end - start) // 4))
         for offset, excerpt in piece.too_long:
             if offset < end:
                 batch.dead.append(too_long(offset, excerpt))

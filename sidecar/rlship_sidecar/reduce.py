@@ -16,86 +16,87 @@ from numpy.typing import NDArray
 
 from rlship_formats.values import EMPTY, Observations, Partial, defined, figure, fold, merge
 from rlship_sidecar.decode import Schema
-from rlship_sidecar.roster import Roster, Segment, counting, rank_names, replica_key
+from rlship_sidecar.roster import Order, Roster, Segment, counting, order_of, rank_names, replica_key
 from rlship_sidecar.rows import Coverage, RankName, Row, Unit, name_ranks
 from rlship_sidecar.window import Block, Window
 
 Matrix = NDArray[np.float64]
 Overrides = Mapping[str, Sequence[str]]
+_NOT_SEEN = Order(None, (), (), ())
 
 
 def reduce_unit(unit: Unit, window: Window, roster: Roster, overrides: Overrides) -> Row:
     """The row of a unit. `overrides` are the configuration's reductions, by `<actor>/<metric>` or `<metric>`."""
-    figures, segments, underivable, t = _figures(unit.actor, window, overrides)
-    everyone = segments or _all_segments(window)
+    figures, order, underivable, t = _reduce_blocks(unit.actor, window, roster, overrides) or _reduce_any(
+        unit.actor, window, overrides
+    )
     expected, missing, absent = roster.coverage(unit.index)
     coverage = Coverage(
-        ranks=rank_names(_ranks(segments)),
+        ranks=order.ranks,
         expected=expected,
         missing=rank_names(missing),
         absent=name_ranks(absent),
-        attempts=tuple(sorted({segment.writer.open.attempt for segment in segments})),
+        attempts=order.attempts,
         gap=roster.gap(unit.index),
-        underivable=tuple(sorted(underivable)),
+        underivable=underivable,
     )
-    axis = min(everyone, key=lambda segment: segment.merge_key).writer.open.axis
-    return Row(unit, t, {axis: unit.index}, figures, coverage)
+    segments = order.segments or order_of(tuple(_everyone(window))).segments
+    return Row(unit, t, {segments[0].writer.open.axis: unit.index}, figures, coverage)
 
 
-def _ranks(segments: Sequence[Segment]) -> list[RankName]:
-    """The ranks that segments count for, each once, in merge order."""
-    return sorted(
-        {segment.writer.rank for segment in segments}, key=lambda rank: (replica_key(rank.replica), rank.rank)
-    )
-
-
-def _all_segments(window: Window) -> list[Segment]:
+def _everyone(window: Window) -> list[Segment]:
     found = [segment for segment, _ in window.sparse]
     for block in window.blocks.values():
         found.extend(block.owners)
     return found
 
 
-def _figures(
-    actor: str, window: Window, overrides: Overrides
-) -> tuple[dict[str, float], list[Segment], list[str], float]:
-    """(figures, counting segments in merge order, underivable keys, t) of a window."""
-    orders = None if window.sparse else _simple(window)
-    if orders is not None:
-        figures: dict[str, float] = {}
-        for (schema, block), order in zip(window.blocks.items(), orders):
-            part = _reduce_block(actor, schema, block, order, overrides)
-            if part is None:
-                break
-            figures.update(part)
-        else:
-            segments = _union(orders, list(window.blocks.values()))
-            return figures, segments, [], max(max(block.ts) for block in window.blocks.values())
-    return _reduce_any(actor, window, overrides)
+# The fast path: blocks of plain numbers ----------------------------------------------------------------------------
 
 
-def _simple(window: Window) -> list[list[int]] | None:
-    """Per block the order in which its rows merge, if nothing can be superseded: no metric in two blocks, one row per rank in each."""
+def _reduce_blocks(actor: str, window: Window, roster: Roster, overrides: Overrides) -> _Reduced | None:
+    """The reduced window if nothing in it can be superseded or collide, or None: then only `_reduce_any` gets it right."""
+    orders = None if window.sparse else _orders(window, roster)
+    if orders is None:
+        return None
+    figures: dict[str, float] = {}
+    for (schema, block), order in zip(window.blocks.items(), orders):
+        part = _reduce_block(actor, schema, block, order, overrides)
+        if part is None:
+            return None
+        figures.update(part)
+    whole = orders[0] if len(orders) == 1 else order_of(tuple(_everyone(window)))
+    return _Reduced(figures, whole, (), max(max(block.ts) for block in window.blocks.values()))
+
+
+def _orders(window: Window, roster: Roster) -> list[Order] | None:
+    """Per block its merge order, if no metric is in two blocks and no rank twice in one."""
     names: set[str] = set()
     orders = []
     for schema, block in window.blocks.items():
         if not schema.names or not names.isdisjoint(schema.names):
             return None
         names.update(schema.names)
-        keyed = sorted((owner.merge_key, index) for index, owner in enumerate(block.owners))
-        ranks = {owner.writer.rank for owner in block.owners}
-        if len(ranks) < len(keyed):
+        owners = tuple(block.owners)
+        order = roster.orders.get(owners, _NOT_SEEN)
+        if order is _NOT_SEEN:
+            if len(roster.orders) >= 256:
+                roster.orders.clear()
+            ranks = {owner.writer.rank for owner in owners}
+            order = roster.orders[owners] = order_of(owners) if len(ranks) == len(owners) else None
+        if order is None:
             return None
-        orders.append([index for _, index in keyed])
+        orders.append(order)
     return orders or None
 
 
-def _union(orders: list[list[int]], blocks: list[Block]) -> list[Segment]:
-    if len(blocks) == 1:
-        owners = blocks[0].owners
-        return [owners[index] for index in orders[0]]
-    found = {owner for block in blocks for owner in block.owners}
-    return sorted(found, key=lambda segment: segment.merge_key)
+class _Reduced(NamedTuple):
+    """What a window comes to; `order` is that of the counting segments."""
+
+    figures: dict[str, float]
+    order: Order
+    underivable: tuple[str, ...]
+    t: float
 
 
 class _Undefined(Enum):
@@ -142,15 +143,15 @@ def _plan(actor: str, schema: Schema, overrides: Overrides) -> Plan:
 
 
 def _reduce_block(
-    actor: str, schema: Schema, block: Block, order: list[int], overrides: Overrides
+    actor: str, schema: Schema, block: Block, order: Order, overrides: Overrides
 ) -> dict[str, float] | None:
     """Figures of a block with one row per rank, or None where only the general path gets it right (colliding keys, overflow)."""
     plan = _plan(actor, schema, overrides)
     if not plan.clean:
         return None
-    matrix = np.frombuffer(block.data, np.float64).reshape(len(order), len(schema.names))
-    if order != sorted(order):
-        matrix = matrix[order]
+    matrix = np.frombuffer(block.data, np.float64).reshape(len(block.owners), len(schema.names))
+    if order.places is not None:
+        matrix = matrix[list(order.places)]
     figures: dict[str, float] = {}
     with np.errstate(all="ignore"):
         for reduction, (columns, keys) in plan.columns.items():
@@ -300,9 +301,7 @@ def _metric(actor: str, name: str, items: list[_Item], overrides: Overrides) -> 
     return figures
 
 
-def _reduce_any(
-    actor: str, window: Window, overrides: Overrides
-) -> tuple[dict[str, float], list[Segment], list[str], float]:
+def _reduce_any(actor: str, window: Window, overrides: Overrides) -> _Reduced:
     """The definition: any mixture of values, segments and reductions."""
     primary: dict[str, _Figure] = {}
     derived: dict[str, _Figure] = {}
@@ -317,10 +316,10 @@ def _reduce_any(
             (primary if key == f"{actor}/{name}" else derived).setdefault(key, value)
     merged = {**derived, **primary}
     figures = {key: value for key, value in merged.items() if isinstance(value, float)}
-    underivable = [key for key, value in merged.items() if value is None]
+    underivable = tuple(sorted(key for key, value in merged.items() if value is None))
     if not used:
         ts = [line.t for _, line in window.sparse] + [t for block in window.blocks.values() for t in block.ts]
-    return figures, sorted(used, key=lambda segment: segment.merge_key), underivable, max(ts)
+    return _Reduced(figures, order_of(tuple(used)), underivable, max(ts))
 
 
 def override(actor: str, metric: str, overrides: Overrides) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from rlship_formats.records import Gap, Open
@@ -127,9 +128,19 @@ class Waiting(NamedTuple):
         return not self.writers and not self.unopened
 
 
+class Order(NamedTuple):
+    """How the lines of these segments merge: their places in merge order, and what a row says of them."""
+
+    places: tuple[int, ...] | None  # None: they stand in merge order already
+    segments: tuple[Segment, ...]
+    ranks: tuple[str, ...]
+    attempts: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class _Replica:
     roots: dict[int, list[Writer]] = field(default_factory=dict)
+    joining: list[Writer] = field(default_factory=list)  # roots that have not shown yet where they begin
     settled: Seats | None = None  # the answer for every step from `settled_from` on, until something changes
     settled_from: int = 0
 
@@ -142,10 +153,16 @@ class Roster:
         self._by_id: dict[str, Writer] = {}
         self._replicas: dict[str, _Replica] = {}
         self._children: list[Writer] = []
+        self.gaps = False  # some writer had to drop lines
+        self.orders: dict[
+            tuple[Segment, ...], Order | None
+        ] = {}  # how rows of a block merge: reduce's memory, per roster
         self.layered = False  # some rank has more than one segment, so that completeness is not monotone in steps
 
     def add(self, writer: Writer) -> list[Writer]:
         """Take in a writer; returns those already here that have another root now (children that came before their parent)."""
+        self.orders.clear()
+        self.gaps = self.gaps or bool(writer.gaps)
         self.writers[writer.file] = writer
         same = self._by_id.get(writer.open.id)
         if same is None or writer.file < same.file:
@@ -173,6 +190,7 @@ class Roster:
             replica = self._replicas.setdefault(writer.open.replica, _Replica())
             roots = replica.roots.setdefault(writer.open.rank, [])
             roots.append(writer)
+            replica.joining.append(writer)
             replica.settled = None
             self.layered = self.layered or len(roots) > 1 or len(writer.segments) > 1
 
@@ -262,15 +280,15 @@ class Roster:
                 for segment in place.expected:
                     if segment.waits_to < step and not segment.writer.closed:
                         waited.append(segment.writer)
-            first: Writer | None = None
-            for writers in replica.roots.values():
-                for writer in writers:
-                    if writer.begins is None and not writer.closed and writer.open.world is not None:
-                        if not closed_any or writer.age_s(now) < join_s:
-                            waited.append(writer)
-                    if first is None or writer.seen_at < first.seen_at:
-                        first = writer
-            if world is not None and first is not None and len(replica.roots) < world:
+            if replica.joining:
+                replica.joining = [writer for writer in replica.joining if writer.begins is None]
+                for writer in replica.joining:
+                    if writer.closed or writer.open.world is None:
+                        continue
+                    if not closed_any or writer.age_s(now) < join_s:
+                        waited.append(writer)
+            if world is not None and len(replica.roots) < world:
+                first = min((w for writers in replica.roots.values() for w in writers), key=lambda w: w.seen_at)
                 opened = sum(1 for rank in replica.roots if rank < world)
                 unopened = unopened or (opened < world and first.age_s(now) < join_s)
         return Waiting(tuple(waited), unopened)
@@ -307,6 +325,8 @@ class Roster:
 
     def gap(self, step: int) -> int:
         """Lines that writers dropped and that may have been of this step."""
+        if not self.gaps:
+            return 0
         return sum(
             gap.n
             for writer in self.writers.values()
@@ -328,7 +348,7 @@ def _expected(candidates: list[Segment]) -> Iterator[Segment]:
 
 def _covered(place: Place, step: int) -> bool:
     for segment in place.candidates:
-        if segment.covers_to >= step:
+        if segment.barrier >= step or segment.covers_to >= step:
             return True
     return all(segment.writer.closed for segment in place.expected)
 
@@ -358,6 +378,7 @@ def counting(segments: Iterable[Segment]) -> list[Segment]:
     ]
 
 
+@lru_cache(4096)
 def replica_key(replica: str) -> tuple[int, int, str]:
     """Replicas of digits sort as numbers and first, others by code point."""
     if replica.isascii() and replica.isdigit():
@@ -365,6 +386,19 @@ def replica_key(replica: str) -> tuple[int, int, str]:
     return (1, 0, replica)
 
 
+def order_of(owners: tuple[Segment, ...]) -> Order:
+    """The merge order of segments, of which each may stand here several times."""
+    places = tuple(sorted(range(len(owners)), key=lambda place: owners[place].merge_key))
+    segments = tuple(dict.fromkeys(owners[place] for place in places))
+    return Order(
+        None if places == tuple(range(len(owners))) else places,
+        segments,
+        rank_names({segment.writer.rank for segment in segments}),
+        tuple(sorted({segment.writer.open.attempt for segment in segments})),
+    )
+
+
 def rank_names(ranks: Iterable[RankName]) -> tuple[str, ...]:
-    """Names of ranks, already in merge order, runs collapsed."""
-    return name_ranks((rank.replica, rank.rank, rank.rank) for rank in ranks)
+    """Names of ranks, in merge order, runs collapsed."""
+    ordered = sorted(ranks, key=lambda rank: (replica_key(rank.replica), rank.rank))
+    return name_ranks((rank.replica, rank.rank, rank.rank) for rank in ordered)

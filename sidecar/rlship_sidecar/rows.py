@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,16 +27,18 @@ class RankName(NamedTuple):
 
 def name_ranks(runs: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
     """Names of runs of ranks (replica, first, last): "0.3", and "0.3-7" for neighbours, so that a thousand ranks stay readable."""
-    names: list[str] = []
-    replica, first, last = "", -1, -2
+    merged: list[tuple[str, int, int]] = []
+    replica, first, last = "", 0, -1
     for name, low, high in runs:
-        if names and name == replica and low == last + 1:
+        if name == replica and low == last + 1 and last >= first:
             last = high
-        else:
-            replica, first, last = name, low, high
-            names.append("")
-        names[-1] = f"{replica}.{first}" if first == last else f"{replica}.{first}-{last}"
-    return tuple(names)
+            continue
+        if last >= first:
+            merged.append((replica, first, last))
+        replica, first, last = name, low, high
+    if last >= first:
+        merged.append((replica, first, last))
+    return tuple(f"{name}.{low}" if low == high else f"{name}.{low}-{high}" for name, low, high in merged)
 
 
 def count_ranks(names: Iterable[str]) -> int:
@@ -95,6 +97,7 @@ class Row:
 
     def to_json(self) -> bytes:
         """One line of JSON without its LF; the jsonl sink's format and the store's."""
+        coverage = self.coverage
         body = {
             "row": self.arrival.no,
             "actor": self.unit.actor,
@@ -103,7 +106,15 @@ class Row:
             "t": self.t,
             "x": self.x,
             "m": self.figures,
-            "coverage": asdict(self.coverage),
+            "coverage": {
+                "ranks": coverage.ranks,
+                "expected": coverage.expected,
+                "missing": coverage.missing,
+                "absent": coverage.absent,
+                "attempts": coverage.attempts,
+                "gap": coverage.gap,
+                "underivable": coverage.underivable,
+            },
             "arrival": {
                 "revision": self.arrival.revision,
                 "changed": self.arrival.changed,

@@ -10,6 +10,8 @@ import os
 import stat
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import add
 
 from rlship_formats.records import MAX_LINE_BYTES
 
@@ -132,15 +134,17 @@ class Tail:
                 self._searched = position + len(data)
                 return self._pass_over(fd, position, piece)
             return piece
-        offset = position
-        for line in data[:cut].split(b"\n"):
-            if len(line) > MAX_LINE_BYTES:
-                piece.too_long.append((offset, line[:_EXCERPT_BYTES]))
-            else:
-                piece.lines.append(line)
-                piece.offsets.append(offset)
-            offset += len(line) + 1
-        piece.end = offset
+        lines = data[:cut].split(b"\n")
+        starts = accumulate(map(len, lines), initial=position)
+        offsets = list(map(add, starts, range(len(lines))))  # one LF each
+        piece.end = position + cut + 1
+        if max(map(len, lines)) > MAX_LINE_BYTES:
+            whole = [(offset, line) for offset, line in zip(offsets, lines) if len(line) <= MAX_LINE_BYTES]
+            piece.too_long = [
+                (offset, line[:_EXCERPT_BYTES]) for offset, line in zip(offsets, lines) if len(line) > MAX_LINE_BYTES
+            ]
+            lines, offsets = [line for _, line in whole], [offset for offset, _ in whole]
+        piece.lines, piece.offsets = lines, offsets
         piece.more = size - position > max_bytes
         return piece
 

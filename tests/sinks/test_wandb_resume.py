@@ -9,6 +9,7 @@ import pytest
 
 from rlship_sidecar.sinks import wandb_child
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from tests.sinks.fakes import Clock
 
 ORDER = {"entity": None, "project": "p", "run_id": "r", "store_id": "s", "online_root": "/nowhere"}
 
@@ -34,39 +35,27 @@ class Client:
         self.starting_step = starting_step
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that only sleeping moves."""
-    now = [0.0]
-    monkeypatch.setattr(wandb_child.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(wandb_child.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    return now
-
-
-def test_a_server_that_catches_up_is_waited_for(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_a_server_that_catches_up_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is opened once line count and last step agree, and goes on there."""
-    server = Server((8, 5), (8, 6), (8, 7))
+    server, clock = Server((8, 5), (8, 6), (8, 7)), Clock()
     monkeypatch.setattr(wandb_child, "_init", lambda order, mode, root: Client(8))
 
-    assert wandb_child._resume(ORDER, server)[1] == 8
-    assert server.asked == 3 and clock == [2.0]
+    assert wandb_child._resume(ORDER, server, clock=clock, sleep=clock.sleep)[1] == 8
+    assert server.asked == 3 and clock.now == 1002.0
 
 
-def test_a_server_that_never_agrees_with_itself_is_an_outage(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
+def test_a_server_that_never_agrees_with_itself_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a bounded wait it is given up for now, before the client has opened the run."""
     monkeypatch.setattr(wandb_child, "_init", lambda order, mode, root: pytest.fail("the run was opened"))
 
+    clock = Clock()
     with pytest.raises(SinkUnavailable, match="8 history lines, but its last step is 5"):
-        wandb_child._resume(ORDER, Server((8, 5)))
-    assert clock[0] <= wandb_child.SETTLE_S + 2.0
+        wandb_child._resume(ORDER, Server((8, 5)), clock=clock, sleep=clock.sleep)
+    assert clock.now <= 1000.0 + wandb_child.SETTLE_S + 2.0
 
 
 @pytest.mark.parametrize("starting_step", [0, 7, 9])
-def test_a_client_that_would_go_on_elsewhere_is_an_outage(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float], starting_step: int
-) -> None:
+def test_a_client_that_would_go_on_elsewhere_is_an_outage(monkeypatch: pytest.MonkeyPatch, starting_step: int) -> None:
     """Nothing is sent unless the client itself means to go on where the server's lines end."""
     monkeypatch.setattr(wandb_child, "_init", lambda order, mode, root: Client(starting_step))
 
@@ -74,7 +63,7 @@ def test_a_client_that_would_go_on_elsewhere_is_an_outage(
         wandb_child._resume(ORDER, Server((8, 7)))
 
 
-def test_a_strangers_run_is_not_opened(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_a_strangers_run_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store's mark is checked before the client could write its own over it."""
     monkeypatch.setattr(wandb_child, "_init", lambda order, mode, root: pytest.fail("the run was opened"))
 

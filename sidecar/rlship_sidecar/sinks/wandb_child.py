@@ -191,12 +191,18 @@ def _told(error: Exception, cause: BaseException | None) -> SinkRefused | SinkUn
     )
 
 
-def _resume(order: Mapping[str, Any], execute: Callable[[str, Mapping[str, Any]], Any]) -> tuple[Any, int]:
+def _resume(
+    order: Mapping[str, Any],
+    execute: Callable[[str, Mapping[str, Any]], Any],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[Any, int]:
     """Open the run on the server and return it with the number of the first row it lacks, once all sources of that
     number agree.
     """
     entity, project, run_id = order["entity"] or "", order["project"], order["run_id"]
-    deadline = time.monotonic() + SETTLE_S
+    deadline = clock() + SETTLE_S
     while True:
         remote = wandb_remote.read_run(execute, entity, project, run_id)
         why = wandb_remote.objection(remote, order["store_id"], "/".join(filter(None, (entity, project, run_id))))
@@ -204,12 +210,12 @@ def _resume(order: Mapping[str, Any], execute: Callable[[str, Mapping[str, Any]]
             raise SinkRefused(why)
         if remote is None or remote.settled:
             break
-        if time.monotonic() > deadline:
+        if clock() > deadline:
             raise SinkUnavailable(
                 f"sink wandb: the run {project}/{run_id} has {remote.lines} history lines, but its last step is "
                 f"{remote.next_step - 1}: rows sent now could overwrite others"
             )
-        time.sleep(1.0)
+        sleep(1.0)
     run = _init(order, "online", order["online_root"])
     held = 0 if remote is None else remote.lines
     if run.starting_step != held:
