@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,19 @@ def whole(path: Path) -> list[str]:
 def records(folder: Path) -> list[dict[str, Any]]:
     """The records of the only file there."""
     return [json.loads(line) for line in lines(folder)]
+
+
+def soon(folder: Path, enough: Callable[[list[dict[str, Any]]], bool], seconds: float = 10.0) -> list[dict[str, Any]]:
+    """The records of the file that is being written, once they are `enough`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = []
+        for path in (folder / "rlship").glob("*.jsonl"):
+            found = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+        if enough(found):
+            return found
+        assert time.monotonic() < deadline, found[-3:]
+        time.sleep(0.005)
 
 
 def metrics(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import pytest
 from rlship import Reduce
 from rlship.file import Disk
 from rlship.flusher import Timing
-from tests.writer.reading import NOW, QUICK, kinds, lines, logger_at, metrics, records
+from tests.writer.reading import NOW, QUICK, kinds, lines, logger_at, metrics, records, soon
 
 SLOW = Timing(flush=30.0)
 
@@ -169,10 +169,7 @@ def test_batches_are_written_by_the_thread_in_time(tmp_path: Path) -> None:
     """Without any barrier an observation reaches the file within the flush interval."""
     logger = logger_at(tmp_path)
     logger.record_metric("a", 1.0)
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "rlship").is_dir() or not metrics(records(tmp_path)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    soon(tmp_path, lambda found: bool(metrics(found)))
     logger.close()
 
 
@@ -203,10 +200,7 @@ def test_a_barrier_reaches_the_file_at_once(tmp_path: Path) -> None:
     logger = logger_at(tmp_path, timing=SLOW)
     logger.log({"a": 1}, step=1)
     logger.barrier(1)
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "rlship").is_dir() or "barrier" not in kinds(records(tmp_path)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    soon(tmp_path, lambda found: "barrier" in kinds(found))
     logger.close()
 
 
@@ -215,10 +209,7 @@ def test_many_bytes_do_not_wait_for_the_interval(tmp_path: Path) -> None:
     logger = logger_at(tmp_path, timing=SLOW)
     for i in range(400):
         logger.log({f"metric{k}": i + k / 7 for k in range(40)}, step=i)
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "rlship").is_dir() or len(records(tmp_path)) < 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    soon(tmp_path, lambda found: len(found) >= 200)
     logger.close()
 
 
