@@ -1,6 +1,7 @@
 """Records of format version 1: the envelope of a line, checked field by field.
 
-A line is parsed by the caller (`orjson.loads`); this module turns the resulting object into plain data or raises `BadRecord` with
+A line is parsed by the caller (`orjson.loads`); this module turns the resulting object into plain data or raises
+`BadRecord` with
 one of the reasons listed in docs/semantics.md.
 """
 
@@ -32,7 +33,9 @@ class UnsupportedVersion(BadRecord):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Who writes a file. `t` is Unix seconds (0 where the clock was unusable); `beat` the promised seconds between lines, or None."""
+    """Who writes a file. `t` is Unix seconds (0 where the clock was unusable); `beat` the promised seconds between
+    lines, or None.
+    """
 
     id: str
     actor: str
@@ -66,9 +69,8 @@ def is_step(value: object) -> TypeGuard[int]:
 def time_of(record: dict[str, Any], before: float) -> float:
     """The record's `t` in Unix seconds, or that of the line before where it is missing or absurd."""
     t = record.get("t")
-    if type(t) is float or type(t) is int:
-        if T_MIN <= t <= T_MAX:
-            return float(t)
+    if isinstance(t, (float, int)) and not isinstance(t, bool) and T_MIN <= t <= T_MAX:
+        return float(t)
     return before
 
 

@@ -194,7 +194,9 @@ def _merge_m2(a: Partial, b: Partial) -> float | None:
 
 
 def figure(partial: Partial, reduction: str) -> float | None:
-    """The figure of a reduction other than first and last, None where it cannot be had; see `defined` for which of the two reasons."""
+    """The figure of a reduction other than first and last, None where it cannot be had; see `defined` for which of the
+    two reasons.
+    """
     value: float | None
     if reduction == "count":
         return float(partial.n)

@@ -1,6 +1,7 @@
 """One actor's open units: lines in, decisions out (close this step, revise that one). Pure: the caller passes the time.
 
-`now` is always seconds of a monotonic clock. What is decided here is only *when* a row appears; what is in it is `reduce`'s.
+`now` is always seconds of a monotonic clock. What is decided here is only *when* a row appears; what is in it is
+`reduce`'s.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rlship_sidecar.decode import Batch, Mark
-from rlship_sidecar.roster import Roster, Segment, Waiting, Writer, side_by_side
+from rlship_sidecar.lineage import Segment, Writer, side_by_side
+from rlship_sidecar.lines import Batch, Mark
+from rlship_sidecar.roster import Roster, Waiting
 from rlship_sidecar.window import Window
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, in seconds: DESIGN section 5; the configuration's values of the same names."""
+    """How long to wait, in seconds; docs/architecture.md, "When a row appears"; the configuration's values of the same
+    names.
+    """
 
     join_s: float = 60.0
     grace_s: float = 30.0
@@ -191,7 +195,9 @@ class Actor:
                 self._touch(mark.gap.first, mark.gap.last, now)
 
     def _begin(self, segment: Segment, step: int, now: float) -> None:
-        """A segment begins: its writer is expected from there on, and its world may govern. Rows that exist may lack it."""
+        """A segment begins: its writer is expected from there on, and its world may govern. Rows that exist may lack
+        it.
+        """
         self._blocker = None
         is_root = segment.writer.root is segment.writer
         unaffected = self.roster.unaffected_to(segment, step) if is_root and self.highest_closed >= step else step - 1
@@ -201,7 +207,9 @@ class Actor:
             self._touch(unaffected + 1, self.highest_closed, now)
 
     def _covers(self, before: int, after: int, now: float) -> None:
-        """A segment covers up to `after` instead of `before`: more, or less once its first barrier ended the implicit ones."""
+        """A segment covers up to `after` instead of `before`: more, or less once its first barrier ended the implicit
+        ones.
+        """
         if after > before:
             self._touch(before + 1, after, now, partial=True)
         elif after < before:
@@ -265,7 +273,7 @@ class Actor:
         return self.roster.waiting(step, now, closed_any=closed_any, join_s=self.patience.join_s)
 
     def _out_of_patience(self, step: int, waiting: Waiting, now: float) -> bool:
-        """Wait for the living: give up on a step only when all who are waited for are silent, or it took far too long."""
+        """Wait for the living: give up on a step only when all waited for are silent, or it took far too long."""
         unit, patience = self.open[step], self.patience
         if waiting.unopened:
             return False
@@ -291,7 +299,9 @@ class Actor:
         return unit.window
 
     def unfilled(self, closings: list[Closing]) -> list[int]:
-        """Open steps whose values have to come from the files now: those to be closed, and as many next ones as may be kept."""
+        """Open steps whose values have to come from the files now: those to be closed, and as many next ones as may be
+        kept.
+        """
         needed = [closing.step for closing in closings if self.open[closing.step].window is None]
         if not needed:
             return []
@@ -299,7 +309,9 @@ class Actor:
         return needed + rest[: max(0, MAX_KEPT - self.kept - len(needed))]
 
     def due(self, now: float, *, end: bool = False, limit: int = MAX_KEPT) -> list[int]:
-        """Dirty steps whose revision should be made now, lowest first: at once when it completes the row, else at most every `revise_s`."""
+        """Dirty steps whose revision should be made now, lowest first: at once when it completes the row, else at most
+        every `revise_s`.
+        """
         revise_s = self.patience.revise_s
         self._revised_at = {step: at for step, at in self._revised_at.items() if now - at < revise_s}
         found = []

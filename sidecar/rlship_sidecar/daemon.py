@@ -1,4 +1,6 @@
-"""The daemon: wires experiments, stores, leases, shippers and the clock. Nothing else in the sidecar knows the time or a thread."""
+"""The daemon: wires experiments, stores, leases, shippers and the clock. Nothing else in the sidecar knows the time or
+a thread.
+"""
 
 from __future__ import annotations
 
@@ -73,9 +75,10 @@ def watch(
     stop: threading.Event | None = None,
     say: Say = lambda line: None,
 ) -> int:
-    """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once` until all that is there is delivered.
+    """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once` until all that is there is
+    delivered.
 
-    Returns an exit code of DESIGN section 8: 0, 1 (a sink is still short of rows), 3 (`once`: data incomplete) or 4.
+    Returns an exit code: 0, 1 (a sink is still short of rows), 3 (`once`: data incomplete) or 4.
     Raises RlshipError where there is nothing to watch, or another sidecar owns all there is.
     """
     return _Daemon(directory, config, once, on_status, stop or threading.Event(), say).run()
@@ -107,7 +110,8 @@ class _Daemon:
             if self._once and not self._watched:
                 raise NothingToWatch(
                     f"no experiment in {self._directory}",
-                    f"An experiment is a folder with `rlship/` in it; rlship.init({str(self._directory)!r}, …) makes one.",
+                    "An experiment is a folder with `rlship/` in it: "
+                    f"rlship.init({str(self._directory)!r}, …) in the job makes one.",
                 )
             if self._once:
                 self._read_to_the_end()
@@ -147,7 +151,9 @@ class _Daemon:
         self._wake.nudge()
 
     def _look(self, watched: Watched, names: set[str] | None, now: float) -> bool:
-        """One tick of an experiment if it is due or files of it changed; returns whether it should be called again at once."""
+        """One tick of an experiment if it is due or files of it changed; returns whether it should be called again at
+        once.
+        """
         full = now >= watched.look_at
         if not full and not names:
             return False
@@ -246,9 +252,7 @@ class _Daemon:
             max_open_files=_file_budget(),
         )
         run = Run(path.resolve().name, path.resolve(), state_dir, store.store_id, store.row_count())
-        shippers = []
-        for name in config.sinks:
-            shippers.append(self._shipper(name, run, store, lease, single=single))
+        shippers = [self._shipper(name, run, store, lease, single=single) for name in config.sinks]
         for shipper in shippers:
             shipper.start()
         return Watched(lease, store, experiment, shippers, shipped=0)

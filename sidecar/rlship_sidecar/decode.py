@@ -1,16 +1,14 @@
 """Lines of one file to plain data: no I/O, no clock.
 
-The common line, one number per metric and the same metrics as the line before, is packed into doubles at once (`Dense`); any other
+The common line, one number per metric and the same metrics as the line before, is packed into doubles at once
+(`Dense`); any other
 form keeps its observations (`Sparse`). Both carry what the reducer needs and nothing of the JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from struct import Struct
-from struct import error as StructError
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -20,7 +18,6 @@ from rlship_formats.records import (
     T_MAX,
     T_MIN,
     BadRecord,
-    Gap,
     Open,
     UnsupportedVersion,
     is_step,
@@ -29,116 +26,17 @@ from rlship_formats.records import (
     parse_open,
     time_of,
 )
-from rlship_formats.values import DEFAULT_REDUCTION, DeadValue, Observations, observe
+from rlship_formats.values import DEFAULT_REDUCTION, DeadValue, observe
+from rlship_sidecar.lines import Batch, Dead, Dense, Mark, NotDense, Schema, Schemas, Sparse, Value, excerpt_of
 
 _DEFAULT = (DEFAULT_REDUCTION,)
 _METRICS = object()  # stands for "no kind": a metrics record
-_EXCERPT_BYTES = 120
-
-
-class Schema:
-    """The metrics of a dense line, in its order, and the reductions in force for each; compared by identity."""
-
-    __slots__ = ("asks", "names", "pack")
-
-    def __init__(self, names: tuple[str, ...], asks: tuple[tuple[str, ...], ...]) -> None:
-        self.names = names
-        self.asks = asks
-        # A nameless metric is a dead value, which only the sparse form can express.
-        self.pack = _not_dense if "" in names else Struct(f"{len(names)}d").pack
-
-
-def _not_dense(*values: Any) -> bytes:
-    raise StructError("not dense")
-
-
-class Dense(NamedTuple):
-    """A metrics line of plain numbers: `data` holds one native double per metric of `schema`."""
-
-    step: int
-    t: float
-    offset: int
-    segment: int
-    schema: Schema
-    data: bytes
-
-
-class Value(NamedTuple):
-    """One metric's observations on a line and the reductions in force there."""
-
-    metric: str
-    asks: tuple[str, ...]
-    observations: Observations
-
-
-class Sparse(NamedTuple):
-    """A metrics line in any other form; `values` may be empty."""
-
-    step: int
-    t: float
-    offset: int
-    segment: int
-    values: tuple[Value, ...]
-
-
-class Mark(NamedTuple):
-    """A line that says something about its writer rather than a metric: kind is barrier, rollback, close or gap."""
-
-    kind: str
-    segment: int
-    step: int
-    gap: Gap | None = None
-
-
-class Dead(NamedTuple):
-    """A line, or one metric's value on it (`metric` is then its name), that cannot be used."""
-
-    offset: int
-    reason: str
-    excerpt: str
-    metric: str | None = None
-
-
-@dataclass(slots=True)
-class Batch:
-    """What consecutive lines of one file said. `consumed` lines were used; `begins` is the step of its first stepped line in segment 0.
-    `lowest` and `highest` are the steps of its metrics records (-1: none); `inherited_t` counts lines that took their `t` from a line before.
-    `kept` are the define and rollback lines that later lines depend on, with their offsets.
-    """
-
-    lines: list[Dense | Sparse] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    dead: list[Dead] = field(default_factory=list)
-    kept: list[tuple[int, bytes]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    opened: Open | None = None
-    opened_at: int = 0
-    begins: int | None = None
-    lowest: int = -1
-    highest: int = -1
-    newest_t: float = 0.0
-    inherited_t: int = 0
-    consumed: int = 0
-
-
-class Schemas:
-    """Interned schemas: equal metrics and reductions give the same object, also across files."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[str, ...], tuple[tuple[str, ...], ...]], Schema] = {}
-
-    def of(self, names: tuple[str, ...], asks: tuple[tuple[str, ...], ...]) -> Schema:
-        """The schema of these metrics; forgets all where a job makes up ever new ones, which costs only speed."""
-        schema = self._known.get((names, asks))
-        if schema is None:
-            if len(self._known) >= 4096:
-                self._known.clear()
-            schema = self._known[names, asks] = Schema(names, asks)
-        return schema
 
 
 class Decoder:
-    """The state that a file's lines leave behind: who opened it, the segment, the last `t` and the reductions defined so far."""
+    """The state that a file's lines leave behind: who opened it, the segment, the last `t` and the reductions defined
+    so far.
+    """
 
     __slots__ = ("_by_names", "_schemas", "asks", "foreign", "opened", "segment", "t")
 
@@ -152,7 +50,8 @@ class Decoder:
         self.asks: dict[str, tuple[str, ...]] = {}
 
     def decode(self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int) -> Batch:
-        """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps` changes of step were seen.
+        """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps`
+        changes of step were seen.
 
         At least one line is consumed, so that a reader always gets on.
         """
@@ -204,7 +103,7 @@ class Decoder:
                         schema = by_names.get(names) or self._schema(names)
                         try:
                             data = schema.pack(*metrics.values())
-                        except (StructError, OverflowError):
+                        except (NotDense, OverflowError):
                             add_line(self._sparse(batch, metrics, step, t, offset))
                         else:
                             add_line(new(Dense, (step, t, offset, self.segment, schema, data)))
@@ -240,7 +139,9 @@ class Decoder:
         return batch
 
     def restore(self, opened: Open, t: float, marks: Sequence[bytes]) -> None:
-        """Take the state that the file had at some offset: its open record, the `t` there, and the define and rollback lines before it."""
+        """Take the state that the file had at some offset: its open record, the `t` there, and the define and rollback
+        lines before it.
+        """
         self.opened, self.t, self.segment, self.asks = opened, t, 0, {}
         self._by_names = {}
         for line in marks:
@@ -266,8 +167,8 @@ class Decoder:
                     raise DeadValue("bad value")
                 observations = observe(value)
             except DeadValue as dead:
-                excerpt = orjson.dumps({name: value})[:_EXCERPT_BYTES]
-                batch.dead.append(Dead(offset, str(dead), _printable(excerpt), name))
+                excerpt = orjson.dumps({name: value})
+                batch.dead.append(Dead(offset, str(dead), excerpt_of(excerpt), name))
                 continue
             if observations is not None:
                 values.append(Value(name, self.asks.get(name, _DEFAULT), observations))
@@ -275,7 +176,7 @@ class Decoder:
 
     def _unparsed(self, batch: Batch, line: bytes, offset: int) -> None:
         if line.strip(b" \t\r"):
-            batch.dead.append(Dead(offset, "not JSON", _printable(line[:_EXCERPT_BYTES])))
+            batch.dead.append(Dead(offset, "not JSON", excerpt_of(line)))
 
     def _other(self, batch: Batch, record: Any, line: bytes, offset: int) -> None:
         """Every line but the common one: known kinds, and whatever is wrong with a metrics line."""
@@ -293,7 +194,7 @@ class Decoder:
                 self._known(batch, kind, record, line, offset)
                 self.t = time_of(record, self.t)
         except BadRecord as bad:
-            batch.dead.append(Dead(offset, str(bad), _printable(line[:_EXCERPT_BYTES])))
+            batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
 
     def _open(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
         if self.opened is not None:
@@ -329,7 +230,9 @@ class Decoder:
             raise BadRecord("bad step")
 
     def _odd_metrics(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
-        """A metrics record that is not the common one: without a step it is a stream record, else something in it is wrong."""
+        """A metrics record that is not the common one: without a step it is a stream record, else something in it is
+        wrong.
+        """
         if "step" in record and not is_step(record["step"]):
             raise BadRecord("bad step")
         metrics = record.get("m")
@@ -341,16 +244,11 @@ class Decoder:
     def _define(self, batch: Batch, record: dict[str, Any], line: bytes, offset: int) -> None:
         asked, bad = parse_define(record)
         for name in bad:
-            batch.dead.append(Dead(offset, "bad define", _printable(line[:_EXCERPT_BYTES]), name))
+            batch.dead.append(Dead(offset, "bad define", excerpt_of(line), name))
         if any(self.asks.get(name, _DEFAULT) != reductions for name, reductions in asked.items()):
             self.asks.update(asked)
             self._by_names = {}
             batch.kept.append((offset, line))
-
-
-def too_long(offset: int, excerpt: bytes) -> Dead:
-    """The dead letter for a line that the tail did not even hand over."""
-    return Dead(offset, "line too long", _printable(excerpt[:_EXCERPT_BYTES]))
 
 
 def _step(record: dict[str, Any]) -> int:
@@ -358,9 +256,3 @@ def _step(record: dict[str, Any]) -> int:
     if not is_step(step):
         raise BadRecord("bad step")
     return step
-
-
-def _printable(data: bytes) -> str:
-    """Text that is safe on any terminal: control characters as escapes."""
-    text = data.decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,6 @@
-"""Which experiments and which writers' files there are. scandir is the truth: a name is never polled before it was listed."""
+"""Which experiments and which writers' files there are. scandir is the truth: a name is never polled before it was
+listed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ SUFFIX = ".jsonl"
 
 
 def experiments(directory: Path) -> list[Path]:
-    """The folder itself if it is an experiment, else its subfolders that are, sorted; raises OSError where it cannot be read."""
+    """The folder itself if it is an experiment, else its subfolders that are, sorted; raises OSError where it cannot be
+    read.
+    """
     if (directory / WRITERS_FOLDER).is_dir():
         return [directory]
     with os.scandir(directory) as entries:
@@ -20,7 +24,9 @@ def experiments(directory: Path) -> list[Path]:
 
 
 def new_files(folder: str, known: Collection[str]) -> tuple[list[str], list[str]]:
-    """Names of writers' files in `folder` that are not `known`, and of entries that end like one but are no regular file; both sorted."""
+    """Names of writers' files in `folder` that are not `known`, and of entries that end like one but are no regular
+    file; both sorted.
+    """
     found: list[str] = []
     odd: list[str] = []
     with os.scandir(folder) as entries:

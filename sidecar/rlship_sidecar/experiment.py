@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rlship_sidecar.align import Actor, Patience
-from rlship_sidecar.decode import Batch, Dead, Schemas, too_long
 from rlship_sidecar.discover import WRITERS_FOLDER, new_files
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.lineage import Writer
+from rlship_sidecar.lines import Batch, Dead, Schemas, too_long
 from rlship_sidecar.reduce import reduce_unit
-from rlship_sidecar.roster import Writer
 from rlship_sidecar.rows import Arrival, Row, Unit
 from rlship_sidecar.source import Source, load_source, new_source, read_again, read_from_floor
 from rlship_sidecar.store import Changes, Store
@@ -28,20 +28,6 @@ REST_EVERY_S = 30.0  # how often a file whose writer closed it is looked at
 SETTLED_S = 60.0
 
 _ALL = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class _ActorRows:
-    """The store, as one actor sees it."""
-
-    store: Store
-    actor: str
-
-    def row_of(self, step: int) -> bool | None:
-        return self.store.row_of(self.actor, step)
-
-    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
-        return self.store.rows_between(self.actor, first, last, partial=partial)
 
 
 class Experiment:
@@ -109,7 +95,7 @@ class Experiment:
     def _actor(self, name: str) -> Actor:
         actor = self.actors.get(name)
         if actor is None:
-            actor = self.actors[name] = Actor(name, _ActorRows(self.store, name), self._patience)
+            actor = self.actors[name] = Actor(name, self.store.of_actor(name), self._patience)
             actor.highest_closed = self.store.highest(name)
         return actor
 
@@ -118,7 +104,8 @@ class Experiment:
     def tick(self, now: float, *, only: Collection[str] | None = None, end: bool = False) -> bool:
         """Read, decide, commit. Returns whether files hold more than was read: call again at once.
 
-        `only`: names of files known to have changed, where not all need be looked at. `end`: nothing more will come, so once all is read every open step becomes a row and every revision is made.
+        `only`: names of files known to have changed, where not all need be looked at. `end`: nothing more will come, so
+        once all is read every open step becomes a row and every revision is made.
         """
         if only is None or not all(name in self.sources for name in only):
             self._discover()
@@ -143,7 +130,9 @@ class Experiment:
             self.oddities[name] = "not a regular file"
 
     def _read(self, now: float, names: Iterable[str]) -> bool:
-        """One look at every file that may have grown; within an actor the hindmost file first, the others only as far as it got."""
+        """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
+        as it got.
+        """
         groups: dict[str, list[Source]] = {}
         for name in names:
             source = self.sources.get(name)
@@ -166,9 +155,9 @@ class Experiment:
 
     def _grown(self, source: Source, now: float) -> bool:
         writer = source.writer
-        if writer is not None and writer.closed and now - writer.line_at > SETTLED_S:
-            if now - source.looked_at < REST_EVERY_S:
-                return False
+        settled = writer is not None and writer.closed and now - writer.line_at > SETTLED_S
+        if settled and now - source.looked_at < REST_EVERY_S:
+            return False
         source.looked_at = now
         try:
             source.size = source.tail.size()
@@ -235,7 +224,7 @@ class Experiment:
         return rows
 
     def _refill(self, actor: Actor, steps: Sequence[int]) -> bool:
-        """Fetch values that were not kept. False: a file cannot be read just now, so nothing of this actor closes yet."""
+        """Fetch values that were not kept. False: a file cannot be read just now, so nothing of the actor closes."""
         if not steps:
             return True
         windows = self._reread(actor, steps, closing=True)
@@ -266,7 +255,8 @@ class Experiment:
     def _reread(self, actor: Actor, steps: Sequence[int], *, closing: bool) -> dict[int, Window] | None:
         """Windows of steps, out of the files; None where a file cannot be read just now.
 
-        A file that is gone for good is a dead letter: a row to be closed is made of the others, a row that exists stays as it is.
+        A file that is gone for good is a dead letter: a row to be closed is made of the others, a row that exists stays
+        as it is.
         """
         windows = {step: Window() for step in steps}
         gone = False

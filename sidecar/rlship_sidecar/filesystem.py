@@ -10,9 +10,11 @@ _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpf
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
-    """`type` as the kernel names it ("unknown" if it does not say); `local` only where change events of all writers reach us.
+    """`type` as the kernel names it ("unknown" if it does not say); `local` only where change events of all writers
+    reach us.
 
-    Everything not known to be local counts as a network filesystem: it is read by reopening and polling, which is right everywhere.
+    Everything not known to be local counts as a network filesystem: it is read by reopening and polling, which is right
+    everywhere.
     """
 
     type: str

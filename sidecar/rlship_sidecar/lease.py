@@ -1,6 +1,7 @@
-"""Who owns an experiment: generation g belongs to whoever created `lease.<g>`; the highest generation owns (DESIGN section 6).
+"""Who owns an experiment: generation g belongs to whoever created `lease.<g>`; the highest generation owns.
 
-A file created with O_EXCL is the only step that two sidecars can race for, and it works on every shared filesystem. An owner
+A file created with O_EXCL is the only step that two sidecars can race for, and it works on every shared filesystem. An
+owner
 beats by rewriting a counter in its file; another host calls it stale only after watching that counter stand still for
 `ttl_s` of its own clock, so host clocks need not agree.
 """
@@ -178,7 +179,9 @@ def acquire(
     boottime: Callable[[], float] = _boottime,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
-    """Become the owner; raises OwnedElsewhere if somebody is, after at most `ttl_s` seconds of watching whether it beats."""
+    """Become the owner; raises OwnedElsewhere if somebody is, after at most `ttl_s` seconds of watching whether it
+    beats.
+    """
     state_dir.mkdir(parents=True, exist_ok=True)
     while True:
         generations = _generations(state_dir)

@@ -1,7 +1,9 @@
 """The one reduce function: a window of values and a roster to the figures and coverage of a row. Pure.
 
-Live, replay and revisions all come here, so that equal lines give equal bits. `_reduce_block` is the fast path for the common unit
-(one plain number per rank and metric); `_reduce_any` is the definition. A test holds them against each other and both against the
+Live, replay and revisions all come here, so that equal lines give equal bits. `_reduce_block` is the fast path for the
+common unit
+(one plain number per rank and metric); `_reduce_any` is the definition. A test holds them against each other and both
+against the
 reference in `tests/reference/`.
 """
 
@@ -9,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlship_formats.values import EMPTY, Observations, Partial, defined, figure, fold, merge
-from rlship_sidecar.decode import Schema
-from rlship_sidecar.roster import Order, Roster, Segment, counting, order_of, rank_names, replica_key
+from rlship_sidecar.lineage import Order, Segment, counting, order_of, rank_names, replica_key
+from rlship_sidecar.lines import Schema
+from rlship_sidecar.roster import Roster
 from rlship_sidecar.rows import Coverage, RankName, Row, Unit, name_ranks
 from rlship_sidecar.window import Block, Window
 
@@ -55,7 +58,7 @@ def _everyone(window: Window) -> list[Segment]:
 
 
 def _reduce_blocks(actor: str, window: Window, roster: Roster, overrides: Overrides) -> _Reduced | None:
-    """The reduced window if nothing in it can be superseded or collide, or None: then only `_reduce_any` gets it right."""
+    """The reduced window if nothing in it can be superseded or collide, else None: only `_reduce_any` is right then."""
     orders = None if window.sparse else _orders(window, roster)
     if orders is None:
         return None
@@ -104,7 +107,7 @@ class _Undefined(Enum):
 
 
 UNDEFINED = _Undefined.UNDEFINED
-_Figure = Union[float, _Undefined, None]  # None: underivable
+_Figure: TypeAlias = "float | _Undefined | None"  # None: underivable
 
 
 class Plan:
@@ -145,7 +148,9 @@ def _plan(actor: str, schema: Schema, overrides: Overrides) -> Plan:
 def _reduce_block(
     actor: str, schema: Schema, block: Block, order: Order, overrides: Overrides
 ) -> dict[str, float] | None:
-    """Figures of a block with one row per rank, or None where only the general path gets it right (colliding keys, overflow)."""
+    """Figures of a block with one row per rank, or None where only the general path gets it right (colliding keys,
+    overflow).
+    """
     plan = _plan(actor, schema, overrides)
     if not plan.clean:
         return None
@@ -204,7 +209,8 @@ def _first_zero(matrix: Matrix, extreme: Matrix) -> Matrix:
 
 
 def _column_lowest(matrix: Matrix) -> Matrix:
-    return matrix[0]
+    lowest: Matrix = matrix[0]
+    return lowest
 
 
 def _column_count(matrix: Matrix) -> Matrix:

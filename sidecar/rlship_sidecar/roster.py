@@ -1,104 +1,16 @@
-"""Who writes for an actor: segments and their age, who is expected at a step, who covers it, who is missing. Pure.
+"""Who writes for an actor: who is expected at a step, who covers it, who is missing. Pure.
 
-The terms are those of docs/semantics.md, "Which contributions count" and "Coverage".
+The terms are those of docs/semantics.md, "Coverage".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
-from rlship_formats.records import Gap, Open
-from rlship_sidecar.rows import RankName, name_ranks
-
-SIDE_BY_SIDE_S = 60.0
-
-Age = tuple[int, float, str, int]
-MergeKey = tuple[tuple[int, int, str], int, int, float, str, int, str]
-
-
-@dataclass(slots=True, eq=False)
-class Segment:
-    """The lines of one file between rollbacks. `begins` is None until a stepped line; `barrier` and `last` are -1 for none yet."""
-
-    writer: Writer
-    number: int
-    begins: int | None = None
-    barrier: int = -1
-    last: int = -1
-    merge_key: MergeKey = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        opened = self.writer.open
-        # Partials merge in this order; the file name parts copies of one file.
-        self.merge_key = (
-            replica_key(opened.replica),
-            opened.rank,
-            opened.attempt,
-            opened.t,
-            opened.id,
-            self.number,
-            self.writer.file,
-        )
-
-    @property
-    def age(self) -> Age:
-        """Newer segments compare greater; a family's segments of one number are equal."""
-        opened = self.writer.root.open
-        return (opened.attempt, opened.t, opened.id, self.number)
-
-    @property
-    def waits_to(self) -> int:
-        """The step up to which this segment promises to write nothing more."""
-        return max(self.barrier, self.last - 1) if self.writer.implicit else self.barrier
-
-    @property
-    def covers_to(self) -> int:
-        """The step up to which this segment counts as complete in a row."""
-        return max(self.barrier, self.last) if self.writer.implicit else self.barrier
-
-
-@dataclass(slots=True, eq=False)
-class Writer:
-    """One file. Times named `…_at` are seconds of the sidecar's monotonic clock; `newest_t` is Unix seconds from the lines.
-    `lowest` is the lowest step of its metrics records, -1 for none yet;
-    `starts` maps open steps to the byte where this file's first line of them begins.
-    """
-
-    file: str
-    open: Open
-    segments: list[Segment] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    implicit: bool = True
-    closed: bool = False
-    lowest: int = -1
-    newest_t: float = 0.0
-    seen_at: float = 0.0
-    line_at: float = 0.0
-    starts: dict[int, int] = field(default_factory=dict)
-    root: Writer = field(init=False)
-    rank: RankName = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.belong_to(self)
-        if not self.segments:
-            self.segments = [Segment(self, 0)]
-
-    def belong_to(self, root: Writer) -> None:
-        """Its lines count for the rank of `root`: itself, or the ancestor that forked it."""
-        self.root = root
-        self.rank = RankName(root.open.replica, root.open.rank)
-
-    @property
-    def begins(self) -> int | None:
-        """The lowest step at which any segment begins."""
-        return min((s.begins for s in self.segments if s.begins is not None), default=None)
-
-    def age_s(self, now: float) -> float:
-        """Seconds since its open: by our clock since we saw it, or by its own clock from its lines, whichever is more."""
-        return max(now - self.seen_at, self.newest_t - self.open.t)
+from rlship_sidecar.lineage import Order, Segment, Writer, replica_key, side_by_side
+from rlship_sidecar.rows import RankName
 
 
 class Place(NamedTuple):
@@ -128,15 +40,6 @@ class Waiting(NamedTuple):
         return not self.writers and not self.unopened
 
 
-class Order(NamedTuple):
-    """How the lines of these segments merge: their places in merge order, and what a row says of them."""
-
-    places: tuple[int, ...] | None  # None: they stand in merge order already
-    segments: tuple[Segment, ...]
-    ranks: tuple[str, ...]
-    attempts: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class _Replica:
     roots: dict[int, list[Writer]] = field(default_factory=dict)
@@ -160,7 +63,9 @@ class Roster:
         self.layered = False  # some rank has more than one segment, so that completeness is not monotone in steps
 
     def add(self, writer: Writer) -> list[Writer]:
-        """Take in a writer; returns those already here that have another root now (children that came before their parent)."""
+        """Take in a writer; returns those already here that have another root now (children that came before their
+        parent).
+        """
         self.orders.clear()
         self.gaps = self.gaps or bool(writer.gaps)
         self.writers[writer.file] = writer
@@ -213,7 +118,9 @@ class Roster:
         self._replicas[writer.root.open.replica].settled = None
 
     def unaffected_to(self, segment: Segment, step: int) -> int:
-        """The step up to which rows stay as they are when `segment` begins at `step`: its rank is covered there with or without it."""
+        """The step up to which rows stay as they are when `segment` begins at `step`: its rank is covered there with or
+        without it.
+        """
         opened = segment.writer.open
         replica = self._replicas[opened.replica]
         begun = [s for roots in replica.roots.values() for w in roots for s in w.segments if s.begins is not None]
@@ -271,15 +178,15 @@ class Roster:
         return answer
 
     def waiting(self, step: int, now: float, *, closed_any: bool, join_s: float) -> Waiting:
-        """Who is still waited for at a step. `closed_any`: the actor has a row, so a new writer is waited for only `join_s` seconds."""
+        """Who is still waited for at a step. `closed_any`: the actor has a row, so a new writer is waited for only
+        `join_s` seconds.
+        """
         waited: list[Writer] = []
         unopened = False
         for name, replica in self._replicas.items():
             world, places = self.seats(name, step)
             for place in places:
-                for segment in place.expected:
-                    if segment.waits_to < step and not segment.writer.closed:
-                        waited.append(segment.writer)
+                waited += [s.writer for s in place.expected if s.waits_to < step and not s.writer.closed]
             if replica.joining:
                 replica.joining = [writer for writer in replica.joining if writer.begins is None]
                 for writer in replica.joining:
@@ -310,9 +217,7 @@ class Roster:
         for name in sorted(self._replicas, key=replica_key):
             world, places = self.seats(name, step)
             expected += len(places)
-            for place in places:
-                if not _covered(place, step):
-                    missing.append(RankName(name, place.rank))
+            missing += [RankName(name, place.rank) for place in places if not _covered(place, step)]
             if world is not None and len(places) < world:
                 at = 0
                 for place in places:
@@ -351,54 +256,3 @@ def _covered(place: Place, step: int) -> bool:
         if segment.barrier >= step or segment.covers_to >= step:
             return True
     return all(segment.writer.closed for segment in place.expected)
-
-
-def side_by_side(a: Writer, b: Writer) -> bool:
-    """Whether two writers' roots, of one rank and attempt, ran at the same time: no restart, but a rank given twice."""
-    a, b = a.root, b.root
-    if a is b or a.open.attempt != b.open.attempt:
-        return False
-    older, newer = (a, b) if (a.open.t, a.open.id) <= (b.open.t, b.open.id) else (b, a)
-    return older.newest_t > newer.open.t + SIDE_BY_SIDE_S
-
-
-def counting(segments: Iterable[Segment]) -> list[Segment]:
-    """Of the segments of one rank that have a metric at a step, those that no newer one supersedes."""
-    candidates = list(segments)
-    if len(candidates) == 1:
-        return candidates
-    ages = [segment.age for segment in candidates]
-    return [
-        segment
-        for segment, age in zip(candidates, ages)
-        if not any(
-            other_age > age and not side_by_side(segment.writer, other.writer)
-            for other, other_age in zip(candidates, ages)
-        )
-    ]
-
-
-@lru_cache(4096)
-def replica_key(replica: str) -> tuple[int, int, str]:
-    """Replicas of digits sort as numbers and first, others by code point."""
-    if replica.isascii() and replica.isdigit():
-        return (0, int(replica) if len(replica) <= 4000 else 0, replica)
-    return (1, 0, replica)
-
-
-def order_of(owners: tuple[Segment, ...]) -> Order:
-    """The merge order of segments, of which each may stand here several times."""
-    places = tuple(sorted(range(len(owners)), key=lambda place: owners[place].merge_key))
-    segments = tuple(dict.fromkeys(owners[place] for place in places))
-    return Order(
-        None if places == tuple(range(len(owners))) else places,
-        segments,
-        rank_names({segment.writer.rank for segment in segments}),
-        tuple(sorted({segment.writer.open.attempt for segment in segments})),
-    )
-
-
-def rank_names(ranks: Iterable[RankName]) -> tuple[str, ...]:
-    """Names of ranks, in merge order, runs collapsed."""
-    ordered = sorted(ranks, key=lambda rank: (replica_key(rank.replica), rank.rank))
-    return name_ranks((rank.replica, rank.rank, rank.rank) for rank in ordered)

@@ -26,7 +26,9 @@ class RankName(NamedTuple):
 
 
 def name_ranks(runs: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Names of runs of ranks (replica, first, last): "0.3", and "0.3-7" for neighbours, so that a thousand ranks stay readable."""
+    """Names of runs of ranks (replica, first, last): "0.3", and "0.3-7" for neighbours, so that a thousand ranks stay
+    readable.
+    """
     merged: list[tuple[str, int, int]] = []
     replica, first, last = "", 0, -1
     for name, low, high in runs:
@@ -52,7 +54,9 @@ def count_ranks(names: Iterable[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a row is made of. Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge order (`count_ranks` counts them)."""
+    """What a row is made of. Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge
+    order (`count_ranks` counts them).
+    """
 
     ranks: tuple[str, ...]
     expected: int
@@ -67,7 +71,8 @@ class Coverage:
 class Arrival:
     """What depends on when lines arrived; never part of a comparison between live and replay.
 
-    `no` numbers rows 0, 1, 2, … without gaps; `changed` are the figures a sink ships (all of them for revision 0); `closed` says
+    `no` numbers rows 0, 1, 2, … without gaps; `changed` are the figures a sink ships (all of them for revision 0);
+    `closed` says
     why the row appeared: "complete", "partial", "end" (end of the files) or "revision".
     """
 
@@ -79,7 +84,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}; `figures` is complete in every revision."""
+    """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}; `figures` is
+    complete in every revision.
+    """
 
     unit: Unit
     t: float
@@ -134,6 +141,14 @@ class Row:
             body["t"],
             body["x"],
             body["m"],
-            Coverage(**{name: tuple(v) if isinstance(v, list) else v for name, v in coverage.items()}),
+            Coverage(
+                tuple(coverage["ranks"]),
+                coverage["expected"],
+                tuple(coverage["missing"]),
+                tuple(coverage["absent"]),
+                tuple(coverage["attempts"]),
+                coverage["gap"],
+                tuple(coverage["underivable"]),
+            ),
             Arrival(body["row"], arrival["revision"], tuple(arrival["changed"]), arrival["closed"]),
         )

@@ -1,6 +1,7 @@
 """One writer's file inside the sidecar: its tail, its decoder, how far it is applied, and the index of its blocks.
 
-The block index says which steps each 256 KiB of the file holds, so that a step can be read again without reading the file.
+The block index says which steps each 256 KiB of the file holds, so that a step can be read again without reading the
+file.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from rlship_formats.records import Gap, Open
-from rlship_sidecar.decode import Batch, Decoder, Schemas
-from rlship_sidecar.roster import Segment, Writer
+from rlship_sidecar.decode import Decoder
+from rlship_sidecar.lineage import Segment, Writer
+from rlship_sidecar.lines import Batch, Schemas
 from rlship_sidecar.store import SavedBlock, SavedWriter, Store
 from rlship_sidecar.tail import Descriptors, Tail
 
@@ -41,7 +43,9 @@ class _State(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True)
 class Source:
-    """A file. Bytes below `read` are applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in the store."""
+    """A file. Bytes below `read` are applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in the
+    store.
+    """
 
     name: str
     tail: Tail
@@ -170,7 +174,9 @@ def _read_block(
     steps: Collection[int] | None,
     start: int = 0,
 ) -> Batch:
-    """Decode a block; with few `steps`, only lines that can be theirs: a step's digits stand in its line, as JSON has one way to write it."""
+    """Decode a block; with few `steps`, only lines that can be theirs: a step's digits stand in its line, as JSON has
+    one way to write it.
+    """
     assert source.writer is not None
     piece_lines: list[bytes] = []
     piece_offsets: list[int] = []

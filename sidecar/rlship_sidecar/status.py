@@ -13,7 +13,9 @@ STATUS_FILE = "status.json"
 
 @dataclass(slots=True)
 class WriterStatus:
-    """One writer's file. `step` and `barrier` are the newest seen, `silent_s` seconds since its last line; `unread` is bytes not yet applied."""
+    """One writer's file. `step` and `barrier` are the newest seen, `silent_s` seconds since its last line; `unread` is
+    bytes not yet applied.
+    """
 
     file: str
     actor: str
@@ -30,7 +32,9 @@ class WriterStatus:
 
 @dataclass(slots=True)
 class ActorStatus:
-    """One actor. `step` is its newest row's, `open_step` the newest step with lines; `lag_s` seconds since the oldest open unit got its first barrier or line."""
+    """One actor. `step` is its newest row's, `open_step` the newest step with lines; `lag_s` seconds since the oldest
+    open unit got its first barrier or line.
+    """
 
     actor: str
     ranks_seen: int
@@ -46,7 +50,9 @@ class ActorStatus:
 
 @dataclass(slots=True)
 class SinkStatus:
-    """One sink. `next_row` is the first row it lacks; `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed"."""
+    """One sink. `next_row` is the first row it lacks; `state` is "shipping", "idle", "waiting" (will retry), "refused"
+    or "closed".
+    """
 
     name: str
     state: str
@@ -69,7 +75,9 @@ class DeadLetterStatus:
 
 @dataclass(slots=True)
 class Status:
-    """Everything, as of `t` (Unix seconds). `running` is filled in by the reader: whether a sidecar owns the experiment now."""
+    """Everything, as of `t` (Unix seconds). `running` is filled in by the reader: whether a sidecar owns the experiment
+    now.
+    """
 
     experiment: str
     t: float

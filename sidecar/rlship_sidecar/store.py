@@ -1,6 +1,6 @@
 """The durable state of one experiment, in SQLite: how far each file is applied, and every row ever made.
 
-One `commit` is one transaction (DESIGN section 6). Rows are numbered 0, 1, 2, … and never change; a unit's newest row is its state.
+One `commit` is one transaction. Rows are numbered 0, 1, 2, … and never change; a unit's newest row is its state.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from rlship_sidecar.decode import Dead
 from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
 
 STORE_VERSION = 1
@@ -24,13 +24,16 @@ _NO_METRIC = "\n"  # marks a dead line among dead values, whose metric may have 
 
 _SCHEMA = """
 create table meta (key text primary key, value text not null) without rowid;
-create table writers (file text primary key, read integer not null, floor integer not null, state blob not null) without rowid;
-create table marks (file text not null, offset integer not null, line blob not null, primary key (file, offset)) without rowid;
+create table writers (file text primary key, read integer not null, floor integer not null, state blob not null) without
+rowid;
+create table marks (file text not null, offset integer not null, line blob not null, primary key (file, offset)) without
+rowid;
 create table blocks (file text not null, start integer not null, stop integer not null, t real not null,
                      lowest integer not null, highest integer not null, primary key (file, start)) without rowid;
 create table rows (no integer primary key, body blob not null);
 create table units (actor text not null, kind text not null, number integer not null, no integer not null,
-                    revision integer not null, partial integer not null, primary key (actor, kind, number)) without rowid;
+                    revision integer not null, partial integer not null, primary key (actor, kind, number)) without
+                    rowid;
 create index lacking on units (partial) where partial;
 create table dirty (actor text not null, kind text not null, number integer not null,
                     primary key (actor, kind, number)) without rowid;
@@ -44,7 +47,7 @@ create table cursors (sink text primary key, next integer not null) without rowi
 
 
 class SavedWriter(NamedTuple):
-    """A file's saved position: bytes below `read` are applied; the first line of any open unit is at `floor` or later."""
+    """A file's saved position: bytes below `read` are applied; no line of an open unit begins before `floor`."""
 
     file: str
     read: int
@@ -53,7 +56,7 @@ class SavedWriter(NamedTuple):
 
 
 class SavedBlock(NamedTuple):
-    """A stretch of a file: which steps its metrics records have (-1: none), and the `t` that its first line inherits."""
+    """A stretch of a file: which steps its metrics records have (-1: none), and the `t` its first line inherits."""
 
     file: str
     start: int
@@ -78,6 +81,22 @@ class Changes:
 
     def __bool__(self) -> bool:
         return bool(self.writers or self.rows or self.dirty or self.revised or self.dead)
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRows:
+    """The rows of one actor's steps, as `align` asks for them."""
+
+    store: Store
+    actor: str
+
+    def row_of(self, step: int) -> bool | None:
+        """See `Store.row_of`."""
+        return self.store.row_of(self.actor, step)
+
+    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
+        """See `Store.rows_between`."""
+        return self.store.rows_between(self.actor, first, last, partial=partial)
 
 
 class StoreUnusable(RlshipError):
@@ -109,7 +128,8 @@ class Store:
         connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
         with self._lock:
             self._connections.append(connection)
-        # Write-ahead logging needs shared memory between processes of one host, which a network filesystem does not give.
+        # Write-ahead logging needs shared memory between processes of one host, which a network filesystem does not
+        # give.
         connection.execute(f"pragma journal_mode={'wal' if self._local else 'delete'}")
         connection.execute("pragma synchronous=full")
         self._threads.connection = connection
@@ -217,6 +237,10 @@ class Store:
         body = found.fetchone()
         return None if body is None else Row.from_json(body[0])
 
+    def of_actor(self, actor: str) -> ActorRows:
+        """The rows of one actor."""
+        return ActorRows(self, actor)
+
     def row_of(self, actor: str, step: int) -> bool | None:
         """None if the step has no row, else whether that row lacks ranks."""
         found = self._reader().execute(
@@ -228,7 +252,8 @@ class Store:
     def rows_between(self, actor: str, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
         """(step, lacks ranks) of an actor's rows from `first` to `last`, or of those that lack ranks."""
         found = self._reader().execute(
-            "select number, partial from units where actor = ? and kind = 'step' and number between ? and ? and partial >= ?",
+            "select number, partial from units "
+            "where actor = ? and kind = 'step' and number between ? and ? and partial >= ?",
             (actor, first, last, partial),
         )
         return [(step, bool(lacks)) for step, lacks in found]

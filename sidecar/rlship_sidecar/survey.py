@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rlship_sidecar.align import Actor
 from rlship_sidecar.experiment import Experiment
-from rlship_sidecar.roster import side_by_side
+from rlship_sidecar.lineage import side_by_side
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.source import Source
 from rlship_sidecar.status import ActorStatus, DeadLetterStatus, SinkStatus, Status, WriterStatus

@@ -1,6 +1,7 @@
 """One growing file: the complete lines from a position on, and never half a line.
 
-The position is the caller's to keep: it moves only once what was read is durable. Everything that a read found out about the
+The position is the caller's to keep: it moves only once what was read is durable. Everything that a read found out
+about the
 file besides its lines is in the `Piece` it returns.
 """
 
@@ -27,7 +28,8 @@ class NotAFile(OSError):
 class Piece:
     """Complete lines (without LF) and where each begins; `end` is where the next piece begins.
 
-    `too_long` holds offset and beginning of lines over 1 MiB, which are passed over; `size` is the file's size when it was looked at, `more` whether there are bytes beyond those looked through.
+    `too_long` holds offset and beginning of lines over 1 MiB, which are passed over; `size` is the file's size when it
+    was looked at, `more` whether there are bytes beyond those looked through.
     """
 
     lines: list[bytes] = field(default_factory=list)
@@ -41,7 +43,8 @@ class Piece:
 class Descriptors:
     """Open files, at most `limit` of them: the least recently read is closed first.
 
-    On a network filesystem a file is opened for every look (`keep=False`): only an open makes the client ask the server.
+    On a network filesystem a file is opened for every look (`keep=False`): only an open makes the client ask the
+    server.
     """
 
     def __init__(self, limit: int, *, keep: bool) -> None:
@@ -81,7 +84,9 @@ class Descriptors:
 
 
 class Tail:
-    """Reads one file forward. It holds no lines between calls, only how far an unfinished long line was searched for its end."""
+    """Reads one file forward. It holds no lines between calls, only how far an unfinished long line was searched for
+    its end.
+    """
 
     __slots__ = ("_files", "_searched", "path")
 
@@ -109,7 +114,8 @@ class Tail:
     def read(self, position: int, max_bytes: int) -> Piece:
         """Complete lines from `position` on, out of about `max_bytes`; raises OSError.
 
-        `position` must be the beginning of a line. A piece without lines and with `end == position` means: nothing complete yet.
+        `position` must be the beginning of a line. A piece without lines and with `end == position` means: nothing
+        complete yet.
         """
         try:
             return self._read(self._files.get(self.path), position, max_bytes)

@@ -1,6 +1,7 @@
 """When to look at the files: at once if the kernel says that one changed, else on a timer.
 
-Change events are only a hint: they miss other hosts' writes, overflow, and cost more per event than a look at a file. So they are used
+Change events are only a hint: they miss other hosts' writes, overflow, and cost more per event than a look at a file.
+So they are used
 on local filesystems with few files, and every `poll_s` all files are looked at anyway.
 """
 

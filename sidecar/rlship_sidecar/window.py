@@ -1,16 +1,20 @@
-"""The values of one open unit, kept as they came until it closes: dense lines in one block per schema, others as observations."""
+"""The values of one open unit, kept as they came until it closes: dense lines in one block per schema, others as
+observations.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlship_sidecar.decode import Dense, Schema, Sparse
-from rlship_sidecar.roster import Segment
+from rlship_sidecar.lineage import Segment
+from rlship_sidecar.lines import Dense, Schema, Sparse
 
 
 @dataclass(slots=True)
 class Block:
-    """Dense lines of one schema: row i of `data` (native doubles) was written by `owners[i]` at time `ts[i]` and byte `offsets[i]` of its file."""
+    """Dense lines of one schema: row i of `data` (native doubles) was written by `owners[i]` at time `ts[i]` and byte
+    `offsets[i]` of its file.
+    """
 
     data: bytearray = field(default_factory=bytearray)
     owners: list[Segment] = field(default_factory=list)

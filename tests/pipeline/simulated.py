@@ -1,4 +1,4 @@
-"""An experiment under a simulated clock: files that grow in random pieces, ticks in between, restarts of the sidecar."""
+"""An experiment under a simulated clock: files that grow in pieces, ticks in between, restarts of the sidecar."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlship_sidecar.align import Patience
-from rlship_sidecar.decode import Dead
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.store import Store
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from rlship_sidecar import reduce as reducing
 from rlship_sidecar.rows import Row, Unit
-
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.experiments import arrivals, configurations, experiments
 from tests.reference.reduction import dead_letters, exactly, final_rows

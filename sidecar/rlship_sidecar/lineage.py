@@ -1,0 +1,164 @@
+"""Writers and their segments: which is newer, which supersedes which, in what order they merge. Pure.
+
+The terms are those of docs/semantics.md, "Which contributions count".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from rlship_formats.records import Gap, Open
+from rlship_sidecar.rows import RankName, name_ranks
+
+SIDE_BY_SIDE_S = 60.0
+
+Age = tuple[int, float, str, int]
+MergeKey = tuple[tuple[int, int, str], int, int, float, str, int, str]
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """The lines of one file between rollbacks. `begins` is None until a stepped line; `barrier` and `last` are -1 for
+    none yet.
+    """
+
+    writer: Writer
+    number: int
+    begins: int | None = None
+    barrier: int = -1
+    last: int = -1
+    merge_key: MergeKey = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        opened = self.writer.open
+        # Partials merge in this order; the file name parts copies of one file.
+        self.merge_key = (
+            replica_key(opened.replica),
+            opened.rank,
+            opened.attempt,
+            opened.t,
+            opened.id,
+            self.number,
+            self.writer.file,
+        )
+
+    @property
+    def age(self) -> Age:
+        """Newer segments compare greater; a family's segments of one number are equal."""
+        opened = self.writer.root.open
+        return (opened.attempt, opened.t, opened.id, self.number)
+
+    @property
+    def waits_to(self) -> int:
+        """The step up to which this segment promises to write nothing more."""
+        return max(self.barrier, self.last - 1) if self.writer.implicit else self.barrier
+
+    @property
+    def covers_to(self) -> int:
+        """The step up to which this segment counts as complete in a row."""
+        return max(self.barrier, self.last) if self.writer.implicit else self.barrier
+
+
+@dataclass(slots=True, eq=False)
+class Writer:
+    """One file. Times named `…_at` are seconds of the sidecar's monotonic clock; `newest_t` is Unix seconds from the
+    lines.
+    `lowest` is the lowest step of its metrics records, -1 for none yet;
+    `starts` maps open steps to the byte where this file's first line of them begins.
+    """
+
+    file: str
+    open: Open
+    segments: list[Segment] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    implicit: bool = True
+    closed: bool = False
+    lowest: int = -1
+    newest_t: float = 0.0
+    seen_at: float = 0.0
+    line_at: float = 0.0
+    starts: dict[int, int] = field(default_factory=dict)
+    root: Writer = field(init=False)
+    rank: RankName = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.belong_to(self)
+        if not self.segments:
+            self.segments = [Segment(self, 0)]
+
+    def belong_to(self, root: Writer) -> None:
+        """Its lines count for the rank of `root`: itself, or the ancestor that forked it."""
+        self.root = root
+        self.rank = RankName(root.open.replica, root.open.rank)
+
+    @property
+    def begins(self) -> int | None:
+        """The lowest step at which any segment begins."""
+        return min((s.begins for s in self.segments if s.begins is not None), default=None)
+
+    def age_s(self, now: float) -> float:
+        """Seconds since its open: by our clock since we saw it, or by its own from its lines, whichever is more."""
+        return max(now - self.seen_at, self.newest_t - self.open.t)
+
+
+class Order(NamedTuple):
+    """How the lines of these segments merge: their places in merge order, and what a row says of them."""
+
+    places: tuple[int, ...] | None  # None: they stand in merge order already
+    segments: tuple[Segment, ...]
+    ranks: tuple[str, ...]
+    attempts: tuple[int, ...]
+
+
+def side_by_side(a: Writer, b: Writer) -> bool:
+    """Whether two writers' roots, of one rank and attempt, ran at the same time: no restart, but a rank given twice."""
+    a, b = a.root, b.root
+    if a is b or a.open.attempt != b.open.attempt:
+        return False
+    older, newer = (a, b) if (a.open.t, a.open.id) <= (b.open.t, b.open.id) else (b, a)
+    return older.newest_t > newer.open.t + SIDE_BY_SIDE_S
+
+
+def counting(segments: Iterable[Segment]) -> list[Segment]:
+    """Of the segments of one rank that have a metric at a step, those that no newer one supersedes."""
+    candidates = list(segments)
+    if len(candidates) == 1:
+        return candidates
+    ages = [segment.age for segment in candidates]
+    return [
+        segment
+        for segment, age in zip(candidates, ages)
+        if not any(
+            other_age > age and not side_by_side(segment.writer, other.writer)
+            for other, other_age in zip(candidates, ages)
+        )
+    ]
+
+
+@lru_cache(4096)
+def replica_key(replica: str) -> tuple[int, int, str]:
+    """Replicas of digits sort as numbers and first, others by code point."""
+    if replica.isascii() and replica.isdigit():
+        return (0, int(replica) if len(replica) <= 4000 else 0, replica)
+    return (1, 0, replica)
+
+
+def order_of(owners: tuple[Segment, ...]) -> Order:
+    """The merge order of segments, of which each may stand here several times."""
+    places = tuple(sorted(range(len(owners)), key=lambda place: owners[place].merge_key))
+    segments = tuple(dict.fromkeys(owners[place] for place in places))
+    return Order(
+        None if places == tuple(range(len(owners))) else places,
+        segments,
+        rank_names({segment.writer.rank for segment in segments}),
+        tuple(sorted({segment.writer.open.attempt for segment in segments})),
+    )
+
+
+def rank_names(ranks: Iterable[RankName]) -> tuple[str, ...]:
+    """Names of ranks, in merge order, runs collapsed."""
+    ordered = sorted(ranks, key=lambda rank: (replica_key(rank.replica), rank.rank))
+    return name_ranks((rank.replica, rank.rank, rank.rank) for rank in ordered)

@@ -1,0 +1,119 @@
+"""`python -m rlship` as a real process, and waiting for what it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlship_sidecar.status import Status, read_status
+from tests.loopback.backend import isolated
+
+DEADLINE_S = 60.0
+NO_SETTINGS: Mapping[str, str] = {}
+
+
+def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    """The test's variables without settings of whoever runs it, with a home of its own and `settings`."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("RLSHIP", "WANDB")) and not name.lower().endswith("_proxy")
+    }
+    return {**kept, **isolated(home), **settings}
+
+
+def rlship(
+    home: Path, *arguments: object, settings: Mapping[str, str] = NO_SETTINGS
+) -> subprocess.CompletedProcess[str]:
+    """Run a verb to its end, in the folder of `home`."""
+    return subprocess.run(
+        [sys.executable, "-m", "rlship", *map(str, arguments)],
+        cwd=home.parent,
+        env=environment(home, settings),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+class Sidecar:
+    """One daemon, `rlship watch`. What it says on stderr goes to a file."""
+
+    def __init__(
+        self, directory: Path, sinks: Sequence[str], home: Path, settings: Mapping[str, str], nofile: int | None
+    ) -> None:
+        self.directory = directory
+        env = environment(home, settings)
+        self._log = open(home / "sidecar.log", "w+")  # noqa: SIM115 - closed by `close`
+        command = [sys.executable, "-m", "rlship", "watch", str(directory)]
+        command += [word for sink in sinks for word in ("--sink", sink)]
+        if nofile is not None:
+            command = ["/bin/sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh", *command]
+        self.began = time.time()
+        self.process = subprocess.Popen(
+            command, cwd=home.parent, env=env, stdout=subprocess.DEVNULL, stderr=self._log
+        )
+
+    def said(self) -> str:
+        """Its stderr so far."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def until(self, ready: Callable[[], bool], timeout_s: float = DEADLINE_S) -> float:
+        """Wait until `ready()`, with the daemon alive all the time; returns the seconds it took."""
+        began = time.monotonic()
+        while not ready():
+            assert self.process.poll() is None, f"the sidecar ended with {self.process.returncode}: {self.said()}"
+            assert time.monotonic() - began < timeout_s, f"not so after {timeout_s} s: {self.said()}"
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def until_status(self, ready: Callable[[Status], bool], experiment: Path | None = None) -> Status:
+        """Wait until this daemon's `status.json` says so, and return it."""
+        state = (experiment or self.directory) / "rlship" / "state"
+        found: list[Status] = []
+
+        def told() -> bool:
+            status = read_status(state)
+            if status is not None and status.t >= self.began and ready(status):
+                found.append(status)
+            return bool(found)
+
+        self.until(told)
+        return found[0]
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE_S)
+
+    def close(self) -> None:
+        """Make sure that nothing is left."""
+        if self.process.poll() is None:
+            self.kill()
+        self._log.close()
+
+
+@contextmanager
+def watching(
+    directory: Path, *sinks: str, home: Path, settings: Mapping[str, str] = NO_SETTINGS, nofile: int | None = None
+) -> Iterator[Sidecar]:
+    """A daemon with these sinks (default: jsonl) that is killed at the end unless it ended before; `nofile` limits its
+    open files, soft and hard.
+    """
+    sidecar = Sidecar(directory, sinks or ("jsonl",), home, settings, nofile)
+    try:
+        yield sidecar
+    finally:
+        sidecar.close()
