@@ -22,6 +22,11 @@ _SCALARS = frozenset((float, int, bool, type(None)))
 _PLAIN = frozenset((float, int, bool))
 _SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
 
+# Not `json`: importing it takes as long as this whole package, and importing it late, when another thread may just
+# fork,
+# can leave the child with a lock on the import that nobody gives back.
+_ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {ord('"'): '\\"', ord("\\"): "\\\\"}
+
 ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
 
 
@@ -63,11 +68,9 @@ class Observations:
 
 def json_string(text: str) -> str:
     """`text` as a JSON string, not escaped beyond what JSON asks; half surrogate pairs become U+FFFD."""
-    from json.encoder import encode_basestring  # imported late: `json` is a third of this package's import time
-
     if not text.isascii():
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return encode_basestring(text)
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 def size_of(line: str) -> int:

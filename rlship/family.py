@@ -15,6 +15,7 @@ if
 from __future__ import annotations
 
 import os
+from zlib import crc32
 
 VARIABLE = "RLSHIP_PARENT"
 _MOST_ANCESTORS = 64
@@ -61,8 +62,6 @@ def parent_of(checksum: str) -> str | None:
 
 def checksum(parts: tuple[object, ...]) -> str:
     """Eight hex digits that stand for an identity."""
-    from zlib import crc32
-
     return f"{crc32(repr(parts).encode('utf-8', 'replace')):08x}"
 
 

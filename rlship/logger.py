@@ -111,6 +111,8 @@ class Logger:
         self._lock = threading.RLock()
         self._buffer = Buffer(self._clock, self._buffer_bytes)
         self._batches = Batches()
+        # True for a thread that holds the lock means: a signal handler or finaliser runs in the middle of a change.
+        self._batching = False
         self._encoder = Encoder(self._unusable)
         self._barrier = -1
         self._relearn_at = 0.0
@@ -193,9 +195,16 @@ class Logger:
             self._unusable(name, value, str(error))
             return
         with self._lock:
-            self._batches.add(name, values, weights, step, self._clock())
-            full = self._batches.count >= MOST_OBSERVATIONS
-        if full:
+            again = self._batching
+            if not again:
+                self._batching = True
+                try:
+                    self._batches.add(name, values, weights, step, self._clock())
+                finally:
+                    self._batching = False
+        if again:
+            self.log({name: value}, step, weight)
+        elif self._batches.count >= MOST_OBSERVATIONS:
             self._collect()
 
     @_guarded(None)
@@ -419,9 +428,15 @@ class Logger:
         All under the lock: a barrier must not overtake lines that the writing thread is just moving.
         """
         with self._lock:
-            for step, batch in self._batches.pop(upto):
-                for line in self._encoder.pack(batch.encoded(), step, batch.t):
-                    self._buffer.append(line, size_of(line), step)
+            if self._batching:
+                return
+            self._batching = True
+            try:
+                for step, batch in self._batches.pop(upto):
+                    for line in self._encoder.pack(batch.encoded(), step, batch.t):
+                        self._buffer.append(line, size_of(line), step)
+            finally:
+                self._batching = False
 
     def _periodic(self) -> None:
         self._collect()

@@ -123,6 +123,8 @@ def _init(
         _notices.once(f"missing {missing}", f"init needs {' and '.join(missing)}: nothing is logged")
         return _disabled
     folder, name = os.path.abspath(os.fsdecode(folder)), str(name)
+    if "\0" in folder:
+        raise ValueError(f"dir={folder!r} holds a NUL character, which no path can")
     known = _loggers.get((folder, name))
     if known is not None and not known.closed:
         return known

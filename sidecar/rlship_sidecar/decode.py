@@ -27,7 +27,7 @@ from rlship_formats.records import (
     time_of,
 )
 from rlship_formats.values import DEFAULT_REDUCTION, DeadValue, observe
-from rlship_sidecar.lines import Batch, Dead, Dense, Mark, NotDense, Schema, Schemas, Sparse, Value, excerpt_of
+from rlship_sidecar.lines import WIDE, Batch, Dead, Dense, Mark, NotDense, Schema, Schemas, Sparse, Value, excerpt_of
 
 _DEFAULT = (DEFAULT_REDUCTION,)
 _METRICS = object()  # stands for "no kind": a metrics record
@@ -154,9 +154,10 @@ class Decoder:
 
     def _schema(self, names: tuple[str, ...]) -> Schema:
         schema = self._schemas.of(names, tuple(self.asks.get(name, _DEFAULT) for name in names))
-        if len(self._by_names) >= 1024:
+        if len(self._by_names) >= 64:
             self._by_names.clear()
-        self._by_names[names] = schema
+        if len(names) <= WIDE:
+            self._by_names[names] = schema
         return schema
 
     def _sparse(self, batch: Batch, metrics: dict[str, Any], step: int, t: float, offset: int) -> Sparse:
@@ -167,8 +168,7 @@ class Decoder:
                     raise DeadValue("bad value")
                 observations = observe(value)
             except DeadValue as dead:
-                excerpt = orjson.dumps({name: value})
-                batch.dead.append(Dead(offset, str(dead), excerpt_of(excerpt), name))
+                batch.dead.append(Dead(offset, str(dead), excerpt_of(_text(value)), name))
                 continue
             if observations is not None:
                 values.append(Value(name, self.asks.get(name, _DEFAULT), observations))
@@ -249,6 +249,14 @@ class Decoder:
             self.asks.update(asked)
             self._by_names = {}
             batch.kept.append((offset, line))
+
+
+def _text(value: Any) -> bytes:
+    """A value as JSON; its kind alone where it is nested deeper than JSON is written."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return b"a deeply nested " + type(value).__name__.encode()
 
 
 def _step(record: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlship_sidecar.align import Actor, Patience
+from rlship_sidecar.align import MAX_KEPT, Actor, Patience
 from rlship_sidecar.discover import WRITERS_FOLDER, new_files
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.lineage import Writer
@@ -112,8 +112,8 @@ class Experiment:
         more = self._read(now, self.sources if only is None else only)
         rows = self._close_units(now, timers=only is None, end=end and not more)
         rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
-        if end and not more and any(actor.dirty for actor in self.actors.values()):
-            more = True
+        if len(self._revised) >= MAX_KEPT or (end and self._revised):
+            more = True  # there may be more to revise
         self._commit(rows, now, force=end and not more)
         return more
 

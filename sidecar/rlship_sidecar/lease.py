@@ -14,7 +14,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,7 +169,8 @@ class Lease:
     def release(self) -> None:
         """Let the next sidecar take over at once."""
         self._holder.released = True
-        self._write()
+        with suppress(OSError):  # a full disk or a lost mount: the next one watches for `ttl_s` instead
+            self._write()
 
 
 def acquire(

@@ -12,6 +12,8 @@ from rlship_formats.values import Observations
 
 NotDense = struct.error  # what packing anything but plain numbers raises
 
+WIDE = 2000  # lines with more metrics are decoded as any other, but not remembered for the next
+
 _EXCERPT_BYTES = 120
 
 
@@ -112,9 +114,11 @@ class Schemas:
         """The schema of these metrics; forgets all where a job makes up ever new ones, which costs only speed."""
         schema = self._known.get((names, asks))
         if schema is None:
-            if len(self._known) >= 4096:
+            schema = Schema(names, asks)
+            if len(self._known) >= 1024:
                 self._known.clear()
-            schema = self._known[names, asks] = Schema(names, asks)
+            if len(names) <= WIDE:
+                self._known[names, asks] = schema
         return schema
 
 

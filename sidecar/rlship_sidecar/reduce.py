@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlship_formats.values import EMPTY, Observations, Partial, defined, figure, fold, merge
 from rlship_sidecar.lineage import Order, Segment, counting, order_of, rank_names, replica_key
-from rlship_sidecar.lines import Schema
+from rlship_sidecar.lines import WIDE, Schema
 from rlship_sidecar.roster import Roster
 from rlship_sidecar.rows import Coverage, RankName, Row, Unit, name_ranks
 from rlship_sidecar.window import Block, Window
@@ -139,9 +139,11 @@ _PLANS: dict[tuple[str, Schema, int], tuple[Overrides, Plan]] = {}
 def _plan(actor: str, schema: Schema, overrides: Overrides) -> Plan:
     held = _PLANS.get((actor, schema, id(overrides)))
     if held is None or held[0] is not overrides:
-        if len(_PLANS) >= 4096:
+        held = (overrides, Plan(actor, schema, overrides))
+        if len(_PLANS) >= 256:
             _PLANS.clear()
-        held = _PLANS[actor, schema, id(overrides)] = (overrides, Plan(actor, schema, overrides))
+        if len(schema.names) <= WIDE:
+            _PLANS[actor, schema, id(overrides)] = held
     return held[1]
 
 

@@ -24,7 +24,9 @@ def metrics(step: Any, **values: Any) -> bytes:
 
 def opened(actor: str, **fields: Any) -> bytes:
     """An open record."""
-    return line(kind="open", **{"rlship": 1, "id": f"id-{actor}", "actor": actor, "rank": 0, "world": 1, "t": T0, **fields})
+    return line(
+        kind="open", **{"rlship": 1, "id": f"id-{actor}", "actor": actor, "rank": 0, "world": 1, "t": T0, **fields}
+    )
 
 
 def closed(steps: int) -> list[bytes]:

@@ -22,6 +22,7 @@ class Worker:
 
     def __init__(self, folder: Path, actor: str, **facts: Any) -> None:
         """Start it; `facts` are those of `rlship.init`, and `beat`, seconds."""
+        self._unanswered = 0
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.endtoend.worker"],
             cwd=ROOT,
@@ -38,12 +39,12 @@ class Worker:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps([call, arguments, keywords]) + "\n")
         self.process.stdin.flush()
-        self._unanswered = getattr(self, "_unanswered", 0) + 1
+        self._unanswered += 1
 
     def answer(self) -> Any:
         """Wait for all orders; returns the answer to the last."""
         assert self.process.stdout is not None and self.process.stderr is not None
-        reply = ""
+        reply = "null"
         while self._unanswered:
             reply = self.process.stdout.readline()
             assert reply, f"the worker died: {self.process.stderr.read()}"

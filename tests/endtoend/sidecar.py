@@ -56,9 +56,7 @@ class Sidecar:
         if nofile is not None:
             command = ["/bin/sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh", *command]
         self.began = time.time()
-        self.process = subprocess.Popen(
-            command, cwd=home.parent, env=env, stdout=subprocess.DEVNULL, stderr=self._log
-        )
+        self.process = subprocess.Popen(command, cwd=home.parent, env=env, stdout=subprocess.DEVNULL, stderr=self._log)
 
     def said(self) -> str:
         """Its stderr so far."""

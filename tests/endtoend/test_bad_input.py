@@ -8,9 +8,10 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from rlship_sidecar.rows import Row
+import msgspec
+
 from rlship_sidecar.status import Status
-from tests.endtoend.evidence import check_rows, files_of, shipped
+from tests.endtoend.evidence import check_rows, files_of, newest, shipped
 from tests.endtoend.hostile import FILES, UNKNOWN, Written, put_odd_entries
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import rlship, watching
@@ -86,11 +87,11 @@ def test_a_live_daemon_uses_every_good_line_and_tells_of_every_bad_one(tmp_path:
 
     said = rlship(home, "status", experiment, "--json")
     assert said.returncode == 3
-    import msgspec
-
     told = msgspec.json.decode(said.stdout, type=Status)
     check_dead(told, experiment, written)
-    assert told.counts["unknown kinds"] == sum(written["reward-0-r0.jsonl"].data.count(text + b"\n") for text in UNKNOWN)
+    assert told.counts["unknown kinds"] == sum(
+        written["reward-0-r0.jsonl"].data.count(text + b"\n") for text in UNKNOWN
+    )
     assert told.running is False and not told.complete
 
     again = tmp_path / "again"
@@ -99,9 +100,4 @@ def test_a_live_daemon_uses_every_good_line_and_tells_of_every_bad_one(tmp_path:
     once = rlship(home, "watch", again, "--once", "--sink", "jsonl")
     assert once.returncode == 3, once.stderr
     assert "Traceback" not in once.stderr
-    check_rows(again, shipped(again))
-    assert by_unit(shipped(again)) == by_unit(rows)
-
-
-def by_unit(rows: list[Row]) -> dict[object, Row]:
-    return {row.unit: row for row in rows}
+    assert newest(shipped(again)) == newest(rows)

@@ -38,7 +38,9 @@ def run(
     slowest = 0.0
     for step in range(first, last + 1):
         began = time.perf_counter()
-        logger.log({"loss": dice.gauss(1, 0.3), "lr": 0.01, "lengths": [dice.randrange(1, 900) for _ in range(3)]}, step)
+        logger.log(
+            {"loss": dice.gauss(1, 0.3), "lr": 0.01, "lengths": [dice.randrange(1, 900) for _ in range(3)]}, step
+        )
         logger.log({"kl": [dice.random(), dice.random()]}, step, weight=[dice.randrange(9), 1 + dice.randrange(9)])
         if dice.random() < 0.1:
             logger.log({"loss": float("nan"), "seldom": dice.random()}, step)

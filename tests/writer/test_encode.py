@@ -237,7 +237,9 @@ def test_a_bad_weight_drops_the_value_rather_than_the_weight(weight: Any) -> Non
 
 
 def test_groups_are_flattened_and_summaries_are_not() -> None:
-    """A dict is a summary if all its fields are a summary's, weighted values if it has exactly v and w, and else a group."""
+    """A dict is a summary if all its fields are a summary's, weighted values if it has exactly v and w, and else a
+    group.
+    """
     (record,), heard = encode(
         {
             "loss": {"pg": 1, "kl": {"forward": 0.5}},
@@ -303,7 +305,9 @@ def test_a_record_without_usable_values_still_says_that_the_step_was_reached() -
 @settings(max_examples=25)
 @given(st.integers(1, 60), st.integers(1, 400), st.integers(300, 3000))
 def test_a_record_that_is_too_long_becomes_several(keys: int, values: int, limit: int) -> None:
-    """Under any limit no line is longer than it, no name stands twice in a line, and no observation is lost or reordered."""
+    """Under any limit no line is longer than it, no name stands twice in a line, and no observation is lost or
+    reordered.
+    """
     encoder = Encoder(Heard(), limit)
     given_values = {f"metric/{k}": [k + i / 7 for i in range(values)] for k in range(keys)}
     given_values["scalar"] = 0.5

@@ -108,7 +108,9 @@ def test_a_full_disk_is_survived_at_the_right_byte(tmp_path: Path, failure: int)
 
 
 def test_a_failed_write_that_left_bytes_tears_only_its_line(tmp_path: Path) -> None:
-    """An error that reports nothing written although something was: whole lines are not repeated, the torn one is a gap."""
+    """An error that reports nothing written although something was: whole lines are not repeated, the torn one is a
+    gap.
+    """
     bench = Bench(tmp_path)
     bench.write()
     bench.disk.writes = [(errno.EIO, len("first line\n") + 3)]
@@ -338,7 +340,9 @@ FAULTS = st.one_of(
 def test_no_line_is_written_twice_and_none_is_lost_untold(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[int, list[Any], bool, bool]]
 ) -> None:
-    """Under any sequence of short writes, errors and failed syncs: every line is there at most once, and every missing one is in a gap."""
+    """Under any sequence of short writes, errors and failed syncs: every line is there at most once, and every missing
+    one is in a gap.
+    """
     bench = Bench(tmp_path_factory.mktemp("faults"))
     bench.write()
     bench.file.sync()

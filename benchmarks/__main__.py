@@ -1,0 +1,59 @@
+"""`python -m benchmarks [NAME…]`: measure, and print the figures beside what they are compared with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks import idle, ingest, latency, memory, writer
+from benchmarks.report import Result, load, machine, table
+
+BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
+    "writer": writer.measure,
+    "ingest": ingest.measure,
+    "latency": latency.measure,
+    "idle": idle.measure,
+    "memory": memory.measure,
+}
+
+
+def main() -> None:
+    """Run the benchmarks named on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones; default all: {' '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="a few seconds each: shows that it runs; the figures mean nothing")
+    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where files and store go (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as well")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}: choose from {' '.join(BENCHMARKS)}")
+
+    print("\n".join(machine(options.dir)), end="\n\n")
+    found: dict[str, object] = {"machine": machine(options.dir), "quick": options.quick}
+    for name in options.names or BENCHMARKS:
+        before = load()
+        scratch = Path(tempfile.mkdtemp(prefix=f"rlship-bench-{name}-", dir=options.dir))
+        try:
+            result = BENCHMARKS[name](scratch, options.quick)
+        finally:
+            shutil.rmtree(scratch)
+        # What was written must not burden the disk while the next one measures.
+        os.sync()
+        print(f"== {name}: {result.title}")
+        print("\n".join(f"   {line}" for line in result.method))
+        print(f"   {before} before, {load()} after", end="\n\n")
+        print(table(result.findings), end="\n\n", flush=True)
+        found[name] = asdict(result) | {"before": before, "after": load()}
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Writers' files as a job leaves them, made without the job."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import orjson
+
+T0 = 1_763_600_000.0
+
+
+def writers_folder(experiment: Path) -> Path:
+    """The folder of a new experiment that its writers put their files in."""
+    folder = experiment / "rlship"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def file_of(folder: Path, rank: int) -> Path:
+    """A rank's file."""
+    return folder / f"trainer-0-r{rank}.jsonl"
+
+
+def open_line(rank: int, world: int) -> bytes:
+    """The first line of a rank's file."""
+    record = {
+        "kind": "open",
+        "rlship": 1,
+        "id": f"w{rank}",
+        "actor": "trainer",
+        "replica": "0",
+        "rank": rank,
+        "world": world,
+        "t": T0,
+    }
+    return orjson.dumps(record) + b"\n"
+
+
+def names(metrics: int) -> list[str]:
+    """Names of metrics, all of one length."""
+    return [f"metric_{index:03}" for index in range(metrics)]
+
+
+def values(metrics: int, source: random.Random) -> dict[str, float]:
+    """A value for each of so many metrics: doubles of full precision, the dearest to write and to read."""
+    return {name: source.random() for name in names(metrics)}
+
+
+def metrics_line(step: int, t: float, metrics: dict[str, float]) -> bytes:
+    """What `log(metrics, step)` writes."""
+    return b'{"t":%.3f,"step":%d,"m":%b}\n' % (t, step, orjson.dumps(metrics))
+
+
+def barrier_line(step: int, t: float) -> bytes:
+    """What `barrier(step)` writes."""
+    return b'{"kind":"barrier","step":%d,"t":%.3f}\n' % (step, t)
+
+
+def write_job(folder: Path, *, ranks: int, steps: int, metrics: int) -> Path:
+    """Files of a whole job in `folder`: per step a metrics line and a barrier. Returns a file of all metrics lines, one rank after the other."""
+    source = random.Random(1)
+    together = folder.parent / "metrics-lines.jsonl"
+    with together.open("wb") as copy:
+        for rank in range(ranks):
+            logged = [metrics_line(step, T0 + step, values(metrics, source)) for step in range(steps)]
+            copy.writelines(logged)
+            with file_of(folder, rank).open("wb") as file:
+                file.write(open_line(rank, ranks))
+                for step, line in enumerate(logged):
+                    file.write(line + barrier_line(step, T0 + step))
+    return together

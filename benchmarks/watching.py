@@ -1,0 +1,87 @@
+"""`rlship watch` as a child process, and what the kernel says about it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.rounds import ROOT, SubjectFailed, clean_environment
+from rlship_sidecar.status import Status, read_status
+
+READY_S = 120.0
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """A running sidecar of the experiment `folder`."""
+
+    pid: int
+    folder: Path
+    state: Path
+    _ended: Callable[[], int | None]
+    _said: Path
+
+    def cpu_s(self) -> float:
+        """User and system time of all its threads so far, in steps of 10 ms."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+    def peak_mb(self) -> float:
+        """The most memory it ever had resident, in MB (10^6 bytes)."""
+        return peak_mb(self.pid)
+
+    def wait_until(self, reached: Callable[[Status], bool], what: str) -> Status:
+        """Wait for a status of which `reached` is true; raises SubjectFailed if the sidecar ends, or after 120 s."""
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            if self._ended() is not None:
+                raise SubjectFailed(f"rlship watch ended with {self._ended()}: {self._said.read_text(encoding='utf-8')}")
+            status = read_status(self.state)
+            if status is not None and reached(status):
+                return status
+            time.sleep(0.2)
+        raise SubjectFailed(f"rlship watch: not {what} after {READY_S:.0f} s")
+
+    def store(self) -> Path:
+        """The file of its store."""
+        return max(self.state.glob("store.*.db"))
+
+
+def peak_mb(pid: int | str = "self") -> float:
+    """The most memory that a process ever had resident, in MB (10^6 bytes)."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise SubjectFailed(f"/proc/{pid}/status has no VmHWM")
+
+
+@contextmanager
+def watching(experiment: Path, *flags: str) -> Iterator[Watcher]:
+    """Run `rlship watch` with the jsonl sink on an experiment, and stop it at the end."""
+    said = experiment / "watch.stderr"
+    command = [sys.executable, "-m", "rlship", "watch", str(experiment), "--sink", "jsonl", "--quiet", *flags]
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+    try:
+        yield Watcher(process.pid, experiment / "rlship", experiment / "rlship" / "state", process.poll, said)
+    finally:
+        process.terminate()
+        try:
+            process.wait(60.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,169 @@
+"""One experiment that this process owns: lease, store, pipeline and shippers, opened and closed together."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlship_sidecar.align import Patience
+from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.experiment import Experiment
+from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.lease import Lease, acquire
+from rlship_sidecar.ship import Pace, Shipper
+from rlship_sidecar.sinks.contract import Run
+from rlship_sidecar.sinks.registry import make_sink
+from rlship_sidecar.status import Status, write_status
+from rlship_sidecar.store import Store
+from rlship_sidecar.survey import survey
+from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
+
+IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us
+NETWORK_POLL_S = 0.5  # where none do: as often as a writer syncs
+BUSY_POLL_SHARE = 0.02  # where there are too many files for events: looking may take this share of a core
+FASTEST_POLL_S = 0.02
+IDLE_SINK_S = 600.0
+_DRAIN_SLICE_S = 1.0
+
+
+@dataclass(slots=True)
+class Watched:
+    """An experiment at work. `look_at` is when all its files are to be looked at next, in monotonic seconds."""
+
+    lease: Lease
+    store: Store
+    experiment: Experiment
+    shippers: list[Shipper]
+    poll_s: float | None
+    look_at: float = 0.0
+    hinted: bool = False
+    shipped: int = 0
+
+    def look(self, now: float, names: Collection[str] | None, wake: Wake) -> bool:
+        """One tick if it is due or files changed (`names`). Returns whether to call again at once."""
+        full = now >= self.look_at
+        if not full and not names:
+            return False
+        self.lease.check()
+        began = time.thread_time()
+        more = self.experiment.tick(now, only=None if full else names)
+        if full and not more:
+            self.look_at = time.monotonic() + self._interval_s(time.thread_time() - began, wake)
+        elif more:
+            self.look_at = now
+        self.ship()
+        return more
+
+    def _interval_s(self, cost_s: float, wake: Wake) -> float:
+        """Seconds to the next look at all files, given what one costs."""
+        if self.poll_s is not None:
+            return self.poll_s
+        if not self.experiment.filesystem.local:
+            return NETWORK_POLL_S
+        few = len(self.experiment.sources) <= MAX_WATCHED_FILES
+        if few and not self.hinted:
+            self.hinted = wake.watch(self.experiment.folder)
+        elif not few and self.hinted:
+            wake.unwatch(self.experiment.folder)
+            self.hinted = False
+        if self.hinted:
+            return IDLE_POLL_S
+        return min(IDLE_POLL_S, max(FASTEST_POLL_S, cost_s / BUSY_POLL_SHARE))
+
+    def read_to_the_end(self) -> bool:
+        """One tick of reading all there is as if nothing more came. Returns whether to call again."""
+        self.lease.check()
+        more = self.experiment.tick(time.monotonic(), end=True)
+        self.ship()
+        return more
+
+    def ship(self) -> None:
+        """Wake the shippers if there are new rows."""
+        count = self.store.row_count()
+        if count > self.shipped:
+            self.shipped = count
+            for shipper in self.shippers:
+                shipper.wake()
+
+    @property
+    def refused(self) -> list[Shipper]:
+        """Shippers whose sink refused, which is final."""
+        return [shipper for shipper in self.shippers if shipper.refused is not None]
+
+    def tell(self, now: float, wall: float) -> Status:
+        """The status, also written beside the store for other processes."""
+        status = survey(self.experiment, [shipper.status() for shipper in self.shippers], now=now, wall=wall)
+        write_status(self.lease.state_dir, status)
+        return status
+
+    def drain(self, deadline: float) -> bool:
+        """Deliver every committed row until `deadline` (monotonic). Returns whether all sinks that did not refuse have
+        them.
+        """
+        self.ship()
+        for shipper in self.shippers:
+            while not shipper.drain(min(_DRAIN_SLICE_S, max(0.0, deadline - time.monotonic()))):
+                # An owner that stops beating would lose the experiment while it delivers.
+                self.lease.check()
+                if shipper.refused is not None:
+                    break
+                if time.monotonic() >= deadline:
+                    return False
+        return True
+
+    def close(self) -> None:
+        """Stop shipping, close everything and let the next sidecar take over."""
+        for shipper in self.shippers:
+            shipper.stop()
+        self.experiment.close()
+        self.store.close()
+        self.lease.release()
+
+
+def open_watched(path: Path, config: Config, *, alone: bool) -> Watched:
+    """Own an experiment and start its shippers. `alone`: it is the only one, so its sinks stay open while it is idle.
+
+    Raises OwnedElsewhere, StoreUnusable; OSError and sqlite3.Error where the state cannot be read or written just now.
+    """
+    state_dir = state_dir_for(path, config)
+    state_dir.mkdir(parents=True, exist_ok=True)
+    lease = acquire(state_dir, config.lease_ttl_s)
+    try:
+        store = Store(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
+        experiment = Experiment(
+            path,
+            store,
+            filesystem_of(os.path.realpath(path)),
+            now=time.monotonic(),
+            patience=Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s),
+            overrides=config.reductions,
+            max_open_files=_file_budget(),
+        )
+    except BaseException:
+        lease.release()
+        raise
+    shippers = [_shipper(name, path, config, store, lease, alone=alone) for name in config.sinks]
+    for shipper in shippers:
+        shipper.start()
+    return Watched(lease, store, experiment, shippers, config.poll_s)
+
+
+def _shipper(name: str, path: Path, config: Config, store: Store, lease: Lease, *, alone: bool) -> Shipper:
+    where = path.resolve()
+    run = Run(where.name, where, lease.state_dir, store.store_id, store.row_count(), config.sink.get(name, {}))
+    pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
+    return Shipper(name, lambda: make_sink(name), run, store, pace=pace, may_ship=lease.held)
+
+
+def _file_budget() -> int:
+    """How many files may stay open: most of what the system allows this process, whose soft limit is raised first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return max(16, min(soft, 65_536) - 128)

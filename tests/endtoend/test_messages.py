@@ -1,0 +1,170 @@
+"""What the daemon says and how it ends where it cannot or must not work; folders of experiments."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rlship_sidecar.rows import Unit
+from tests.endtoend.evidence import check_rows, newest, shipped, state_of
+from tests.endtoend.hostile import closed, metrics, opened
+from tests.endtoend.job import Worker, crew
+from tests.endtoend.sidecar import Sidecar, rlship, watching
+
+
+def an_experiment(folder: Path, steps: int = 3) -> Path:
+    """One trainer that is done."""
+    (folder / "rlship").mkdir(parents=True)
+    lines = [opened("trainer"), *(metrics(step, loss=step / 2) for step in range(steps)), *closed(steps)]
+    (folder / "rlship" / "trainer-0-r0.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    return folder
+
+
+def has_step(experiment: Path, step: int, actor: str = "trainer") -> bool:
+    return Unit(actor, "step", step) in newest(shipped(experiment))
+
+
+def log(worker: Worker, step: int) -> None:
+    worker.log({"loss": float(step)}, step)
+    worker.barrier(step)
+    worker.flush()
+
+
+def test_a_second_daemon_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    """Exit code 5, with the process that owns the experiment named, for a live one and for --once; the first ships the
+    next step as if nothing had been.
+    """
+    experiment, home = tmp_path / "job", tmp_path / "home"
+    with crew(experiment, "trainer", 1) as (worker,), watching(experiment, home=home) as first:
+        log(worker, 0)
+        first.until(lambda: has_step(experiment, 0))
+        before = {path.name for path in state_of(experiment).iterdir()}
+        for more in ((), ("--once",)):
+            second = rlship(home, "watch", experiment, "--sink", "jsonl", *more)
+            assert second.returncode == 5, second.stderr
+            assert f"owned by another sidecar: process {first.process.pid} " in second.stderr
+            assert "Traceback" not in second.stderr
+        assert {path.name for path in state_of(experiment).iterdir()} == before
+
+        log(worker, 1)
+        first.until(lambda: has_step(experiment, 1))
+        worker.end()
+        assert first.stop() == 0, first.said()
+    check_rows(experiment, shipped(experiment))
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """Exit code 1, and the folder of nearly the same name."""
+    (tmp_path / "outputs").mkdir()
+    done = rlship(tmp_path / "home", "watch", tmp_path / "output", "--sink", "jsonl")
+    assert done.returncode == 1
+    assert f"there is no folder {tmp_path / 'output'}" in done.stderr
+    assert f"did you mean {tmp_path / 'outputs'}?" in done.stderr
+
+
+def test_an_empty_folder_is_waited_in(tmp_path: Path) -> None:
+    """--once ends with code 1 and a way out; a live daemon says that it waits, and ships the first experiment made
+    there.
+    """
+    outputs, home = tmp_path / "outputs", tmp_path / "home"
+    outputs.mkdir()
+    done = rlship(home, "watch", outputs, "--once", "--sink", "jsonl")
+    assert done.returncode == 1
+    assert "no experiment in" in done.stderr and "rlship.init" in done.stderr
+
+    with watching(outputs, home=home) as sidecar:
+        sidecar.until(lambda: "waiting for a writer" in sidecar.said())
+        an_experiment(outputs / "first")
+        sidecar.until(lambda: has_step(outputs / "first", 2))
+        assert sidecar.stop() == 0, sidecar.said()
+    check_rows(outputs / "first", shipped(outputs / "first"))
+
+
+def test_a_folder_of_experiments_is_one_daemon(tmp_path: Path) -> None:
+    """Experiments that are there and one that appears later are shipped, each on its own; other folders are left
+    alone.
+    """
+    outputs, home = tmp_path / "outputs", tmp_path / "home"
+    for name in ("a", "b"):
+        an_experiment(outputs / name)
+    (outputs / "checkpoints").mkdir()
+    (outputs / "notes.txt").write_text("none of ours\n")
+    with watching(outputs, home=home) as sidecar:
+        sidecar.until(lambda: has_step(outputs / "a", 2) and has_step(outputs / "b", 2))
+        with crew(outputs / "later", "generator", 2) as workers:
+            for worker in workers:
+                log(worker, 0)
+            sidecar.until(lambda: has_step(outputs / "later", 0, "generator"))
+            for worker in workers:
+                worker.end()
+        assert sidecar.stop() == 0, sidecar.said()
+    for name in ("a", "b", "later"):
+        check_rows(outputs / name, shipped(outputs / name))
+    assert sorted(path.name for path in (outputs / "checkpoints").iterdir()) == []
+
+
+def beside_a_good_one(outputs: Path, sidecar: Sidecar, step: int, worker: Worker) -> None:
+    """The good experiment's next step is shipped."""
+    log(worker, step)
+    sidecar.until(lambda: has_step(outputs / "good", step), 20.0)
+
+
+def test_an_experiment_that_is_deleted_does_not_stop_the_others(tmp_path: Path) -> None:
+    """`rm -r` of one experiment under a daemon of several: it says so and goes on with the others; a new one of that
+    name is taken up.
+    """
+    outputs, home = tmp_path / "outputs", tmp_path / "home"
+    an_experiment(outputs / "old")
+    with crew(outputs / "good", "trainer", 1) as (worker,), watching(outputs, home=home) as sidecar:
+        sidecar.until(lambda: has_step(outputs / "old", 2))
+        beside_a_good_one(outputs, sidecar, 0, worker)
+        shutil.rmtree(outputs / "old")
+        sidecar.until(lambda: "old" in sidecar.said() and "gone" in sidecar.said())
+        beside_a_good_one(outputs, sidecar, 1, worker)
+        an_experiment(outputs / "old", steps=5)
+        sidecar.until(lambda: has_step(outputs / "old", 4))
+        worker.end()
+        assert sidecar.stop() == 0, sidecar.said()
+    for name in ("good", "old"):
+        check_rows(outputs / name, shipped(outputs / name))
+
+
+@pytest.mark.parametrize("how", ["damaged store", "no state folder"])
+def test_an_experiment_that_cannot_be_opened_does_not_stop_the_others(tmp_path: Path, how: str) -> None:
+    """Where one experiment's state cannot be used, the daemon says which and why, ships the others, and takes it up
+    once it is repaired.
+    """
+    outputs, home = tmp_path / "outputs", tmp_path / "home"
+    bad = an_experiment(outputs / "bad")
+    state = state_of(bad)
+    if how == "damaged store":
+        state.mkdir()
+        (state / "store.0.db").write_bytes(b"this is no database\n" * 1000)
+        os.close(os.open(state / "lease.0", os.O_CREAT))
+    else:
+        state.write_text("a file where the folder should be\n")
+    with (
+        crew(outputs / "good", "trainer", 1) as (worker,),
+        watching(outputs, home=home, settings={"RLSHIP_LEASE_TTL_S": "1"}) as sidecar,
+    ):
+        for step in range(2):
+            beside_a_good_one(outputs, sidecar, step, worker)
+        assert str(state) in sidecar.said() and "Traceback" not in sidecar.said()
+        shutil.rmtree(state) if state.is_dir() else state.unlink()
+        sidecar.until(lambda: has_step(bad, 2))
+        worker.end()
+        assert sidecar.stop() == 0, sidecar.said()
+    check_rows(bad, shipped(bad))
+
+
+def test_the_one_experiment_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    """A daemon with nothing else to do ends with code 1 and a message that names the store."""
+    experiment = an_experiment(tmp_path / "job")
+    state_of(experiment).write_text("a file where the folder should be\n")
+    for more in ((), ("--once",)):
+        done = rlship(tmp_path / "home", "watch", experiment, "--sink", "jsonl", *more)
+        assert done.returncode == 1, done.stderr
+        assert str(state_of(experiment)) in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,142 @@
+"""One job, three sinks: each holds exactly the rows of the store."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped, unused-ignore]
+    EventAccumulator,
+)
+
+from rlship_sidecar.rows import Row
+from tests.endtoend.evidence import check_rows, revisions, shipped, state_of, stored
+from tests.endtoend.job import crew
+from tests.endtoend.sidecar import watching
+from tests.sinks.readback import offline_rows
+
+STEPS = 12
+LOST_FROM = 8  # where rank 2 of the trainer dies
+SETTINGS = {"RLSHIP_GRACE_S": "3", "RLSHIP_REVISE_S": "0.3"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job that ran to its end under a daemon that was then stopped."""
+
+    experiment: Path
+    rows: list[Row]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """Three actors, one of them in two replicas and one on an axis of its own, a rank that dies, and late lines."""
+    tmp = tmp_path_factory.mktemp("same")
+    experiment = tmp / "job"
+    sinks = ("wandb", "tensorboard", "jsonl")
+    with (
+        watching(experiment.parent, *sinks, home=tmp / "home", settings=SETTINGS) as sidecar,
+        crew(experiment, "trainer", 3) as trainers,
+        crew(experiment, "generator", 2, replica="a") as left,
+        crew(experiment, "generator", 2, replica="b") as right,
+        crew(experiment, "env", 1, axis="episode") as envs,
+    ):
+        trainers[0].define({"lr": "last", "busy_s": ["max", "mean", "std"]})
+        for step in range(STEPS):
+            for rank, worker in enumerate(trainers):
+                if rank == 2 and step == LOST_FROM:
+                    worker.flush()
+                    worker.kill()
+                if rank < 2 or step < LOST_FROM:
+                    worker.log({"loss": 1 / (step + rank + 1), "lr": 1e-3 * step, "busy_s": 0.1 * rank}, step)
+                    worker.barrier(step)
+            for rank, worker in enumerate(left + right):
+                worker.log({"reward": [0.1 * step, rank]}, step, weight=[1 + rank, 0.5])
+                worker.log({"length": {"n": 3, "sum": 10 * step, "min": 0, "max": 9}, "odd": float("inf")}, step)
+                worker.barrier(step)
+            envs[0].log({"return": -step}, 100 * step)
+            envs[0].barrier(100 * step)
+        # Late: a new metric of a step that is closed, and one more observation of another.
+        for worker in (*trainers[:2], *left, *right, *envs):
+            worker.flush()
+        sidecar.until(lambda: len(units(experiment)) == 3 * STEPS)
+        left[1].log({"evaluation": 0.75}, 2)
+        right[0].log({"reward": 4.0}, 3)
+        left[1].flush()
+        right[0].flush()
+        sidecar.until(lambda: sum(row.arrival.revision > 0 for row in shipped(experiment)) == 2)
+        for worker in (*trainers[:2], *left, *right, *envs):
+            worker.end()
+        assert sidecar.stop() == 0, sidecar.said()
+    yield Finished(experiment, stored(experiment))
+
+
+def units(experiment: Path) -> set[object]:
+    return {row.unit for row in shipped(experiment)}
+
+
+def points(row: Row) -> dict[str, Any]:
+    """What a point of this row has to hold, said once more: coverage, x, and the figures that are new."""
+    actor, arrival = row.unit.actor, row.arrival
+    expected: dict[str, Any] = {**row.x, f"{actor}/ranks/expected": row.coverage.expected}
+    lost = actor == "trainer" and row.unit.index >= LOST_FROM
+    expected[f"{actor}/ranks/in"] = row.coverage.expected - lost
+    expected[f"{actor}/ranks/missing"] = int(lost)
+    if lost:
+        expected[f"{actor}/missing_ranks"] = "0.2"
+    if arrival.revision:
+        expected[f"{actor}/revision"] = arrival.revision
+    for key, figure in row.figures.items():
+        if not arrival.revision or key in arrival.changed:
+            expected[key] = figure
+    return expected
+
+
+def test_the_store_holds_what_the_files_say(finished: Finished) -> None:
+    """The rows are those of the reference; the dead rank is named in each row it is missing from; there are two
+    revisions.
+    """
+    check_rows(finished.experiment, finished.rows)
+    assert len(finished.rows) == 3 * STEPS + 2
+    for row in finished.rows:
+        lost = row.unit.actor == "trainer" and row.unit.index >= LOST_FROM
+        assert row.coverage.missing == (("0.2",) if lost else ())
+    assert revisions(finished.rows, "generator", 2)[1].arrival.changed == ("generator/evaluation",)
+    assert revisions(finished.rows, "generator", 3)[1].arrival.changed == ("generator/reward",)
+
+
+def test_rows_jsonl(finished: Finished) -> None:
+    """The jsonl sink's file is the store's rows, arrival included."""
+    assert [row.to_json() for row in shipped(finished.experiment)] == [row.to_json() for row in finished.rows]
+
+
+def test_wandb(finished: Finished) -> None:
+    """The offline run has one history line for each row, in order, with the records' time and nothing else."""
+    history = offline_rows(state_of(finished.experiment))
+    for found in history:
+        found.pop("_runtime")
+    assert history == [{"_step": row.arrival.no, "_timestamp": row.t, **points(row)} for row in finished.rows]
+
+
+def test_tensorboard(finished: Finished) -> None:
+    """TensorBoard reads, for each key, the rows that have it: x axis as step, the records' time as wall time."""
+    accumulator = EventAccumulator(str(state_of(finished.experiment) / "tensorboard"), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    found = {
+        tag: [(event.step, event.wall_time, event.value) for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
+    expected: dict[str, list[tuple[int, float, float]]] = {}
+    for row in finished.rows:
+        (x,) = row.x.values()
+        for key, value in points(row).items():
+            if not isinstance(value, str):
+                (single,) = struct.unpack("f", struct.pack("f", value))
+                expected.setdefault(key, []).append((int(x), row.t, single))
+    assert {tag: sorted(events) for tag, events in found.items()} == {
+        tag: sorted(events) for tag, events in expected.items()
+    }

@@ -1,0 +1,83 @@
+"""What a worker imports is the standard library and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import rlship
+
+PACKAGE = Path(rlship.__file__).parent
+
+
+def alone(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """Run `source` where nothing but the standard library and a copy of `rlship` can be imported."""
+    place = tmp_path / "only"
+    shutil.copytree(PACKAGE, place / "rlship", ignore=shutil.ignore_patterns("__pycache__"))
+    source = f"import sys; sys.path.append({str(place)!r})\n{source}"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", source, str(tmp_path / "run")], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_logging_needs_only_the_standard_library(tmp_path: Path) -> None:
+    """Import, log and exit work without any site-packages, and no module from elsewhere is loaded."""
+    done = alone(
+        tmp_path,
+        """
+import rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.log({"loss": 0.5, "lengths": [1, 2], "g": {"x": 1}, "bad": "text"}, step=1)
+rlship.record_metric("r", 1.0, rlship.Reduce.MEAN, weight=2)
+rlship.define("x", "max"); rlship.barrier(1); assert rlship.flush()
+foreign = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"rlship", "__main__"}
+print(sorted(foreign))
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+    (path,) = (tmp_path / "run" / "rlship").iterdir()
+    assert [json.loads(line).get("kind") for line in path.read_text().splitlines()][-1] == "close"
+
+
+def test_importing_loads_nothing_slow(tmp_path: Path) -> None:
+    """Modules that cost more than the whole package are not loaded by importing it."""
+    done = alone(
+        tmp_path,
+        """
+import rlship
+slow = ("json", "logging", "socket", "dataclasses", "typing", "re", "asyncio", "subprocess", "inspect", "tempfile",
+        "random", "multiprocessing", "hashlib", "pathlib", "warnings_")
+print([name for name in slow if name in sys.modules])
+""",
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_package_imports_one_way(tmp_path: Path) -> None:
+    """The writer never reaches for the sidecar or the formats; only the command does, when it is run."""
+    named = {
+        path.name
+        for path in PACKAGE.rglob("*.py")
+        if "rlship_sidecar" in path.read_text() or "rlship_formats" in path.read_text()
+    }
+    assert named == {"__main__.py"}
+
+
+def test_the_command_says_how_to_install_it(tmp_path: Path) -> None:
+    """`python -m rlship` on a worker that has the writer only names the one command to run, and fails."""
+    done = alone(tmp_path, "import runpy; runpy.run_module('rlship', run_name='__main__')")
+    assert done.returncode == 1
+    assert "only the writer is installed. `pip install rlship` brings what the command needs." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_module_shows_its_functions() -> None:
+    """`__all__` is what there is, and every public function says what it does."""
+    for name in rlship.__all__:
+        assert getattr(rlship, name) is not None
+        if name not in ("__version__",):
+            assert getattr(rlship, name).__doc__

@@ -1,0 +1,337 @@
+"""Forks, spawned processes, kills and a real limit of the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.writer.reading import CLEAN, files, kinds, metrics, program, soon, whole
+
+
+def parts(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The records of each file, by what its first metric is called ("" if it has none)."""
+    found = {}
+    for path in files(folder):
+        own = [json.loads(line) for line in whole(path)]
+        names = [next(iter(record["m"])) for record in metrics(own)]
+        found[names[0] if names else ""] = own
+    return found
+
+
+def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path) -> None:
+    """The child names its parent, has its step and definitions, none of its waiting lines, and the parent loses
+    nothing.
+    """
+    program(
+        """
+import os, sys, rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.define("child", "sum")
+rlship.set_step(7)
+rlship.log({"parent": 1})
+rlship.record_metric("waiting", 1)
+if os.fork() == 0:
+    rlship.log({"child": 1})
+    rlship.flush()
+    os._exit(0)
+os.wait()
+rlship.log({"parent": 2})
+""",
+        tmp_path,
+    )
+    found = parts(tmp_path)
+    assert sorted(found) == ["child", "parent"]
+    parent, child = found["parent"], found["child"]
+    assert "parent" not in parent[0]
+    assert child[0]["parent"] == parent[0]["id"] != child[0]["id"]
+    assert child[0]["pid"] != parent[0]["pid"]
+    assert {"kind": "define", "m": {"child": {"reduce": "sum"}}} in child
+    assert metrics(child) == [{"step": 7, "m": {"child": 1}}]
+    assert [record["m"] for record in metrics(parent) if "waiting" not in record["m"]] == [{"parent": 1}, {"parent": 2}]
+
+
+def test_children_that_do_not_log_make_no_file(tmp_path: Path) -> None:
+    """A fork that only waits or runs another program leaves nothing behind; its own child belongs to the grandparent."""
+    program(
+        """
+import os, subprocess, sys, rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.log({"parent": 1})
+subprocess.run(["true"])
+if os.fork() == 0:
+    if os.fork() == 0:
+        rlship.log({"grandchild": 1})
+        rlship.flush()
+        os._exit(0)
+    os.wait()
+    os._exit(0)
+os.wait()
+""",
+        tmp_path,
+    )
+    found = parts(tmp_path)
+    assert sorted(found) == ["grandchild", "parent"]
+    assert found["grandchild"][0]["parent"] == found["parent"][0]["id"]
+
+
+def test_a_fork_while_other_threads_log_is_safe(tmp_path: Path) -> None:
+    """Forking at any moment, with locks held by other threads, never hangs the child."""
+    program(
+        """
+import os, sys, threading, rlship
+rlship.init(sys.argv[1], "trainer")
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        rlship.log({"parent": 1.5}); rlship.record_metric("r", 1.0); rlship.barrier(1)
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+for t in threads: t.start()
+for i in range(15):
+    pid = os.fork()
+    if pid == 0:
+        rlship.log({"child": i}); rlship.record_metric("r", 1.0)
+        os._exit(0 if rlship.flush(20) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+stop.set()
+for t in threads: t.join()
+""",
+        tmp_path,
+    )
+    children = [own for own in (list(map(json.loads, whole(path))) for path in files(tmp_path)) if "parent" in own[0]]
+    assert sorted(metrics(own)[0]["m"]["child"] for own in children) == list(range(15))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_children_keep_their_last_lines(tmp_path: Path, method: str) -> None:
+    """A child of multiprocessing ends by os._exit, and its lines and close record are in the file all the same."""
+    script = tmp_path / "job.py"
+    script.write_text("""
+import multiprocessing, sys, rlship
+def work(folder, i):
+    rlship.init(folder, "trainer")
+    rlship.log({f"child{i}": 1}, step=1)
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[2])
+    rlship.init(sys.argv[1], "trainer")
+    rlship.log({"parent": 1}, step=1)
+    children = [context.Process(target=work, args=(sys.argv[1], i)) for i in range(2)]
+    for child in children: child.start()
+    for child in children: child.join(); assert child.exitcode == 0
+""")
+    run = tmp_path / "run"
+    subprocess.run([sys.executable, script, run, method], env=CLEAN, check=True, timeout=60)
+    found = parts(run)
+    assert sorted(found) == ["child0", "child1", "parent"]
+    for name in ("child0", "child1"):
+        assert found[name][0]["parent"] == found["parent"][0]["id"]
+        assert kinds(found[name]) == ["open", "metrics", "close"]
+
+
+SPAWN = """
+import os, subprocess, sys, rlship
+if len(sys.argv) > 2:
+    rlship.init(sys.argv[1], "trainer")
+    rlship.log({"child": 1})
+else:
+    rlship.init(sys.argv[1], "trainer")
+    rlship.log({"parent": 1})
+    %s
+    subprocess.run([sys.executable, __file__, sys.argv[1], "child"], check=True)
+"""
+
+
+def spawned(tmp_path: Path, before: str, env: dict[str, str] | None = None) -> bool:
+    """Whether a process that a writer starts, after running `before`, becomes its child."""
+    script = tmp_path / "spawn.py"
+    script.write_text(SPAWN % before)
+    subprocess.run([sys.executable, script, tmp_path], env={**CLEAN, **(env or {})}, check=True, timeout=60)
+    found = parts(tmp_path)
+    assert sorted(found) == ["child", "parent"]
+    assert found["child"][0].get("parent") in (None, found["parent"][0]["id"])
+    return "parent" in found["child"][0]
+
+
+def test_a_spawned_process_of_the_same_rank_is_a_child(tmp_path: Path) -> None:
+    """A helper process with its parent's rank contributes to it and is not another rank 3."""
+    assert spawned(tmp_path, "", {"RANK": "3", "WORLD_SIZE": "8"})
+
+
+def test_a_spawned_process_through_a_shell_is_a_child(tmp_path: Path) -> None:
+    """Processes in between do not matter as long as the parent lives above them."""
+    script = tmp_path / "spawn.py"
+    script.write_text(
+        (SPAWN % "").replace(
+            'subprocess.run([sys.executable, __file__, sys.argv[1], "child"], check=True)',
+            'subprocess.run(f"true; {sys.executable} {__file__} {sys.argv[1]} child; true", shell=True, check=True)',
+        )
+    )
+    subprocess.run([sys.executable, script, tmp_path], env=CLEAN, check=True, timeout=60)
+    found = parts(tmp_path)
+    assert found["child"][0]["parent"] == found["parent"][0]["id"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        # A launcher that is itself rank 0 by default, or by argument, and starts the ranks.
+        'os.environ.update(RANK="0", WORLD_SIZE="2")',
+        'os.environ.update(RANK="1", WORLD_SIZE="2")',
+        'os.environ.update(TORCHELASTIC_RESTART_COUNT="1")',
+        'os.environ.update(RLSHIP_REPLICA="1")',
+        # After close() the parent's part is over.
+        "rlship.close()",
+        'os.environ.pop("RLSHIP_PARENT")',
+    ],
+)
+def test_a_spawned_process_with_another_identity_is_a_writer_in_its_own_right(tmp_path: Path, before: str) -> None:
+    """Another rank, world, attempt or replica, or a parent that is done, makes no child."""
+    assert not spawned(tmp_path, before)
+
+
+def test_an_exec_of_itself_is_a_restart(tmp_path: Path) -> None:
+    """A process that replaces itself keeps pid and environment, and is no child of its former self."""
+    program(
+        """
+import os, sys, rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.log({"first": 1})
+rlship.flush()
+source = "import sys, rlship; rlship.init(sys.argv[1], 'trainer'); rlship.log({'second': 1})"
+os.execv(sys.executable, [sys.executable, "-c", source, sys.argv[1]])
+""",
+        tmp_path,
+    )
+    found = parts(tmp_path)
+    assert found["first"][0]["pid"] == found["second"][0]["pid"]
+    assert "parent" not in found["second"][0]
+
+
+def test_a_process_that_outlives_its_parent_is_no_child(tmp_path: Path) -> None:
+    """A job resubmitted from within a job inherits the variable, but the writer it names is dead or not above it."""
+    child = "import sys, rlship; rlship.init(sys.argv[1], 'trainer'); rlship.log({'second': 1})"
+    program(
+        f"""
+import os, sys, rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.log({{"first": 1}})
+rlship.flush()
+read, write = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    os.close(write)
+    os.read(read, 1)  # until the parent has ended
+    os.execv(sys.executable, [sys.executable, "-c", {child!r}, sys.argv[1]])
+""",
+        tmp_path,
+    )
+    deadline = time.monotonic() + 20
+    while len(list((tmp_path / "rlship").iterdir())) < 2 or "second" not in parts_if_whole(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "parent" not in parts(tmp_path)["second"][0]
+
+
+def parts_if_whole(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """`parts`, or nothing while a file is just being written."""
+    closed = all(b'"kind":"close"' in path.read_bytes() for path in (folder / "rlship").iterdir())
+    return parts(folder) if closed else {}
+
+
+def test_sigkill_loses_at_most_the_flush_interval(tmp_path: Path) -> None:
+    """After kill -9 the file ends with a whole line that is less than a second old (0.5 s and what the machine is slow
+    by).
+    """
+    source = """
+import sys, time, rlship
+rlship.init(sys.argv[1], "trainer")
+i = 0
+while True:
+    rlship.log({"i": i}, step=i)
+    sys.stdout.write(f"{i} {time.monotonic()}\\n"); sys.stdout.flush()
+    i += 1
+    time.sleep(0.002)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", source, tmp_path], env=CLEAN, stdout=subprocess.PIPE, text=True
+    ) as job:
+        soon(tmp_path, lambda found: len(found) > 10, 20)
+        time.sleep(0.7)
+        job.send_signal(signal.SIGKILL)
+        assert job.stdout is not None
+        said = [line.split() for line in job.stdout.read().splitlines() if line.count(" ") == 1]
+    (path,) = files(tmp_path)
+    kept = metrics([json.loads(line) for line in whole(path)])
+    assert [record["step"] for record in kept] == list(range(len(kept)))
+    times = {int(i): float(t) for i, t in said}
+    assert times[max(times)] - times[len(kept) - 1] < 1.5
+
+
+def test_a_real_limit_of_the_disk_is_survived(tmp_path: Path) -> None:
+    """Where the kernel itself cuts a write short and refuses the next, the file is whole once there is room again."""
+    program(
+        """
+import resource, sys, time, rlship
+logger = rlship.init(sys.argv[1], "trainer")
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+for i in range(300):
+    rlship.log({"i": i, "pad": i / 7}, step=i)
+assert not rlship.flush(0.5)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+assert rlship.flush(20)
+assert logger.dropped_lines == 0
+""",
+        tmp_path,
+    )
+    (path,) = files(tmp_path)
+    found = [json.loads(line) for line in whole(path)]
+    assert [record["m"]["i"] for record in metrics(found)] == list(range(300))
+    assert "gap" not in kinds(found)
+
+
+def test_a_terminated_process_keeps_what_was_flushed(tmp_path: Path) -> None:
+    """SIGTERM without a handler ends Python at once; lines older than the flush interval are in the file."""
+    source = """
+import os, signal, sys, time, rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.log({"old": 1})
+time.sleep(1.2)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(10)
+"""
+    program(source, tmp_path, code=-signal.SIGTERM)
+    (path,) = files(tmp_path)
+    assert kinds([json.loads(line) for line in whole(path)]) == ["open", "metrics"]
+
+
+def test_ray_like_process_trees_do_not_deadlock_at_exit(tmp_path: Path) -> None:
+    """A child that forks again inside a pool of workers ends in time, each with a whole file."""
+    script = tmp_path / "job.py"
+    script.write_text("""
+import sys, concurrent.futures, rlship
+def work(i):
+    rlship.log({f"w{i}": i}, step=i)
+    return i
+if __name__ == "__main__":
+    rlship.init(sys.argv[1], "trainer")
+    import multiprocessing
+    with concurrent.futures.ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("fork")) as pool:
+        assert list(pool.map(work, range(12))) == list(range(12))
+""")
+    run = tmp_path / "run"
+    subprocess.run([sys.executable, script, run], env=CLEAN, check=True, timeout=60)
+    steps = []
+    for path in files(run):
+        own = [json.loads(line) for line in whole(path)]
+        assert own[-1]["kind"] == "close"
+        steps += [record["step"] for record in metrics(own)]
+    assert sorted(steps) == list(range(12))
+    assert os.path.isdir(run / "rlship")
