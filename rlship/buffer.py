@@ -27,9 +27,6 @@ class Tally:
     def __bool__(self) -> bool:
         return self.stepped > 0 or self.unstepped > 0
 
-    def __len__(self) -> int:
-        return self.stepped + self.unstepped
-
     def add(self, step: int | None) -> None:
         """Count one line of `step`, or of none."""
         if step is None:
@@ -40,14 +37,6 @@ class Tally:
         if not self.stepped or step > self.last:
             self.last = step
         self.stepped += 1
-
-    def merge(self, other: Tally) -> None:
-        """Count what `other` counted as well."""
-        if other.stepped:
-            self.first = min(self.first, other.first) if self.stepped else other.first
-            self.last = max(self.last, other.last) if self.stepped else other.last
-        self.stepped += other.stepped
-        self.unstepped += other.unstepped
 
     def records(self, t: float) -> list[str]:
         """The `gap` lines that tell it; stepped and unstepped losses are told apart."""

@@ -187,6 +187,23 @@ def summary(value: Mapping[Any, Any]) -> str:
     return "{" + ",".join(parts) + "}"
 
 
+def json_value(value: Any) -> str:
+    """Plain data as JSON, strings as in metric names."""
+    if isinstance(value, str):
+        return json_string(value)
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json_string(str(key))}:{json_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(json_value, value)) + "]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    if value is None or isinstance(value, (int, float)):
+        return number(value)
+    return json_string(str(value))
+
+
 class _Template:
     """How to write one set of keys with one set of types: see `Encoder._learn`."""
 

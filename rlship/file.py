@@ -110,7 +110,8 @@ class LineFile:
         self._front: _Piece | None = None
         self._front_lines: list[str] = []
         self._header_safe = False
-        self._unsynced = Tally()
+        # The steps of each piece written since the last sync: added up only if they turn out to be in doubt.
+        self._unsynced: list[list[int | None]] = []
         self._lost = Tally()
 
     @property
@@ -161,8 +162,7 @@ class LineFile:
             if error.errno in _LOST:
                 self._let_go(error)
                 raise
-            self._lost.merge(self._unsynced)
-            self._unsynced = Tally()
+            self._doubt_unsynced()
             if self._header_safe:
                 self._measure()
                 self._break_line()
@@ -173,7 +173,7 @@ class LineFile:
 
     def forget_unsynced(self) -> None:
         """All that was written is safe: synced, or on a local filesystem, where a returned write is enough."""
-        self._unsynced = Tally()
+        self._unsynced.clear()
         self._header_safe = True
 
     def close(self) -> None:
@@ -273,8 +273,7 @@ class LineFile:
         self._created = False
         self._part = None
         self._front = None
-        self._lost.merge(self._unsynced)
-        self._unsynced = Tally()
+        self._doubt_unsynced()
         if self._piece is not None:
             self._piece.pos = self._piece.data.rfind(b"\n", 0, self._piece.pos) + 1
 
@@ -294,8 +293,7 @@ class LineFile:
             if not self._header_safe:
                 self._abandon()
                 return
-            self._lost.merge(self._unsynced)
-            self._unsynced = Tally()
+            self._doubt_unsynced()
         elif (piece := self._front or self._piece) is not None and extra <= len(piece.data) - piece.pos:
             # The call that failed did put bytes there. A line it tore is given up; whole ones are not written again.
             piece.pos += extra
@@ -322,6 +320,12 @@ class LineFile:
             self._piece = _Piece(piece.data[end:], piece.steps[written:]) if end < len(piece.data) else None
         self._put_front(["\n", *self._told(), *self._definitions()])
 
+    def _doubt_unsynced(self) -> None:
+        for steps in self._unsynced:
+            for step in steps:
+                self._lost.add(step)
+        self._unsynced.clear()
+
     def _told(self) -> list[str]:
         lost, self._lost = self._lost, Tally()
         return lost.records(self._clock())
@@ -344,7 +348,6 @@ class LineFile:
         if piece is self._front:
             self._front = None
             return
-        for step in piece.steps:
-            self._unsynced.add(step)
+        self._unsynced.append(piece.steps)
         self._release(len(piece.data))
         self._piece = None

@@ -80,9 +80,11 @@ class Flusher:
 
     def wake(self) -> None:
         """Let the thread write now. Never blocks."""
+        if not self._signal.locked():
+            return
         try:
             self._signal.release()
-        except RuntimeError:  # it has been woken already
+        except RuntimeError:  # another thread has just woken it
             return
 
     def flush(self, timeout: float) -> bool:
@@ -98,8 +100,7 @@ class Flusher:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.001)
-            if self._signal.locked() and self._done < ticket:
-                self.wake()
+            self.wake()
         return True
 
     def close(self, timeout: float) -> bool:

@@ -6,16 +6,15 @@ import os
 import threading
 import time
 
-from . import family
-from ._version import __version__
+from . import definitions, family
 from .batches import MOST_OBSERVATIONS, Batches
 from .buffer import CAPACITY, Buffer
-from .encode import ALLOWED, Encoder, UnusableError, json_string, number, plain, size_of, weight_number
+from .encode import ALLOWED, Encoder, UnusableError, json_value, number, plain, size_of, weight_number
 from .file import Disk, LineFile, Part
 from .filesystem import is_network
 from .flusher import Flusher, Timing
+from .header import file_name, open_record
 from .notices import Notices, say
-from .reduce import reduction_names
 from .steps import Steps, StepScope, whole_step
 
 TYPE_CHECKING = False
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
 
+    from .definitions import Entries
     from .identity import Identity
 
     P = ParamSpec("P")
@@ -87,7 +87,7 @@ class Logger:
         self.id: str | None = None
         self.dropped_values = 0
         self.errors = 0
-        self._host = identity.host
+        self._identity = identity
         self._labels = dict(labels or {})
         self._parent = parent
         self._clock = clock
@@ -100,7 +100,7 @@ class Logger:
         )
         self._notices = Notices()
         self._steps = Steps()
-        self._definitions: dict[str, dict[str, Any]] = {}
+        self._definitions: Entries = {}
         self._closed = False
         self._disk_error = ""
         self._reset()
@@ -117,7 +117,7 @@ class Logger:
         self._barrier = -1
         self._relearn_at = 0.0
         self._first_id: str | None = None
-        self._inherited: dict[str, dict[str, Any]] = {}
+        self._inherited: Entries = {}
         self._file = LineFile(self._next_part, self._define_lines, self._buffer.release, self._clock, self._disk)
         self._flusher = Flusher(
             self._buffer,
@@ -219,27 +219,10 @@ class Logger:
         """Declare metrics. See `rlship.define`."""
         if not self._live and not self._begin():
             return
-        wanted = {metrics: reduce} if isinstance(metrics, str) else dict(metrics)
-        entries: dict[str, dict[str, Any]] = {}
-        for key, spec in wanted.items():
-            given = dict(spec) if isinstance(spec, dict) else {"reduce": spec}
-            unknown = given.keys() - {"reduce", "unit", "per_rank"}
-            if unknown:
-                self._notices.once(
-                    f"define {key}", f"define({key!r}): {sorted(unknown)} is not known: use reduce, unit, per_rank"
-                )
-            names = given.get("reduce") or reduce
-            entry: dict[str, Any] = {}
-            try:
-                if names is not None:
-                    entry["reduce"] = reduction_names(names)
-            except ValueError as error:
-                self._notices.once(f"define {key}", f"define({key!r}): {error}")
-            for name, value in (("unit", unit), ("per_rank", per_rank)):
-                if given.get(name, value) is not None:
-                    entry[name] = given.get(name, value)
-            entries[str(key)] = entry
-        self._put_definitions(entries)
+        told = self._notices.once
+        self._declare(
+            definitions.parse(metrics, reduce, unit, per_rank, lambda name, message: told(f"define {name}", message))
+        )
 
     # Steps
 
@@ -385,37 +368,18 @@ class Logger:
                 family.withdraw(before)
                 family.announce(self.id, self.checksum)
         writer = self.id or ""
-        fields = {
-            "id": writer,
-            "actor": self.actor,
-            "replica": self.replica,
-            "rank": self.rank,
-            "world": self.world,
-            "attempt": self.attempt,
-            "axis": self.axis,
-            "beat": self._timing.beat,
-            "host": self._host,
-            "pid": os.getpid(),
-            "t": round(self._clock(), 6),
-            "writer": f"python/{__version__}",
-            "parent": self._parent,
-            "labels": self._labels or None,
-        }
-        text = ",".join(f"{json_string(key)}:{_json(value)}" for key, value in fields.items() if value is not None)
-        name = "-".join(
-            (
-                _safe(self.actor),
-                _safe(self.replica),
-                f"r{self.rank}",
-                _safe(self._host),
-                str(os.getpid()),
-                writer,
-            )
+        header = open_record(
+            self._identity,
+            writer,
+            axis=self.axis,
+            beat=self._timing.beat,
+            t=self._clock(),
+            parent=self._parent,
+            labels=self._labels,
         )
         # Of the first part only what was declared before it began: a later definition must not govern earlier lines.
-        definitions = self._define_lines(self._inherited if first else None)
-        header = ['{"kind":"open","rlship":1,' + text + "}\n", *definitions]
-        return Part(os.path.join(self.folder, "rlship", name + ".jsonl"), header)
+        declared = definitions.lines(self._inherited) if first else self._define_lines()
+        return Part(os.path.join(self.folder, "rlship", file_name(self._identity, writer)), [header, *declared])
 
     # Lines
 
@@ -449,7 +413,7 @@ class Logger:
         self._control(f'{{"kind":"beat","t":{self._clock():.3f}}}\n')
 
     def _event(self, where: str, error: str) -> None:
-        attrs = _json({"where": where, "error": error[:1000]})
+        attrs = json_value({"where": where, "error": error[:1000]})
         self._control(f'{{"kind":"event","t":{self._clock():.3f},"name":"rlship_error","attrs":{attrs}}}\n')
 
     def _asks_more(self, name: str, reduce: str | Iterable[str]) -> bool:
@@ -458,47 +422,25 @@ class Logger:
 
     def _ask(self, name: str, reduce: str | Iterable[str]) -> None:
         """Add to the reductions of a metric: two places in a program may ask for different ones of the same metric."""
-        try:
-            wanted = reduction_names(reduce)
-        except ValueError as error:
-            self._notices.once(f"reduce {name}", f"record_metric({name!r}): {error}")
-            return
         with self._lock:
-            entry = dict(self._definitions.get(name, {}))
-            known = entry.get("reduce", [])
-            more = [item for item in wanted if item not in known]
-            if more:
-                self._put_definitions({name: {**entry, "reduce": known + more}})
+            try:
+                entry = definitions.with_more(self._definitions.get(name, {}), reduce)
+            except ValueError as error:
+                self._notices.once(f"reduce {name}", f"record_metric({name[:200]!r}): {error}")
+                return
+            if entry is not None:
+                self._declare({name: entry})
 
-    def _put_definitions(self, entries: dict[str, dict[str, Any]]) -> None:
+    def _declare(self, entries: Entries) -> None:
         with self._lock:
             if any(self._batches.holds(name) for name in entries):
                 self._collect()  # a definition governs the lines after it, so what came before goes first
-            before = {name: self._definitions.get(name) for name in entries}
-            self._definitions.update(entries)
-            for line in self._define_lines(entries):
-                if not self._control(line):
-                    for name, entry in before.items():
-                        if entry is None:
-                            self._definitions.pop(name, None)
-                        else:
-                            self._definitions[name] = entry
-                    return
+            kept = [self._control(line) for line in definitions.lines(entries)]
+            if all(kept):  # else the next call says it again
+                self._definitions.update(entries)
 
-    def _define_lines(self, entries: dict[str, dict[str, Any]] | None = None) -> list[str]:
-        chosen = dict(self._definitions if entries is None else entries)
-        lines = []
-        names = list(chosen)
-        for i in range(0, len(names), 256):
-            part = {}
-            for name in names[i : i + 256]:
-                entry = dict(chosen[name])
-                reduce = entry.get("reduce")
-                if reduce is not None and len(reduce) == 1:
-                    entry["reduce"] = reduce[0]
-                part[name] = entry
-            lines.append(f'{{"kind":"define","m":{_json(part)}}}\n')
-        return lines
+    def _define_lines(self) -> list[str]:
+        return definitions.lines(dict(self._definitions))
 
     # What goes wrong
 
@@ -528,7 +470,9 @@ class Logger:
         self.dropped_values += 1
         reason = f" ({why})" if why else ""
         kind = _type_name(value)
-        message = f"{name!r} has a value of type {kind} that is no metric{reason}; it is left out. Allowed: {ALLOWED}"
+        message = (
+            f"{name[:200]!r} has a value of type {kind} that is no metric{reason}; it is left out. Allowed: {ALLOWED}"
+        )
         if self._notices.once(f"value {name}", message):
             self._event("value", message)
 
@@ -591,26 +535,3 @@ def _weights(weight: Any, count: int) -> list[str]:
 def _type_name(value: Any) -> str:
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-
-
-def _json(value: Any) -> str:
-    """Plain data as JSON, strings as in metric names."""
-    if isinstance(value, str):
-        return json_string(value)
-    if value is True or value is False:
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json_string(str(key))}:{_json(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(_json, value)) + "]"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        value = int(value)
-    if value is None or isinstance(value, (int, float)):
-        return number(value)
-    return json_string(str(value))
-
-
-def _safe(text: str) -> str:
-    """A part of a file name: at most 48 letters, digits, `.` and `_`, and no leading dot."""
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in text[:48])
-    return "_" + kept[1:] if kept.startswith(".") else kept or "_"

@@ -135,15 +135,14 @@ def _init(
         folder,
         identity,
         axis=str(axis) or "global_step",
-        labels={str(key): str(value) for key, value in (labels or {}).items()},
+        labels={str(key)[:1000]: str(value)[:1000] for key, value in (labels or {}).items()},
     )
     logger.adopt(family.parent_of(logger.checksum))
     _hook()
     _loggers[folder, name] = logger
     if _default is None or _default.closed:
         _default = logger
-    logger.start()
-    if identity.rank == 0 and identity.replica == "0":
+    if logger.start() and identity.rank == 0 and identity.replica == "0":
         _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
     return logger
 

@@ -142,6 +142,7 @@ class Actor:
 
     def restore(self, writer: Writer, batch: Batch, now: float) -> None:
         """Lines that were applied before a restart: open their steps again, with their values; nothing gets dirty."""
+        self.metrics_at = now  # nobody knows when they came, so they count as new, like their writer
         for line in batch.lines:
             step = line.step
             unit = self.open.get(step)
@@ -244,8 +245,11 @@ class Actor:
             return []
         if not (timers or end) and self._still_blocked():
             return []
+        steps = sorted(self.open)
+        if timers:
+            self._note_barriers(steps, now)
         decided = []
-        for step in sorted(self.open) if end else sorted(self.open)[:MAX_KEPT]:
+        for step in steps if end else steps[:MAX_KEPT]:
             waiting = self._waiting(step, now)
             if waiting.over:
                 decided.append(Closing(step, "complete"))
@@ -261,6 +265,16 @@ class Actor:
                 self._blocker = (step, waiting.writers[0]) if waiting.writers else None
                 break
         return decided
+
+    def _note_barriers(self, steps: list[int], now: float) -> None:
+        """Start the clock of `max_wait_s` for every step that has a barrier, also behind one that is waited for."""
+        for step in steps:
+            unit = self.open[step]
+            if unit.barrier_at is None:
+                if self.roster.expected_covering(step):
+                    unit.barrier_at = now
+                elif not self.roster.layered:
+                    break
 
     def _still_blocked(self) -> bool:
         if self._blocker is None or self.roster.layered:
@@ -280,8 +294,6 @@ class Actor:
         silent_s = [now - writer.line_at for writer in waiting.writers]
         if all(writer.open.beat for writer in waiting.writers) and min(silent_s) >= patience.grace_s:
             return True
-        if unit.barrier_at is None and self.roster.expected_covering(step):
-            unit.barrier_at = now
         if unit.barrier_at is not None:
             if now - unit.barrier_at >= patience.max_wait_s:
                 return True

@@ -12,7 +12,9 @@ from pathlib import Path
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.discover import experiments
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
+from rlship_sidecar.lease import LeaseLost
 from rlship_sidecar.status import Status
+from rlship_sidecar.store import StoreUnusable
 from rlship_sidecar.wake import Wake
 from rlship_sidecar.watched import Watched, open_watched
 
@@ -22,6 +24,9 @@ STATUS_EVERY_S = 1.0
 STATUS_SHARE = 0.01  # making statuses may take this share of a core
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
+
+# What waiting does not mend.
+_LASTING = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 OnStatus = Callable[[list[Status]], None]
 Say = Callable[[str], None]
@@ -44,6 +49,10 @@ def watch(
     return _Daemon(directory, config, once, on_status, stop or threading.Event(), say).run()
 
 
+class _Stopped(Exception):
+    """The daemon was told to stop while it waited for another sidecar's lease to run out."""
+
+
 class _Daemon:
     def __init__(
         self, directory: Path, config: Config, once: bool, on_status: OnStatus | None, stop: threading.Event, say: Say
@@ -59,6 +68,7 @@ class _Daemon:
         self._statuses: list[Status] = []
         self._retry_at: dict[Path, float] = {}
         self._said: set[str] = set()
+        self._found_any = False
         self._discover_at = 0.0
         self._tell_at = 0.0
 
@@ -92,18 +102,30 @@ class _Daemon:
             now = time.monotonic()
             if now >= self._discover_at:
                 self._discover(now)
-            more = False
-            for path, watched in list(self._watched.items()):
-                try:
-                    more = watched.look(now, changed.get(watched.experiment.folder), self._wake) or more
-                except (OSError, sqlite3.Error) as error:
-                    self._drop(path, watched, error)
-            self._tell(now)
-            if more:
-                changed = {}
-                continue
-            due = min([self._discover_at, *(watched.look_at for watched in self._watched.values())])
-            changed = self._wake.wait(max(0.0, due - time.monotonic()))
+            changed = self._round(now, changed, until=self._discover_at)
+
+    def _round(self, now: float, changed: dict[str, set[str]], until: float) -> dict[str, set[str]]:
+        """Look at each experiment that is due or `changed`, then rest, at most until `until`. Returns what changed."""
+        more = False
+        for path, watched in list(self._watched.items()):
+            try:
+                more = watched.look(now, changed.get(watched.experiment.folder), self._wake) or more
+            except (OSError, sqlite3.Error, LeaseLost) as error:
+                self._drop(path, watched, error)
+        self._tell(now)
+        if more:
+            return {}
+        due = min([until, *(watched.look_at for watched in self._watched.values())])
+        return self._wake.wait(max(0.0, due - time.monotonic()))
+
+    def _meanwhile(self, seconds: float) -> None:
+        """Go on with the experiments at hand while another one's owner is watched for signs of life."""
+        until = time.monotonic() + seconds
+        changed: dict[str, set[str]] = {}
+        while (now := time.monotonic()) < until:
+            if self._stop.is_set():
+                raise _Stopped
+            changed = self._round(now, changed, until)
 
     def _nudge_on_stop(self) -> None:
         self._stop.wait()
@@ -133,9 +155,12 @@ class _Daemon:
         try:
             found = experiments(self._directory)
         except OSError as error:
-            raise NothingToWatch(
-                f"{self._directory} cannot be read: {error.strerror}", "Check its permissions and the mount."
-            ) from error
+            problem = f"{self._directory} cannot be read: {error.strerror}"
+            if not self._found_any:
+                raise NothingToWatch(problem, "Check its permissions and the mount.") from error
+            self._say_once(f"{problem}; trying again")
+            return
+        self._found_any = self._found_any or bool(found)
         if not found and not self._once:
             self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         owned: OwnedElsewhere | None = None
@@ -143,35 +168,47 @@ class _Daemon:
             if path in self._watched or now < self._retry_at.get(path, 0.0):
                 continue
             try:
-                self._watched[path] = open_watched(path, self._config, alone=found == [self._directory])
+                alone = path == self._directory
+                self._watched[path] = open_watched(path, self._config, alone=alone, sleep=self._meanwhile)
             except OwnedElsewhere as error:
                 owned = error
                 self._retry_at[path] = now + self._config.lease_ttl_s
                 if len(found) > 1:
                     self._say_once(str(error))
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite3.Error, StoreUnusable) as error:
                 self._unusable(path, error)
+            except _Stopped:
+                return
         if owned is not None and not self._watched:
             raise owned
 
     def _drop(self, path: Path, watched: Watched, error: Exception) -> None:
-        """Give an experiment up for now: a full disk or a lost mount must not stop the others. Its store tells where to
-        go on.
+        """Give an experiment up for now: a full disk, a lost mount or a deleted folder must not stop the others. Its
+        store tells where to go on.
         """
+        if isinstance(error, LeaseLost) and path == self._directory:
+            raise error
         del self._watched[path]
         self._wake.unwatch(watched.experiment.folder)
         watched.close()
         self._unusable(path, error)
 
     def _unusable(self, path: Path, error: Exception) -> None:
+        """Try again later, or end where that is all there is to do and only a person can help."""
         state_dir = state_dir_for(path, self._config)
-        if self._once or isinstance(error, PermissionError):
-            raise RlshipError(
-                f"cannot keep the state of {path} in {state_dir}: {error}",
+        if isinstance(error, RlshipError) and state_dir.exists():
+            problem = error
+        else:
+            what = error if state_dir.exists() else "it is gone"
+            problem = RlshipError(
+                f"cannot keep the state of {path} in {state_dir}: {what}",
                 "Give a folder that this user may write to, on a disk with room: --state-dir.",
-            ) from error
+            )
+        lasting = isinstance(error, _LASTING) or not isinstance(error, (OSError, sqlite3.OperationalError))
+        if self._once or (path == self._directory and lasting):
+            raise problem from error
         self._retry_at[path] = time.monotonic() + RETRY_EVERY_S
-        self._say_once(f"{path}: {error}; trying again every {RETRY_EVERY_S:.0f} s")
+        self._say_once(f"{problem.message}; trying again every {RETRY_EVERY_S:.0f} s")
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -185,7 +222,12 @@ class _Daemon:
             return
         began = time.thread_time()
         wall = time.time()
-        self._statuses = [watched.tell(now, wall) for watched in self._watched.values()]
+        self._statuses = []
+        for path, watched in list(self._watched.items()):
+            try:
+                self._statuses.append(watched.tell(now, wall))
+            except (OSError, sqlite3.Error) as error:
+                self._drop(path, watched, error)
         if self._on_status is not None:
             self._on_status(self._statuses)
         self._tell_at = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)

@@ -24,8 +24,9 @@ def experiments(directory: Path) -> list[Path]:
 
 
 def new_files(folder: str, known: Collection[str]) -> tuple[list[str], list[str]]:
-    """Names of writers' files in `folder` that are not `known`, and of entries that end like one but are no regular
-    file; both sorted.
+    """Names of writers' files in `folder` that are not `known`, and of entries of such names that are none; both sorted.
+
+    The latter are no regular files, or have a name that is not UTF-8, which neither the store nor a status could hold.
     """
     found: list[str] = []
     odd: list[str] = []
@@ -34,8 +35,18 @@ def new_files(folder: str, known: Collection[str]) -> tuple[list[str], list[str]
             name = entry.name
             if name in known or not name.endswith(SUFFIX) or name.startswith("."):
                 continue
-            if entry.is_file(follow_symlinks=False):
+            if not _is_utf8(name):
+                odd.append(os.fsencode(name).decode("utf-8", "replace"))
+            elif entry.is_file(follow_symlinks=False):
                 found.append(name)
             else:
                 odd.append(name)
     return sorted(found), sorted(odd)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

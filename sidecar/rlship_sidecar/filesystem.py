@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "ramfs", "overlay", "bcachefs"))
 
@@ -30,18 +32,36 @@ def filesystem_of(path: str, mountinfo: str | None = None) -> Filesystem:
                 mountinfo = file.read()
         except OSError:
             return Filesystem("unknown", False, "/")
-    best = Filesystem("unknown", False, "")
-    for line in mountinfo.splitlines():
+    holding = [mount for mount in _mounts(mountinfo) if _holds(mount.point, path)]
+    if not holding:
+        return Filesystem("unknown", False, "")
+    holding.reverse()  # of two that are alike the later one is on top
+    ids = {mount.id for mount in holding}
+    at = max((m for m in holding if m.parent not in ids or m.parent == m.id), key=lambda m: len(m.point))
+    # Down the tree as the kernel walks: what is mounted on a folder covers all that was mounted below it before.
+    while deeper := [m for m in holding if m.parent == at.id and m.id != at.id]:
+        holding.remove(at)
+        at = min(deeper, key=lambda m: len(m.point))
+    return Filesystem(at.type, at.type in _LOCAL, at.point)
+
+
+class _Mount(NamedTuple):
+    id: str
+    parent: str
+    point: str
+    type: str
+
+
+def _mounts(mountinfo: str) -> Iterator[_Mount]:
+    for line in mountinfo.split("\n"):
         left, _, right = line.partition(" - ")
         fields, type_fields = left.split(" "), right.split(" ")
-        if len(fields) < 5 or not type_fields[0]:
-            continue
-        mount = _unescape(fields[4])
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        # Later lines cover earlier mounts of the same point.
-        if inside and len(mount) >= len(best.mount):
-            best = Filesystem(type_fields[0], type_fields[0] in _LOCAL, mount)
-    return best
+        if len(fields) >= 5 and type_fields[0]:
+            yield _Mount(fields[0], fields[1], _unescape(fields[4]), type_fields[0])
+
+
+def _holds(point: str, path: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
 
 
 def _unescape(field: str) -> str:

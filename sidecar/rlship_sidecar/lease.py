@@ -151,7 +151,12 @@ class Lease:
 
     def held(self) -> bool:
         """Whether ownership is certain now. Any thread may ask."""
-        return self._boottime() - self._beat_at < self._ttl_s and _generations(self.state_dir)[-1] == self.generation
+        if self._boottime() - self._beat_at >= self._ttl_s:
+            return False
+        try:
+            return max(_generations(self.state_dir), default=-1) == self.generation
+        except FileNotFoundError:
+            return False
 
     def check(self) -> None:
         """Make sure of ownership before anything is committed or shipped, and beat if it is time; raises LeaseLost."""
@@ -230,12 +235,13 @@ def _owned(path: Path, holder: _Holder) -> OwnedElsewhere:
 
 
 def _inherit(state_dir: Path, generations: list[int], target: Path, *, move: bool) -> None:
-    """Take over the newest predecessor's store: by renaming it if that process is gone, else by a copy."""
+    """Take over the newest store there is: by renaming it if its owner, the last one, is gone, else by a copy."""
     for generation in reversed(generations):
         source = state_dir / f"store.{generation}.db"
         if not source.exists():
             continue
-        if move:
+        # An older store's owner may be alive: the newest one died before it had a copy.
+        if move and generation == generations[-1]:
             with closing(sqlite3.connect(source)) as connection:
                 connection.execute("pragma wal_checkpoint(truncate)")
             os.rename(source, target)
@@ -246,5 +252,6 @@ def _inherit(state_dir: Path, generations: list[int], target: Path, *, move: boo
             os.rename(scratch, target)
         break
     for generation in generations[:-1]:
-        for name in (f"lease.{generation}", f"store.{generation}.db", f"store.{generation}.db-wal"):
+        store = f"store.{generation}"
+        for name in (f"{store}.db", f"{store}.db-wal", f"{store}.db-shm", f"{store}.tmp", f"lease.{generation}"):
             (state_dir / name).unlink(missing_ok=True)

@@ -95,6 +95,11 @@ class Writer:
         self.rank = RankName(root.open.replica, root.open.rank)
 
     @property
+    def at_home(self) -> bool:
+        """Whether it counts for the rank that its own `open` names."""
+        return self.rank == (self.open.replica, self.open.rank)
+
+    @property
     def begins(self) -> int | None:
         """The lowest step at which any segment begins."""
         return min((s.begins for s in self.segments if s.begins is not None), default=None)

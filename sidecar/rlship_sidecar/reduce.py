@@ -65,7 +65,7 @@ def _reduce_blocks(actor: str, window: Window, roster: Roster, overrides: Overri
     figures: dict[str, float] = {}
     for (schema, block), order in zip(window.blocks.items(), orders):
         part = _reduce_block(actor, schema, block, order, overrides)
-        if part is None:
+        if part is None or not figures.keys().isdisjoint(part):
             return None
         figures.update(part)
     whole = orders[0] if len(orders) == 1 else order_of(tuple(_everyone(window)))
@@ -85,7 +85,8 @@ def _orders(window: Window, roster: Roster) -> list[Order] | None:
         if order is _NOT_SEEN:
             if len(roster.orders) >= 256:
                 roster.orders.clear()
-            ranks = {owner.writer.rank for owner in owners}
+            # A child merges at its own place but counts for its root's rank, which `first` and `last` go by.
+            ranks = {owner.writer.rank for owner in owners if owner.writer.at_home}
             order = roster.orders[owners] = order_of(owners) if len(ranks) == len(owners) else None
         if order is None:
             return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rlship_formats.records import MAX_STEP
 from rlship_sidecar.lineage import Order, Segment, Writer, replica_key, side_by_side
 from rlship_sidecar.rows import RankName
 
@@ -232,12 +233,13 @@ class Roster:
         """Lines that writers dropped and that may have been of this step."""
         if not self.gaps:
             return 0
-        return sum(
+        dropped = sum(
             gap.n
             for writer in self.writers.values()
             for gap in writer.gaps
             if gap.first is not None and gap.last is not None and gap.first <= step <= gap.last
         )
+        return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
 
 
 def _expected(candidates: list[Segment]) -> Iterator[Segment]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from rlship_formats.records import Gap, Open
+from rlship_formats.records import MAX_LINE_BYTES, Gap, Open
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lineage import Segment, Writer
 from rlship_sidecar.lines import Batch, Schemas
@@ -183,7 +183,8 @@ def _read_block(
     tail = source.tail.twin()
     position = block.start
     while position < block.stop:
-        piece = tail.read(position, block.stop - position)
+        # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
+        piece = tail.read(position, min(block.stop - position, MAX_LINE_BYTES + 1))
         if piece.end == position and not tail.searching:
             raise OSError(0, "the file is shorter than it was", source.tail.path)
         piece_lines += piece.lines

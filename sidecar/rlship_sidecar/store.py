@@ -18,7 +18,7 @@ from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
 
 STORE_VERSION = 1
-DEAD_DETAILS = 1000  # letters kept in full per file and reason; beyond that they are only counted
+DEAD_DETAILS = 1000  # letters kept in full per file and reason (lines and values apart); the others are only counted
 
 _NO_METRIC = "\n"  # marks a dead line among dead values, whose metric may have any name, the empty one too
 
@@ -40,7 +40,8 @@ create table dirty (actor text not null, kind text not null, number integer not 
 create table dead (file text not null, offset integer not null, metric text not null, reason text not null,
                    excerpt text not null, primary key (file, offset, metric, reason)) without rowid;
 create table dead_counts (file text not null, reason text not null, is_value integer not null, count integer not null,
-                          offset integer not null, excerpt text not null, primary key (file, reason)) without rowid;
+                          offset integer not null, excerpt text not null,
+                          primary key (file, reason, is_value)) without rowid;
 create table counts (name text primary key, count integer not null) without rowid;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
@@ -116,6 +117,9 @@ class Store:
             self._connection = self._connect()
             self.store_id = self._prepare()
             found = self._connection.execute("select max(no) from rows").fetchone()[0]
+        except StoreUnusable:
+            self.close()
+            raise
         except sqlite3.DatabaseError as error:
             self.close()
             raise StoreUnusable(
@@ -175,7 +179,8 @@ class Store:
             self._apply(connection, changes)
             connection.execute("commit")
         except BaseException:
-            connection.execute("rollback")
+            if connection.in_transaction:  # a full disk makes SQLite roll back by itself
+                connection.execute("rollback")
             raise
         self._row_count += len(changes.rows)
 
@@ -202,7 +207,7 @@ class Store:
         for file, letter in dead:
             count = connection.execute(
                 "insert into dead_counts values (?, ?, ?, 1, ?, ?) "
-                "on conflict (file, reason) do update set count = count + 1 returning count",
+                "on conflict (file, reason, is_value) do update set count = count + 1 returning count",
                 (file, letter.reason, letter.metric is not None, letter.offset, letter.excerpt),
             ).fetchone()[0]
             if count <= DEAD_DETAILS:
@@ -314,7 +319,7 @@ class Store:
 
     def dead_counts(self) -> Sequence[tuple[str, str, bool, int, int, str]]:
         """(file, reason, whether of values, how many, first offset, its excerpt)."""
-        found = self._reader().execute("select * from dead_counts order by file, reason")
+        found = self._reader().execute("select * from dead_counts order by file, reason, is_value")
         return [(file, reason, bool(value), *rest) for file, reason, value, *rest in found]
 
     def counts(self) -> dict[str, int]:

@@ -56,6 +56,7 @@ class Descriptors:
         """A descriptor of the file; raises OSError, NotAFile."""
         fd = self._open.get(path)
         if fd is not None:
+            self._open.move_to_end(path)
             return fd
         fd = os.open(path, _FLAGS)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -88,11 +89,12 @@ class Tail:
     its end.
     """
 
-    __slots__ = ("_files", "_searched", "path")
+    __slots__ = ("_files", "_long", "_searched", "path")
 
     def __init__(self, path: str, files: Descriptors) -> None:
         self.path = path
         self._files = files
+        self._long = 0  # where the line begins that was searched up to `_searched`
         self._searched = 0
 
     def twin(self) -> Tail:
@@ -127,8 +129,9 @@ class Tail:
         piece = Piece(end=position, size=size)
         if size <= position:
             return piece
-        if self._searched > position:
+        if self._searched and self._long == position:
             return self._pass_over(fd, position, piece)
+        self._searched = 0
         data = os.pread(fd, min(max_bytes, size - position), position)
         cut = data.rfind(b"\n")
         if cut < 0 and len(data) <= MAX_LINE_BYTES:
@@ -137,7 +140,7 @@ class Tail:
             cut = data.rfind(b"\n")
         if cut < 0:
             if len(data) > MAX_LINE_BYTES:
-                self._searched = position + len(data)
+                self._long, self._searched = position, position + len(data)
                 return self._pass_over(fd, position, piece)
             return piece
         lines = data[:cut].split(b"\n")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,17 +122,20 @@ class Watched:
             shipper.stop()
         self.experiment.close()
         self.store.close()
-        self.lease.release()
+        # The folder may be gone, or the disk full: then the next one finds out by itself that nobody beats.
+        with suppress(OSError):
+            self.lease.release()
 
 
-def open_watched(path: Path, config: Config, *, alone: bool) -> Watched:
+def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[float], None] = time.sleep) -> Watched:
     """Own an experiment and start its shippers. `alone`: it is the only one, so its sinks stay open while it is idle.
+    `sleep` is what is done for some seconds, again and again, while another owner is watched for signs of life.
 
     Raises OwnedElsewhere, StoreUnusable; OSError and sqlite3.Error where the state cannot be read or written just now.
     """
     state_dir = state_dir_for(path, config)
     state_dir.mkdir(parents=True, exist_ok=True)
-    lease = acquire(state_dir, config.lease_ttl_s)
+    lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
     try:
         store = Store(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
         experiment = Experiment(

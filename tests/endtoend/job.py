@@ -84,10 +84,8 @@ class Worker:
 @contextmanager
 def crew(folder: Path, actor: str, world: int, **facts: Any) -> Iterator[list[Worker]]:
     """All ranks of an actor; killed at the end unless they ended before."""
-    workers: list[Worker] = []
+    workers = [Worker(folder, actor, rank=rank, world=world, **facts) for rank in range(world)]
     try:
-        for rank in range(world):
-            workers.append(Worker(folder, actor, rank=rank, world=world, **facts))
         for worker in workers:
             worker.answer()
         yield workers

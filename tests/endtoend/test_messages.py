@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -141,14 +140,13 @@ def test_an_experiment_that_cannot_be_opened_does_not_stop_the_others(tmp_path: 
     bad = an_experiment(outputs / "bad")
     state = state_of(bad)
     if how == "damaged store":
-        state.mkdir()
+        assert rlship(home, "watch", bad, "--once", "--sink", "jsonl").returncode == 0
         (state / "store.0.db").write_bytes(b"this is no database\n" * 1000)
-        os.close(os.open(state / "lease.0", os.O_CREAT))
     else:
         state.write_text("a file where the folder should be\n")
     with (
         crew(outputs / "good", "trainer", 1) as (worker,),
-        watching(outputs, home=home, settings={"RLSHIP_LEASE_TTL_S": "1"}) as sidecar,
+        watching(outputs, home=home) as sidecar,
     ):
         for step in range(2):
             beside_a_good_one(outputs, sidecar, step, worker)

@@ -90,10 +90,8 @@ def points(row: Row) -> dict[str, Any]:
         expected[f"{actor}/missing_ranks"] = "0.2"
     if arrival.revision:
         expected[f"{actor}/revision"] = arrival.revision
-    for key, figure in row.figures.items():
-        if not arrival.revision or key in arrival.changed:
-            expected[key] = figure
-    return expected
+    new = arrival.changed if arrival.revision else row.figures
+    return {**expected, **{key: row.figures[key] for key in new}}
 
 
 def test_the_store_holds_what_the_files_say(finished: Finished) -> None:

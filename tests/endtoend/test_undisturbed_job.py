@@ -24,8 +24,7 @@ def test_kill_9_of_writers_leaves_at_most_a_torn_tail(tmp_path: Path) -> None:
     with watching(experiment, home=home, settings=SETTINGS) as sidecar, crew(experiment, "trainer", 6) as workers:
         for number, worker in enumerate(workers):
             worker.tell("run", 0, 10**6, seed=number, pause=0.0)
-        for worker in workers:
-            time.sleep(dice.uniform(0.02, 0.12))
+            time.sleep(dice.uniform(0.02, 0.06))
             worker.kill()
         sidecar.until_status(lambda status: len(status.writers) == 6 and all(w.unread < 4096 for w in status.writers))
         assert sidecar.stop() == 0, sidecar.said()
@@ -115,7 +114,7 @@ def test_late_records_make_one_revision_with_their_own_keys(tmp_path: Path) -> N
             worker.define({"spread": "std"})
         for step in range(6):
             for rank, worker in enumerate((first, second)):
-                worker.log({"loss": step + rank, "lr": 0.1, "spread": [rank, step]}, step)
+                worker.log({"loss": step + rank, "lr": 0.25, "spread": [rank, step]}, step)
                 worker.barrier(step)
         for worker in (first, second):
             worker.flush()
@@ -126,7 +125,7 @@ def test_late_records_make_one_revision_with_their_own_keys(tmp_path: Path) -> N
         second.flush()
         sidecar.until(lambda: len(shipped(experiment)) >= 8)
         # A line that changes nothing in a figure makes no revision.
-        second.log({"lr": 0.1}, 5)
+        second.log({"lr": 0.25}, 5)
         second.log({"loss": 6.0}, 6)
         first.log({"loss": 6.0}, 6)
         for worker in (first, second):

@@ -56,6 +56,7 @@ def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
         path.write_bytes(whole[:cut])
         sink = JsonlSink()
         assert sink.open(make_run(tmp_path)) == 2
+        assert path.read_bytes() == whole[:begin]
         sink.write(make_rows(2, 3))
         sink.close()
         assert path.read_bytes() == whole

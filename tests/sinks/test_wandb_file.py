@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import tempfile
+import zlib
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -45,6 +47,15 @@ def test_a_damaged_record_ends_the_reading(tmp_path: Path) -> None:
     path.write_bytes(whole)
 
     assert list(RecordReader(path).read()) == [b"a" * 50]
+
+
+def test_a_chunk_out_of_place_ends_the_reading(tmp_path: Path) -> None:
+    """The middle or end of a record whose beginning is not there is no record."""
+    path = tmp_path / "x.wandb"
+    for kind in (3, 4):
+        chunk = struct.pack("<IHB", zlib.crc32(bytes([kind]) + b"rest"), 4, kind) + b"rest"
+        path.write_bytes(MAGIC + chunk)
+        assert list(RecordReader(path).read()) == []
 
 
 def test_no_file_and_another_format_hold_nothing(tmp_path: Path) -> None:

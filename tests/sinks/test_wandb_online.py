@@ -58,6 +58,7 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
         assert sink.open(make_run(tmp_path, rows=2, name="run 7", tags=["a"], group="g")) == 0
         assert sink.child_pid is not None
         processes = family(sink.child_pid)
+        assert os.getpgid(sink.child_pid) != os.getpgid(0), "Ctrl-C at the terminal would reach wandb-core"
         for sign in (signal.SIGTERM, signal.SIGINT):
             os.kill(sink.child_pid, sign)
         sink.write([make_row(0, missing=("0.2",))])
@@ -176,16 +177,18 @@ def test_an_outage_is_told_waited_out_and_bounded(tmp_path: Path, monkeypatch: p
             sink.write(make_rows(2, 40))
             sink.flush()
 
-        shipping = threading.Thread(target=ship)
-        shipping.start()
-        until(lambda: sink.trouble != "")
-        until(lambda: len(sink._pending) == 10)
-        assert shipping.is_alive()
-        backend.up()
-        shipping.join(40.0)
-        assert not shipping.is_alive()
-        assert sink.trouble == ""
-        sink.close()
+        shipping = threading.Thread(target=ship, daemon=True)
+        try:
+            shipping.start()
+            until(lambda: sink.trouble != "")
+            until(lambda: len(sink._pending) == 10)
+            assert shipping.is_alive()
+            backend.up()
+            shipping.join(40.0)
+            assert not shipping.is_alive()
+            assert sink.trouble == ""
+        finally:
+            sink.close()
         run = backend.run("rlship", "store1")
         assert run.steps() == list(range(40)) and run.rewritten == []
 

@@ -140,16 +140,11 @@ def test_threads_lose_nothing() -> None:
     assert one.size == 0
 
 
-def test_tallies_merge() -> None:
-    """Two counts of losses become one with the range of both."""
-    a, b = Tally(), Tally()
-    a.add(5)
-    b.add(3)
-    b.add(9)
-    b.add(None)
-    a.merge(b)
-    assert (a.stepped, a.first, a.last, a.unstepped, len(a)) == (3, 3, 9, 1, 4)
-    empty = Tally()
-    assert not empty
-    empty.merge(a)
-    assert (empty.first, empty.last) == (3, 9)
+def test_a_tally_keeps_the_range_of_steps_and_counts_the_rest_apart() -> None:
+    """Lines without a step do not widen the range of those that have one."""
+    tally = Tally()
+    assert not tally
+    for step in (5, None, 3, 9):
+        tally.add(step)
+    assert tally
+    assert (tally.stepped, tally.first, tally.last, tally.unstepped) == (3, 3, 9, 1)

@@ -51,7 +51,7 @@ def test_absent_facts_are_absent_in_the_open_record(tmp_path: Path) -> None:
 
 
 def test_names_are_made_safe_for_a_file_name_but_kept_in_the_record(tmp_path: Path) -> None:
-    """Separators, dots in front and foreign letters never reach the file's name, and the identity inside is as given."""
+    """Separators, leading dots and foreign letters never reach the file's name; the identity inside is as given."""
     logger = logger_at(tmp_path, actor="../trainer é", replica=".a/b")
     logger.start()
     logger.close()
@@ -69,7 +69,7 @@ def test_a_very_long_name_still_makes_a_file(tmp_path: Path) -> None:
 
 
 def test_labels_may_hold_any_text(tmp_path: Path) -> None:
-    """Quotes, control characters, line separators and half surrogate pairs in labels still give one line of valid JSON."""
+    """Quotes, control characters, line separators and half surrogate pairs still give one line of valid JSON."""
     import orjson
 
     label = 'a"b\\c\nd\u2028e\x00\ud800f'

@@ -184,7 +184,7 @@ def test_an_exception_or_sys_exit_still_closes(tmp_path: Path) -> None:
 
 
 def test_logging_in_an_exit_handler_works_before_ours(tmp_path: Path) -> None:
-    """A handler that was registered later runs earlier and its lines are in the file; init during exit does not raise."""
+    """A handler registered later runs earlier and its lines are in the file; init during exit does not raise."""
     done = program(
         """
 import atexit, sys, rlship

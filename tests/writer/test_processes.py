@@ -59,7 +59,7 @@ rlship.log({"parent": 2})
 
 
 def test_children_that_do_not_log_make_no_file(tmp_path: Path) -> None:
-    """A fork that only waits or runs another program leaves nothing behind; its own child belongs to the grandparent."""
+    """A fork that only waits or runs a program leaves nothing behind; its own child belongs to the grandparent."""
     program(
         """
 import os, subprocess, sys, rlship

@@ -97,9 +97,7 @@ def event(row: Row) -> Event:
 
 
 def _file_version(t: float) -> bytes:
-    """The first Event of every file. Without it readers drop points whose step is below an earlier one, as another
-    actor's may be.
-    """
+    """The first Event of every file. Without it readers drop a tag's later points where a revision's step goes back."""
     from tensorboardX.proto.event_pb2 import Event
 
     return bytes(Event(wall_time=t, file_version="brain.Event:2").SerializeToString())

@@ -123,10 +123,12 @@ class Acknowledgements:
 
 
 def core_pid() -> int | None:
+    """The process id of this process's wandb-core, None if there is none."""
     return next((child.pid for child in psutil.Process().children() if "wandb" in child.name()), None)
 
 
 def core_death() -> Callable[[], str]:
+    """A check that says so once the wandb-core of now is gone, "" until then."""
     core = core_pid()
 
     def dead() -> str:
@@ -158,4 +160,5 @@ def fatal_in(log: Path) -> Callable[[], str]:
 
 
 def any_of(*checks: Callable[[], str]) -> Callable[[], str]:
+    """A check that gives the first complaint of several."""
     return lambda: next((why for check in checks if (why := check())), "")

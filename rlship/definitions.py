@@ -1,0 +1,80 @@
+"""What is declared about metrics, and the `define` records that say it."""
+
+from __future__ import annotations
+
+from .encode import json_value
+from .reduce import reduction_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, TypeAlias
+
+    # A metric's entry: `reduce` (a list of names), `unit`, `per_rank`; each may be absent.
+    Entries: TypeAlias = dict[str, dict[str, Any]]
+
+_FIELDS = ("reduce", "unit", "per_rank")
+# Far below the limit of a line, whatever one name adds.
+_LINE_BYTES = 64 << 10
+
+
+def parse(
+    metrics: str | Mapping[str, Any],
+    reduce: str | Iterable[str] | None,
+    unit: str | None,
+    per_rank: bool | None,
+    told: Callable[[str, str], object],
+) -> Entries:
+    """The entries that a call of `define` asks for. `told(name, message)` hears of what cannot be used."""
+    entries: Entries = {}
+    for key, spec in ({metrics: reduce} if isinstance(metrics, str) else dict(metrics)).items():
+        name = str(key)
+        own = dict(spec) if isinstance(spec, dict) else {"reduce": spec}
+        unknown = sorted(str(field) for field in own if field not in _FIELDS)
+        if unknown:
+            told(name, f"define({name[:200]!r}): {unknown} is not known: use {', '.join(_FIELDS)}")
+        if not name:
+            told(name, "define(''): a metric's name is not empty; it is left out")
+            continue
+        entry: dict[str, Any] = {}
+        asked = own.get("reduce")
+        if asked is None:
+            asked = reduce
+        try:
+            if asked is not None:
+                entry["reduce"] = reduction_names(asked)
+        except ValueError as error:
+            told(name, f"define({name[:200]!r}): {error}")
+        for field, common in (("unit", unit), ("per_rank", per_rank)):
+            given = own.get(field, common)
+            if given is not None:
+                entry[field] = bool(given) if field == "per_rank" else str(given)
+        entries[name] = entry
+    return entries
+
+
+def lines(entries: Entries) -> list[str]:
+    """`define` records for these entries, none near the limit of a line."""
+    found: list[str] = []
+    parts: list[str] = []
+    size = 0
+    for name, entry in entries.items():
+        shown = dict(entry)
+        if len(shown.get("reduce", ())) == 1:
+            (shown["reduce"],) = shown["reduce"]
+        part = f"{json_value(name)}:{json_value(shown)}"
+        if parts and size + len(part) > _LINE_BYTES:
+            found.append(f'{{"kind":"define","m":{{{",".join(parts)}}}}}\n')
+            parts, size = [], 0
+        parts.append(part)
+        size += len(part)
+    if parts:
+        found.append(f'{{"kind":"define","m":{{{",".join(parts)}}}}}\n')
+    return found
+
+
+def with_more(entry: dict[str, Any], reduce: str | Iterable[str]) -> dict[str, Any] | None:
+    """`entry` with the reductions of `reduce` added to its own; None if it has them all. Raises ValueError."""
+    known = entry.get("reduce", [])
+    more = [name for name in reduction_names(reduce) if name not in known]
+    return {**entry, "reduce": known + more} if more else None

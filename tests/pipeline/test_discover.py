@@ -1,0 +1,76 @@
+"""Which experiments and files are found, and which are not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rlship_sidecar.discover import experiments, new_files
+from tests.pipeline.simulated import simulation
+from tests.reference.building import file, log
+
+
+def experiment(path: Path) -> Path:
+    (path / "rlship").mkdir(parents=True)
+    return path
+
+
+def test_an_experiment_is_a_folder_with_a_writers_folder(tmp_path: Path) -> None:
+    """The folder itself counts alone if it is one, whatever lies below it."""
+    experiment(tmp_path)
+    experiment(tmp_path / "inner")
+    assert experiments(tmp_path) == [tmp_path]
+
+
+def test_a_folder_of_experiments_gives_them_sorted(tmp_path: Path) -> None:
+    """Direct subfolders that are experiments count; files, links, deeper ones and folders without `rlship/` do not."""
+    found = [experiment(tmp_path / name) for name in ("b", "a", "ä")]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    experiment(tmp_path / "deep" / "er")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "rlship").write_bytes(b"not a folder")
+    assert experiments(tmp_path) == sorted(found, key=str)
+
+
+def test_a_folder_that_is_not_there_raises(tmp_path: Path) -> None:
+    """The caller gets the OSError, to tell the person what to do."""
+    with pytest.raises(FileNotFoundError):
+        experiments(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError):
+        new_files(str(tmp_path / "nowhere"), ())
+
+
+def test_only_new_writers_files_are_listed(tmp_path: Path) -> None:
+    """Known names, hidden files and other endings are passed over; what is named like a file but is none is told apart."""
+    for name in ("b.jsonl", "a.jsonl", "known.jsonl", ".hidden.jsonl", "notes.txt", "a.jsonl.tmp"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "state").mkdir()
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "a.jsonl")
+    assert new_files(str(tmp_path), {"known.jsonl"}) == (
+        ["a.jsonl", "b.jsonl"],
+        ["fifo.jsonl", "folder.jsonl", "link.jsonl"],
+    )
+
+
+def test_a_name_that_is_not_text_is_odd(tmp_path: Path) -> None:
+    """A file whose name is not UTF-8, which no store could hold, is listed among the odd ones, in a form that can be shown."""
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.jsonl", "wb"):
+        pass
+    assert new_files(str(tmp_path), ()) == ([], ["caf\ufffd.jsonl"])
+
+
+def test_a_name_that_is_not_text_stops_nobody() -> None:
+    """Rows of the other files are made although such a file lies beside them."""
+    with simulation() as sim:
+        with open(os.fsencode(sim.directory) + b"/rlship/caf\xe9.jsonl", "wb") as odd:
+            odd.write(file(log(1, loss=1.0), id="odd"))
+        sim.write("a.jsonl", file(log(1, loss=2.0)))
+        sim.finish()
+        assert [row.figures for row in sim.rows()] == [{"trainer/loss": 2.0}]
+        assert list(sim.experiment.oddities) == ["caf\ufffd.jsonl"]
