@@ -201,8 +201,13 @@ def acquire(
         except FileExistsError:
             continue
         lease = Lease(state_dir, generation, ttl_s, boottime)
-        if generations:
-            _inherit(state_dir, generations, lease.store_path, move=dead_here)
+        try:
+            if generations:
+                _inherit(state_dir, generations, lease.store_path, move=dead_here)
+        except BaseException:
+            # Alive and without a store, this process would keep everybody out, itself too when it tries again.
+            lease.release()
+            raise
         return lease
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -131,38 +133,80 @@ def test_an_experiment_that_is_deleted_does_not_stop_the_others(tmp_path: Path) 
         check_rows(outputs / name, shipped(outputs / name))
 
 
-@pytest.mark.parametrize("how", ["damaged store", "no state folder"])
+def damage(experiment: Path, how: str, home: Path) -> Path:
+    """Make the experiment's state unusable; returns the file that does it."""
+    state = state_of(experiment)
+    culprit = state
+    if how == "a damaged store":
+        assert rlship(home, "watch", experiment, "--once", "--sink", "console").returncode == 0
+        culprit = state / "store.0.db"
+    culprit.write_bytes(b"neither a database nor a folder\n" * 1000)
+    return culprit
+
+
+DAMAGES = ("a damaged store", "a file in place of the folder")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
 def test_an_experiment_that_cannot_be_opened_does_not_stop_the_others(tmp_path: Path, how: str) -> None:
     """Where one experiment's state cannot be used, the daemon says which and why, ships the others, and takes it up
-    once it is repaired.
+    once what is in the way was removed.
     """
     outputs, home = tmp_path / "outputs", tmp_path / "home"
     bad = an_experiment(outputs / "bad")
-    state = state_of(bad)
-    if how == "damaged store":
-        assert rlship(home, "watch", bad, "--once", "--sink", "jsonl").returncode == 0
-        (state / "store.0.db").write_bytes(b"this is no database\n" * 1000)
-    else:
-        state.write_text("a file where the folder should be\n")
-    with (
-        crew(outputs / "good", "trainer", 1) as (worker,),
-        watching(outputs, home=home) as sidecar,
-    ):
+    culprit = damage(bad, how, home)
+    with crew(outputs / "good", "trainer", 1) as (worker,), watching(outputs, home=home) as sidecar:
         for step in range(2):
             beside_a_good_one(outputs, sidecar, step, worker)
-        assert str(state) in sidecar.said() and "Traceback" not in sidecar.said()
-        shutil.rmtree(state) if state.is_dir() else state.unlink()
+        assert str(state_of(bad)) in sidecar.said() and "Traceback" not in sidecar.said()
+        culprit.unlink()
         sidecar.until(lambda: has_step(bad, 2))
         worker.end()
         assert sidecar.stop() == 0, sidecar.said()
     check_rows(bad, shipped(bad))
 
 
-def test_the_one_experiment_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    """A daemon with nothing else to do ends with code 1 and a message that names the store."""
-    experiment = an_experiment(tmp_path / "job")
-    state_of(experiment).write_text("a file where the folder should be\n")
+@pytest.mark.parametrize("how", DAMAGES)
+def test_the_one_experiment_that_cannot_be_opened_is_an_error(tmp_path: Path, how: str) -> None:
+    """A daemon with nothing else to do ends with code 1 and a message that names the place, live and with --once."""
+    experiment, home = an_experiment(tmp_path / "job"), tmp_path / "home"
+    damage(experiment, how, home)
     for more in ((), ("--once",)):
-        done = rlship(tmp_path / "home", "watch", experiment, "--sink", "jsonl", *more)
+        done = rlship(home, "watch", experiment, "--sink", "jsonl", *more)
         assert done.returncode == 1, done.stderr
         assert str(state_of(experiment)) in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_lease_from_another_host_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    """An experiment that another host's sidecar left without a word is watched for a whole `lease_ttl_s` before it is
+    taken over; the others are shipped meanwhile, and a SIGTERM is obeyed.
+    """
+    outputs, home = tmp_path / "outputs", tmp_path / "home"
+    ttl_s = 5.0
+    foreign = {"host": "n99", "boot": "b", "pid_space": "p", "pid": 1, "started": 1, "beats": 7, "released": False}
+    settings = {"RLSHIP_LEASE_TTL_S": str(ttl_s)}
+    with (
+        crew(outputs / "good", "trainer", 1) as (worker,),
+        watching(outputs, home=home, settings=settings) as sidecar,
+    ):
+        beside_a_good_one(outputs, sidecar, 0, worker)
+        for name in ("left", "left-too"):
+            moved = an_experiment(tmp_path / name)
+            state_of(moved).mkdir()
+            (state_of(moved) / "lease.0").write_text(json.dumps(foreign))
+        moved = (tmp_path / "left").rename(outputs / "left")
+        came = time.monotonic()
+        step = 0
+        while not has_step(moved, 2):
+            step += 1
+            beside_a_good_one(outputs, sidecar, step, worker)
+        assert time.monotonic() - came >= ttl_s and step >= 5
+
+        (tmp_path / "left-too").rename(outputs / "left-too")
+        time.sleep(1.5)  # until it was found
+        worker.end()
+        began = time.monotonic()
+        assert sidecar.stop() == 0, sidecar.said()
+        assert time.monotonic() - began < ttl_s
+    check_rows(moved, shipped(moved))
+    check_rows(outputs / "good", shipped(outputs / "good"))

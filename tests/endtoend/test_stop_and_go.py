@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
 
 from rlship_sidecar.rows import Unit
-from tests.endtoend.evidence import check_rows, newest, shipped, stored
+from tests.endtoend.evidence import check_rows, newest, shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import rlship, watching
 
@@ -46,6 +47,12 @@ def test_sigterm_in_the_middle(tmp_path: Path) -> None:
     check_rows(experiment, rows)
 
 
+def tear(file: Path) -> None:
+    """Cut the last line in two, as a host that dies with it may leave it."""
+    if file.exists() and file.stat().st_size:
+        os.truncate(file, file.stat().st_size - 10)
+
+
 def test_kill_9_of_the_sidecar_again_and_again(tmp_path: Path) -> None:
     """The daemon is killed at random moments while ranks log, write late lines, die and come back: in the end the file
     has each row once, and the newest of each unit is what the files say.
@@ -64,6 +71,8 @@ def test_kill_9_of_the_sidecar_again_and_again(tmp_path: Path) -> None:
                 time.sleep(dice.uniform(0.0, 0.6))
                 sidecar.kill()
             seen = len(shipped(experiment))
+            if kill % 3 == 1:
+                tear(state_of(experiment) / "rows.jsonl")
             if kill == 2:
                 trainers[1].kill()
         with (

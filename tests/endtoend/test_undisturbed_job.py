@@ -124,7 +124,7 @@ def test_late_records_make_one_revision_with_their_own_keys(tmp_path: Path) -> N
         second.log({"loss": 9.0}, 4)
         second.flush()
         sidecar.until(lambda: len(shipped(experiment)) >= 8)
-        # A line that changes nothing in a figure makes no revision.
+        # This one changes no figure, only the time that the row says.
         second.log({"lr": 0.25}, 5)
         second.log({"loss": 6.0}, 6)
         first.log({"loss": 6.0}, 6)
@@ -136,10 +136,12 @@ def test_late_records_make_one_revision_with_their_own_keys(tmp_path: Path) -> N
 
     rows = shipped(experiment)
     check_rows(experiment, rows)
-    assert sorted(row.unit.index for row in rows) == [0, 1, 2, 2, 3, 4, 4, 5, 6]
+    assert sorted(row.unit.index for row in rows) == [0, 1, 2, 2, 3, 4, 4, 5, 5, 6]
     before, after = revisions(rows, "trainer", 2)
     assert (after.arrival.revision, after.arrival.changed) == (1, ("trainer/evaluation", "trainer/passed"))
     assert after.shipped == {"trainer/evaluation": 0.5, "trainer/passed": 2 / 3}
     assert before.figures.items() < after.figures.items() and before.coverage == after.coverage
     before, after = revisions(rows, "trainer", 4)
     assert after.shipped == {"trainer/loss": (4 + 5 + 9) / 3} and before.figures["trainer/loss"] == 4.5
+    before, after = revisions(rows, "trainer", 5)
+    assert after.shipped == {} and before.figures == after.figures and before.t < after.t

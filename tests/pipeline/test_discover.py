@@ -45,7 +45,7 @@ def test_a_folder_that_is_not_there_raises(tmp_path: Path) -> None:
 
 
 def test_only_new_writers_files_are_listed(tmp_path: Path) -> None:
-    """Known names, hidden files and other endings are passed over; what is named like a file but is none is told apart."""
+    """Known names, hidden files and other endings are passed over; what only looks like a file is told."""
     for name in ("b.jsonl", "a.jsonl", "known.jsonl", ".hidden.jsonl", "notes.txt", "a.jsonl.tmp"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "folder.jsonl").mkdir()
@@ -59,7 +59,7 @@ def test_only_new_writers_files_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_not_text_is_odd(tmp_path: Path) -> None:
-    """A file whose name is not UTF-8, which no store could hold, is listed among the odd ones, in a form that can be shown."""
+    """A name that is not UTF-8, which no store could hold, is among the odd ones, in a form that can be shown."""
     with open(os.fsencode(tmp_path) + b"/caf\xe9.jsonl", "wb"):
         pass
     assert new_files(str(tmp_path), ()) == ([], ["caf\ufffd.jsonl"])

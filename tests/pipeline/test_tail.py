@@ -66,7 +66,7 @@ def pieces_of_text(draw: st.DrawFn) -> bytes:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), keep=st.booleans())
 def test_pieces_add_up_to_the_complete_lines(data: st.DataObject, keep: bool) -> None:
-    """However a file grows and is read, also again from an earlier position, all its complete lines come, whole and at their offsets."""
+    """However a file grows and is read, also once more, its complete lines come, whole and at their offsets."""
     with scratch() as folder:
         path = folder / "f"
         path.touch()

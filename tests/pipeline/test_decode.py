@@ -1,0 +1,322 @@
+"""Lines to batches: reasons of dead letters, definitions, and that pieces and restarts change nothing."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlship_formats.records import Gap
+from rlship_sidecar.decode import Decoder
+from rlship_sidecar.lines import Batch, Dead, Dense, Mark, Schemas, Sparse, too_long
+from tests.reference.experiments import experiments
+
+OPEN = b'{"kind":"open","rlship":1,"id":"a","actor":"trainer","t":1763600000}'
+ALL = 1 << 62
+
+
+def with_offsets(lines: Sequence[bytes]) -> list[int]:
+    offsets, at = [], 0
+    for line in lines:
+        offsets.append(at)
+        at += len(line) + 1
+    return offsets
+
+
+def decoded(*lines: bytes) -> Batch:
+    return Decoder(Schemas()).decode(lines, with_offsets(lines), max_steps=ALL, last_step=ALL)
+
+
+def reasons(*lines: bytes) -> list[tuple[str, str | None]]:
+    return [(dead.reason, dead.metric) for dead in decoded(*lines).dead]
+
+
+def plain(line: Dense | Sparse) -> tuple[Any, ...]:
+    """A line without the identity of its schema."""
+    if isinstance(line, Dense):
+        return (*line[:4], line.schema.names, line.schema.asks, line.data)
+    return line
+
+
+def content(batches: Sequence[Batch]) -> dict[str, Any]:
+    """What consecutive batches say together; barriers of one segment count by their highest, as one promise."""
+    marks = [mark for batch in batches for mark in batch.marks]
+    barriers: dict[int, int] = {}
+    for mark in marks:
+        if mark.kind == "barrier":
+            barriers[mark.segment] = max(mark.step, barriers.get(mark.segment, -1))
+    counts: dict[str, int] = {}
+    for batch in batches:
+        for name, count in batch.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    return {
+        "lines": [plain(line) for batch in batches for line in batch.lines],
+        "marks": [mark for mark in marks if mark.kind != "barrier"],
+        "barriers": barriers,
+        "dead": [dead for batch in batches for dead in batch.dead],
+        "kept": [kept for batch in batches for kept in batch.kept],
+        "counts": counts,
+        "opened": [(batch.opened, batch.opened_at) for batch in batches if batch.opened is not None],
+        "begins": next((batch.begins for batch in batches if batch.begins is not None), None),
+        "lowest": min((batch.lowest for batch in batches if batch.lowest >= 0), default=-1),
+        "highest": max((batch.highest for batch in batches), default=-1),
+        "newest_t": max((batch.newest_t for batch in batches), default=0.0),
+        "inherited_t": sum(batch.inherited_t for batch in batches),
+        "consumed": sum(batch.consumed for batch in batches),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"rubbish", "not JSON"),
+        (b'{"step":1,"m":{"loss":NaN}}', "not JSON"),
+        (b'{"step":1,"m":{"loss":1}', "not JSON"),
+        (b'{"step":1,\x00"m":{}}', "not JSON"),
+        (b'{"step":1,"m":{"\xff":1}}', "not JSON"),
+        (b"[" * 2000 + b"]" * 2000, "not JSON"),
+        (b"[1]", "not an object"),
+        (b"null", "not an object"),
+        (OPEN, "second open record"),
+        (b'{"kind":"open","rlship":2,"id":"b","actor":"x"}', "second open record"),
+        (b'{"step":1.0,"m":{}}', "bad step"),
+        (b'{"step":true,"m":{}}', "bad step"),
+        (b'{"step":-1,"m":{}}', "bad step"),
+        (b'{"step":9007199254740992,"m":{}}', "bad step"),
+        (b'{"step":null,"m":{}}', "bad step"),
+        (b'{"kind":"barrier"}', "bad step"),
+        (b'{"kind":"barrier","step":"1"}', "bad step"),
+        (b'{"kind":"rollback"}', "bad step"),
+        (b'{"kind":"sample","step":-5}', "bad step"),
+        (b'{"step":1}', "bad metrics"),
+        (b'{"step":1,"m":[]}', "bad metrics"),
+        (b'{"t":1763600000}', "bad metrics"),
+        (b'{"kind":"define"}', "bad define"),
+        (b'{"kind":"define","m":[]}', "bad define"),
+        (b'{"kind":"gap"}', "bad gap"),
+        (b'{"kind":"gap","n":0}', "bad gap"),
+        (b'{"kind":"gap","n":1,"from":2,"to":1}', "bad gap"),
+        (b'{"kind":"gap","n":1,"from":2}', "bad gap"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_one_dead_letter(line: bytes, reason: str) -> None:
+    """Each kind of unusable line has its reason, its offset and its beginning, and the lines around it count."""
+    batch = decoded(OPEN, line, b'{"step":1,"m":{"loss":1.5}}')
+    (dead,) = batch.dead
+    assert (dead.offset, dead.reason, dead.metric) == (len(OPEN) + 1, reason, None)
+    assert dead.excerpt.encode()[:4] == line[:4]
+    assert len(batch.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((b'{"step":1,"m":{}}', OPEN), ["no open record"]),
+        ((b'{"kind":"barrier","step":1}', b'{"kind":"new"}', OPEN), ["no open record", "no open record"]),
+        ((b'{"kind":"open"}', b'{"kind":"beat"}'), ["bad open record", "no open record"]),
+        ((b'{"kind":"open","id":"a","actor":"x","rank":-1}', OPEN), ["bad open record"]),
+        (
+            (b'{"kind":"open","rlship":2,"id":"a","actor":"x"}', OPEN, b'{"kind":"beat"}'),
+            ["unsupported format version", "no open record", "no open record"],
+        ),
+        ((b'{"kind":"open","rlship":"1","id":"a","actor":"x"}', OPEN), ["bad open record"]),
+        ((b"", b" \t\r", OPEN, b"\r"), []),
+    ],
+)
+def test_before_a_usable_open_nothing_counts(lines: tuple[bytes, ...], expected: list[str]) -> None:
+    """Lines before the first usable open are dead, and all of a file of another version; blank lines are nothing."""
+    assert [dead.reason for dead in decoded(*lines).dead] == expected
+
+
+def test_a_bad_value_leaves_the_rest_of_its_line() -> None:
+    """Dead values name their metric and reason, and show the value; the other metrics of the line count."""
+    batch = decoded(OPEN, b'{"step":1,"m":{"a":"x","":1,"b":2,"c":{"n":-1}}}')
+    assert batch.dead == [
+        Dead(len(OPEN) + 1, "bad value", '"x"', "a"),
+        Dead(len(OPEN) + 1, "bad value", "1", ""),
+        Dead(len(OPEN) + 1, "bad value", '{"n":-1}', "c"),
+    ]
+    (line,) = batch.lines
+    assert isinstance(line, Sparse)
+    assert [(value.metric, value.observations.xs) for value in line.values] == [("b", (2.0,))]
+
+
+def test_a_value_nested_deeper_than_json_is_written_is_a_dead_value() -> None:
+    """What the parser accepts but nobody can write out again is told without its text, and stops nothing."""
+    deep = b'{"step":1,"m":{"a":' + b"[" * 500 + b"]" * 500 + b',"b":1}}'
+    batch = decoded(OPEN, deep)
+    assert [(dead.reason, dead.metric) for dead in batch.dead] == [("bad value", "a")]
+    assert len(batch.lines) == 1
+
+
+def test_excerpts_are_short_and_safe() -> None:
+    """An excerpt holds no control character that a terminal would obey, and only the beginning of a long line."""
+    (dead,) = decoded(OPEN, b"\x1b[2J\x07" + b"x" * 100_000).dead
+    assert dead.excerpt.startswith("\\x1b[2J\\x07xxx")
+    assert len(dead.excerpt) < 200
+    assert too_long(5, b"\x1b" + b"y" * 500) == Dead(5, "line too long", "\\x1b" + "y" * 119)
+
+
+def test_a_definition_governs_later_lines_only() -> None:
+    """Lines before a define have the default, later ones what it says, until the next one of that metric."""
+    batch = decoded(
+        OPEN,
+        b'{"step":1,"m":{"a":1,"b":1}}',
+        b'{"kind":"define","m":{"a":{"reduce":["max","max","mean"]}}}',
+        b'{"step":1,"m":{"a":1,"b":1}}',
+        b'{"kind":"define","m":{"a":{},"b":{"reduce":"sum"}}}',
+        b'{"step":1,"m":{"a":[1],"b":1}}',
+    )
+    first, second, third = batch.lines
+    assert isinstance(first, Dense) and isinstance(second, Dense) and isinstance(third, Sparse)
+    assert first.schema.asks == (("mean",), ("mean",))
+    assert second.schema.asks == (("max", "mean"), ("mean",))
+    assert [value.asks for value in third.values] == [("mean",), ("sum",)]
+
+
+def test_a_definition_is_used_as_far_as_it_can_be() -> None:
+    """Metrics whose entry is unusable are dead values of reason `bad define`, and keep what governed them."""
+    lines = (
+        OPEN,
+        b'{"kind":"define","m":{"a":{"reduce":"max"}}}',
+        b'{"kind":"define","m":{"a":{"reduce":"median"},"b":5,"":{},"c":{"reduce":[]},"d":{"reduce":"min"}}}',
+        b'{"step":1,"m":{"a":1,"d":1}}',
+    )
+    assert reasons(*lines) == [("bad define", name) for name in ("a", "b", "", "c")]
+    (line,) = decoded(*lines).lines
+    assert isinstance(line, Dense)
+    assert line.schema.asks == (("max",), ("min",))
+
+
+def test_only_definitions_that_change_something_are_kept() -> None:
+    """A writer that repeats its definitions costs no room: a define that changes nothing is not kept."""
+    again = b'{"kind":"define","m":{"a":{"reduce":"max"},"b":{"reduce":"mean"}}}'
+    batch = decoded(OPEN, again, again, b'{"kind":"rollback","step":3}', again)
+    offsets = with_offsets((OPEN, again, again, b'{"kind":"rollback","step":3}', again))
+    assert batch.kept == [(offsets[1], again), (offsets[3], b'{"kind":"rollback","step":3}')]
+
+
+def test_equal_metrics_share_one_schema() -> None:
+    """Lines of different files with the same metrics and reductions are of one schema; another order is another."""
+    schemas = Schemas()
+    first, second = Decoder(schemas), Decoder(schemas)
+    lines = (OPEN, b'{"step":1,"m":{"a":1,"b":2}}', b'{"step":1,"m":{"b":2,"a":1}}')
+    one = first.decode(lines, [0, 1, 2], max_steps=ALL, last_step=ALL).lines
+    two = second.decode(lines, [0, 1, 2], max_steps=ALL, last_step=ALL).lines
+    assert [line.schema for line in one if isinstance(line, Dense)] == [
+        line.schema for line in two if isinstance(line, Dense)
+    ]
+    assert one[0] != one[1]
+
+
+def test_numbers_are_packed_as_doubles() -> None:
+    """Integers, booleans and floats of a plain line become native doubles, 64-bit integers by rounding."""
+    (line,) = decoded(OPEN, b'{"step":1,"m":{"a":true,"b":-0.0,"c":18446744073709551615,"d":9007199254740993}}').lines
+    assert isinstance(line, Dense)
+    assert line.data == struct.pack("4d", 1.0, -0.0, 18446744073709551615.0, 9007199254740992.0)
+
+
+def test_the_time_of_a_line() -> None:
+    """A missing or absurd t is that of the record before; dead letters and unknown kinds hand none on."""
+    batch = decoded(
+        OPEN,
+        b'{"step":1,"m":{}}',
+        b'{"kind":"beat","t":1763600005}',
+        b'{"kind":"novelty","t":1763600999}',
+        b'{"kind":"barrier","t":1763600999}',
+        b'{"step":1,"m":{},"t":1e300}',
+        b'{"kind":"span","t":1763600007.5}',
+        b'{"step":1,"m":{},"t":true}',
+        b'{"step":2,"m":{},"t":1763600006}',
+    )
+    assert [line.t for line in batch.lines] == [1763600000.0, 1763600005.0, 1763600007.5, 1763600006.0]
+    assert (batch.newest_t, batch.inherited_t) == (1763600007.5, 3)
+
+
+def test_marks_of_a_file() -> None:
+    """Barriers count per segment by their highest; rollbacks number the segments; a roll is no close."""
+    batch = decoded(
+        OPEN,
+        b'{"kind":"barrier","step":5}',
+        b'{"kind":"barrier","step":4}',
+        b'{"kind":"gap","n":2,"from":1,"to":3}',
+        b'{"kind":"rollback","step":2}',
+        b'{"step":2,"m":{"a":1}}',
+        b'{"kind":"barrier","step":2}',
+        b'{"kind":"close","reason":"roll"}',
+        b'{"kind":"close"}',
+        b'{"kind":7}',
+    )
+    assert batch.marks == [
+        Mark("gap", 0, -1, Gap(2, 1, 3)),
+        Mark("barrier", 0, 5),
+        Mark("rollback", 1, 2),
+        Mark("close", 1, -1),
+        Mark("barrier", 1, 2),
+    ]
+    assert (batch.begins, batch.lowest, batch.highest) == (5, 2, 2)
+    assert [line.segment for line in batch.lines] == [1]
+    assert batch.counts == {"unknown kinds": 1}
+
+
+def test_decoding_stops_at_the_limits() -> None:
+    """No step beyond `last_step` and no more than `max_steps` changes of step are taken, but always one line."""
+    lines = (OPEN, *(b'{"step":%d,"m":{"a":1}}' % step for step in (1, 1, 2, 2, 3, 4)))
+    offsets = with_offsets(lines)
+    by_count = Decoder(Schemas()).decode(lines, offsets, max_steps=2, last_step=ALL)
+    assert by_count.consumed == 5
+    by_step = Decoder(Schemas()).decode(lines, offsets, max_steps=ALL, last_step=1)
+    assert by_step.consumed == 3
+    decoder = Decoder(Schemas())
+    decoder.decode(lines[:1], offsets[:1], max_steps=ALL, last_step=ALL)
+    assert decoder.decode(lines[6:], offsets[6:], max_steps=1, last_step=0).consumed == 1
+
+
+@st.composite
+def files(draw: st.DrawFn) -> list[bytes]:
+    """The complete lines of one file of a random experiment."""
+    data = draw(experiments())
+    whole = draw(st.sampled_from([*data.values(), b""]))
+    return [line for line in whole.split(b"\n")[:-1] if len(line) < 10_000]
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data(), lines=files())
+def test_pieces_say_what_the_whole_says(data: st.DataObject, lines: list[bytes]) -> None:
+    """Cut anywhere and stopped by any limits, the batches of a file together equal the batch of it in one go."""
+    offsets = with_offsets(lines)
+    whole = Decoder(Schemas()).decode(lines, offsets, max_steps=ALL, last_step=ALL)
+    decoder, batches, at = Decoder(Schemas()), [], 0
+    while at < len(lines):
+        end = data.draw(st.integers(at + 1, len(lines)))
+        limits = {
+            "max_steps": data.draw(st.sampled_from((0, 1, 2, ALL))),
+            "last_step": data.draw(st.sampled_from((-1, 0, 1, 3, ALL))),
+        }
+        batches.append(decoder.decode(lines[at:end], offsets[at:end], **limits))
+        assert 1 <= batches[-1].consumed <= end - at
+        at += batches[-1].consumed
+    assert content(batches) == content([whole])
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data(), lines=files())
+def test_a_restored_decoder_goes_on_the_same(data: st.DataObject, lines: list[bytes]) -> None:
+    """Restored at any line after its open from what was kept, a decoder says of the rest what it would have said."""
+    offsets = with_offsets(lines)
+    cut = data.draw(st.integers(0, len(lines)))
+    first = Decoder(Schemas())
+    before = first.decode(lines[:cut], offsets[:cut], max_steps=ALL, last_step=ALL)
+    if first.opened is None:
+        assert before.lines == before.kept == []
+        return
+    again = Decoder(Schemas())
+    again.restore(first.opened, first.t, [line for _, line in before.kept])
+    rest = (lines[cut:], offsets[cut:])
+    assert content([again.decode(*rest, max_steps=ALL, last_step=ALL)]) == content(
+        [first.decode(*rest, max_steps=ALL, last_step=ALL)]
+    )

@@ -1,0 +1,272 @@
+"""The fast path against the definition, bit for bit, and both against figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlship_formats.records import Open
+from rlship_formats.values import REDUCTIONS, observe
+from rlship_sidecar import reduce as reducing
+from rlship_sidecar.lineage import Segment, Writer
+from rlship_sidecar.lines import Dense, Schema, Schemas, Sparse, Value
+from rlship_sidecar.reduce import override, reduce_unit
+from rlship_sidecar.roster import Roster
+from rlship_sidecar.rows import Coverage, Row, Unit
+from rlship_sidecar.window import Window
+from tests.pipeline.simulated import simulation
+from tests.reference.building import ALL, define, file, log
+from tests.reference.reduction import exactly, final_rows
+
+STEP = Unit("trainer", "step", 1)
+TELLING = st.sampled_from((0.0, -0.0, 1.0, 0.1, 0.2, 0.3, 1e16, -1e16, 1.5e308, -1.5e308, 5e-324, -3.0))
+NUMBERS = st.one_of(TELLING, TELLING, st.floats(allow_nan=False, allow_infinity=False))
+
+
+def crew(count: int) -> tuple[Roster, list[Segment]]:
+    """A roster of that many ranks, all past step 1, and their segments in rank order."""
+    roster, segments = Roster(), []
+    for rank in range(count):
+        writer = Writer(f"f{rank}", Open(f"id{rank}", "trainer", rank=rank, world=count))
+        roster.add(writer)
+        writer.implicit = False
+        writer.segments[0].begins, writer.segments[0].barrier = 0, 1
+        segments.append(writer.segments[0])
+    return roster, segments
+
+
+def dense(schema: Schema, values: Sequence[float], offset: int = 0) -> Dense:
+    return Dense(1, 1763600000.0 + offset, offset, 0, schema, struct.pack(f"{len(values)}d", *values))
+
+
+def columns(matrix: Sequence[Sequence[float]], asks: Sequence[str]) -> Row:
+    """The row of ranks that each log one line: row i of `matrix` is rank i's."""
+    roster, segments = crew(len(matrix))
+    names = tuple(f"m{column:03}" for column in range(len(matrix[0])))
+    schema = Schemas().of(names, (tuple(asks),) * len(names))
+    window = Window()
+    for segment, values in zip(segments, matrix):
+        window.add(segment, dense(schema, values))
+    row = reduce_unit(STEP, window, roster, {})
+    assert reducing._reduce_blocks("trainer", window, roster, {}) is not None, "the fast path was not taken"
+    return row
+
+
+def left_to_right(values: Sequence[float]) -> float:
+    total = values[0]
+    for value in values[1:]:
+        total += value
+    return total
+
+
+def bits(figures: dict[str, float]) -> dict[str, str]:
+    return {key: value.hex() for key, value in figures.items()}
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[Window, Roster, dict[str, list[str]]]:
+    """Plain numbers of many ranks under one or more schemas, in any order of arrival, and the configuration."""
+    roster, segments = crew(draw(st.sampled_from((1, 2, 3, 9, 20))))
+    schemas = Schemas()
+    groups = draw(st.sampled_from(((("a",),), (("a", "b", "c"),), (("a", "b"), ("c",)), (("a", "a/max"), ("b",)))))
+    groups += draw(st.sampled_from(((), (), (("a/max",),), (("z", "a/std"),))))
+    window = Window()
+    asks = st.lists(st.sampled_from(REDUCTIONS), min_size=1, max_size=8, unique=True).map(tuple)
+    for offset, names in enumerate(groups):
+        schema = schemas.of(names, tuple(draw(asks) for _ in names))
+        for segment in draw(st.permutations(segments))[: draw(st.integers(1, len(segments)))]:
+            values = draw(st.lists(NUMBERS, min_size=len(names), max_size=len(names)))
+            window.add(segment, dense(schema, values, offset))
+    overrides = draw(st.sampled_from(({}, {}, {"a": ["std", "min"]}, {"trainer/b": ["max", "max", "last"]})))
+    return window, roster, overrides
+
+
+@settings(max_examples=300, deadline=None)
+@given(drawn=windows())
+def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roster, dict[str, list[str]]]) -> None:
+    """Where whole columns are reduced at once, every figure has the bits that merged partials give."""
+    window, roster, overrides = drawn
+    fast = reducing._reduce_blocks("trainer", window, roster, overrides)
+    slow = reducing._reduce_any("trainer", window, overrides)
+    if fast is None:
+        return
+    assert bits(fast.figures) == bits(slow.figures)
+    assert (fast.underivable, fast.t) == (slow.underivable, slow.t)
+    assert (fast.order.ranks, fast.order.attempts, fast.order.segments) == (
+        slow.order.ranks,
+        slow.order.attempts,
+        slow.order.segments,
+    )
+
+
+@pytest.mark.parametrize("width", [1, 2, 200])
+def test_ranks_are_added_one_after_another(width: int) -> None:
+    """24 ranks are added from left to right, however many columns there are: numpy itself adds in pairs."""
+    ranks = [1e16, 1.0, -1e16, 1.0, 0.1, 3.0] * 4
+    row = columns([[value * (1 + column % 3) for column in range(width)] for value in ranks], ["sum", "mean"])
+    for column in range(width):
+        values = [value * (1 + column % 3) for value in ranks]
+        assert row.figures[f"trainer/m{column:03}"] == left_to_right(values)
+        assert row.figures[f"trainer/m{column:03}/mean"] == left_to_right(values) / 24
+    assert float(np.sum(ranks)) != left_to_right(ranks), "these numbers do not tell the two orders apart"
+
+
+def test_arrival_has_no_part_in_the_order() -> None:
+    """Ranks that finish in another order give the same bits, in rank order."""
+    roster, segments = crew(3)
+    schema = Schemas().of(("a",), (("sum", "first", "last", "min"),))
+    rows = []
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        window = Window()
+        for rank in order:
+            window.add(segments[rank], dense(schema, [(1e16, 1.0, -1e16)[rank]]))
+        rows.append(reduce_unit(STEP, window, roster, {}))
+    assert [row.figures for row in rows] == [
+        {"trainer/a": 0.0, "trainer/a/first": 1e16, "trainer/a/last": 1e16, "trainer/a/min": -1e16}
+    ] * 3
+
+
+def test_all_reductions_of_a_column() -> None:
+    """The eight figures of the ranks 1, 2, 3, 6, by hand; first and last are the lowest rank's."""
+    row = columns([[1.0], [2.0], [3.0], [6.0]], REDUCTIONS)
+    assert row.figures == {
+        "trainer/m000": 3.0,
+        "trainer/m000/sum": 12.0,
+        "trainer/m000/min": 1.0,
+        "trainer/m000/max": 6.0,
+        "trainer/m000/first": 1.0,
+        "trainer/m000/last": 1.0,
+        "trainer/m000/std": pytest.approx(math.sqrt(14 / 4), rel=1e-15),
+        "trainer/m000/count": 4.0,
+    }
+    assert row == Row(STEP, 1763600000.0, {"global_step": 1}, row.figures, Coverage(("0.0-3",), 4, (), (), (0,), 0, ()))
+
+
+@pytest.mark.parametrize("zeros", [(0.0, -0.0, 0.0), (-0.0, 0.0, 0.0)])
+def test_of_equal_zeros_the_first_counts(zeros: tuple[float, ...]) -> None:
+    """The minimum and maximum of 0.0 and -0.0 have the sign of the lowest rank's."""
+    figures = columns([[zero, 5.0] for zero in zeros], ["min", "max"]).figures
+    assert {math.copysign(1, figures["trainer/m000"]), math.copysign(1, figures["trainer/m000/max"])} == {
+        math.copysign(1, zeros[0])
+    }
+
+
+def test_an_overflow_is_underivable() -> None:
+    """A sum beyond the doubles is absent and listed, the other figures of the row are there."""
+    roster, segments = crew(2)
+    schema = Schemas().of(("a", "b"), (("sum", "max"), ("mean",)))
+    window = Window()
+    for segment in segments:
+        window.add(segment, dense(schema, [1.7e308, 2.0]))
+    row = reduce_unit(STEP, window, roster, {})
+    assert row.figures == {"trainer/a/max": 1.7e308, "trainer/b": 2.0}
+    assert row.coverage.underivable == ("trainer/a",)
+
+
+def sparse(text: str | float, asks: tuple[str, ...], name: str = "a", offset: int = 0) -> Sparse:
+    observations = observe(text)
+    assert observations is not None
+    return Sparse(1, 1763600000.0, offset, 0, (Value(name, asks, observations),))
+
+
+def test_mixed_values_merge_in_rank_order() -> None:
+    """Arrays, summaries and plain numbers of one metric make one figure; what one rank asks for holds for all."""
+    roster, segments = crew(3)
+    window = Window()
+    window.add(segments[2], sparse({"n": 2, "sum": 10, "min": 4, "max": 6}, ("mean",)))
+    window.add(segments[1], dense(Schemas().of(("a",), (("mean", "max"),)), [2.0]))
+    window.add(segments[0], sparse([1.0, "NaN", 3.0], ("mean", "std")))
+    row = reduce_unit(STEP, window, roster, {})
+    assert row.figures == {"trainer/a": 16 / 5, "trainer/a/max": 6.0, "trainer/a/nonfinite": 1.0}
+    assert row.coverage.underivable == ("trainer/a/std",)
+
+
+def test_only_non_finite_observations_leave_a_count() -> None:
+    """A metric that is NaN on all ranks has no mean, a count of 0 and a count of non-finite observations."""
+    roster, segments = crew(2)
+    window = Window()
+    for segment in segments:
+        window.add(segment, sparse("NaN", ("mean", "count")))
+    row = reduce_unit(STEP, window, roster, {})
+    assert row.figures == {"trainer/a/count": 0.0, "trainer/a/nonfinite": 2.0}
+    assert row.coverage.underivable == ()
+
+
+def test_the_configuration_wins() -> None:
+    """The actor's own entry is preferred to the metric's, repeated reductions count once, and an empty list is none."""
+    assert override("trainer", "loss", {"loss": ["max"], "trainer/loss": ["min", "min", "sum"]}) == ("min", "sum")
+    assert override("generator", "loss", {"loss": ["max"], "trainer/loss": ["min"]}) == ("max",)
+    assert override("trainer", "loss", {"trainer/loss": []}) is None
+    assert override("trainer", "loss", {}) is None
+
+
+def both(files: dict[str, bytes], order: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Final rows of the pipeline, the files arriving in that order, and of the reference."""
+    with simulation() as sim:
+        for name in order:
+            sim.write(name, files[name])
+            sim.tick()
+        sim.finish()
+        return exactly(sim.final()), exactly(final_rows(files))
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_keys_that_coincide_across_lines_have_one_owner(order: tuple[str, ...]) -> None:
+    """A metric called `loss/max` owns that key, whether it or the maximum of another rank's `loss` came first."""
+    files = {
+        "a": file(log(1, **{"loss/max": 5.0}), id="a", rank=0, world=2),
+        "b": file(define(loss=["mean", "max"]), log(1, loss=1.0), id="b", rank=1, world=2),
+    }
+    named = {f"{name}.jsonl": data for name, data in files.items()}
+    live, expected = both(named, [f"{name}.jsonl" for name in order])
+    assert live == expected
+    assert f"trainer/loss/max={(5.0).hex()}" in live["trainer/step/1"]
+
+
+def test_first_and_last_of_a_child_are_its_parents_rank() -> None:
+    """A child that names another rank counts for its parent's: first and last are its own if that is the lowest."""
+    files = {
+        "a.jsonl": file(define(x=ALL), log(1, x=1.0), id="r1", rank=1),
+        "p.jsonl": file(id="r0", rank=0),
+        "c.jsonl": file(define(x=ALL), log(1, x=2.0), id="c", rank=5, parent="r0"),
+    }
+    live, expected = both(files, list(files))
+    assert live == expected
+    assert f"trainer/x/first={(2.0).hex()}" in live["trainer/step/1"]
+
+
+def test_what_a_newer_attempt_rewrote_does_not_count() -> None:
+    """Of one rank the newest attempt that has a metric counts for it, an older one for what the newer did not log."""
+    files = {
+        "old.jsonl": file(log(1, a=1.0, b=10.0), id="old"),
+        "new.jsonl": file(log(1, a=2.0), id="new", attempt=1),
+    }
+    live, expected = both(files, list(files))
+    assert live == expected
+    text = live["trainer/step/1"]
+    assert f"trainer/a={(2.0).hex()} trainer/b={(10.0).hex()}" in text
+    assert "attempts=(0, 1)" in text
+
+
+def test_a_line_without_any_usable_value_still_makes_a_row() -> None:
+    """A step whose only line has nothing usable has a row without figures, with the time and axis of that line."""
+    with simulation() as sim:
+        sim.write("a.jsonl", file({"step": 1, "m": {"a": "x"}, "t": 1763600007.0}, axis="episode"))
+        sim.finish()
+        (row,) = sim.rows()
+    assert (row.figures, row.t, row.x, row.coverage.ranks) == ({}, 1763600007.0, {"episode": 1}, ())
+
+
+def test_a_hundred_ranks_with_two_hundred_metrics() -> None:
+    """The common unit, many ranks with one line each, is reduced by whole columns to the right figures."""
+    matrix = [[float(rank * column) for column in range(200)] for rank in range(100)]
+    row = columns(matrix, ["mean", "std", "min", "max"])
+    assert row.figures["trainer/m001"] == 49.5
+    assert row.figures["trainer/m199/max"] == 199.0 * 99
+    assert row.coverage.ranks == ("0.0-99",)

@@ -1,0 +1,87 @@
+"""Rows as plain data and as JSON."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, count_ranks, name_ranks
+
+LITERAL = (
+    b'{"row":7,"actor":"trainer","kind":"step","index":12,"t":1763600001.25,"x":{"global_step":12},'
+    b'"m":{"trainer/loss":0.53,"trainer/zero":-0.0,"trainer/big":12345678.5},'
+    b'"coverage":{"ranks":["0.0-2","1.0"],"expected":5,"missing":["1.1"],"absent":["1.2-7"],"attempts":[0,1],"gap":3,'
+    b'"underivable":["trainer/loss/std"]},'
+    b'"arrival":{"revision":1,"changed":["trainer/loss"],"closed":"revision"}}'
+)
+ROW = Row(
+    Unit("trainer", "step", 12),
+    1763600001.25,
+    {"global_step": 12},
+    {"trainer/loss": 0.53, "trainer/zero": -0.0, "trainer/big": 12345678.5},
+    Coverage(("0.0-2", "1.0"), 5, ("1.1",), ("1.2-7",), (0, 1), 3, ("trainer/loss/std",)),
+    Arrival(7, 1, ("trainer/loss",), "revision"),
+)
+
+
+def test_the_json_of_a_row_is_pinned() -> None:
+    """A row is written as this very line, which stores and `rows.jsonl` files hold."""
+    assert ROW.to_json() == LITERAL
+
+
+def test_a_row_written_before_is_read() -> None:
+    """That line gives the row, with its arrival, tuples as tuples and the sign of zero."""
+    for line in (LITERAL, LITERAL.decode()):
+        row = Row.from_json(line)
+        assert row == ROW
+        assert row.arrival == ROW.arrival
+        assert math.copysign(1, row.figures["trainer/zero"]) == -1
+        assert type(row.coverage.attempts) is tuple
+
+
+@given(
+    figures=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False, allow_infinity=False), max_size=4),
+    index=st.integers(0, (1 << 53) - 1),
+    t=st.floats(0, 4e9),
+)
+def test_every_bit_survives_json(figures: dict[str, float], index: int, t: float) -> None:
+    """Figures come back with the same bits, whatever they are, and a step up to 2^53-1 exactly."""
+    row = Row(Unit("a", "step", index), t, {"global_step": index}, figures, Coverage((), 0))
+    again = Row.from_json(row.to_json())
+    assert again == row
+    assert {key: value.hex() for key, value in again.figures.items()} == {k: v.hex() for k, v in figures.items()}
+    assert again.to_json() == row.to_json()
+
+
+def test_arrival_is_no_part_of_a_comparison() -> None:
+    """Rows that differ only in how they arrived are equal; rows that differ in anything else are not."""
+    assert Row(ROW.unit, ROW.t, ROW.x, ROW.figures, ROW.coverage, Arrival(99, 0, (), "end")) == ROW
+    assert Row(ROW.unit, ROW.t, ROW.x, ROW.figures, Coverage((), 5), ROW.arrival) != ROW
+
+
+def test_what_a_revision_ships() -> None:
+    """A first row ships all its figures, a revision those that changed and still are there."""
+    assert ROW.shipped == {"trainer/loss": 0.53}
+    first = Row(ROW.unit, ROW.t, ROW.x, ROW.figures, ROW.coverage)
+    assert first.shipped == ROW.figures
+    gone = Row(ROW.unit, ROW.t, ROW.x, {}, ROW.coverage, ROW.arrival)
+    assert gone.shipped == {}
+
+
+def test_runs_of_ranks_have_short_names() -> None:
+    """Neighbours of one replica are named by their first and last, whatever characters a replica's name has."""
+    assert name_ranks([("0", 0, 0), ("0", 1, 1), ("0", 2, 5), ("0", 7, 7), ("1", 8, 8)]) == ("0.0-5", "0.7", "1.8")
+    assert name_ranks([("", 0, 0), ("", 1, 1)]) == (".0-1",)
+    assert name_ranks([("a-1.b", 3, 3)]) == ("a-1.b.3",)
+    assert name_ranks([]) == ()
+
+
+@given(
+    st.dictionaries(st.sampled_from(("", "0", "a.b", "1-2")), st.sets(st.integers(0, 40), min_size=1), max_size=3),
+)
+def test_names_stand_for_as_many_ranks(ranks: dict[str, set[int]]) -> None:
+    """Counting what names stand for gives the number of ranks that were named."""
+    runs = [(replica, rank, rank) for replica in ranks for rank in sorted(ranks[replica])]
+    assert count_ranks(name_ranks(runs)) == len(runs)
