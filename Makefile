@@ -6,7 +6,7 @@ DIR ?= demo
 
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check bench clean
+.PHONY: help demo test lint check mutants bench clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -24,6 +24,9 @@ lint: $(VENV)/.installed-dev ## Run the linter, the formatter's check and the ty
 	$(BIN)/mypy
 
 check: lint test ## Run lint and test
+
+mutants: $(VENV)/.installed-dev ## Break one thing after the other and see that the tests notice (minutes)
+	$(BIN)/python -m tests.mutants
 
 bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks

@@ -110,7 +110,7 @@ class Shipper:
         else:
             state = "idle"
         error = delivery.complaint()
-        return SinkStatus(self.name, state, delivery.delivered_to, delivery.delivered, delivery.where, error)
+        return SinkStatus(self.name, state, delivery.delivered_to, delivery.next_row, delivery.where, error)
 
     def _ship(self) -> None:
         try:

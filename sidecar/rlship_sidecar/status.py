@@ -50,14 +50,15 @@ class ActorStatus:
 
 @dataclass(slots=True)
 class SinkStatus:
-    """One sink. `next_row` is the first row it lacks; `state` is "shipping", "idle", "waiting" (will retry), "refused"
-    or "closed".
+    """One sink. It confirmed all rows below `next_row` and was handed those below `sent`.
+
+    `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed".
     """
 
     name: str
     state: str
     next_row: int
-    delivered: int
+    sent: int
     where: str = ""
     error: str = ""
 

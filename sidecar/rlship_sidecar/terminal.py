@@ -78,7 +78,7 @@ def progress(status: Status) -> str:
         parts.append(f"{clean(actor.actor)} step {_number(actor.step)}, ranks {_ranks(actor)}{lag}{missing}")
     parts.append(f"rows {status.rows}")
     parts += [
-        f"{clean(sink.name)} {sink.next_row} ({sink.state})" for sink in status.sinks if sink.next_row < status.rows
+        f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows
     ]
     parts += filter(None, [_dead_totals(status)])
     return "; ".join(parts)
@@ -176,7 +176,8 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
 
 def _sink_state(sink: SinkStatus) -> str:
     error = f": {clean(sink.error)}" if sink.error else ""
-    return f"{sink.state}, holds {sink.next_row} rows{_where(sink)}{error}"
+    sent = f", sent {sink.sent}" if sink.sent > sink.next_row else ""
+    return f"{sink.state}{sent}, confirmed {sink.next_row} rows{_where(sink)}{error}"
 
 
 def _where(sink: SinkStatus) -> str:

@@ -39,15 +39,14 @@ def a_writer(**changes: Any) -> WriterStatus:
 
 
 def a_sink(**changes: Any) -> SinkStatus:
-    """The W&B sink, two rows behind."""
+    """The W&B sink, two rows behind. Everything sent is confirmed, unless `sent` says otherwise."""
     values: dict[str, Any] = {
         "name": "wandb",
         "state": "shipping",
         "next_row": 118,
-        "delivered": 118,
         "where": "wandb/x",
-    }
-    return SinkStatus(**(values | changes))
+    } | changes
+    return SinkStatus(**({"sent": values["next_row"]} | values))
 
 
 def a_dead_letter(**changes: Any) -> DeadLetterStatus:

@@ -35,7 +35,7 @@ def test_columns_are_aligned_and_complete() -> None:
         "trainer  4/4    12    13    0.8 s  0.3 0.7  slow",
         "buffer   4/4    -     13    -      -",
         "rows 120",
-        "sink wandb: shipping, holds 118 rows wandb/x",
+        "sink wandb: shipping, confirmed 118 rows wandb/x",
         "3 dead letters, 1 dead value",
         "  dead: not JSON (3 times), reward.jsonl byte 812: {oops",
         "note: no lead",
@@ -194,3 +194,10 @@ def test_writers_are_listed() -> None:
     assert "trainer/0/r12" in second
     assert "closed" in second
     assert second.endswith("superseded")
+
+
+def test_sent_rows_are_no_backlog() -> None:
+    """Rows that a sink took but has not confirmed are told in the status, and are no backlog in the progress."""
+    status = a_status(rows=150, sinks=[a_sink(next_row=118, sent=150)])
+    assert "wandb" not in terminal.progress(status)
+    assert "sink wandb: shipping, sent 150, confirmed 118 rows wandb/x" in terminal.columns(status)

@@ -52,6 +52,7 @@ class Job:
 
     def wait(self, seconds: float, *beating: str, every: float = 1.0) -> None:
         """Let time pass with a tick each second, in which these ranks beat every ten."""
+        self.sim.tick()
         end = self.sim.now + seconds
         while self.sim.now < end:
             self.sim.wait(min(every, end - self.sim.now))
@@ -433,7 +434,7 @@ def test_a_gap_told_late_is_a_revision() -> None:
 
 
 def test_a_rank_a_thousand_steps_behind() -> None:
-    """At most 64 open steps keep their values while a rank is behind and catches up; the rows are those of the files."""
+    """At most 64 open steps keep values while a rank is behind and catches up; rows are those of the files."""
     steps = 1000
     with job() as running:
         files = {}
@@ -469,7 +470,7 @@ def test_a_restart_with_many_open_steps() -> None:
         running.open("r1", 1, world=2)
         running.done("r0", *range(300))
         running.done("r1", 0)
-        running.sim.tick()
+        running.wait(2)
         running.sim.restart()
         assert_bounded(running.actor)
         assert len(running.actor.open) == 299

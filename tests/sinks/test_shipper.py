@@ -51,7 +51,7 @@ def test_rows_are_shipped_when_woken(start: MakeShipper) -> None:
     until(lambda: destination.held == [0, 1, 2])
     until(lambda: shipper.status().state == "idle")
     status = shipper.status()
-    assert (status.name, status.next_row, status.delivered, status.where) == ("fake", 3, 3, "memory")
+    assert (status.name, status.next_row, status.sent, status.where) == ("fake", 3, 3, "memory")
 
 
 def test_drain_delivers_everything_committed_so_far(start: MakeShipper) -> None:
