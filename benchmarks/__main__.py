@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -27,8 +28,10 @@ def main() -> None:
     """Run the benchmarks named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones; default all: {' '.join(BENCHMARKS)}")
-    parser.add_argument("--quick", action="store_true", help="a few seconds each: shows that it runs; the figures mean nothing")
-    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where files and store go (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a few seconds each, figures without meaning")
+    parser.add_argument(
+        "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where files go (default: %(default)s)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as well")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
@@ -47,7 +50,7 @@ def main() -> None:
         # What was written must not burden the disk while the next one measures.
         os.sync()
         print(f"== {name}: {result.title}")
-        print("\n".join(f"   {line}" for line in result.method))
+        print(textwrap.fill(result.method, 118, initial_indent="   ", subsequent_indent="   "))
         print(f"   {before} before, {load()} after", end="\n\n")
         print(table(result.findings), end="\n\n", flush=True)
         found[name] = asdict(result) | {"before": before, "after": load()}

@@ -58,7 +58,10 @@ def barrier_line(step: int, t: float) -> bytes:
 
 
 def write_job(folder: Path, *, ranks: int, steps: int, metrics: int) -> Path:
-    """Files of a whole job in `folder`: per step a metrics line and a barrier. Returns a file of all metrics lines, one rank after the other."""
+    """Files of a whole job in `folder`: per step a metrics line and a barrier.
+
+    Returns a file of all metrics lines, one rank after the other.
+    """
     source = random.Random(1)
     together = folder.parent / "metrics-lines.jsonl"
     with together.open("wb") as copy:

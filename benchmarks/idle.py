@@ -18,11 +18,13 @@ LIMIT = 3.0
 METRICS = 5
 
 METHOD = (
-    "`rlship watch --poll 1 --sink jsonl` as a process of its own; CPU from /proc/<pid>/stat in {windows} windows of {window:.0f} s after {warm:.0f} s of warm-up,",
-    "everything that it does in there included (status.json too); the median, as % of a core. Beside, in the same windows: a bare loop once a",
-    "second over the same files (idle: os.stat of each; appended: os.stat, open, pread and orjson.loads of what is new), its thread's CPU.",
-    "Idle files hold an open record. Appended: once a second each of the {appended:,} ranks appends one barrier line (no rows come of it), or a metrics line",
-    "of {metrics} keys and its barrier in one write (a row a second of {appended:,} ranks); all ranks in a burst, as at the end of a step.",
+    "`rlship watch --poll 1 --sink jsonl` as a process of its own; CPU from /proc/<pid>/stat in {windows} windows "
+    "of {window:.0f} s after {warm:.0f} s of warm-up, everything that it does in there included (status.json "
+    "too); the median, as % of a core. Beside, in the same windows: a bare loop once a second over the same files "
+    "(idle: os.stat of each; appended: os.stat, open, pread and orjson.loads of what is new), its thread's CPU. "
+    "Idle files hold an open record. Appended: once a second each of the {appended:,} ranks appends one barrier "
+    "line (no rows come of it), or a metrics line of {metrics} keys and its barrier in one write (a row a second "
+    "of {appended:,} ranks); all ranks in a burst, as at the end of a step."
 )
 
 
@@ -40,7 +42,7 @@ def measure(folder: Path, quick: bool) -> Result:
     def metrics(step: int) -> bytes | None:
         return metrics_line(step, time.time(), values(METRICS, source)) + barrier_line(step, time.time())
 
-    findings = []
+    findings: list[Finding] = []
     for figure, count, line, beside in (
         (f"{idle:,} idle files", idle, nothing, "bare os.stat loop"),
         (f"{appended:,} files, a barrier line each a second", appended, barrier, "bare read + orjson loop"),
@@ -51,9 +53,7 @@ def measure(folder: Path, quick: bool) -> Result:
         findings.append(
             Finding(figure, value, "%", beside, median(bare), ratio(ours, bare), f"< {LIMIT:.0f} %", value < LIMIT)
         )
-    method = [
-        line.format(windows=windows, window=window_s, warm=warm_s, appended=appended, metrics=METRICS) for line in METHOD
-    ]
+    method = METHOD.format(windows=windows, window=window_s, warm=warm_s, appended=appended, metrics=METRICS)
     return Result("CPU at one look a second", method, findings)
 
 

@@ -21,11 +21,13 @@ LATEST_S = 30.0
 P50_MS, P99_MS = 25.0, 150.0
 
 METHOD = (
-    "`rlship watch --sink jsonl` as a process of its own, with its default polling. One process plays all writers: {steps} steps a round, one every",
-    "80 to 120 ms, {metrics} metrics; one os.write per writer with a metrics line and its barrier, all writers in a row. From just before the last",
-    "writer's write to when another connection to the store first sees the row, looking every ms; the first {warm} steps of a round are left out.",
-    "{rounds} rounds of each number of writers, in turn; p50 and p99 of all steps, in ms. Beside: an append of 4 KiB + fdatasync on the same disk,",
-    "{rounds} times {syncs} of them between the rounds. A commit needs one such sync.",
+    "`rlship watch --sink jsonl` as a process of its own, with its default polling. One process plays all "
+    "writers: {steps} steps a round, one every 80 to 120 ms, {metrics} metrics; one os.write per writer with a "
+    "metrics line and its barrier, all writers in a row. From just before the last writer's write to when another "
+    "connection to the store first sees the row, looking every ms; the first {warm} steps of a round are left "
+    "out. {rounds} rounds of each number of writers, in turn; p50 and p99 of all steps, in ms. Beside: an append "
+    "of 4 KiB + fdatasync on the same disk, {rounds} times {syncs} of them between the rounds. A commit needs one "
+    "such sync."
 )
 
 
@@ -44,7 +46,7 @@ class _Steps:
 
 def measure(folder: Path, quick: bool) -> Result:
     """Run the rounds in `folder`."""
-    steps, rounds, syncs = (15, 1, 20) if quick else (200, 3, 200)
+    steps, rounds, syncs = (15, 1, 20) if quick else (200, 2, 200)
     sizes = (8, 64)
     took: dict[int, list[float]] = {writers: [] for writers in sizes}
     synced: list[float] = []
@@ -58,11 +60,11 @@ def measure(folder: Path, quick: bool) -> Result:
             ours, beside = percentile(took[writers], share), percentile(synced, share)
             figure = f"{writers} writers, {name}"
             findings.append(
-                Finding(figure, ours, "ms", f"fdatasync, {name}", beside, ours / beside, f"< {limit:.0f} ms", ours < limit)
+                Finding(
+                    figure, ours, "ms", f"fdatasync, {name}", beside, ours / beside, f"< {limit:.0f} ms", ours < limit
+                )
             )
-    method = [
-        line.format(steps=steps, metrics=METRICS, warm=WARM_STEPS, rounds=rounds, syncs=syncs) for line in METHOD
-    ]
+    method = METHOD.format(steps=steps, metrics=METRICS, warm=WARM_STEPS, rounds=rounds, syncs=syncs)
     return Result("last barrier to row committed", method, findings)
 
 
@@ -129,4 +131,3 @@ def _syncs(path: Path, count: int) -> list[float]:
     finally:
         os.close(fd)
     return took
-

@@ -6,19 +6,23 @@ import gc
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
 
 from benchmarks.files import T0, barrier_line, file_of, metrics_line, open_line, values, writers_folder
 from benchmarks.report import Finding, Result, median, ratio
 from benchmarks.rounds import Figures, column, in_child, in_turn
 from benchmarks.watching import peak_mb, watching
+from rlship_sidecar.status import Status
 
 LIMIT_MB = 150.0
 
 METHOD = (
-    "{ranks:,} ranks x {metrics} metrics, {open_steps} steps open at once: the last rank's lines are held back until all others' are read, then written, so that the steps",
-    "close; {times} times over. Peak resident memory (VmHWM) in MB (10^6 bytes), medians of {rounds} rounds, in turn: the pipeline and its store alone;",
-    "`rlship watch --sink jsonl` as a whole; beside, a bare interpreter that has imported the pipeline. The values alone are {raw:.1f} MB of doubles.",
+    "{ranks:,} ranks x {metrics} metrics, {open_steps} steps open at once: the last rank's lines are held back "
+    "until all others' are read, then written, so that the steps close; {times} times over. Peak resident memory "
+    "(VmHWM) in MB (10^6 bytes), medians of {rounds} rounds, in turn: the pipeline and its store alone; `rlship "
+    "watch --sink jsonl` as a whole; beside, a bare interpreter that has imported the pipeline. The values alone "
+    "are {raw:.1f} MB of doubles."
 )
 
 
@@ -54,7 +58,7 @@ def measure(folder: Path, quick: bool) -> Result:
             )
         )
     raw = ranks * metrics * open_steps * 8 / 1e6
-    return Result("peak memory", [line.format(**job, rounds=rounds, raw=raw) for line in METHOD], findings)
+    return Result("peak memory", METHOD.format(**job, rounds=rounds, raw=raw), findings)
 
 
 class _Ranks:
@@ -127,12 +131,18 @@ def watch_peak(experiment: Path, ranks: int, metrics: int, open_steps: int, time
     with watching(experiment) as watcher:
         for steps in _batches(open_steps, times):
             job.write(slice(None, -1), steps)
-            watcher.wait_until(
-                lambda status: bool(status.actors)
-                and status.actors[0].open_units == open_steps
-                and sum(writer.step == steps[-1] for writer in status.writers) == ranks - 1,  # noqa: B023
-                f"at {open_steps} open steps",
-            )
+            watcher.wait_until(partial(_all_open, open_steps, steps[-1], ranks - 1), f"at {open_steps} open steps")
             job.write(slice(-1, None), steps)
-            watcher.wait_until(lambda status: status.rows == steps[-1] + 1, "done with the open steps")  # noqa: B023
+            watcher.wait_until(partial(_rows_made, steps[-1] + 1), "done with the open steps")
         return {"peak_mb": watcher.peak_mb()}
+
+
+def _all_open(steps: int, newest: int, ranks: int, status: Status) -> bool:
+    """So many steps are open, and so many ranks are read up to the newest of them."""
+    if not status.actors or status.actors[0].open_units != steps:
+        return False
+    return sum(writer.step == newest for writer in status.writers) == ranks
+
+
+def _rows_made(rows: int, status: Status) -> bool:
+    return status.rows == rows

@@ -19,7 +19,7 @@ _COMPARED = ("orjson", "numpy", "wandb", "tensorboardX", "polars")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the table. `ratio` is ours / beside, the median of the rounds' ratios; `reached` is None where there is no aim."""
+    """One line of the table. `ratio`: ours / beside, the median over rounds; `reached`: None where there is no aim."""
 
     figure: str
     ours: float
@@ -36,7 +36,7 @@ class Result:
     """What one benchmark found, and `method`: how, in sentences."""
 
     title: str
-    method: Sequence[str]
+    method: str
     findings: Sequence[Finding]
 
 
@@ -75,7 +75,9 @@ def machine(folder: Path) -> list[str]:
         f"files and store on {disk.type} ({folder})",
     ]
     if disk.type in ("tmpfs", "ramfs"):
-        lines.append("NOTE: that is memory, not a disk: latency and ingest look better than they are; give another with --dir")
+        lines.append(
+            "NOTE: that is memory, not a disk: latency looks better than it is; give another folder with --dir"
+        )
     return lines
 
 

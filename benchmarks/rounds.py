@@ -26,7 +26,7 @@ def clean_environment() -> dict[str, str]:
 
 
 def in_child(module: str, subject: str, arguments: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Figures:
-    """Call `module.subject(**arguments)` in a fresh interpreter and return the figures it found. Raises SubjectFailed."""
+    """Call `module.subject(**arguments)` in a fresh interpreter; returns its figures. Raises SubjectFailed."""
     command = [sys.executable, "-m", "benchmarks.child", module, subject, json.dumps(arguments)]
     done = subprocess.run(
         command,

@@ -42,7 +42,9 @@ class Watcher:
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             if self._ended() is not None:
-                raise SubjectFailed(f"rlship watch ended with {self._ended()}: {self._said.read_text(encoding='utf-8')}")
+                raise SubjectFailed(
+                    f"rlship watch ended with {self._ended()}: {self._said.read_text(encoding='utf-8')}"
+                )
             status = read_status(self.state)
             if status is not None and reached(status):
                 return status

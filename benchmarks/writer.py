@@ -17,12 +17,14 @@ _DISTINCT = 500
 _SLICE = 2_000
 
 METHOD = (
-    "{calls:,} calls of rlship and of json.dumps + os.write, {wandb:,} of wandb, {board:,}/keys of tensorboardX; {rounds} rounds, each subject in",
-    "a fresh process, in turn. CPU = user + system time of the process with all its threads, until the last byte is handed to the kernel,",
-    "over the calls; µs. Values are random doubles of full precision. rlship's own thread writes while the calls go on, flushed every",
-    f"{_SLICE:,} calls so that nothing is dropped: every line is counted in the file afterwards. json: one os.write per call of the same record",
-    '{{"t", "step", "m"}}. wandb: offline, console, statistics and metadata off; the row that the aim is about counts the calling process during',
-    "the calls alone, the other one also wandb-core and finish(). tensorboardX: a queue that never fills, close() included.",
+    "{calls:,} calls of rlship and of json.dumps + os.write, {wandb:,} of wandb, {board:,}/keys of tensorboardX; "
+    "{rounds} rounds, each subject in a fresh process, in turn. CPU = user + system time of the process with all "
+    "its threads, until the last byte is handed to the kernel, over the calls; µs. Values are random doubles of "
+    "full precision. rlship's own thread writes while the calls go on, flushed every {slice:,} calls so that "
+    "nothing is dropped: every line is counted in the file afterwards. json: one os.write per call of the same "
+    'record {{"t", "step", "m"}}. wandb: offline, console, statistics and metadata off; the row that the aim is '
+    "about counts the calling process during the calls alone, the other one also wandb-core and finish(). "
+    "tensorboardX: a queue that never fills, close() included."
 )
 
 
@@ -55,7 +57,7 @@ def measure(folder: Path, quick: bool) -> Result:
                     f"log of {keys} keys", median(ours), "µs", name, median(beside), times, aim, _reached(times, limit)
                 )
             )
-    method = [line.format(calls=calls, wandb=wandb_calls, board=board_calls, rounds=rounds) for line in METHOD]
+    method = METHOD.format(slice=_SLICE, calls=calls, wandb=wandb_calls, board=board_calls, rounds=rounds)
     return Result("CPU per log()", method, findings)
 
 
@@ -93,7 +95,9 @@ def rlship_cpu(folder: str, calls: int) -> Figures:
         assert logger.path is not None
         written = Path(logger.path).read_bytes().count(b'"m":')
         if written != calls + 1 or logger.dropped_lines:
-            raise RuntimeError(f"{written} lines for {calls + 1} calls, {logger.dropped_lines} dropped: the figure is void")
+            raise RuntimeError(
+                f"{written} lines for {calls + 1} calls, {logger.dropped_lines} dropped: the figure is void"
+            )
     return figures
 
 
@@ -122,10 +126,13 @@ def wandb_cpu(folder: str, calls: int) -> Figures:
         # A core process that ended is counted by the kernel, a living one by itself.
         spent = os.times()
         alive = [child.cpu_times() for child in me.children(recursive=True)]
-        return time.process_time() + spent.children_user + spent.children_system + sum(t.user + t.system for t in alive)
+        ended_s = spent.children_user + spent.children_system
+        return float(time.process_time() + ended_s + sum(t.user + t.system for t in alive))
 
     figures = {}
-    settings = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True, x_disable_machine_info=True)
+    settings = wandb.Settings(
+        console="off", silent=True, x_disable_stats=True, x_disable_meta=True, x_disable_machine_info=True
+    )
     for keys in KEYS:
         dicts = _dicts(keys)
         run = wandb.init(project="benchmark", mode="offline", dir=folder, settings=settings)

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from .encode import Observations, number
+from .encode import Observations, UnusableError, number, plain, weight_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .encode import Scalar
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
 MOST_OBSERVATIONS = 1024
+
+
+def observations(value: Any, weight: Any) -> tuple[list[Scalar], list[str] | None]:
+    """What one call observes: plain values, and for each its encoded weight (None: 1 each). Raises UnusableError."""
+    values: list[Scalar]
+    if type(value) is float:
+        values = [value]
+    else:
+        found = plain(value)
+        values = found if isinstance(found, list) else [found]
+        for item in values:
+            if type(item) is int:
+                number(item)  # raises for one that no double can hold
+    return values, None if weight is None else _weights(weight, len(values))
+
+
+def _weights(weight: Any, count: int) -> list[str]:
+    found = plain(weight)
+    if not isinstance(found, list):
+        return [weight_number(found)] * count
+    if len(found) != count:
+        raise UnusableError(f"{count} values have {len(found)} weights")
+    return [*map(weight_number, found)]
 
 
 class _Series:
@@ -42,7 +67,7 @@ class Batch:
 
 
 class Batches:
-    """The open batches of one Logger. Its caller holds the Logger's lock."""
+    """The open batches of one Stream. Its caller holds the Stream's lock."""
 
     def __init__(self) -> None:
         self._open: dict[int | None, Batch] = {}

@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .disk import Disk
+
 _LINES_AT_ONCE = 1024
 # The descriptor is no longer good, whatever became of the file: open it again by its path.
 _LOST = frozenset(
@@ -32,29 +34,6 @@ _LOST = frozenset(
     )
 )
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-
-
-class Disk:
-    """The system calls a `LineFile` makes. Tests put faults here."""
-
-    def open(self, path: str, flags: int) -> int:
-        return os.open(path, flags, 0o666)
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        return os.write(fd, data)
-
-    def fstat(self, fd: int) -> os.stat_result:
-        return os.fstat(fd)
-
-    def sync(self, fd: int) -> None:
-        # macOS has no fdatasync.
-        getattr(os, "fdatasync", os.fsync)(fd)
-
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def make_folder(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
 
 
 class Part:

@@ -35,6 +35,12 @@ class Timing:
         self.backoff = backoff
         self.backoff_most = backoff_most
 
+    @classmethod
+    def for_world(cls, world: int | None) -> Timing:
+        """The defaults for one of `world` ranks."""
+        # At most about 500 syncs a second reach the file server, however many ranks there are.
+        return cls(sync=max(0.5, (world or 1) / 500))
+
 
 class Flusher:
     """Moves lines from the buffer into the file: when woken, every `timing.flush` seconds, and at the end.

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
 _MOST = 1000
+_HOME = os.getpid()
 
 
 class Notices:
@@ -37,8 +43,24 @@ def say(message: str) -> None:
     stream = sys.stderr
     if stream is None:
         return
+    text = f"rlship: {message}\n"
     try:
-        stream.write(f"rlship: {message}\n")
-        stream.flush()
+        fd = -1 if os.getpid() == _HOME else _descriptor(stream)
+        if fd >= 0:
+            os.write(fd, text.encode("utf-8", "backslashreplace"))
+        else:
+            stream.write(text)
+            stream.flush()
     except (OSError, ValueError):
         return
+
+
+def _descriptor(stream: TextIO) -> int:
+    """Where a forked child writes past the stream, or -1.
+
+    At the fork another thread may have held the lock of the stream's buffer, which nobody gives back in the child.
+    """
+    try:
+        return stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return -1

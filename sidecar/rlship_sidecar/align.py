@@ -239,7 +239,8 @@ class Actor:
     def closings(self, now: float, *, timers: bool = True, end: bool = False) -> list[Closing]:
         """Open steps that can become rows, in ascending order. `end`: the files are all read, so every step can.
 
-        Without `timers` only completeness is looked at, which is all that new lines can bring about.
+        Without `timers` nothing is decided while the writer that held up the lowest step last time has not gone on:
+        new lines of others can change nothing.
         """
         if not self.open:
             return []
@@ -257,12 +258,14 @@ class Actor:
             if end:
                 decided.append(Closing(step, "end"))
                 continue
-            if timers and self._out_of_patience(step, waiting, now):
+            if self._out_of_patience(step, waiting, now):
                 decided.append(Closing(step, "partial"))
                 continue
             if not self.roster.layered:
                 # Barriers are watermarks: with one segment per rank a later step waits for at least the same writers.
-                self._blocker = (step, waiting.writers[0]) if waiting.writers else None
+                # Remembered is who was heard of last: when the slowest of the living is done, the dead are given up.
+                last = max(waiting.writers, key=lambda writer: writer.line_at, default=None)
+                self._blocker = None if last is None else (step, last)
                 break
         return decided
 

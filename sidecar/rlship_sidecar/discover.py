@@ -24,7 +24,7 @@ def experiments(directory: Path) -> list[Path]:
 
 
 def new_files(folder: str, known: Collection[str]) -> tuple[list[str], list[str]]:
-    """Names of writers' files in `folder` that are not `known`, and of entries of such names that are none; both sorted.
+    """Names of writers' files in `folder` that are not `known`, and of entries of such names that are none; sorted.
 
     The latter are no regular files, or have a name that is not UTF-8, which neither the store nor a status could hold.
     """

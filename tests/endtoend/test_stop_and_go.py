@@ -84,6 +84,7 @@ def test_kill_9_of_the_sidecar_again_and_again(tmp_path: Path) -> None:
             again[1].tell("run", 30, 120, seed=99, pause=0.0)
             for worker in (again[1], trainers[0], trainers[2], *rewards):
                 worker.end()
+            sidecar.until_status(lambda status: True)
             assert sidecar.stop() == 0, sidecar.said()
     done = rlship(home, "watch", experiment, "--once", "--sink", "jsonl", settings=SETTINGS)
     assert done.returncode in (0, 3), done.stderr

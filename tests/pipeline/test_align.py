@@ -204,6 +204,22 @@ def test_all_who_are_waited_for_must_be_silent() -> None:
         assert running.newest().coverage.missing == ("0.1",)
 
 
+def test_the_dead_do_not_hold_up_a_hinted_look() -> None:
+    """Once a rank is given up, a change event of the last living rank is enough for the row: no timer is waited for."""
+    with job() as running:
+        for rank in range(3):
+            running.open(f"r{rank}", rank, world=3)
+            running.done(f"r{rank}", 0)
+        for step in range(1, 4):
+            running.done("r0", step)
+        running.wait(40, "r0", "r2")
+        for step in range(1, 4):
+            running.done("r2", step)
+            running.sim.experiment.tick(running.sim.now, only=["r2.jsonl"])
+            row = running.sim.rows()[-1]
+            assert (row.unit.index, row.arrival.closed) == (step, "partial")
+
+
 def test_nobody_is_waited_for_longer_than_max_wait() -> None:
     """A rank that beats but never finishes the step is left out 600 s after the step's first barrier."""
     with pair() as running:

@@ -97,7 +97,7 @@ def test_what_is_committed_is_there_after_a_restart(path: Path, local: bool) -> 
 @LOCAL
 @pytest.mark.parametrize("statement", ["writers", "marks", "blocks", "rows", "units", "dirty", "dead", "counts"])
 def test_a_commit_that_fails_leaves_nothing(path: Path, local: bool, statement: str) -> None:
-    """Whichever statement fails, and even if SQLite itself rolls back, nothing of the commit is there and the next one works."""
+    """Whichever statement fails, also if SQLite itself rolls back, nothing is there, and the next commit works."""
     with opened(path, local=local) as store:
         store.commit(everything(0))
         before = content(path)
@@ -228,7 +228,7 @@ def test_another_thread_reads_during_commits(path: Path, local: bool) -> None:
 
 @LOCAL
 def test_the_journal_suits_the_filesystem(path: Path, local: bool) -> None:
-    """Write-ahead logging only on local filesystems, also where the file was made with the other; always synchronous."""
+    """Write-ahead logging is for local filesystems only, whatever the file was made with; always synchronous."""
     for now in (local, not local, local):
         with opened(path, local=now) as store:
             connection = store._reader()
@@ -246,7 +246,7 @@ def test_the_journal_suits_the_filesystem(path: Path, local: bool) -> None:
 def test_a_damaged_store_names_the_way_out(path: Path, damage: bytes) -> None:
     """A file that is no store is told by its path, with what to do about it, and stays untouched."""
     path.write_bytes(damage)
-    with pytest.raises(StoreUnusable, match="store.db") as caught:
+    with pytest.raises(StoreUnusable, match=r"store\.db") as caught:
         Store(path, local=True)
     assert "Move it away" in caught.value.hint
     assert caught.value.exit_code == 1

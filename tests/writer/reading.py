@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlship.file import Disk
+from rlship.disk import Disk
 from rlship.flusher import Timing
 from rlship.identity import Identity
 from rlship.logger import Logger
 
 # No launcher of the machine that runs the tests may reach the programs they start.
 CLEAN = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH") if key in os.environ}
+# The first line of every program here: if a test fails or is ended halfway, no process of it lives on. An alarm stays
+# with a process through exec but not through fork.
+MORTAL = "import os, signal; signal.alarm(60); os.register_at_fork(after_in_child=lambda: signal.alarm(60))\n"
 NOW = 1763600000.125
 QUICK = {"flush": 0.02, "backoff": 0.01, "backoff_most": 0.05}
 
@@ -100,7 +103,7 @@ def program(
 ) -> subprocess.CompletedProcess[str]:
     """Run `source` with the folder as sys.argv[1], and check the exit code."""
     done = subprocess.run(
-        [sys.executable, "-c", source, str(folder)],
+        [sys.executable, "-c", MORTAL + source, str(folder)],
         env={**CLEAN, **(env or {})},
         capture_output=True,
         text=True,

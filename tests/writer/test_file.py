@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship.file import Disk, LineFile, Part
+from rlship.disk import Disk
+from rlship.file import LineFile, Part
 from tests.writer.reading import whole
 
 

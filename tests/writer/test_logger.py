@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlship import Reduce
-from rlship.file import Disk
+from rlship.disk import Disk
 from rlship.flusher import Timing
 from tests.writer.reading import NOW, QUICK, kinds, lines, logger_at, metrics, records, soon
 
@@ -134,15 +134,16 @@ def test_threads_log_at_once(tmp_path: Path) -> None:
 def test_record_metric_batches_per_step(tmp_path: Path) -> None:
     """Observations of one step become one record: a number, an array, or values with weights where any was weighted."""
     logger = logger_at(tmp_path, timing=SLOW)
-    logger.set_step(1)
-    logger.record_metric("one", 0.5)
-    logger.record_metric("many", 1)
-    logger.record_metric("many", [2, 3.5])
-    logger.record_metric("weighted", 1.0)
-    logger.record_metric("weighted", 2.0, weight=8)
-    logger.record_metric("weighted", [3.0, math.nan], weight=[1, 2])
-    logger.set_step(2)
-    logger.record_metric("one", True)
+    with logger._stream.lock:  # keep the thread, which has just started, from collecting some of them earlier
+        logger.set_step(1)
+        logger.record_metric("one", 0.5)
+        logger.record_metric("many", 1)
+        logger.record_metric("many", [2, 3.5])
+        logger.record_metric("weighted", 1.0)
+        logger.record_metric("weighted", 2.0, weight=8)
+        logger.record_metric("weighted", [3.0, math.nan], weight=[1, 2])
+        logger.set_step(2)
+        logger.record_metric("one", True)
     logger.close()
     assert metrics(records(tmp_path)) == [
         {
@@ -176,15 +177,13 @@ def test_batches_are_written_by_the_thread_in_time(tmp_path: Path) -> None:
 def test_a_barrier_writes_the_batches_it_covers_before_itself(tmp_path: Path) -> None:
     """Observations of steps up to n stand before barrier(n), those of later steps are not forced out by it."""
     logger = logger_at(tmp_path, timing=SLOW)
-    logger.flush()
     logger.set_step(1)
-    logger.record_metric("a", 1.0)
-    with logger.step(7):
-        logger.record_metric("a", 7.0)
-    logger._barrier = -1
-    with logger._lock:  # keep the thread, which the barrier wakes, from collecting the rest before the file is read
+    with logger._stream.lock:  # keep the thread, which the barrier wakes, from collecting the rest too early
+        logger.record_metric("a", 1.0)
+        with logger.step(7):
+            logger.record_metric("a", 7.0)
         logger.barrier(1)
-        waiting = list(logger._buffer._lines)
+        waiting = list(logger._stream.buffer._lines)
     logger.close()
     assert [line for line in waiting if '"m":{"a":7' in line] == []
     found = records(tmp_path)
@@ -536,9 +535,7 @@ def test_syncs_keep_their_distance(tmp_path: Path) -> None:
 
 def test_the_sync_interval_grows_with_the_world(tmp_path: Path) -> None:
     """A file server sees about 500 syncs a second at most: 0.5 s up to 250 ranks, 8 s for 4000."""
-    from rlship.logger import _timing_for
-
-    assert [_timing_for(world).sync for world in (None, 1, 250, 4000)] == [0.5, 0.5, 0.5, 8.0]
+    assert [Timing.for_world(world).sync for world in (None, 1, 250, 4000)] == [0.5, 0.5, 0.5, 8.0]
 
 
 def test_a_clock_that_jumps_back_is_harmless(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.writer.reading import CLEAN, files, kinds, metrics, program, soon, whole
+from tests.writer.reading import CLEAN, MORTAL, files, kinds, metrics, program, soon, whole
 
 
 def parts(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -109,11 +109,45 @@ for t in threads: t.join()
     assert sorted(metrics(own)[0]["m"]["child"] for own in children) == list(range(15))
 
 
+def test_a_child_speaks_on_stderr_whoever_held_it_at_the_fork(tmp_path: Path) -> None:
+    """A thread that was writing to stderr at the fork took its lock along, which a notice in the child passes by."""
+    done = program(
+        """
+import os, sys, threading, rlship
+rlship.init(sys.argv[1], "trainer")
+kept = os.dup(2)
+read, write = os.pipe()
+os.dup2(write, 2)
+size = 1 << 20
+thread = threading.Thread(target=lambda: print("x" * size, file=sys.stderr))
+thread.start()
+os.read(read, 1)  # the thread has begun to write, and the pipe is too small for all of it
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    os.dup2(kept, 2)
+    rlship.log({"word": "text", "child": 1})
+    os._exit(0 if rlship.flush(10) else 1)
+status = os.waitpid(pid, 0)[1]
+left = size
+while left > 0: left -= len(os.read(read, 65536))
+thread.join()
+os.dup2(kept, 2)
+sys.exit(status)
+""",
+        tmp_path,
+    )
+    assert "'word' has a value of type str that is no metric" in done.stderr
+    assert [record["m"] for record in metrics(parts(tmp_path)["child"])] == [{"child": 1}]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing_children_keep_their_last_lines(tmp_path: Path, method: str) -> None:
     """A child of multiprocessing ends by os._exit, and its lines and close record are in the file all the same."""
     script = tmp_path / "job.py"
-    script.write_text("""
+    script.write_text(
+        MORTAL
+        + """
 import multiprocessing, sys, rlship
 def work(folder, i):
     rlship.init(folder, "trainer")
@@ -125,7 +159,8 @@ if __name__ == "__main__":
     children = [context.Process(target=work, args=(sys.argv[1], i)) for i in range(2)]
     for child in children: child.start()
     for child in children: child.join(); assert child.exitcode == 0
-""")
+"""
+    )
     run = tmp_path / "run"
     subprocess.run([sys.executable, script, run, method], env=CLEAN, check=True, timeout=60)
     found = parts(run)
@@ -135,7 +170,9 @@ if __name__ == "__main__":
         assert kinds(found[name]) == ["open", "metrics", "close"]
 
 
-SPAWN = """
+SPAWN = (
+    MORTAL
+    + """
 import os, subprocess, sys, rlship
 if len(sys.argv) > 2:
     rlship.init(sys.argv[1], "trainer")
@@ -146,6 +183,7 @@ else:
     %s
     subprocess.run([sys.executable, __file__, sys.argv[1], "child"], check=True)
 """
+)
 
 
 def spawned(tmp_path: Path, before: str, env: dict[str, str] | None = None) -> bool:
@@ -260,11 +298,13 @@ while True:
     time.sleep(0.002)
 """
     with subprocess.Popen(
-        [sys.executable, "-c", source, tmp_path], env=CLEAN, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", MORTAL + source, tmp_path], env=CLEAN, stdout=subprocess.PIPE, text=True
     ) as job:
-        soon(tmp_path, lambda found: len(found) > 10, 20)
-        time.sleep(0.7)
-        job.send_signal(signal.SIGKILL)
+        try:
+            soon(tmp_path, lambda found: len(found) > 10, 20)
+            time.sleep(0.7)
+        finally:
+            job.send_signal(signal.SIGKILL)
         assert job.stdout is not None
         said = [line.split() for line in job.stdout.read().splitlines() if line.count(" ") == 1]
     (path,) = files(tmp_path)
@@ -315,7 +355,9 @@ time.sleep(10)
 def test_ray_like_process_trees_do_not_deadlock_at_exit(tmp_path: Path) -> None:
     """A child that forks again inside a pool of workers ends in time, each with a whole file."""
     script = tmp_path / "job.py"
-    script.write_text("""
+    script.write_text(
+        MORTAL
+        + """
 import sys, concurrent.futures, rlship
 def work(i):
     rlship.log({f"w{i}": i}, step=i)
@@ -325,7 +367,8 @@ if __name__ == "__main__":
     import multiprocessing
     with concurrent.futures.ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("fork")) as pool:
         assert list(pool.map(work, range(12))) == list(range(12))
-""")
+"""
+    )
     run = tmp_path / "run"
     subprocess.run([sys.executable, script, run], env=CLEAN, check=True, timeout=60)
     steps = []

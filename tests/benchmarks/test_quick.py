@@ -1,0 +1,76 @@
+"""The benchmarks run and say what they found; how fast anything is, no test asks."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.report import Finding, percentile, ratio, table
+from tests.guards.tree import ROOT
+
+BESIDE_LOG = ("json.dumps + os.write", "wandb with wandb-core", "tensorboardX add_scalar")
+# Figures and what each is compared with, where that needs no optional package.
+WANTED = {
+    "writer": {(f"log of {keys} keys", name) for keys in (1, 5, 20) for name in BESIDE_LOG},
+    "ingest": {("ingest", ""), ("ingest", "bare orjson.loads loop")},
+    "latency": {(f"{n} writers, {p}", f"fdatasync, {p}") for n in (8, 64) for p in ("p50", "p99")},
+    "idle": {("200 idle files", "bare os.stat loop")},
+    "memory": {("pipeline and store", "imports alone"), ("rlship watch --sink jsonl", "imports alone")},
+}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m benchmarks` with these arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_each_benchmark_runs(name: str, tmp_path: Path) -> None:
+    """`--quick` runs a benchmark to its end, finds what it promises in finite numbers, and leaves no files behind."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    done = run(name, "--quick", "--dir", str(scratch), "--json", str(tmp_path / "found.json"))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    findings = found[name]["findings"]
+    assert {(one["figure"], one["beside_name"]) for one in findings} >= WANTED[name]
+    for one in findings:
+        numbers = [one["ours"]] + ([one["beside"], one["ratio"]] if one["beside_name"] else [])
+        assert all(math.isfinite(number) and number >= 0 for number in numbers), one
+        assert (one["aim"] == "") == (one["reached"] is None)
+        assert one["figure"] in done.stdout
+    assert list(scratch.iterdir()) == []
+
+
+def test_an_unknown_name_is_refused() -> None:
+    """A benchmark that does not exist is named, with those that do."""
+    done = run("ingset")
+    assert done.returncode == 2
+    assert "no benchmark 'ingset': choose from writer ingest latency idle memory" in done.stderr
+
+
+def test_ratios_are_of_rounds() -> None:
+    """A ratio is the median of the rounds' own, so that a slow round does not count against one side."""
+    assert ratio([1.0, 20.0, 3.0], [2.0, 40.0, 3.0]) == 0.5
+
+
+def test_percentiles_are_observed_values() -> None:
+    """A percentile is the smallest value that this share of all does not exceed."""
+    values = [float(n) for n in range(1, 101)]
+    assert [percentile(values, share) for share in (0.5, 0.99, 1.0)] == [50.0, 99.0, 100.0]
+    assert percentile([7.0], 0.5) == 7.0
+
+
+def test_the_table_tells_misses() -> None:
+    """A figure that misses its aim says so; one without an aim says nothing."""
+    lines = table([Finding("a", 1234.5, "µs", "b", 2.0, 0.1234, "< 1", False), Finding("c", 1.0, "MB")]).splitlines()
+    assert lines[2].split() == ["a", "1,234", "µs", "2", "µs", "b", "0.123", "<", "1", "NO"]
+    assert lines[3].split() == ["c", "1", "MB"]

@@ -1,0 +1,268 @@
+"""A file's block index and saved state: reading some steps again, and going on after a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlship_formats.records import MAX_LINE_BYTES
+from rlship_sidecar import align
+from rlship_sidecar import source as sourcing
+from rlship_sidecar.decode import Decoder
+from rlship_sidecar.lines import Dense, Schemas, Sparse
+from rlship_sidecar.source import Source, load_source, read_again, read_from_floor
+from rlship_sidecar.store import SavedWriter
+from rlship_sidecar.tail import Descriptors
+from tests.pipeline.simulated import Simulation, simulation
+from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback
+from tests.reference.experiments import arrivals, configurations, experiments
+from tests.reference.reduction import exactly, final_rows
+
+CASES = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+ALL = 1 << 62
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulation]:
+    with simulation() as made:
+        yield made
+
+
+def plain(line: Dense | Sparse) -> tuple[Any, ...]:
+    """A line without the identity of its schema."""
+    if isinstance(line, Dense):
+        return (*line[:4], line.schema.names, line.schema.asks, line.data)
+    return tuple(line)
+
+
+@cache
+def all_lines(data: bytes) -> list[tuple[Any, ...]]:
+    """The metrics lines of a whole file, decoded in one go."""
+    lines, offsets, at = [], [], 0
+    for line in data.split(b"\n")[:-1]:
+        if len(line) <= MAX_LINE_BYTES:
+            lines.append(line)
+            offsets.append(at)
+        at += len(line) + 1
+    batch = Decoder(Schemas()).decode(lines, offsets, max_steps=ALL, last_step=ALL)
+    return [plain(line) for line in batch.lines]
+
+
+def again(sim: Simulation, name: str, steps: list[int]) -> list[tuple[Any, ...]]:
+    source = sim.experiment.sources[name]
+    return [plain(line) for batch in read_again(source, sim.store, Schemas(), steps) for line in batch.lines]
+
+
+@CASES
+@given(data=st.data())
+def test_the_block_index_changes_nothing(data: st.DataObject) -> None:
+    """With blocks of a line or two and one open step kept, everything is read again all the time: rows are the same."""
+    files, overrides = data.draw(experiments()), data.draw(configurations())
+    with pytest.MonkeyPatch.context() as patch, simulation(overrides=overrides) as sim:
+        patch.setattr(sourcing, "BLOCK_BYTES", data.draw(st.sampled_from((1, 150, 400))))
+        patch.setattr(align, "MAX_KEPT", data.draw(st.sampled_from((1, 2))))
+        visible = dict.fromkeys(files, 0)
+        for lengths in data.draw(arrivals(files)):
+            for name, length in lengths.items():
+                if length > visible[name]:
+                    sim.write(name, files[name][visible[name] : length])
+                    visible[name] = length
+            sim.wait(data.draw(st.sampled_from((0.02, 3.0, 40.0))))
+            sim.tick()
+            if data.draw(st.booleans()):
+                sim.restart()
+        sim.finish()
+        assert exactly(sim.final()) == exactly(final_rows(files, overrides))
+
+
+@CASES
+@given(data=st.data(), steps=st.sets(st.integers(0, 12), min_size=1, max_size=10))
+def test_reading_steps_again_gives_their_lines(data: st.DataObject, steps: set[int]) -> None:
+    """Whatever the blocks, exactly the lines of the steps asked for come again, in file order and as at first."""
+    files = data.draw(experiments())
+    with pytest.MonkeyPatch.context() as patch, simulation() as sim:
+        patch.setattr(sourcing, "BLOCK_BYTES", data.draw(st.sampled_from((1, 150, 400, 1 << 18))))
+        for name, content in files.items():
+            sim.write(name, content)
+        sim.tick()
+        for name, content in files.items():
+            if sim.experiment.sources[name].writer is not None:
+                expected = [line for line in all_lines(content) if line[0] in steps]
+                assert again(sim, name, sorted(steps)) == expected
+
+
+@cache
+def big_file() -> bytes:
+    """More than a megabyte: 4000 steps of two lines, a definition and a rollback far apart, times left out."""
+    records: list[dict[str, Any]] = []
+    for step in range(4000):
+        if step == 700:
+            records.append(define(loss="max"))
+        if step == 2500:
+            records.append(rollback(2400))
+        timed = {"t": T0 + step} if step % 3 == 0 else {}
+        records += [{**timed, **log(step, loss=float(step), pad=[0] * 60)}, log(step, loss=0.5), barrier(step)]
+    return file(*records)
+
+
+def test_a_few_steps_of_a_big_file_are_read_cheaply(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far steps come with the definitions, segments and times that hold there, out of a block or two of the file."""
+    content = big_file()
+    sim.write("a.jsonl", content)
+    sim.tick()
+    assert len(content) > 4 * sourcing.BLOCK_BYTES
+    read: list[int] = []
+    real = os.pread
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        data = real(fd, length, offset)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", pread)
+    for steps in ([3], [1501], [3998, 3999], list(range(3000, 3020))):
+        read.clear()
+        assert again(sim, "a.jsonl", steps) == [line for line in all_lines(content) if line[0] in steps]
+        assert sum(read) < 2.5 * (sourcing.BLOCK_BYTES + sourcing.PIECE_BYTES)
+    assert again(sim, "a.jsonl", [9999]) == []
+
+
+def test_a_block_with_an_endless_line_is_read_in_bounds(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading again a block that holds a line of 60 MiB never takes more than 16 MiB at a time into memory."""
+    content = file(log(1, a=1.0)) + b"x" * (60 << 20) + b"\n" + json.dumps(log(1, a=2.0)).encode() + b"\n"
+    sim.write("a.jsonl", content)
+    sim.tick()
+    longest = 0
+    real = os.pread
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        nonlocal longest
+        longest = max(longest, length)
+        return real(fd, length, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    assert again(sim, "a.jsonl", [1]) == all_lines(content)
+    assert longest <= 16 << 20
+
+
+def test_a_file_that_shrank_is_an_error(sim: Simulation) -> None:
+    """Reading again what a file no longer has raises instead of giving a part."""
+    sim.write("a.jsonl", file(*(log(step, a=1.0) for step in range(50))))
+    sim.tick()
+    os.truncate(sim.directory / "rlship" / "a.jsonl", 500)
+    with pytest.raises(OSError, match="shorter than it was"):
+        again(sim, "a.jsonl", [1])
+
+
+@pytest.mark.parametrize("floor_step", [0, 1, 1500, 3999])
+def test_everything_from_the_floor_on_is_read(sim: Simulation, floor_step: int) -> None:
+    """After a restart the lines from the first one of any open step on are read, and none before."""
+    content = big_file()
+    sim.write("a.jsonl", content)
+    sim.tick()
+    sim.wait(5)
+    sim.tick()
+    lines = all_lines(content)
+    floor = next(line[2] for line in lines if line[0] == floor_step)
+    source = sim.experiment.sources["a.jsonl"]
+    found = [plain(line) for batch in read_from_floor(source, sim.store, Schemas(), floor) for line in batch.lines]
+    assert found == [line for line in lines if line[2] >= floor]
+
+
+def test_the_floor_is_the_first_line_of_an_open_step(sim: Simulation) -> None:
+    """While a step is open its first line is the floor; once all are closed it is where reading goes on."""
+    first = file(world=2, id="a", beat=10)
+    sim.write("a.jsonl", first + b"".join(json.dumps(log(step, x=1.0)).encode() + b"\n" for step in (0, 1)))
+    sim.write("b.jsonl", file(world=2, id="b", rank=1, beat=10))
+    sim.tick()
+    source = sim.experiment.sources["a.jsonl"]
+    assert source.floor == len(first)
+    sim.write("a.jsonl", json.dumps(CLOSE).encode() + b"\n")
+    sim.write("b.jsonl", json.dumps(CLOSE).encode() + b"\n")
+    sim.tick()
+    assert len(sim.rows()) == 2
+    assert source.floor == source.read == (sim.directory / "rlship" / "a.jsonl").stat().st_size
+
+
+STATE = (
+    b'[{"id":"a","actor":"trainer","replica":"0","rank":3,"world":8,"attempt":1,"axis":"global_step","t":1763600000.0,'
+    b'"beat":10.0,"parent":null,"host":"n07","pid":4121,"writer":"python/0.1.0"},[[0,2,2],[2,1,-1]],'
+    b'[{"n":5,"first":0,"last":1},{"n":1,"first":null,"last":null}],0,false,true,1763600009.0,1763600009.0,'
+    b"[0,0.0,0,2],0,false]"
+)
+
+
+def state_file() -> bytes:
+    return file(
+        *(record for step in (0, 1, 2) for record in (log(step, x=1.0), barrier(step))),
+        {"kind": "gap", "n": 5, "from": 0, "to": 1},
+        {"kind": "gap", "n": 1},
+        rollback(2),
+        {"kind": "beat", "t": T0 + 9},
+        CLOSE,
+        rank=3,
+        world=8,
+        attempt=1,
+        beat=10,
+        host="n07",
+        pid=4121,
+        writer="python/0.1.0",
+        labels={"gpu": "3"},
+    )
+
+
+def test_the_saved_state_is_pinned(sim: Simulation) -> None:
+    """The store's record of a file is this very text, and from it the writer comes back as it was."""
+    sim.write("a.jsonl", state_file())
+    sim.tick()
+    sim.wait(2)
+    sim.tick()
+    source = sim.experiment.sources["a.jsonl"]
+    saved = source.saved()
+    assert saved.state == STATE
+    loaded = load_source(saved, source.tail.path, Descriptors(1, keep=True), Schemas(), sim.store, now=77.0)
+    assert loaded.saved() == SavedWriter("a.jsonl", source.read, source.read, saved.state)
+    writer = loaded.writer
+    assert writer is not None
+    assert (writer.seen_at, writer.line_at, loaded.at_step) == (77.0, 77.0, 2)
+    assert (loaded.decoder.segment, loaded.decoder.t, loaded.decoder.opened) == (1, T0 + 9, writer.open)
+
+
+@pytest.mark.parametrize(
+    ("content", "foreign"),
+    [(b"", False), (b"rubbish\n", False), (b'{"kind":"open","rlship":2,"id":"a","actor":"x"}\n', True)],
+)
+def test_a_file_without_an_open_survives_too(sim: Simulation, content: bytes, foreign: bool) -> None:
+    """What was read before any open is not read twice, and a file of another version stays one."""
+    sim.write("a.jsonl", content)
+    sim.tick()
+    source = sim.experiment.sources["a.jsonl"]
+    loaded = load_source(source.saved(), source.tail.path, Descriptors(1, keep=True), Schemas(), sim.store, now=0.0)
+    assert (loaded.read, loaded.writer, loaded.decoder.foreign) == (len(content), None, foreign)
+    sim.restart()
+    sim.write("a.jsonl", file(log(1, x=1.0)))
+    sim.finish()
+    assert len(sim.rows()) == (0 if foreign else 1)
+
+
+def test_saved_blocks_cover_a_file_without_gaps(sim: Simulation) -> None:
+    """Blocks follow each other from the beginning of the file, of 256 KiB or more, and say which steps they hold."""
+    content = big_file()
+    sim.write("a.jsonl", content)
+    sim.tick()
+    blocks = sim.store.blocks("a.jsonl", -1, ALL)
+    source: Source = sim.experiment.sources["a.jsonl"]
+    assert blocks[0].start == 0
+    assert [block.start for block in blocks[1:]] + [source.block_start] == [block.stop for block in blocks]
+    assert all(block.stop - block.start >= sourcing.BLOCK_BYTES for block in blocks)
+    lines = all_lines(content)
+    for block in blocks:
+        steps = [line[0] for line in lines if block.start <= line[2] < block.stop]
+        assert (block.lowest, block.highest) == (min(steps), max(steps))

@@ -1,0 +1,186 @@
+"""What the status says of an experiment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rlship_sidecar.status import (
+    ActorStatus,
+    DeadLetterStatus,
+    SinkStatus,
+    Status,
+    WriterStatus,
+    read_status,
+    write_status,
+)
+from rlship_sidecar.survey import MAX_LISTED, survey
+from tests.pipeline.simulated import REMOTE, Simulation, simulation
+from tests.reference.building import CLOSE, T0, barrier, file, log
+
+WALL = 1763600500.0
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulation]:
+    with simulation() as made:
+        yield made
+
+
+def status(sim: Simulation, *sinks: SinkStatus) -> Status:
+    sim.tick()
+    return survey(sim.experiment, sinks, now=sim.now, wall=WALL)
+
+
+def actor_of(sim: Simulation, name: str = "trainer") -> ActorStatus:
+    (found,) = [actor for actor in status(sim).actors if actor.actor == name]
+    return found
+
+
+def more(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def test_an_empty_experiment(sim: Simulation) -> None:
+    """Nothing there is nothing wrong."""
+    assert status(sim) == Status(
+        experiment=str(sim.directory),
+        t=WALL,
+        store_id=sim.store.store_id,
+        filesystem="tmpfs",
+        rows=0,
+        complete=True,
+        actors=[],
+        writers=[],
+        sinks=[],
+        dead_letters=[],
+        dead_letter_count=0,
+        dead_value_count=0,
+        counts={"rows that lack ranks": 0},
+        notes=[],
+    )
+
+
+def test_a_polled_filesystem_says_so() -> None:
+    """Where no change events are used the status tells."""
+    with simulation(filesystem=REMOTE) as sim:
+        assert status(sim).filesystem == "nfs4 (polled)"
+
+
+def test_writers(sim: Simulation) -> None:
+    """Each file has its identity, its newest step and barrier, its silence, and how much of it is not applied."""
+    sim.write("a.jsonl", file(log(3, x=1.0), barrier(3), log(4, x=1.0), rank=2, replica="b", attempt=1) + b"torn")
+    sim.write("b.jsonl", file(CLOSE, id="b", actor="reward"))
+    sim.write("c.jsonl", b"")
+    sim.write("d.jsonl", b"rubbish\n")
+    sim.tick()
+    sim.wait(7)
+    assert status(sim).writers == [
+        WriterStatus("a.jsonl", "trainer", "b", 2, 1, 4, 3, 7.0, 4, False),
+        WriterStatus("b.jsonl", "reward", "0", 0, 0, None, None, 7.0, 0, True),
+        WriterStatus("c.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "empty"),
+        WriterStatus("d.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "no open record yet"),
+    ]
+
+
+def test_an_actor_whose_step_waits(sim: Simulation) -> None:
+    """The oldest open step says since when and for whom it waits, once that is worth saying."""
+    for rank in range(6):
+        sim.write(f"r{rank}.jsonl", file(log(0, x=1.0), barrier(0), id=f"r{rank}", rank=rank, world=6, beat=10))
+    sim.tick()
+    sim.write("r0.jsonl", more(log(1, x=1.0), barrier(1), log(2, x=1.0)))
+    assert actor_of(sim) == ActorStatus("trainer", 6, 6, 0, 2, 2, 0.0)
+    sim.wait(3)
+    assert actor_of(sim) == ActorStatus("trainer", 6, 6, 0, 2, 2, 3.0, note="step 1 waits for 0.1 0.2 0.3 and 2 more")
+
+
+def test_ranks_that_are_missing_or_absent(sim: Simulation) -> None:
+    """Those of the newest row are named, absent ones count as expected, and unopened ones are what a step waits for."""
+    sim.write("a.jsonl", file(log(0, x=1.0), barrier(0), id="a", world=4, beat=10))
+    sim.write("b.jsonl", file(log(0, x=1.0), id="b", rank=1, world=4, beat=10))
+    sim.tick()
+    sim.wait(3)
+    assert actor_of(sim).ranks_expected == 4
+    sim.write("b.jsonl", more(barrier(0)))
+    sim.tick()
+    assert actor_of(sim).note == "step 0 waits for ranks that have not opened yet"
+    sim.wait(60)
+    sim.tick()
+    sim.write("a.jsonl", more(log(1, x=1.0), barrier(1)))
+    sim.tick()
+    sim.wait(31)
+    found = actor_of(sim)
+    assert (found.step, found.missing, found.absent) == (1, ["0.1"], ["0.2-3"])
+    assert (found.ranks_seen, found.ranks_expected) == (2, 4)
+    whole = status(sim)
+    assert (whole.complete, whole.rows, whole.counts["rows that lack ranks"]) == (False, 2, 1)
+    sim.write("b.jsonl", more(log(1, x=1.0), barrier(1)))
+    assert (status(sim).complete, status(sim).rows, actor_of(sim).missing) == (True, 3, [])
+
+
+def test_what_could_not_be_used(sim: Simulation) -> None:
+    """Dead lines and dead values are counted apart and exactly, the first of each is shown, data is incomplete."""
+    sim.write("a.jsonl", file(log(0, x="bad", y=1.0), log(1, x="bad")) + b"rubbish\n" * 1500 + b'{"kind":"new"}\n')
+    found = status(sim)
+    begin = len(file(log(0, x="bad", y=1.0), log(1, x="bad")))
+    assert (found.dead_letter_count, found.dead_value_count, found.complete) == (1500, 2, False)
+    assert found.dead_letters == [
+        DeadLetterStatus("a.jsonl", "bad value", 2, len(file()), '"bad"'),
+        DeadLetterStatus("a.jsonl", "not JSON", 1500, begin, "rubbish"),
+    ]
+    assert found.counts["unknown kinds"] == 1
+
+
+def test_the_list_of_dead_letters_is_short(sim: Simulation) -> None:
+    """However many files have dead letters, the status lists some and counts all."""
+    for number in range(MAX_LISTED + 20):
+        sim.write(f"f{number:03}.jsonl", b"rubbish\n")
+    found = status(sim)
+    assert (len(found.dead_letters), found.dead_letter_count) == (MAX_LISTED, MAX_LISTED + 20)
+
+
+def test_two_writers_of_one_rank_are_named(sim: Simulation) -> None:
+    """Writers that claim one rank at the same time are told with the way out; a restart is no such thing."""
+    sim.write("a.jsonl", file({"kind": "beat", "t": T0 + 30}, id="a", actor="reward"))
+    sim.write("b.jsonl", file(id="b", actor="reward", t=T0 + 20))
+    assert status(sim).notes == []
+    sim.write("a.jsonl", more({"kind": "beat", "t": T0 + 81}))
+    assert status(sim).notes == ["two writers claim reward/0/r0: set rank or replica"]
+
+
+def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:
+    """What is no file is noted, and a file that shrank or vanished says so."""
+    (sim.directory / "rlship" / "folder.jsonl").mkdir()
+    sim.write("a.jsonl", file(log(0, x=1.0)))
+    sim.write("b.jsonl", file(id="b", actor="reward"))
+    assert status(sim).notes == ["folder.jsonl: not a regular file"]
+    os.truncate(sim.directory / "rlship" / "a.jsonl", 10)
+    (sim.directory / "rlship" / "b.jsonl").unlink()
+    sim.experiment._files.close()
+    size = len(file(log(0, x=1.0)))
+    assert [writer.note for writer in status(sim).writers] == [
+        f"shorter than what was read of it (10 < {size} bytes): not read further",
+        "No such file or directory",
+    ]
+
+
+def test_a_status_survives_its_file(sim: Simulation) -> None:
+    """What is written to `status.json` is read back the same; where there is none, there is none."""
+    assert read_status(sim.directory) is None
+    sim.write("a.jsonl", file(log(0, x="bad")) + b"torn")
+    found = status(sim, SinkStatus("jsonl", "idle", 3, 3, where="rows.jsonl"))
+    write_status(sim.directory, found)
+    assert read_status(sim.directory) == found
+    assert sorted(path.name for path in sim.directory.iterdir()) == ["rlship", "status.json"]
+
+
+def test_looking_changes_nothing(sim: Simulation) -> None:
+    """Two looks at the same moment are equal, and rows come as if nobody had looked."""
+    sim.write("a.jsonl", file(log(0, x=1.0), barrier(0), world=2, beat=10))
+    assert status(sim) == status(sim)
+    sim.finish()
+    assert len(sim.rows()) == 1
