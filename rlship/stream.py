@@ -112,14 +112,15 @@ class Stream:
         if self.closed:
             self.notices.once("closed", f"{self._identity.actor} is closed: calls after close() are dropped")
             return False
+        self.live = True  # first of all: a signal handler may log from here on, and must not start it once more
         self.id = self._first_id = os.urandom(8).hex()
         self._first_definitions = dict(self.definitions)
         try:
             self._flusher.start()
         except RuntimeError:
+            self.live = False
             self.closed = True  # the interpreter is ending; say it once instead of failing at every call
             raise
-        self.live = True
         if self.parent is None:
             family.announce(self.id, self._checksum)
         return True

@@ -12,7 +12,7 @@ from tests.endtoend.evidence import check_rows, newest, shipped, state_of, store
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import rlship, watching
 
-SETTINGS = {"RLSHIP_REVISE_S": "0.2"}
+SETTINGS = {"RLSHIP_REVISE_S": "0.2", "RLSHIP_GRACE_S": "1"}
 KILLS = 7
 SEED = 20260711
 
@@ -62,15 +62,13 @@ def test_kill_9_of_the_sidecar_again_and_again(tmp_path: Path) -> None:
     with crew(experiment, "trainer", 3) as trainers, crew(experiment, "reward", 2, replica="r") as rewards:
         for number, worker in enumerate(trainers + rewards):
             worker.tell("run", 0, 700, seed=number, pause=0.02, late=number % 2 == 1)
-        seen = 0
         for kill in range(KILLS):
             with watching(experiment, home=home, settings=SETTINGS) as sidecar:
                 if kill % 2:
                     # Most of a short life is the start; every other time let it come to ship.
-                    sidecar.until(lambda seen=seen: len(shipped(experiment)) > seen)
+                    sidecar.until_status(lambda status: status.rows > 0)
                 time.sleep(dice.uniform(0.0, 0.6))
                 sidecar.kill()
-            seen = len(shipped(experiment))
             if kill % 3 == 1:
                 tear(state_of(experiment) / "rows.jsonl")
             if kill == 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.buffer import Buffer, Tally
@@ -67,6 +67,7 @@ def test_a_control_line_fits_when_values_do_not() -> None:
     assert taken[1:] == ['{"kind":"gap","n":1,"from":1,"to":1,"t":5.000}\n', "barrier\n"]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(

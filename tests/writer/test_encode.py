@@ -77,6 +77,7 @@ NUMBERS = st.one_of(
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, NUMBERS, max_size=8), st.integers(0, 2**53 - 1) | st.none())
 def test_any_plain_metrics_come_back_with_equal_bits(metrics: dict[str, Any], step: int | None) -> None:
     """Every name and number is read back by a strict JSON parser as the same double, whichever path wrote it."""
@@ -88,6 +89,7 @@ def test_any_plain_metrics_come_back_with_equal_bits(metrics: dict[str, Any], st
     }
 
 
+@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b%d", "c"]), NUMBERS, min_size=1), max_size=12))
 def test_one_encoder_gives_each_record_its_own_values(records: list[dict[str, Any]]) -> None:
     """A format string learnt from one record never changes what a later one with the same names says."""
@@ -99,6 +101,7 @@ def test_one_encoder_gives_each_record_its_own_values(records: list[dict[str, An
         assert {k: seen(v) for k, v in found.items()} == {k: observation(v) for k, v in metrics.items()}
 
 
+@settings(deadline=None)
 @given(st.lists(NUMBERS, max_size=30))
 def test_lists_are_several_observations(values: list[Any]) -> None:
     """A list and a tuple of numbers become an array of the same observations in the same order."""
@@ -106,6 +109,7 @@ def test_lists_are_several_observations(values: list[Any]) -> None:
     assert only({"x": tuple(values)}) == only({"x": values})
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(), min_size=1, max_size=20), st.data())
 def test_weights_stand_beside_the_values(values: list[float], data: st.DataObject) -> None:
     """`{"v","w"}`, `weight=[...]` and numpy arrays of both give the same value with the same weights."""
@@ -302,7 +306,7 @@ def test_a_record_without_usable_values_still_says_that_the_step_was_reached() -
     assert record == {"t": 5.0, "step": 4, "m": {}}
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 400), st.integers(300, 3000))
 def test_a_record_that_is_too_long_becomes_several(keys: int, values: int, limit: int) -> None:
     """Under any limit no line is longer than it, no name stands twice in a line, and no observation is lost or
