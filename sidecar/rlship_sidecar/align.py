@@ -18,9 +18,7 @@ from rlship_sidecar.window import Window
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, in seconds; docs/architecture.md, "When a row appears"; the configuration's values of the same
-    names.
-    """
+    """How long to wait, in seconds: the configuration's values of the same names; see docs/architecture.md."""
 
     join_s: float = 60.0
     grace_s: float = 30.0
@@ -230,6 +228,7 @@ class Actor:
                 self.soil(step, lacks, now)
 
     def soil(self, step: int, partial: bool, now: float) -> None:
+        """A step's row may have changed; `partial`: it lacks ranks now."""
         if step not in self.dirty:
             self.dirty[step] = Dirty(now, partial)
             self.newly_dirty.add(step)
@@ -237,7 +236,8 @@ class Actor:
     # Decisions out -------------------------------------------------------------------------------------------------
 
     def closings(self, now: float, *, timers: bool = True, end: bool = False) -> list[Closing]:
-        """Open steps that can become rows, in ascending order. `end`: the files are all read, so every step can.
+        """Of the lowest open steps, as many as may be kept, those that can become rows, in ascending order. `end`: the
+        files are all read, so every step can.
 
         Without `timers` nothing is decided while the writer that held up the lowest step last time has not gone on:
         new lines of others can change nothing.
@@ -250,7 +250,7 @@ class Actor:
         if timers:
             self._note_barriers(steps, now)
         decided = []
-        for step in steps if end else steps[:MAX_KEPT]:
+        for step in steps[:MAX_KEPT]:
             waiting = self._waiting(step, now)
             if waiting.over:
                 decided.append(Closing(step, "complete"))

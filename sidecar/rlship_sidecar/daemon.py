@@ -21,7 +21,7 @@ from rlship_sidecar.watched import Watched, open_watched
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
 STATUS_EVERY_S = 1.0
-STATUS_SHARE = 0.01  # making statuses may take this share of a core
+STATUS_SHARE = 0.005  # making statuses may take this share of a core
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
 

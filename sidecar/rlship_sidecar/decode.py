@@ -31,6 +31,7 @@ from rlship_sidecar.lines import WIDE, Batch, Dead, Dense, Mark, NotDense, Schem
 
 _DEFAULT = (DEFAULT_REDUCTION,)
 _METRICS = object()  # stands for "no kind": a metrics record
+_COMMON = b'{"t":'  # how the common line begins; others are not worth the attempt to read them as one
 
 
 class Decoder:
@@ -38,11 +39,13 @@ class Decoder:
     so far.
     """
 
-    __slots__ = ("_by_names", "_schemas", "asks", "foreign", "opened", "segment", "t")
+    __slots__ = ("_by_names", "_last", "_schemas", "_usual", "asks", "foreign", "opened", "segment", "t")
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
         self._by_names: dict[tuple[str, ...], Schema] = {}
+        self._last: Schema | None = None  # of the last dense line
+        self._usual: Schema | None = None  # two dense lines in a row had it: the next is expected to
         self.opened: Open | None = None
         self.foreign = False  # the file says that it is of another format version: none of its lines can be used
         self.segment = 0
@@ -66,7 +69,27 @@ class Decoder:
         barrier = -1  # the highest of the segment: a later one takes back no earlier promise
         opened = self.opened is not None
         new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
+        usual, last = self._usual, self._last
+        step: Any
+        stamp: Any
         for line, offset in zip(lines, offsets):
+            if usual is not None and line.startswith(_COMMON):
+                read = usual.read(line)
+                if read is not None:
+                    step, stamp, data = read
+                    if step != step_before:
+                        if consumed and (step > last_step or steps_seen >= max_steps):
+                            break
+                        steps_seen += 1
+                        step_before = step
+                        batch.saw(step, begins=not self.segment)
+                    t = stamp
+                    if t > newest_t:
+                        newest_t = t
+                    add_line(new(Dense, (step, t, offset, self.segment, usual, data)))
+                    consumed += 1
+                    continue
+                usual = last = None
             try:
                 record = orjson.loads(line)
             except ValueError:
@@ -85,12 +108,7 @@ class Decoder:
                                 break
                             steps_seen += 1
                             step_before = step
-                            if batch.begins is None and not self.segment:
-                                batch.begins = step
-                            if step > batch.highest:
-                                batch.highest = step
-                            if step < batch.lowest or batch.lowest < 0:
-                                batch.lowest = step
+                            batch.saw(step, begins=not self.segment)
                         stamp = record.get("t")
                         if type(stamp) is float and T_MIN <= stamp <= T_MAX:
                             t = stamp
@@ -107,6 +125,9 @@ class Decoder:
                             add_line(self._sparse(batch, metrics, step, t, offset))
                         else:
                             add_line(new(Dense, (step, t, offset, self.segment, schema, data)))
+                            if schema is last:
+                                usual = schema
+                            last = schema
                         consumed += 1
                         continue
                 elif kind == "barrier" and type(step) is int and 0 <= step <= MAX_STEP:
@@ -123,9 +144,9 @@ class Decoder:
                 elif kind == "rollback" and barrier >= 0:
                     batch.marks.append(Mark("barrier", self.segment, barrier))
                     barrier = -1
-            self.t = t
+            self.t, self._usual, self._last = t, usual, last
             self._other(batch, record, line, offset)
-            t = self.t
+            t, usual, last = self.t, self._usual, self._last
             opened = self.opened is not None
             if t > newest_t:
                 newest_t = t
@@ -133,7 +154,7 @@ class Decoder:
             consumed += 1
         if barrier >= 0:
             batch.marks.append(Mark("barrier", self.segment, barrier))
-        self.t = t
+        self.t, self._usual, self._last = t, usual, last
         batch.newest_t = newest_t
         batch.consumed = consumed
         return batch
@@ -144,6 +165,7 @@ class Decoder:
         """
         self.opened, self.t, self.segment, self.asks = opened, t, 0, {}
         self._by_names = {}
+        self._usual = self._last = None
         for line in marks:
             record = orjson.loads(line)
             if record["kind"] == "define":
@@ -248,6 +270,7 @@ class Decoder:
         if any(self.asks.get(name, _DEFAULT) != reductions for name, reductions in asked.items()):
             self.asks.update(asked)
             self._by_names = {}
+            self._usual = self._last = None
             batch.kept.append((offset, line))
 
 

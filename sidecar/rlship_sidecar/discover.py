@@ -10,6 +10,8 @@ from pathlib import Path
 
 WRITERS_FOLDER = "rlship"
 SUFFIX = ".jsonl"
+SETTLED_S = 1.0
+RELIST_EVERY_S = 10.0
 
 
 def experiments(directory: Path) -> list[Path]:
@@ -21,6 +23,33 @@ def experiments(directory: Path) -> list[Path]:
     with os.scandir(directory) as entries:
         folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
     return [Path(folder) for folder in sorted(folders) if os.path.isdir(os.path.join(folder, WRITERS_FOLDER))]
+
+
+class Folder:
+    """The folder that writers put their files into, and when it has to be listed again.
+
+    On a local filesystem an unchanged mtime saves the listing. It moves by clock ticks, so that a file made within one
+    after a listing leaves it as it is: therefore not at once after a change, and now and then whatever it says.
+    """
+
+    def __init__(self, path: str, *, local: bool) -> None:
+        self.path = path
+        self._local = local
+        self._mtime_ns = -1
+        self._changed_at = 0.0
+        self._listed_at = 0.0
+
+    def look(self, known: Collection[str], now: float, *, force: bool) -> tuple[list[str], list[str]]:
+        """`new_files`, or nothing new without a look where none is due; raises OSError."""
+        if self._local:
+            mtime_ns = os.stat(self.path).st_mtime_ns
+            if mtime_ns != self._mtime_ns:
+                self._mtime_ns, self._changed_at = mtime_ns, now
+            elif not force and now - self._changed_at > SETTLED_S and now - self._listed_at < RELIST_EVERY_S:
+                return [], []
+        found = new_files(self.path, known)
+        self._listed_at = now
+        return found
 
 
 def new_files(folder: str, known: Collection[str]) -> tuple[list[str], list[str]]:

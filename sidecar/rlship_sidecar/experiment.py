@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlship_sidecar.align import MAX_KEPT, Actor, Patience
-from rlship_sidecar.discover import WRITERS_FOLDER, new_files
+from rlship_sidecar.discover import WRITERS_FOLDER, Folder
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.lineage import Writer
 from rlship_sidecar.lines import Batch, Dead, Schemas, too_long
@@ -48,6 +48,7 @@ class Experiment:
         self.folder = os.path.join(directory, WRITERS_FOLDER)
         self.store = store
         self.filesystem = filesystem
+        self._listing = Folder(self.folder, local=filesystem.local)
         self.sources: dict[str, Source] = {}
         self.actors: dict[str, Actor] = {}
         self.oddities: dict[str, str] = {}
@@ -108,18 +109,20 @@ class Experiment:
         once all is read every open step becomes a row and every revision is made.
         """
         if only is None or not all(name in self.sources for name in only):
-            self._discover()
+            self._discover(now, force=end)
         more = self._read(now, self.sources if only is None else only)
+        open_before = self._open_units()
         rows = self._close_units(now, timers=only is None, end=end and not more)
         rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
-        if len(self._revised) >= MAX_KEPT or (end and self._revised):
-            more = True  # there may be more to revise
+        # At most so many units of an actor are closed or revised at a time: there may be more.
+        settled = open_before - self._open_units() + len(self._revised)
+        more = more or settled >= MAX_KEPT or (end and settled > 0)
         self._commit(rows, now, force=end and not more)
         return more
 
-    def _discover(self) -> None:
+    def _discover(self, now: float, *, force: bool) -> None:
         try:
-            names, odd = new_files(self.folder, self.sources)
+            names, odd = self._listing.look(self.sources, now, force=force)
         except OSError as error:
             self.oddities[WRITERS_FOLDER] = _words(error)
             return
@@ -127,7 +130,7 @@ class Experiment:
         for name in names:
             self.sources[name] = new_source(name, os.path.join(self.folder, name), self._files, self._schemas)
         for name in odd:
-            self.oddities[name] = "not a regular file"
+            self.oddities[name] = "not a regular file, or its name is not UTF-8"
 
     def _read(self, now: float, names: Iterable[str]) -> bool:
         """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
@@ -160,16 +163,18 @@ class Experiment:
             return False
         source.looked_at = now
         try:
-            source.size = source.tail.size()
+            size = source.size = source.tail.size()
         except OSError as error:
             self._files.forget(source.tail.path)
             source.problem = _words(error)
             return False
         source.problem = ""
-        if source.size < source.read:
+        if size == source.read:
+            return False
+        if size < source.read:
             source.problem = f"shorter than what was read of it ({source.size} < {source.read} bytes): not read further"
             return False
-        return source.size > source.read
+        return True
 
     def _take(self, source: Source, limit: int, now: float) -> bool:
         """Read and apply one piece of a file. Returns whether complete lines are left in it, as far as one can know."""
@@ -186,7 +191,7 @@ class Experiment:
         whole = batch.consumed == len(piece.lines)
         end = piece.end if whole else piece.offsets[batch.consumed]
         # Read about as much next time as could be used this time.
-        source.piece_bytes = min(1 << 20, max(1 << 16, 5 * (end - start) // 4))
+        source.piece_bytes = min(1 << 20, max(1 << 14, 17 * (end - start) // 16))
         for offset, excerpt in piece.too_long:
             if offset < end:
                 batch.dead.append(too_long(offset, excerpt))
@@ -219,9 +224,14 @@ class Experiment:
             for closing in closings:
                 unit = Unit(name, "step", closing.step)
                 window = actor.close(closing.step)
+                if window.empty:
+                    continue  # the only file that had lines of it is gone
                 row = reduce_unit(unit, window, actor.roster, self.overrides)
                 rows.append(_numbered(row, first_no + len(rows), 0, tuple(row.figures), closing.how))
         return rows
+
+    def _open_units(self) -> int:
+        return sum(len(actor.open) for actor in self.actors.values())
 
     def _refill(self, actor: Actor, steps: Sequence[int]) -> bool:
         """Fetch values that were not kept. False: a file cannot be read just now, so nothing of the actor closes."""

@@ -78,6 +78,11 @@ def _here() -> _Holder:
     )
 
 
+def _encoded(holder: _Holder) -> bytes:
+    # Of one length always: rewritten in place, a reader sees whole JSON or none.
+    return msgspec.json.encode(holder).ljust(512) + b"\n"
+
+
 def _started(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None if there is none of that number."""
     try:
@@ -140,8 +145,7 @@ class Lease:
         return self.state_dir / f"store.{self.generation}.db"
 
     def _write(self) -> None:
-        # In place, and never shorter than before: a reader sees whole JSON or none.
-        data = msgspec.json.encode(self._holder).ljust(512) + b"\n"
+        data = _encoded(self._holder)
         fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(fd, data, 0)
@@ -195,9 +199,8 @@ def acquire(
         if generations:
             dead_here = _wait_until_free(state_dir / f"lease.{generations[-1]}", ttl_s, boottime, sleep)
         generation = generations[-1] + 1 if generations else 0
-        path = state_dir / f"lease.{generation}"
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            _create(state_dir / f"lease.{generation}")
         except FileExistsError:
             continue
         lease = Lease(state_dir, generation, ttl_s, boottime)
@@ -206,9 +209,28 @@ def acquire(
                 _inherit(state_dir, generations, lease.store_path, move=dead_here)
         except BaseException:
             # Alive and without a store, this process would keep everybody out, itself too when it tries again.
-            lease.release()
+            for name in (f"store.{generation}.tmp", f"lease.{generation}"):
+                (state_dir / name).unlink(missing_ok=True)
             raise
         return lease
+
+
+def _create(path: Path) -> None:
+    """Make a lease file with its holder in it; raises FileExistsError if another process was first.
+
+    A link makes it appear whole. Where there are no links it appears empty, and a crash just then costs the next
+    sidecar `ttl_s` of watching.
+    """
+    scratch = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
+    scratch.write_bytes(_encoded(_here()))
+    try:
+        os.link(scratch, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    finally:
+        scratch.unlink()
 
 
 def _wait_until_free(path: Path, ttl_s: float, boottime: Callable[[], float], sleep: Callable[[float], None]) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple
 
-from rlship_formats.records import Gap, Open
+import msgspec
+
+from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Gap, Open
 from rlship_formats.values import Observations
 
 NotDense = struct.error  # what packing anything but plain numbers raises
@@ -15,18 +18,59 @@ NotDense = struct.error  # what packing anything but plain numbers raises
 WIDE = 2000  # lines with more metrics are decoded as any other, but not remembered for the next
 
 _EXCERPT_BYTES = 120
+MOST_KNOWN = 1000  # metrics of a line that a parser is made for: one takes about 0.4 KB and 4 µs for each of them
 
 
 class Schema:
     """The metrics of a dense line, in its order, and the reductions in force for each; compared by identity."""
 
-    __slots__ = ("asks", "names", "pack")
+    __slots__ = ("_parse", "asks", "names", "pack")
 
     def __init__(self, names: tuple[str, ...], asks: tuple[tuple[str, ...], ...]) -> None:
         self.names = names
         self.asks = asks
         # A nameless metric is a dead value, which only the sparse form can express.
         self.pack = _not_dense if "" in names else Struct(f"{len(names)}d").pack
+        self._parse: Callable[[bytes], Any] | None = None
+
+    def read(self, line: bytes) -> tuple[int, float, bytes] | None:
+        """Step, `t` and packed values of a line of just `t`, `step` and numbers for these metrics; None for others.
+
+        What it takes comes to the same bits as by a parser that knows nothing of the line.
+        """
+        parse = self._parse
+        if parse is None:
+            parse = self._parse = _parser(self.names)
+        try:
+            found = parse(line)
+        except (msgspec.DecodeError, ValueError):
+            return None  # not wrong for that: the general way decides
+        step, t = found.step, found.t
+        if 0 <= step <= MAX_STEP and T_MIN <= t <= T_MAX:
+            return step, t, self.pack(*_as_tuple(found.m))
+        return None
+
+
+_as_tuple = msgspec.structs.astuple
+
+
+def _parser(names: tuple[str, ...]) -> Callable[[bytes], Any]:
+    """A parser of lines with these metrics that skips making keys: they are compared where they stand."""
+    if len(names) > MOST_KNOWN:
+        return _unreadable
+    fields = [(f"f{index}", float) for index in range(len(names))]
+    rename = {field: name for (field, _), name in zip(fields, names)}
+    try:
+        values = msgspec.defstruct("values", fields, rename=rename, forbid_unknown_fields=True, gc=False)
+    except ValueError:  # a name that JSON writes escaped
+        return _unreadable
+    envelope = [("t", float), ("step", int), ("m", values)]
+    line = msgspec.defstruct("line", envelope, forbid_unknown_fields=True, gc=False)
+    return msgspec.json.Decoder(line).decode
+
+
+def _unreadable(line: bytes) -> Any:
+    raise ValueError
 
 
 def _not_dense(*values: Any) -> bytes:
@@ -102,6 +146,15 @@ class Batch:
     newest_t: float = 0.0
     inherited_t: int = 0
     consumed: int = 0
+
+    def saw(self, step: int, *, begins: bool) -> None:
+        """Note a metrics record's step; `begins`: it is of segment 0."""
+        if begins and self.begins is None:
+            self.begins = step
+        if step > self.highest:
+            self.highest = step
+        if step < self.lowest or self.lowest < 0:
+            self.lowest = step
 
 
 class Schemas:

@@ -172,7 +172,10 @@ def _reduce_block(
 
 def _column_sum(matrix: Matrix) -> Matrix:
     # Row by row, as partials merge: numpy's own sum adds in another order, and so gives other bits.
-    total: Matrix = matrix[0].copy()
+    if matrix.shape[1] <= 256:  # a wider one gains nothing from keeping the sums on the way
+        total: Matrix = np.add.accumulate(matrix, axis=0)[-1]
+        return total
+    total = matrix[0].copy()
     for row in matrix[1:]:
         total += row
     return total

@@ -52,6 +52,10 @@ class Descriptors:
         self._keep = keep
         self._open: OrderedDict[str, int] = OrderedDict()
 
+    def kept(self, path: str) -> int | None:
+        """The descriptor of a file that is open, which a network filesystem's never is between two looks."""
+        return self._open.get(path)
+
     def get(self, path: str) -> int:
         """A descriptor of the file; raises OSError, NotAFile."""
         fd = self._open.get(path)
@@ -108,6 +112,9 @@ class Tail:
 
     def size(self) -> int:
         """The file's size now, in bytes; raises OSError."""
+        fd = self._files.kept(self.path)
+        if fd is not None:
+            return os.lseek(fd, 0, os.SEEK_END)
         try:
             return os.lseek(self._files.get(self.path), 0, os.SEEK_END)
         finally:

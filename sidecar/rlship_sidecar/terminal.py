@@ -77,9 +77,7 @@ def progress(status: Status) -> str:
         missing = f", missing {_names(actor.missing)}" if actor.missing else ""
         parts.append(f"{clean(actor.actor)} step {_number(actor.step)}, ranks {_ranks(actor)}{lag}{missing}")
     parts.append(f"rows {status.rows}")
-    parts += [
-        f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows
-    ]
+    parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
     parts += filter(None, [_dead_totals(status)])
     return "; ".join(parts)
 

@@ -29,6 +29,11 @@ class Window:
     blocks: dict[Schema, Block] = field(default_factory=dict)
     sparse: list[tuple[Segment, Sparse]] = field(default_factory=list)
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no line at all."""
+        return not (self.blocks or self.sparse)
+
     def add(self, segment: Segment, line: Dense | Sparse) -> None:
         """Take in a line."""
         if type(line) is Sparse:

@@ -13,7 +13,8 @@ from tests.endtoend.job import crew
 from tests.endtoend.sidecar import rlship, watching
 
 SETTINGS = {"RLSHIP_REVISE_S": "0.2", "RLSHIP_GRACE_S": "1"}
-KILLS = 7
+KILLS = 6
+LAST_STEP = 399
 SEED = 20260711
 
 
@@ -61,7 +62,7 @@ def test_kill_9_of_the_sidecar_again_and_again(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     with crew(experiment, "trainer", 3) as trainers, crew(experiment, "reward", 2, replica="r") as rewards:
         for number, worker in enumerate(trainers + rewards):
-            worker.tell("run", 0, 700, seed=number, pause=0.02, late=number % 2 == 1)
+            worker.tell("run", 0, LAST_STEP, seed=number, pause=0.02, late=number % 2 == 1)
         for kill in range(KILLS):
             with watching(experiment, home=home, settings=SETTINGS) as sidecar:
                 if kill % 2:
@@ -89,5 +90,5 @@ def test_kill_9_of_the_sidecar_again_and_again(tmp_path: Path) -> None:
     rows = shipped(experiment)
     check_rows(experiment, rows)
     assert [row.to_json() for row in rows] == [row.to_json() for row in stored(experiment)]
-    assert len({row.unit for row in rows}) == 2 * 701
+    assert len({row.unit for row in rows}) == 2 * (LAST_STEP + 1)
     assert any(row.arrival.revision for row in rows)

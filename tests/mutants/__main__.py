@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a rank's contribution is dropped from a plain sum",
         "sidecar/rlship_sidecar/reduce.py",
-        "    for row in matrix[1:]:\n        total += row\n    return total",
-        "    for row in matrix[2:]:\n        total += row\n    return total",
+        "np.add.accumulate(matrix, axis=0)[-1]",
+        "np.add.accumulate(matrix, axis=0)[-2 if len(matrix) > 1 else -1]",
         PIPELINE,
     ),
     Mutant(
@@ -113,11 +113,15 @@ def survives(mutant: Mutant) -> bool:
         file = tree / mutant.file
         text = file.read_text(encoding="utf-8")
         if text.count(mutant.old) != 1:
-            raise SystemExit(f"{mutant.what}: the text to replace stands {text.count(mutant.old)} times in {mutant.file}")
+            raise SystemExit(
+                f"{mutant.what}: the text to replace stands {text.count(mutant.old)} times in {mutant.file}"
+            )
         file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
         paths = os.pathsep.join(str(tree / part) for part in ("", "sidecar", "formats"))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests.split()]
-        done = subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, check=False)
+        done = subprocess.run(
+            command, cwd=tree, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, check=False
+        )
         return done.returncode == 0
 
 

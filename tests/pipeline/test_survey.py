@@ -157,7 +157,7 @@ def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:
     (sim.directory / "rlship" / "folder.jsonl").mkdir()
     sim.write("a.jsonl", file(log(0, x=1.0)))
     sim.write("b.jsonl", file(id="b", actor="reward"))
-    assert status(sim).notes == ["folder.jsonl: not a regular file"]
+    assert status(sim).notes == ["folder.jsonl: not a regular file, or its name is not UTF-8"]
     os.truncate(sim.directory / "rlship" / "a.jsonl", 10)
     (sim.directory / "rlship" / "b.jsonl").unlink()
     sim.experiment._files.close()

@@ -80,6 +80,8 @@ def watch(
     # Rows on the console and a table that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
 
+    # numpy adds a few hundred numbers at a time here: its library's threads would only spin.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rlship_sidecar import daemon  # slow: only once the settings are known to be right
 
     with (
