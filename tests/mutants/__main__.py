@@ -1,6 +1,7 @@
 """Break one thing at a time in a copy of the tree and see that the tests fail.
 
-Each mutant names what is broken, the text that is replaced, and the tests that have to notice. Ends with 1 if one survives.
+Each mutant names what is broken, the text that is replaced, and the tests that have to notice. Ends with 1 if one
+survives.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ MUTANTS = (
         "a torn line is taken",
         "sidecar/rlship_sidecar/tail.py",
         "        lines = data[:cut].split(b",
-        "        cut = len(data) - 1 if data[-1:] == b'}' else cut\n        lines = data[: cut + 1].rstrip(b'\\n').split(b",
+        "        cut = len(data) - 1 if data[-1:] == b'}' else cut\n"
+        "        lines = data[: cut + 1].rstrip(b'\\n').split(b",
         PIPELINE,
     ),
     Mutant(

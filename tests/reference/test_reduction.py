@@ -129,7 +129,7 @@ def test_unknown_fields_spread() -> None:
 
 
 def test_an_unknown_field_stays_unknown() -> None:
-    """It does not matter whether the side that lacks the field is merged first or last; first and last have one side each."""
+    """It does not matter whether the side that lacks the field is merged first or last; first and last have a side."""
     lacking, whole = log(1, loss={"n": 2, "w": 2}), log(1, loss=5)
     for lines, known in (((lacking, whole), "last"), ((whole, lacking), "first")):
         only = row(file(define(loss=ALL), *lines))

@@ -257,15 +257,15 @@ def test_a_process_that_outlives_its_parent_is_no_child(tmp_path: Path) -> None:
     child = "import sys, rlship; rlship.init(sys.argv[1], 'trainer'); rlship.log({'second': 1})"
     program(
         f"""
-import os, sys, rlship
+import os, sys, time, rlship
 rlship.init(sys.argv[1], "trainer")
 rlship.log({{"first": 1}})
 rlship.flush()
-read, write = os.pipe()
+parent = os.getpid()
 if os.fork() == 0:
     os.setsid()
-    os.close(write)
-    os.read(read, 1)  # until the parent has ended
+    while os.getppid() == parent:  # its descriptors are closed a moment before it has ended
+        time.sleep(0.01)
     os.execv(sys.executable, [sys.executable, "-c", {child!r}, sys.argv[1]])
 """,
         tmp_path,
