@@ -79,6 +79,8 @@ class Experiment:
             floors[saved.file] = saved.floor
             if source.writer is not None:
                 self._actor(source.writer.open.actor).add_writer(source.writer, now)
+        for actor in self.actors.values():
+            actor.dirty.clear()  # children that were loaded before their parents made it so: the store knows better
         for source in self.sources.values():
             floor = floors[source.name]
             if source.writer is not None and floor < source.read:
@@ -270,8 +272,8 @@ class Experiment:
         """
         windows = {step: Window() for step in steps}
         gone = False
-        for source in self._sources_of(actor):
-            writer = _writer(source)
+        for name, writer in actor.roster.writers.items():
+            source = self.sources[name]
             try:
                 for batch in read_again(source, self.store, self._schemas, steps):
                     for line in batch.lines:
@@ -296,9 +298,6 @@ class Experiment:
             return None
         changed = tuple(key for key, value in row.figures.items() if before.figures.get(key) != value)
         return _numbered(row, no, before.arrival.revision + 1, changed, "revision")
-
-    def _sources_of(self, actor: Actor) -> list[Source]:
-        return [self.sources[name] for name in actor.roster.writers]
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
         dirty = [(actor.name, step) for actor in self.actors.values() for step in actor.newly_dirty]
@@ -337,11 +336,6 @@ class Experiment:
 
 def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: str) -> Row:
     return replace(row, arrival=Arrival(no, revision, changed, how))
-
-
-def _writer(source: Source) -> Writer:
-    assert source.writer is not None
-    return source.writer
 
 
 def _words(error: OSError) -> str:

@@ -186,7 +186,8 @@ def _read_block(
         # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
         piece = tail.read(position, min(block.stop - position, MAX_LINE_BYTES + 1))
         if piece.end == position and not tail.searching:
-            raise OSError(0, "the file is shorter than it was", source.tail.path)
+            # What was read of it is not there any more, and will not come back.
+            raise FileNotFoundError(0, "the file is shorter than it was", source.tail.path)
         piece_lines += piece.lines
         piece_offsets += piece.offsets
         position = piece.end
