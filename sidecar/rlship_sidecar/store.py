@@ -107,6 +107,8 @@ class StoreUnusable(RlshipError):
 class Store:
     """One SQLite file. The thread that made it commits; any thread reads, over its own connection."""
 
+    connection_class = sqlite3.Connection  # a test's own counts statements, and kills between them
+
     def __init__(self, path: Path, *, local: bool) -> None:
         self.path = path
         self._local = local
@@ -129,7 +131,9 @@ class Store:
         self._row_count = 0 if found is None else found + 1
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self.path, timeout=30.0, isolation_level=None, check_same_thread=False, factory=self.connection_class
+        )
         with self._lock:
             self._connections.append(connection)
         # Write-ahead logging needs shared memory between processes of one host, which a network filesystem does not

@@ -41,13 +41,14 @@ class Simulation:
     patience: Patience = field(default_factory=Patience)
     filesystem: Filesystem = LOCAL
     now: float = 1000.0
+    wal: bool = True
 
     def __post_init__(self) -> None:
         (self.directory / "rlship" / "state").mkdir(parents=True)
         self._start()
 
     def _start(self) -> None:
-        self.store = Store(self.directory / "rlship" / "state" / "store.db", local=True)
+        self.store = Store(self.directory / "rlship" / "state" / "store.db", local=self.wal)
         self.experiment = Experiment(
             self.directory,
             self.store,
