@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sqlite3
 import threading
 import time
@@ -57,7 +58,8 @@ class _Daemon:
     def __init__(
         self, directory: Path, config: Config, once: bool, on_status: OnStatus | None, stop: threading.Event, say: Say
     ) -> None:
-        self._directory = directory
+        # Absolute, for a sink's child works in a folder of its own.
+        self._directory = Path(os.path.abspath(directory))
         self._config = config
         self._once = once
         self._on_status = on_status

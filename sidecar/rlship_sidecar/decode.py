@@ -190,7 +190,7 @@ class Decoder:
                     raise DeadValue("bad value")
                 observations = observe(value)
             except DeadValue as dead:
-                batch.dead.append(Dead(offset, str(dead), excerpt_of(_text(value)), name))
+                batch.dead.append(Dead(offset, str(dead), excerpt_of(_text(name) + b": " + _text(value)), name))
                 continue
             if observations is not None:
                 values.append(Value(name, self.asks.get(name, _DEFAULT), observations))

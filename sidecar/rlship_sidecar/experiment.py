@@ -10,7 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
+
 from rlship_sidecar.align import MAX_KEPT, Actor, Patience
+from rlship_sidecar.changes import Changes
 from rlship_sidecar.discover import WRITERS_FOLDER, Folder
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.lineage import Writer
@@ -18,7 +21,7 @@ from rlship_sidecar.lines import Batch, Dead, Schemas, too_long
 from rlship_sidecar.reduce import reduce_unit
 from rlship_sidecar.rows import Arrival, Row, Unit
 from rlship_sidecar.source import Source, load_source, new_source, read_again, read_from_floor
-from rlship_sidecar.store import Changes, Store
+from rlship_sidecar.store import Store
 from rlship_sidecar.tail import Descriptors, NotAFile
 from rlship_sidecar.window import Window
 
@@ -61,6 +64,7 @@ class Experiment:
         self._counts: dict[str, int] = {}
         self._revised: list[tuple[str, int]] = []
         self._saved_at = now
+        store.adopt(orjson.dumps(self.overrides, option=orjson.OPT_SORT_KEYS).decode())
         self._load(now)
 
     def close(self) -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from rlship_formats.records import MAX_LINE_BYTES, Gap, Open
+from rlship_sidecar.changes import SavedBlock, SavedWriter
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lineage import Segment, Writer
 from rlship_sidecar.lines import Batch, Schemas
-from rlship_sidecar.store import SavedBlock, SavedWriter, Store
+from rlship_sidecar.store import Store
 from rlship_sidecar.tail import Descriptors, Tail
 
 BLOCK_BYTES = 256 * 1024

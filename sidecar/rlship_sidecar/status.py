@@ -75,6 +75,16 @@ class DeadLetterStatus:
 
 
 @dataclass(slots=True)
+class LackingStatus:
+    """How many of an actor's rows lack ranks, and the first and the last such step."""
+
+    actor: str
+    rows: int
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
 class Status:
     """Everything, as of `t` (Unix seconds). `running` is filled in by the reader: whether a sidecar owns the experiment
     now.
@@ -92,6 +102,7 @@ class Status:
     dead_letters: list[DeadLetterStatus]
     dead_letter_count: int
     dead_value_count: int
+    lacking: list[LackingStatus] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     running: bool = False

@@ -9,10 +9,10 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from rlship_sidecar.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
@@ -45,43 +45,6 @@ create table dead_counts (file text not null, reason text not null, is_value int
 create table counts (name text primary key, count integer not null) without rowid;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
-
-
-class SavedWriter(NamedTuple):
-    """A file's saved position: bytes below `read` are applied; no line of an open unit begins before `floor`."""
-
-    file: str
-    read: int
-    floor: int
-    state: bytes
-
-
-class SavedBlock(NamedTuple):
-    """A stretch of a file: which steps its metrics records have (-1: none), and the `t` its first line inherits."""
-
-    file: str
-    start: int
-    stop: int
-    t: float
-    lowest: int
-    highest: int
-
-
-@dataclass(slots=True)
-class Changes:
-    """What one transaction makes durable."""
-
-    writers: list[SavedWriter] = field(default_factory=list)
-    marks: list[tuple[str, int, bytes]] = field(default_factory=list)
-    blocks: list[SavedBlock] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    dirty: list[tuple[str, int]] = field(default_factory=list)
-    revised: list[tuple[str, int]] = field(default_factory=list)
-    dead: list[tuple[str, Dead]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.writers or self.rows or self.dirty or self.revised or self.dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +230,26 @@ class Store:
         )
         return [(step, bool(lacks)) for step, lacks in found]
 
-    def partial_rows(self) -> int:
-        """How many units' newest rows lack ranks."""
-        return int(self._reader().execute("select count(*) from units where partial").fetchone()[0])
+    def lacking(self) -> list[tuple[str, int, int, int]]:
+        """(actor, how many, first, last) of the steps whose newest rows lack ranks."""
+        found = self._reader().execute(
+            "select actor, count(*), min(number), max(number) from units where partial group by actor order by actor"
+        )
+        return found.fetchall()
+
+    def adopt(self, reductions: str) -> bool:
+        """Take in the configuration's reductions. Where they are not those the rows were made with, every row is dirty
+        from now on, in the same transaction. Returns whether that was so.
+        """
+        connection = self._connection
+        before = connection.execute("select value from meta where key = 'reductions'").fetchone()
+        if (before[0] if before else "{}") == reductions:
+            return False
+        connection.execute("begin immediate")
+        connection.execute("insert or replace into meta values ('reductions', ?)", (reductions,))
+        connection.execute("insert or ignore into dirty select actor, kind, number from units")
+        connection.execute("commit")
+        return True
 
     def highest(self, actor: str) -> int:
         """The highest step of an actor that has a row, or -1."""

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from rlship_sidecar.align import Actor
 from rlship_sidecar.experiment import Experiment
-from rlship_sidecar.lineage import side_by_side
+from rlship_sidecar.lineage import Writer, side_by_side
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.source import Source
-from rlship_sidecar.status import ActorStatus, DeadLetterStatus, SinkStatus, Status, WriterStatus
+from rlship_sidecar.status import ActorStatus, DeadLetterStatus, LackingStatus, SinkStatus, Status, WriterStatus
 from rlship_sidecar.store import Store
 
 MAX_LISTED = 200
+CLOCK_SLACK_S = 1.0
 
 
 def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
@@ -23,7 +24,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
     dead = store.dead_counts()
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
-    lacking = store.partial_rows()
+    lacking = [LackingStatus(*found) for found in store.lacking()]
     return Status(
         experiment=str(experiment.directory),
         t=wall,
@@ -40,7 +41,8 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         ],
         dead_letter_count=dead_letters,
         dead_value_count=dead_values,
-        counts={**store.counts(), "rows that lack ranks": lacking},
+        lacking=lacking,
+        counts=store.counts(),
         notes=_notes(experiment),
     )
 
@@ -109,11 +111,19 @@ def _writer(source: Source, now: float) -> WriterStatus:
     )
 
 
+def _overlap(older: Writer, newer: Writer) -> bool:
+    """Whether the older of two writers of one rank and attempt went on after the newer one had begun: no restart."""
+    if side_by_side(older, newer):
+        return True
+    same_attempt = older.open.attempt == newer.open.attempt
+    return same_attempt and older.open.t < newer.open.t < older.newest_t - CLOCK_SLACK_S
+
+
 def _notes(experiment: Experiment) -> list[str]:
     notes = [f"{name}: {problem}" for name, problem in sorted(experiment.oddities.items())]
     for name, actor in sorted(experiment.actors.items()):
         for places in actor.roster.shared_places():
             opened = places[0].open
-            if any(side_by_side(a, b) for a in places for b in places if a is not b):
+            if any(_overlap(a, b) for a in places for b in places):
                 notes.append(f"two writers claim {name}/{opened.replica}/r{opened.rank}: set rank or replica")
     return notes

@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
     from rich.console import Group
 
-    from rlship_sidecar.status import ActorStatus, DeadLetterStatus, SinkStatus, Status, WriterStatus
+    from rlship_sidecar.status import (
+        ActorStatus,
+        DeadLetterStatus,
+        LackingStatus,
+        SinkStatus,
+        Status,
+        WriterStatus,
+    )
 
-COLUMNS = ("actor", "ranks", "step", "open", "lag", "missing", "note")
+COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
+RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
 MOST_LINES = 20
+STREAM_RECORDS = "stream records"
+STREAM_HINT = "kept but not shown: give step=, or call set_step"
 
 
 def clean(text: str, limit: int = 200) -> str:
@@ -41,7 +51,7 @@ def render(status: Status) -> Group:
 
     table = Table(title=Text(clean(status.experiment)), title_justify="left", title_style="bold", box=None)
     for name in COLUMNS:
-        table.add_column(name, justify="right" if name in ("ranks", "step", "open", "lag") else "left", no_wrap=True)
+        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
     for actor in status.actors:
         style = "yellow" if actor.missing else None
         table.add_row(*(Text(cell) for cell in _actor_cells(actor)), style=style)
@@ -59,14 +69,23 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
 
 
 def footer(status: Status) -> list[str]:
-    """Rows, each sink with its state, dead letters and notes, one line each."""
+    """Rows, each sink with its state, what is incomplete, and notes, one line each."""
     rows = [f"rows {status.rows}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
-    if dead := _dead_totals(status):
-        rows.append(dead)
-    rows += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
+    rows += shortcomings(status)
     rows += [f"note: {clean(note)}" for note in status.notes]
     return rows
+
+
+def shortcomings(status: Status) -> list[str]:
+    """Why data are incomplete (rows that lack ranks, dead letters), and what is kept but not shown, one line each."""
+    told = [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
+    if dead := _dead_totals(status):
+        told.append(dead)
+    told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
+    if streams := status.counts.get(STREAM_RECORDS, 0):
+        told.append(f"{_count(streams, 'record')} without a step {'is' if streams == 1 else 'are'} {STREAM_HINT}")
+    return told
 
 
 def progress(status: Status) -> str:
@@ -95,6 +114,9 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     told += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
     noted = set(_notes(previous)) if previous else set()
     told += [f"note: {note}" for note in _notes(current) if note not in noted]
+    # Once, and not for every change of the number.
+    if current.counts.get(STREAM_RECORDS) and not (previous and previous.counts.get(STREAM_RECORDS)):
+        told.append(f"records without a step are {STREAM_HINT}")
     if len(told) > MOST_LINES:
         told[MOST_LINES - 1 :] = [f"and {len(told) - MOST_LINES + 1} more changes: see `rlship status`"]
     return told
@@ -105,7 +127,7 @@ def _actor_changes(before: ActorStatus | None, now: ActorStatus) -> list[str]:
     told = []
     if before is None:
         told.append(f"{name}: {_ranks(now)} ranks")
-    elif now.ranks_seen == now.ranks_expected and before.ranks_seen < before.ranks_expected:
+    elif not before.missing and _present(before) < before.ranks_expected and _present(now) == now.ranks_expected:
         told.append(f"{name}: all {now.ranks_expected} ranks")
     missing = set(before.missing) if before else set()
     absent = set(before.absent) if before else set()
@@ -114,7 +136,7 @@ def _actor_changes(before: ActorStatus | None, now: ActorStatus) -> list[str]:
     if before and (back := [rank for rank in before.missing if rank not in now.missing]):
         told.append(f"{name} step {_number(now.step)}: {_ranks_word(back)} no longer missing")
     if never := [rank for rank in now.absent if rank not in absent]:
-        told.append(f"{name}: {_ranks_word(never)} never opened a file; not waited for")
+        told.append(f"{name}: {_ranks_word(never)} {_has(never)} logged no step; not waited for")
     return told
 
 
@@ -130,13 +152,13 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
     if now.state == "refused":
         return [f"sink {name}: refused: {clean(now.error)}"]
     if now.state == "closed":
-        return [f"sink {name}: closed, holds {now.next_row} rows{_where(now)}"]
+        return [f"sink {name}: closed, holds {_count(now.next_row, 'row')}{_where(now)}"]
     if before is None:
-        return [f"sink {name}:{_where(now)}"] if now.where else []
+        return [f"sink {name}{_where(now)}"] if now.where else []
     if was in ("waiting", "refused", "closed"):
         return [f"sink {name}: delivers again from row {now.next_row} on{_where(now)}"]
     # Between shipping and idle there is nothing to tell, but where the rows are may be known only now.
-    return [f"sink {name}:{_where(now)}"] if now.where != before.where and now.where else []
+    return [f"sink {name}{_where(now)}"] if now.where != before.where and now.where else []
 
 
 def _notes(status: Status) -> list[str]:
@@ -148,14 +170,16 @@ def _notes(status: Status) -> list[str]:
 
 
 def _actor_cells(actor: ActorStatus) -> tuple[str, ...]:
+    newest = max((step for step in (actor.step, actor.open_step) if step is not None), default=None)
+    absent = f"{_ranks_word(actor.absent)} {_has(actor.absent)} logged no step" if actor.absent else ""
     return (
         clean(actor.actor, 40),
         _ranks(actor),
         _number(actor.step),
-        _number(actor.open_step),
+        _number(newest),
         duration(actor.lag_s) if actor.open_units else "-",
         _names(actor.missing) or "-",
-        clean(actor.note, 80),
+        clean(actor.note, 80) or absent,
     )
 
 
@@ -173,19 +197,25 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
 
 
 def _sink_state(sink: SinkStatus) -> str:
-    error = f": {clean(sink.error)}" if sink.error else ""
-    sent = f", sent {sink.sent}" if sink.sent > sink.next_row else ""
-    return f"{sink.state}{sent}, confirmed {sink.next_row} rows{_where(sink)}{error}"
+    error = f": {clean(sink.error)};" if sink.error else ","
+    sent = f" sent {sink.sent}," if sink.sent > sink.next_row else ""
+    return f"{sink.state}{error}{sent} confirmed {_count(sink.next_row, 'row')}{_where(sink)}"
 
 
 def _where(sink: SinkStatus) -> str:
-    return f" {clean(sink.where)}" if sink.where else ""
+    return f" -> {clean(sink.where)}" if sink.where else ""
+
+
+def _lacking(lacking: LackingStatus) -> str:
+    verb, first, last = ("lacks" if lacking.rows == 1 else "lack"), lacking.first, lacking.last
+    steps = f"step {first}" if first == last else f"steps {first}..{last}"
+    return f"{clean(lacking.actor)}: {_count(lacking.rows, 'row')} {verb} ranks, {steps}"
 
 
 def _dead_totals(status: Status) -> str:
     letters, values = status.dead_letter_count, status.dead_value_count
-    told = [f"{letters} dead letter{'s' * (letters != 1)}"] if letters else []
-    told += [f"{values} dead value{'s' * (values != 1)}"] if values else []
+    told = [_count(letters, "dead letter")] if letters else []
+    told += [_count(values, "dead value")] if values else []
     return ", ".join(told)
 
 
@@ -199,15 +229,37 @@ def _dead_letter(letter: DeadLetterStatus) -> str:
 def _footer_style(line: str) -> str:
     if ": refused" in line:
         return "red"
-    return "yellow" if "dead" in line or ": waiting" in line else "dim"
+    doubtful = ("dead", ": waiting", " ranks, step", " without a step ")
+    return "yellow" if any(part in line for part in doubtful) else "dim"
 
 
 def _ranks(actor: ActorStatus) -> str:
-    return f"{actor.ranks_seen}/{actor.ranks_expected}"
+    return f"{_present(actor)}/{actor.ranks_expected}"
+
+
+def _present(actor: ActorStatus) -> int:
+    """How many ranks are in the newest row; those that have opened a file as long as there is no row."""
+    if actor.step is None:
+        return actor.ranks_seen
+    from rlship_sidecar.rows import count_ranks
+
+    return max(0, actor.ranks_expected - count_ranks(actor.missing) - count_ranks(actor.absent))
 
 
 def _ranks_word(ranks: Sequence[str]) -> str:
-    return f"rank{'s' * (len(ranks) != 1)} {_names(ranks)}"
+    return f"{'rank' if _one(ranks) else 'ranks'} {_names(ranks)}"
+
+
+def _has(ranks: Sequence[str]) -> str:
+    return "has" if _one(ranks) else "have"
+
+
+def _one(ranks: Sequence[str]) -> bool:
+    return len(ranks) == 1 and "-" not in ranks[0].rpartition(".")[2]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _names(ranks: Sequence[str], most: int = 6) -> str:

@@ -136,9 +136,9 @@ def test_a_bad_value_leaves_the_rest_of_its_line() -> None:
     """Dead values name their metric and reason, and show the value; the other metrics of the line count."""
     batch = decoded(OPEN, b'{"step":1,"m":{"a":"x","":1,"b":2,"c":{"n":-1}}}')
     assert batch.dead == [
-        Dead(len(OPEN) + 1, "bad value", '"x"', "a"),
-        Dead(len(OPEN) + 1, "bad value", "1", ""),
-        Dead(len(OPEN) + 1, "bad value", '{"n":-1}', "c"),
+        Dead(len(OPEN) + 1, "bad value", '"a": "x"', "a"),
+        Dead(len(OPEN) + 1, "bad value", '"": 1', ""),
+        Dead(len(OPEN) + 1, "bad value", '"c": {"n":-1}', "c"),
     ]
     (line,) = batch.lines
     assert isinstance(line, Sparse)

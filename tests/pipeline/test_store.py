@@ -137,12 +137,16 @@ def test_the_newest_revision_is_the_units_state(path: Path) -> None:
         assert store.row_of("trainer", 7) is True
         assert store.rows_between("trainer", 0, 9, partial=False) == [(7, True), (8, False)]
         assert store.rows_between("trainer", 0, 99, partial=True) == [(7, True), (10, True)]
-        assert store.partial_rows() == 2
+        assert sum(rows for _, rows, _, _ in store.lacking()) == 2
         store.commit(Changes(rows=[row(3, 7, revision=1)]))
         assert store.newest(Unit("trainer", "step", 7)) == row(3, 7)
         assert store.row_of("trainer", 7) is False
         assert (store.row_of("trainer", 9), store.row_of("generator", 7)) == (None, None)
-        assert (store.partial_rows(), store.highest("trainer"), store.highest("generator")) == (1, 10, -1)
+        assert (
+            sum(rows for _, rows, _, _ in store.lacking()),
+            store.highest("trainer"),
+            store.highest("generator"),
+        ) == (1, 10, -1)
         assert store.newest(Unit("trainer", "step", 9)) is None
         view = store.of_actor("trainer")
         assert (view.row_of(8), view.rows_between(8, 10, partial=False)) == (False, [(8, False), (10, True)])

@@ -50,8 +50,14 @@ class PlainReport:
             self._progress(statuses)
 
     def finish(self) -> None:
-        """Tell where each experiment stands at the end."""
-        self._progress(list(self._last.values()))
+        """Tell where each experiment stands at the end, and what is incomplete."""
+        statuses = list(self._last.values())
+        self._progress(statuses)
+        told = [_prefix(status, statuses) + line for status in statuses for line in terminal.shortcomings(status)]
+        if len(told) > terminal.MOST_LINES:
+            told[terminal.MOST_LINES - 1 :] = [f"and {len(told) - terminal.MOST_LINES + 1} more: see `rlship status`"]
+        for line in told:
+            self._echo(line)
 
     def _progress(self, statuses: list[Status]) -> None:
         # A folder of experiments gets one line for the one that moved most recently, not one for each of hundreds.

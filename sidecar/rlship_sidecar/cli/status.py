@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -134,6 +135,15 @@ def _sidecar(now: Status, owner: Owner | None) -> str:
     who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
     if now.running:
         return f"sidecar running ({who}), as of {age} ago"
+    if _finished(now):
+        return f"finished: all writers closed, all rows delivered; as of {age} ago"
     last = f" (the last was {who})" if who else ""
-    again = f"rlship watch {terminal.clean(now.experiment)}"
+    again = f"rlship watch {shlex.quote(terminal.clean(now.experiment))}"
     return f"no sidecar running{last}; as of {age} ago. To go on: {again}"
+
+
+def _finished(now: Status) -> bool:
+    """Whether nothing was left to do when the last sidecar ended."""
+    written = bool(now.writers) and all(writer.closed and not writer.unread for writer in now.writers)
+    made = all(actor.open_units == 0 for actor in now.actors)
+    return written and made and all(sink.next_row >= now.rows for sink in now.sinks)

@@ -20,6 +20,10 @@ class SinkUnavailable(Exception):
     """The destination cannot be reached now: the shipper closes the sink, waits and opens it again."""
 
 
+class SinkReopen(SinkUnavailable):
+    """Nothing is wrong, but the sink has to begin anew: the shipper closes it and opens it again at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The experiment, as a sink needs to know it.

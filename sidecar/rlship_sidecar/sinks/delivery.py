@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkReopen, SinkUnavailable
 
 BACKOFF_MIN_S = 0.5
 BACKOFF_MAX_S = 30.0
@@ -120,6 +120,9 @@ class Delivery:
             self.refused, self.error = refusal, str(refusal)
             self.close()
             return None
+        except SinkReopen:
+            self.close()
+            return 0.0
         except SinkUnavailable as problem:
             return self._failed(str(problem))
         except Exception as problem:  # noqa: BLE001 - a sink may be anyone's code; the others must go on

@@ -75,7 +75,8 @@ class WandbSink:
         mode = _mode(options.get("mode", "auto"), env)
         scratch = self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-"))
         run.state_dir.mkdir(parents=True, exist_ok=True)
-        folder = str(run.experiment / options["dir"]) if options.get("dir") else None
+        state_dir = run.state_dir.absolute()  # the child's own working directory is the scratch folder
+        folder = str(run.experiment.absolute() / options["dir"]) if options.get("dir") else None
         axes = self._axes = Axes(run.state_dir)
         order = {
             "mode": mode,
@@ -92,7 +93,7 @@ class WandbSink:
             "rows": run.rows,
             "axes": axes.pairs,
             "online_root": folder or str(scratch),
-            "offline_root": folder or str(run.state_dir),
+            "offline_root": folder or str(state_dir),
             "stall_s": self._stall_s,
             "finish_s": self._finish_s,
         }

@@ -3,7 +3,7 @@
 Messages are lines of JSON on standard input and standard output. In: first `{"open": {...}}`, then `{"row": n, "actor":
 a, "axis": x, "values": {...}}`, `{"flush": true}`, and `{"close": true}`. Out: `{"opened": next, "mode":
 "online"|"offline", "where": text, "core": pid|null}`, `{"acked": next}`, `{"trouble": text}` ("" when it is over), and
-as the last word `{"closed": true}`, `{"refused": text}` or `{"unavailable": text}`.
+as the last word `{"closed": true}`, `{"refused": text}`, `{"reopen": text}` or `{"unavailable": text}`.
 
 Nothing is repaired here. Whatever goes wrong ends the process, and the next one asks the server what it holds. It ends
 as well when its input ends without a `close` or its parent is gone: the rows that are lacking then are sent again by
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from rlship_sidecar.sinks import wandb_offline, wandb_remote
-from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb_acks import Acknowledgements, Line, any_of, core_death, core_pid, fatal_in
 from rlship_sidecar.sinks.wandb_file import HeldRows
 
@@ -51,6 +51,8 @@ def main() -> None:
         _serve(order, inbox, line)
     except SinkRefused as refusal:
         line.end(refused=str(refusal))
+    except SinkReopen as wish:
+        line.end(reopen=str(wish))
     except SinkUnavailable as outage:
         line.end(unavailable=str(outage))
     except BaseException as problem:  # noqa: BLE001 - the parent must hear of it, whatever it is
@@ -132,7 +134,7 @@ def _follow_whole(inbox: queue.SimpleQueue[dict[str, Any]], line: Line) -> NoRet
     """A whole offline run takes no more rows: a first one ends this process, and the next writes the run anew."""
     while "close" not in (message := inbox.get()):
         if "row" in message:
-            raise SinkUnavailable("more rows came for a closed offline run: it is written anew from row 0")
+            raise SinkReopen("more rows came for a closed offline run: it is written anew from row 0")
         line.say(acked=None)
     line.end(closed=True)
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
-from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 
 SILENT_S = 180.0
 # Variables meant for the job's own wandb runs, which must not turn our run into one of them.
@@ -157,6 +157,8 @@ class Link:
                 self.trouble = message["trouble"]
             elif "refused" in message:
                 self._failure = SinkRefused(message["refused"])
+            elif "reopen" in message:
+                self._failure = SinkReopen(message["reopen"])
             elif "unavailable" in message:
                 self._failure = SinkUnavailable(message["unavailable"])
             elif "closed" in message:
