@@ -21,14 +21,13 @@ from rlship_sidecar.errors import UsageProblem
 
 CONFIG_FILE = "rlship.toml"
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
-FLAGS = {"sinks": "--sink", "state_dir": "--state-dir", "poll_s": "--poll", "lead": "--lead"}
+FLAGS = {"sinks": "--sink", "state_dir": "--state-dir", "poll_s": "--poll"}
 
 _PREFIX = "RLSHIP_"
 _SINK_PREFIX = "RLSHIP_SINK__"
 _SECRET = re.compile(r"(^|_)(api_?key|key|token|secret|password|passwd|credentials?)$")
 
 # The description is what an error says is allowed.
-_Name = Annotated[str, Meta(min_length=1, description="a non-empty string")]
 _Path = Annotated[str, Meta(min_length=1, description="a path")]
 _Seconds = Annotated[float, Meta(ge=0, description="seconds, a finite number >= 0")]
 _MoreSeconds = Annotated[float, Meta(gt=0, description="seconds, a finite number > 0")]
@@ -44,11 +43,10 @@ _Reductions = Annotated[
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set; the commented reference file `rlship.toml` explains each key. Times are seconds.
 
-    `lead` None: the actor "trainer" if there is one. `poll_s` None: chosen by the filesystem. `state_dir` None:
+    `poll_s` None: chosen by the filesystem. `state_dir` None:
     `rlship/state` in each experiment. `reductions` is keyed "<actor>/<metric>" or "<metric>"; the former wins.
     """
 
-    lead: _Name | None = None
     grace_s: _MoreSeconds = 30.0
     max_wait_s: _MoreSeconds = 600.0
     join_s: _Seconds = 60.0
@@ -119,7 +117,9 @@ def _from_file(directory: Path) -> Iterator[tuple[str, str, Any]]:
     try:
         table = msgspec.toml.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise UsageProblem(f"{path}: not TOML: {problem}", 'strings need quotes: lead = "trainer"') from problem
+        raise UsageProblem(
+            f"{path}: not TOML: {problem}", 'strings need quotes: state_dir = "/scratch/state"'
+        ) from problem
     _refuse_secrets(str(path), {key: value for key, value in table.items() if key != "reductions"})
     for key, value in table.items():
         if key not in _TYPES:

@@ -17,7 +17,7 @@ from rlship_sidecar.lease import LeaseLost
 from rlship_sidecar.status import Status
 from rlship_sidecar.store import StoreUnusable
 from rlship_sidecar.wake import Wake
-from rlship_sidecar.watched import Watched, open_watched
+from rlship_sidecar.watched import StateOfAnother, Watched, open_watched
 
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
@@ -71,6 +71,7 @@ class _Daemon:
         self._retry_at: dict[Path, float] = {}
         self._said: set[str] = set()
         self._found_any = False
+        self._unusable_any = False
         self._discover_at = 0.0
         self._tell_at = 0.0
 
@@ -82,7 +83,7 @@ class _Daemon:
             self._discover(time.monotonic())
             if not self._once:
                 self._loop()
-            elif not self._watched:
+            elif not self._watched and not self._unusable_any:
                 raise NothingToWatch(
                     f"no experiment in {self._directory}",
                     "An experiment is a folder with `rlship/` in it: "
@@ -140,15 +141,19 @@ class _Daemon:
 
     def _read_what_is_there(self) -> None:
         """Before the end: what the writers finished still becomes rows; with `once`, all that they wrote."""
-        for watched in self._watched.values():
-            more = True
-            while more:
-                if self._once:
-                    more = watched.read_to_the_end()
-                    self._tell(time.monotonic())
-                    more = more and not self._stop.is_set()
-                else:
-                    more = watched.look(time.monotonic(), None, self._wake)
+        for path, watched in list(self._watched.items()):
+            try:
+                while self._read_on(watched):
+                    pass
+            except (OSError, sqlite3.Error, LeaseLost) as error:
+                self._drop(path, watched, error)
+
+    def _read_on(self, watched: Watched) -> bool:
+        if not self._once:
+            return watched.look(time.monotonic(), None, self._wake)
+        more = watched.read_to_the_end()
+        self._tell(time.monotonic())
+        return more and not self._stop.is_set()
 
     # Experiments ---------------------------------------------------------------------------------------------------
 
@@ -177,7 +182,7 @@ class _Daemon:
                 self._retry_at[path] = now + self._config.lease_ttl_s
                 if len(found) > 1:
                     self._say_once(str(error))
-            except (OSError, sqlite3.Error, StoreUnusable) as error:
+            except (OSError, sqlite3.Error, StoreUnusable, StateOfAnother) as error:
                 self._unusable(path, error)
             except _Stopped:
                 return
@@ -188,7 +193,7 @@ class _Daemon:
         """Give an experiment up for now: a full disk, a lost mount or a deleted folder must not stop the others. Its
         store tells where to go on.
         """
-        if isinstance(error, LeaseLost) and path == self._directory:
+        if isinstance(error, LeaseLost) and path == self._directory and os.path.exists(watched.lease.state_dir):
             raise error
         del self._watched[path]
         self._wake.unwatch(watched.experiment.folder)
@@ -198,19 +203,23 @@ class _Daemon:
     def _unusable(self, path: Path, error: Exception) -> None:
         """Try again later, or end where that is all there is to do and only a person can help."""
         state_dir = state_dir_for(path, self._config)
-        if isinstance(error, RlshipError) and state_dir.exists():
+        # Not Path.exists: that raises where a folder on the way may not be searched.
+        gone = not isinstance(error, PermissionError) and not os.path.exists(state_dir)
+        if isinstance(error, RlshipError) and not gone:
             problem = error
         else:
-            what = error if state_dir.exists() else "it is gone"
+            what = "it is gone" if gone else error
             problem = RlshipError(
                 f"cannot keep the state of {path} in {state_dir}: {what}",
                 "Give a folder that this user may write to, on a disk with room: --state-dir.",
             )
         lasting = isinstance(error, _LASTING) or not isinstance(error, (OSError, sqlite3.OperationalError))
-        if self._once or (path == self._directory and lasting):
+        if path == self._directory and (self._once or lasting):
             raise problem from error
+        self._unusable_any = True
         self._retry_at[path] = time.monotonic() + RETRY_EVERY_S
-        self._say_once(f"{problem.message}; trying again every {RETRY_EVERY_S:.0f} s")
+        again = "" if self._once else f"; trying again every {RETRY_EVERY_S:.0f} s"
+        self._say_once(f"{problem.message}{again}")
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -248,6 +257,13 @@ class _Daemon:
         if refused:
             return REFUSED
         if not all(drained):
+            for watched in self._watched.values():
+                for sink in (shipper.status() for shipper in watched.shippers):
+                    if sink.next_row < watched.store.row_count():
+                        why = sink.error or "it took too long"
+                        self._say(f"sink {sink.name} lacks rows of {watched.experiment.directory}: {why}")
+            return FAILED
+        if self._once and self._unusable_any:
             return FAILED
         incomplete = any(not status.complete for status in self._statuses)
         return INCOMPLETE if self._once and incomplete else OK

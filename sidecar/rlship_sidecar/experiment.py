@@ -116,7 +116,7 @@ class Experiment:
         """
         if only is None or not all(name in self.sources for name in only):
             self._discover(now, force=end)
-        more = self._read(now, self.sources if only is None else only)
+        more = self._read(now, self.sources if only is None else only, end=end)
         open_before = self._open_units()
         rows = self._close_units(now, timers=only is None, end=end and not more)
         rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
@@ -138,14 +138,14 @@ class Experiment:
         for name in odd:
             self.oddities[name] = "not a regular file, or its name is not UTF-8"
 
-    def _read(self, now: float, names: Iterable[str]) -> bool:
+    def _read(self, now: float, names: Iterable[str], *, end: bool) -> bool:
         """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
         as it got.
         """
         groups: dict[str, list[Source]] = {}
         for name in names:
             source = self.sources.get(name)
-            if source is not None and self._grown(source, now):
+            if source is not None and self._grown(source, now, end=end):
                 actor = source.writer.open.actor if source.writer is not None else ""
                 groups.setdefault(actor, []).append(source)
         more = False
@@ -162,9 +162,9 @@ class Experiment:
                     limit = source.at_step
         return more
 
-    def _grown(self, source: Source, now: float) -> bool:
+    def _grown(self, source: Source, now: float, *, end: bool) -> bool:
         writer = source.writer
-        settled = writer is not None and writer.closed and now - writer.line_at > SETTLED_S
+        settled = not end and writer is not None and writer.closed and now - writer.line_at > SETTLED_S
         if settled and now - source.looked_at < REST_EVERY_S:
             return False
         source.looked_at = now
@@ -298,9 +298,9 @@ class Experiment:
         if window is None or before is None:
             return None
         row = reduce_unit(unit, window, actor.roster, self.overrides)
-        if row == before:
+        changed = row.differing(before)
+        if row == before and not changed:
             return None
-        changed = tuple(key for key, value in row.figures.items() if before.figures.get(key) != value)
         return _numbered(row, no, before.arrival.revision + 1, changed, "revision")
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -24,6 +25,7 @@ from rlship_sidecar.errors import OwnedElsewhere, RlshipError
 
 _LEASE = re.compile(r"lease\.(\d{1,9})$")
 _BEATS_PER_TTL = 6
+_HELD: set[str] = set()  # lease files of this process
 
 
 class LeaseLost(RlshipError):
@@ -136,8 +138,11 @@ class Lease:
         self._boottime = boottime
         self._path = state_dir / f"lease.{generation}"
         self._holder = _here()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
         self._write()
         self._beat_at = boottime()
+        _HELD.add(os.path.realpath(self._path))
 
     @property
     def store_path(self) -> Path:
@@ -164,21 +169,37 @@ class Lease:
 
     def check(self) -> None:
         """Make sure of ownership before anything is committed or shipped, and beat if it is time; raises LeaseLost."""
-        since = self._boottime() - self._beat_at
-        if not self.held():
-            raise LeaseLost(
-                f"another sidecar may own {self.state_dir.parent} now (this one stood still for {since:.0f} s)",
-                "Nothing is lost: the other one goes on where this one stopped. Keep one sidecar per experiment.",
-            )
-        if since >= self._ttl_s / _BEATS_PER_TTL:
-            self._holder.beats += 1
-            self._write()
-            self._beat_at = self._boottime()
+        with self._lock:
+            since = self._boottime() - self._beat_at
+            if not self.held():
+                raise LeaseLost(
+                    f"another sidecar may own {self.state_dir.parent} now (this one stood still for {since:.0f} s)",
+                    "Nothing is lost: the other one goes on where this one stopped. Keep one sidecar per experiment.",
+                )
+            if since >= self._ttl_s / _BEATS_PER_TTL and not self._over.is_set():
+                self._holder.beats += 1
+                self._write()
+                self._beat_at = self._boottime()
+
+    def keep(self) -> None:
+        """Beat from a thread of its own until released or lost: reading or delivering much at once is no death."""
+        threading.Thread(target=self._keep, name="rlship-lease", daemon=True).start()
+
+    def _keep(self) -> None:
+        while not self._over.wait(self._ttl_s / _BEATS_PER_TTL):
+            try:
+                self.check()
+            except LeaseLost:
+                return
+            except OSError:
+                continue  # a full disk or a mount that hangs: it ends by itself, or the lease does
 
     def release(self) -> None:
         """Let the next sidecar take over at once."""
-        self._holder.released = True
-        with suppress(OSError):  # a full disk or a lost mount: the next one watches for `ttl_s` instead
+        self._over.set()
+        _HELD.discard(os.path.realpath(self._path))
+        with self._lock, suppress(OSError):  # a full disk or a lost mount: the next one watches for `ttl_s` instead
+            self._holder.released = True
             self._write()
 
 
@@ -239,7 +260,10 @@ def _wait_until_free(path: Path, ttl_s: float, boottime: Callable[[], float], sl
     since = boottime()
     while True:
         if seen is not None:
-            alive = _alive(seen, _here())
+            here = _here()
+            alive = _alive(seen, here)
+            if alive and seen.pid == here.pid and os.path.realpath(path) not in _HELD:
+                alive = False  # the folder was copied or moved while this process owned it, its lease with it
             if seen.released or alive is False:
                 return True
             if alive:

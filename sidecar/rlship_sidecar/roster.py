@@ -5,6 +5,7 @@ The terms are those of docs/semantics.md, "Coverage".
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -45,8 +46,27 @@ class Waiting(NamedTuple):
 class _Replica:
     roots: dict[int, list[Writer]] = field(default_factory=dict)
     joining: list[Writer] = field(default_factory=list)  # roots that have not shown yet where they begin
-    settled: Seats | None = None  # the answer for every step from `settled_from` on, until something changes
-    settled_from: int = 0
+    answers: dict[int, Seats] = field(default_factory=dict)  # by how many of `begins` a step has passed
+    begins: list[int] | None = None  # where segments begin, ascending; None: to be worked out anew
+    newest_first: list[tuple[int, list[Segment]]] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Something changed in who writes."""
+        self.begins = None
+
+    def remember(self) -> list[int]:
+        """Sort all segments once; between two places where one begins, the answer is the same for every step."""
+        if self.begins is None:
+            self.answers.clear()
+            self.newest_first = []
+            for rank in sorted(self.roots):
+                segments = [s for writer in self.roots[rank] for s in writer.segments if s.begins is not None]
+                segments.sort(key=lambda s: (s.age, s.writer.file), reverse=True)
+                self.newest_first.append((rank, segments))
+            self.begins = sorted(
+                {s.begins for _, segments in self.newest_first for s in segments if s.begins is not None}
+            )
+        return self.begins
 
 
 class Roster:
@@ -97,7 +117,7 @@ class Roster:
             roots = replica.roots.setdefault(writer.open.rank, [])
             roots.append(writer)
             replica.joining.append(writer)
-            replica.settled = None
+            replica.forget()
             self.layered = self.layered or len(roots) > 1 or len(writer.segments) > 1
 
     def _root(self, writer: Writer) -> Writer:
@@ -116,7 +136,7 @@ class Roster:
     def changed(self, writer: Writer) -> None:
         """A segment of this writer began, or two ran side by side: forget settled answers of its replica."""
         self.layered = self.layered or len(writer.segments) > 1
-        self._replicas[writer.root.open.replica].settled = None
+        self._replicas[writer.root.open.replica].forget()
 
     def unaffected_to(self, segment: Segment, step: int) -> int:
         """The step up to which rows stay as they are when `segment` begins at `step`: its rank is covered there with or
@@ -148,34 +168,10 @@ class Roster:
     def seats(self, replica_name: str, step: int) -> Seats:
         """Candidates and expected segments of every rank of a replica at a step."""
         replica = self._replicas[replica_name]
-        if replica.settled is not None and step >= replica.settled_from:
-            return replica.settled
-        newest: Segment | None = None
-        by_rank: list[tuple[int, list[Segment]]] = []
-        settled_from = 0
-        for rank in sorted(replica.roots):
-            candidates: list[Segment] = []
-            for writer in replica.roots[rank]:
-                for segment in writer.segments:
-                    if segment.begins is None:
-                        continue
-                    settled_from = max(settled_from, segment.begins)
-                    if segment.begins <= step:
-                        candidates.append(segment)
-            if candidates:
-                candidates.sort(key=lambda s: (s.age, s.writer.file), reverse=True)
-                by_rank.append((rank, candidates))
-                if newest is None or candidates[0].age > newest.age:
-                    newest = candidates[0]
-        world = newest.writer.open.world if newest is not None else None
-        places = tuple(
-            Place(rank, tuple(candidates), tuple(_expected(candidates)))
-            for rank, candidates in by_rank
-            if world is None or rank < world
-        )
-        answer = Seats(world, places)
-        if step >= settled_from:
-            replica.settled, replica.settled_from = answer, settled_from
+        passed = bisect_right(replica.remember(), step)
+        answer = replica.answers.get(passed)
+        if answer is None:
+            answer = replica.answers[passed] = _seats(replica.newest_first, step)
         return answer
 
     def waiting(self, step: int, now: float, *, closed_any: bool, join_s: float) -> Waiting:
@@ -240,6 +236,26 @@ class Roster:
             if gap.first is not None and gap.last is not None and gap.first <= step <= gap.last
         )
         return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
+
+
+def _seats(newest_first: list[tuple[int, list[Segment]]], step: int) -> Seats:
+    newest: Segment | None = None
+    by_rank: list[tuple[int, list[Segment]]] = []
+    for rank, segments in newest_first:
+        candidates = [segment for segment in segments if segment.begins is not None and segment.begins <= step]
+        if candidates:
+            by_rank.append((rank, candidates))
+            if newest is None or candidates[0].age > newest.age:
+                newest = candidates[0]
+    world = newest.writer.open.world if newest is not None else None
+    return Seats(
+        world,
+        tuple(
+            Place(rank, tuple(candidates), tuple(_expected(candidates)))
+            for rank, candidates in by_rank
+            if world is None or rank < world
+        ),
+    )
 
 
 def _expected(candidates: list[Segment]) -> Iterator[Segment]:

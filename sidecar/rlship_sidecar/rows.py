@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -101,6 +102,15 @@ class Row:
         if self.arrival.revision == 0:
             return self.figures
         return {key: self.figures[key] for key in self.arrival.changed if key in self.figures}
+
+    def differing(self, before: Row) -> tuple[str, ...]:
+        """Keys of figures that are new or have other bits than in `before`: 0.0 and -0.0 are not the same."""
+        old = before.figures
+        return tuple(
+            key
+            for key, value in self.figures.items()
+            if old.get(key) != value or math.copysign(1.0, old[key]) != math.copysign(1.0, value)
+        )
 
     def to_json(self) -> bytes:
         """One line of JSON without its LF; the jsonl sink's format and the store's."""

@@ -237,6 +237,15 @@ class Store:
         )
         return found.fetchall()
 
+    def experiment(self) -> str | None:
+        """The experiment that this store was made for, as an absolute path; None for a new store."""
+        found = self._connection.execute("select value from meta where key = 'experiment'").fetchone()
+        return None if found is None else str(found[0])
+
+    def claim(self, experiment: str) -> None:
+        """Say which experiment it is for: a new one's, or one that was moved."""
+        self._connection.execute("insert or replace into meta values ('experiment', ?)", (experiment,))
+
     def adopt(self, reductions: str) -> bool:
         """Take in the configuration's reductions. Where they are not those the rows were made with, every row is dirty
         from now on, in the same transaction. Returns whether that was so.

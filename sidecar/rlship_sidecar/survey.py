@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from rlship_sidecar.align import Actor
+from rlship_sidecar.discover import WRITERS_FOLDER
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.lineage import Writer, side_by_side
 from rlship_sidecar.rows import Row, Unit, count_ranks
@@ -26,12 +28,12 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
     lacking = [LackingStatus(*found) for found in store.lacking()]
     return Status(
-        experiment=str(experiment.directory),
+        experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
         t=wall,
         store_id=store.store_id,
         filesystem=experiment.filesystem.type + ("" if experiment.filesystem.local else " (polled)"),
         rows=store.row_count(),
-        complete=not (lacking or dead_letters or dead_values),
+        complete=not (lacking or dead_letters or dead_values or _unread(experiment)),
         actors=actors,
         writers=[_writer(source, now) for source in experiment.sources.values()],
         sinks=list(sinks),
@@ -109,6 +111,11 @@ def _writer(source: Source, now: float) -> WriterStatus:
         closed=writer.closed,
         note=source.problem,
     )
+
+
+def _unread(experiment: Experiment) -> bool:
+    """Whether there is, or was, data that cannot be read."""
+    return WRITERS_FOLDER in experiment.oddities or any(source.problem for source in experiment.sources.values())
 
 
 def _overlap(older: Writer, newer: Writer) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from rlship_sidecar.align import Patience
 from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.discover import WRITERS_FOLDER
+from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.lease import Lease, acquire
@@ -31,6 +33,10 @@ IDLE_SINK_S = 600.0
 _DRAIN_SLICE_S = 1.0
 
 
+class StateOfAnother(RlshipError):
+    """The state was made for an experiment that is still there, elsewhere."""
+
+
 @dataclass(slots=True)
 class Watched:
     """An experiment at work. `look_at` is when all its files are to be looked at next, in monotonic seconds."""
@@ -46,10 +52,10 @@ class Watched:
 
     def look(self, now: float, names: Collection[str] | None, wake: Wake) -> bool:
         """One tick if it is due or files changed (`names`). Returns whether to call again at once."""
+        self.lease.check()
         full = now >= self.look_at
         if not full and not names:
             return False
-        self.lease.check()
         began = time.thread_time()
         more = self.experiment.tick(now, only=None if full else names)
         if full and not more:
@@ -108,7 +114,6 @@ class Watched:
         self.ship()
         for shipper in self.shippers:
             while not shipper.drain(min(_DRAIN_SLICE_S, max(0.0, deadline - time.monotonic()))):
-                # An owner that stops beating would lose the experiment while it delivers.
                 self.lease.check()
                 if shipper.refused is not None:
                     break
@@ -136,8 +141,10 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
     state_dir = state_dir_for(path, config)
     state_dir.mkdir(parents=True, exist_ok=True)
     lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
+    lease.keep()
     try:
         store = Store(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
+        _claim(store, path, state_dir)
         experiment = Experiment(
             path,
             store,
@@ -154,6 +161,21 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
     for shipper in shippers:
         shipper.start()
     return Watched(lease, store, experiment, shippers, config.poll_s)
+
+
+def _claim(store: Store, path: Path, state_dir: Path) -> None:
+    """Make sure that the state is this experiment's: with a copy's, two experiments would overwrite one W&B run."""
+    here = os.path.realpath(path)
+    owner = store.experiment()
+    if owner not in (None, here) and os.path.isdir(os.path.join(str(owner), WRITERS_FOLDER)):
+        store.close()
+        raise StateOfAnother(
+            f"the state in {state_dir} belongs to the experiment {owner}, not to {here}",
+            f"If this is a copy, remove {state_dir}: it becomes an experiment with a run of its own. "
+            "If both use one --state-dir, give each its own.",
+        )
+    if owner != here:
+        store.claim(here)
 
 
 def _shipper(name: str, path: Path, config: Config, store: Store, lease: Lease, *, alone: bool) -> Shipper:

@@ -38,7 +38,7 @@ def test_precedence(tmp_path: Path) -> None:
     """A flag beats a variable, a variable beats the file, the file beats the default."""
     write(tmp_path, 'grace_s = 1\njoin_s = 1\nimplicit_s = 1\nsinks = ["jsonl"]\n')
     config = load(
-        tmp_path, {"sinks": ("console",), "lead": None}, {"RLSHIP_SINKS": "tensorboard", "RLSHIP_JOIN_S": "2"}
+        tmp_path, {"sinks": ("console",), "poll_s": None}, {"RLSHIP_SINKS": "tensorboard", "RLSHIP_JOIN_S": "2"}
     )
     assert (config.grace_s, config.join_s, config.implicit_s) == (1, 2, 1)
     assert config.sinks == ["console"]
@@ -49,7 +49,7 @@ def test_precedence(tmp_path: Path) -> None:
 
 def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
     """RLSHIP_<KEY> exists for each key of Config."""
-    samples = {"lead": "x", "state_dir": "/s", "sinks": "jsonl", "reductions": '{"loss": ["max"]}'}
+    samples = {"state_dir": "/s", "sinks": "jsonl", "reductions": '{"loss": ["max"]}'}
     for key in Config.__struct_fields__:
         if key == "sink":
             continue
@@ -66,7 +66,7 @@ def test_sink_options_of_all_places_are_merged(tmp_path: Path) -> None:
 
 def test_an_empty_variable_is_no_setting(tmp_path: Path) -> None:
     """An empty RLSHIP_ variable counts as not given."""
-    assert load(tmp_path, {}, {"RLSHIP_GRACE_S": "", "RLSHIP_LEAD": " "}) == Config()
+    assert load(tmp_path, {}, {"RLSHIP_GRACE_S": "", "RLSHIP_STATE_DIR": " "}) == Config()
 
 
 def test_a_single_reduction_needs_no_list(tmp_path: Path) -> None:
@@ -105,16 +105,17 @@ def test_variables_of_writers_and_flags_are_left_alone(variable: str, tmp_path: 
 
 FILE_MISTAKES = [
     ("grce_s = 1", ["rlship.toml", "grce_s", "1", 'did you mean "grace_s"?']),
-    ("zebra = 1", ["rlship.toml", "zebra", "allowed are: lead, grace_s"]),
+    ("zebra = 1", ["rlship.toml", "zebra", "allowed are: grace_s"]),
     ('grace_s = "30"', ["rlship.toml", "grace_s", "'30'", "seconds, a finite number > 0"]),
     ("grace_s = 0", ["grace_s = 0", "> 0"]),
     ("max_wait_s = inf", ["max_wait_s = inf", "finite"]),
     ("join_s = nan", ["join_s = nan", "finite"]),
     ("poll_s = 61", ["poll_s = 61", "0.01..60"]),
     ("lease_ttl_s = 0.5", ["lease_ttl_s = 0.5", ">= 1"]),
-    ("lead = 3", ["lead = 3", "a non-empty string"]),
-    ('lead = ""', ["lead = ''", "a non-empty string"]),
-    ("lead = trainer", ["rlship.toml", "not TOML", "line 1"]),
+    ("state_dir = 3", ["state_dir = 3", "a path"]),
+    ('state_dir = ""', ["state_dir = ''", "a path"]),
+    ("state_dir = state", ["rlship.toml", "not TOML", "line 1"]),
+    ('lead = "trainer"', ["unknown key lead", "allowed are: grace_s"]),
     ('sinks = "wandb"', ["sinks = 'wandb'", "a list of sink names"]),
     ('sinks = ["wandd"]', ['there is no sink "wandd"', 'did you mean "wandb"?', "tensorboard, jsonl, console"]),
     ("[sink.tensorbord]\nx = 1", ["[sink.tensorbord]", 'did you mean "tensorboard"?']),

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.status import Status, write_status
-from tests.cli.sample import a_dead_letter, a_status, a_writer, an_actor
+from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 if TYPE_CHECKING:
     from rlship_sidecar.lease import Owner
@@ -64,11 +64,31 @@ def test_a_complete_experiment(tmp_path: Path, lease: Lease) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1:3] == [
-        "actor    ranks  step  open  lag    missing  note",
-        "trainer  4/4    12    13    0.8 s  -",
+        "actor    ranks  row step  log step  lag    missing  note",
+        "trainer  4/4    12        13        0.8 s  -",
     ]
     assert f"no sidecar running; as of 0.0 s ago. To go on: rlship watch {tmp_path}" in result.stdout
     assert result.stderr == ""
+
+
+def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:
+    """When all writers closed and all rows are delivered, that is said, and no command to go on."""
+    done: dict[str, Any] = {
+        "actors": [an_actor(open_step=None, open_units=0)],
+        "writers": [a_writer(closed=True, unread=0)],
+        "sinks": [a_sink(state="closed", next_row=120)],
+    }
+    watched(tmp_path, **done)
+    last = run(tmp_path).stdout.splitlines()[-1]
+    assert last.startswith("finished: all writers closed, all rows delivered; as of ")
+    for undone in (
+        {"actors": [an_actor()]},
+        {"writers": [a_writer(closed=True, unread=0), a_writer(rank=1, unread=0)]},
+        {"writers": [a_writer(closed=True, unread=1)]},
+        {"sinks": [a_sink(state="closed", next_row=119)]},
+    ):
+        watched(tmp_path, **(done | undone))
+        assert f"To go on: rlship watch {tmp_path}" in run(tmp_path).stdout
 
 
 def test_a_running_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:

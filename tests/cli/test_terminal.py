@@ -8,7 +8,7 @@ import re
 from rich.console import Console
 
 from rlship_sidecar import terminal
-from rlship_sidecar.status import Status
+from rlship_sidecar.status import LackingStatus, Status
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 NASTY = "tr\x1b[2J\u202eainer\n[red]"
@@ -21,24 +21,28 @@ def shown(status: Status, **console: object) -> str:
 
 
 def test_columns_are_aligned_and_complete() -> None:
-    """The plain table shows actor, ranks, step, open step, lag, missing and note, then rows and sinks."""
+    """The plain table shows actor, ranks in the newest row, steps, lag, missing and note, then what is incomplete."""
     status = a_status(
         actors=[an_actor(missing=["0.3", "0.7"], note="slow"), an_actor(actor="buffer", step=None, open_units=0)],
         dead_letters=[a_dead_letter()],
         dead_letter_count=3,
         dead_value_count=1,
-        notes=["no lead"],
+        notes=["clock skew"],
+        lacking=[LackingStatus("trainer", 40, 20, 59)],
+        counts={"stream records": 2},
     )
     assert terminal.columns(status) == [
         "/outputs/grpo-7b",
-        "actor    ranks  step  open  lag    missing  note",
-        "trainer  4/4    12    13    0.8 s  0.3 0.7  slow",
-        "buffer   4/4    -     13    -      -",
+        "actor    ranks  row step  log step  lag    missing  note",
+        "trainer  2/4    12        13        0.8 s  0.3 0.7  slow",
+        "buffer   4/4    -         13        -      -",
         "rows 120",
-        "sink wandb: shipping, confirmed 118 rows wandb/x",
+        "sink wandb: shipping, confirmed 118 rows -> wandb/x",
+        "trainer: 40 rows lack ranks, steps 20..59",
         "3 dead letters, 1 dead value",
         "  dead: not JSON (3 times), reward.jsonl byte 812: {oops",
-        "note: no lead",
+        "2 records without a step are kept but not shown: give step=, or call set_step",
+        "note: clock skew",
     ]
 
 
@@ -46,7 +50,7 @@ def test_the_rich_table_shows_the_same() -> None:
     """Every cell of the plain table is in the rich one, and without a terminal it has no control codes."""
     status = a_status(actors=[an_actor(missing=["0.3"])])
     text = shown(status)
-    for cell in ("trainer", "4/4", "12", "13", "0.8 s", "0.3", "rows 120", "sink wandb: shipping"):
+    for cell in ("trainer", "3/4", "12", "13", "0.8 s", "0.3", "rows 120", "sink wandb: shipping"):
         assert cell in text
     assert "\x1b" not in text
 
@@ -104,7 +108,7 @@ def test_lines_of_the_first_status() -> None:
     assert terminal.lines(None, a_status()) == [
         "watching /outputs/grpo-7b on ext4",
         "trainer: 4/4 ranks",
-        "sink wandb: wandb/x",
+        "sink wandb -> wandb/x",
     ]
 
 
@@ -119,15 +123,17 @@ def test_nothing_is_told_when_only_figures_moved() -> None:
 
 def test_ranks_lost_and_found_are_told() -> None:
     """A rank that is missing, absent, back, or the last to come is told once each."""
-    fresh = a_status(actors=[an_actor(ranks_seen=2)])
+    fresh = a_status(actors=[an_actor(ranks_seen=2, step=None)])
     full = a_status()
     lost = a_status(actors=[an_actor(missing=["0.2", "0.3"])])
     never = a_status(actors=[an_actor(absent=["0.7"])])
+    many = a_status(actors=[an_actor(ranks_expected=8, absent=["0.4-7"])])
     assert terminal.lines(fresh, full) == ["trainer: all 4 ranks"]
     assert terminal.lines(full, lost) == ["trainer step 12: missing ranks 0.2 0.3"]
     assert terminal.lines(lost, lost) == []
     assert terminal.lines(lost, full) == ["trainer step 12: ranks 0.2 0.3 no longer missing"]
-    assert terminal.lines(full, never) == ["trainer: rank 0.7 never opened a file; not waited for"]
+    assert terminal.lines(full, never) == ["trainer: rank 0.7 has logged no step; not waited for"]
+    assert terminal.lines(full, many) == ["trainer: ranks 0.4-7 have logged no step; not waited for"]
 
 
 def test_new_actors_are_told() -> None:
@@ -146,9 +152,9 @@ def test_sink_states_are_told() -> None:
         "sink wandb: cannot deliver, will try again: connection refused; rows from 118 on are kept"
     ]
     assert terminal.lines(down, down) == []
-    assert terminal.lines(down, up) == ["sink wandb: delivers again from row 118 on wandb/x"]
+    assert terminal.lines(down, up) == ["sink wandb: delivers again from row 118 on -> wandb/x"]
     assert terminal.lines(up, refused) == ["sink wandb: refused: another store"]
-    assert terminal.lines(up, closed) == ["sink wandb: closed, holds 120 rows wandb/x"]
+    assert terminal.lines(up, closed) == ["sink wandb: closed, holds 120 rows -> wandb/x"]
 
 
 def test_dead_letters_are_told_by_file_and_reason() -> None:
@@ -177,12 +183,12 @@ def test_a_flood_of_changes_is_cut() -> None:
 def test_progress_is_one_line() -> None:
     """The line of progress has actors, rows, sinks that lack some, and dead letters."""
     status = a_status(
-        actors=[an_actor(missing=[str(i) for i in range(8)])],
+        actors=[an_actor(ranks_expected=16, missing=[str(i) for i in range(8)])],
         sinks=[a_sink(), a_sink(name="jsonl", next_row=120)],
         dead_letter_count=1,
     )
     assert terminal.progress(status) == (
-        "trainer step 12, ranks 4/4, lag 0.8 s, missing 0 1 2 3 4 5 +2; rows 120; wandb 118 (shipping); 1 dead letter"
+        "trainer step 12, ranks 8/16, lag 0.8 s, missing 0 1 2 3 4 5 +2; rows 120; wandb 118 (shipping); 1 dead letter"
     )
 
 
@@ -200,4 +206,52 @@ def test_sent_rows_are_no_backlog() -> None:
     """Rows that a sink took but has not confirmed are told in the status, and are no backlog in the progress."""
     status = a_status(rows=150, sinks=[a_sink(next_row=118, sent=150)])
     assert "wandb" not in terminal.progress(status)
-    assert "sink wandb: shipping, sent 150, confirmed 118 rows wandb/x" in terminal.columns(status)
+    assert "sink wandb: shipping, sent 150, confirmed 118 rows -> wandb/x" in terminal.columns(status)
+
+
+def test_errors_and_places_of_sinks_stay_apart() -> None:
+    """What went wrong with a sink stands before what it holds, and where it delivers to stands behind an arrow."""
+    status = a_status(sinks=[a_sink(state="waiting", next_row=1, error="no route", where="wandb sync /o/run")])
+    assert "sink wandb: waiting: no route; confirmed 1 row -> wandb sync /o/run" in terminal.columns(status)
+
+
+def test_absent_ranks_stand_in_the_note() -> None:
+    """Ranks that logged no step are named in the table where there is no other note, and do not count as present."""
+    absent = an_actor(ranks_expected=6, absent=["0.4-5"])
+    assert terminal.columns(a_status(actors=[absent]))[2].endswith("  ranks 0.4-5 have logged no step")
+    assert " 4/6 " in terminal.columns(a_status(actors=[absent]))[2]
+    absent.note = "step 12 waits for 0.1"
+    assert terminal.columns(a_status(actors=[absent]))[2].endswith("step 12 waits for 0.1")
+
+
+def test_the_newest_logged_step_is_shown_when_nothing_is_open() -> None:
+    """With every step closed the newest logged step is that of the newest row."""
+    assert terminal.columns(a_status(actors=[an_actor(open_step=None, open_units=0)]))[2].split()[2:4] == ["12", "12"]
+
+
+def test_what_is_incomplete_is_told_in_words() -> None:
+    """Rows that lack ranks, dead letters and records without a step each have a line, one of a kind in the singular."""
+    status = a_status(
+        lacking=[LackingStatus("trainer", 1, 7, 7), LackingStatus(NASTY, 2, 0, 9)],
+        dead_letters=[a_dead_letter()],
+        dead_letter_count=1,
+        counts={"stream records": 1},
+    )
+    told = terminal.shortcomings(status)
+    assert [told[0], *told[2:]] == [
+        "trainer: 1 row lacks ranks, step 7",
+        "1 dead letter",
+        "  dead: not JSON (3 times), reward.jsonl byte 812: {oops",
+        "1 record without a step is kept but not shown: give step=, or call set_step",
+    ]
+    assert told[1].isprintable() and told[1].endswith(": 2 rows lack ranks, steps 0..9")
+    assert terminal.shortcomings(a_status(counts={"stream records": 0})) == []
+
+
+def test_records_without_a_step_are_told_once() -> None:
+    """The first of them is told, and no change of their number."""
+    some, more = (a_status(counts={"stream records": count}) for count in (1, 500))
+    told = "records without a step are kept but not shown: give step=, or call set_step"
+    assert terminal.lines(a_status(), some) == [told]
+    assert terminal.lines(some, more) == []
+    assert terminal.lines(None, more)[-1] == told

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.status import STATUS_FILE
 
 MAIN = "from rlship_sidecar.cli import main; main()"
@@ -66,11 +68,11 @@ def running(home: Path, *args: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def an_experiment(folder: Path, tail: Sequence[str] = (), steps: int = 3) -> Path:
+def an_experiment(folder: Path, tail: Sequence[str] = (), steps: int = 3, world: int = 1) -> Path:
     """One trainer rank that logged and closed `steps` steps; `tail` are further lines."""
     t = 1763600000
     records: list[dict[str, Any]] = [
-        {"kind": "open", "rlship": 1, "id": "a1", "actor": "trainer", "rank": 0, "world": 1, "t": t}
+        {"kind": "open", "rlship": 1, "id": "a1", "actor": "trainer", "rank": 0, "world": world, "t": t}
     ]
     for step in range(steps):
         records.append({"t": t + step, "step": step, "m": {"loss": 1.0 / (step + 1)}})
@@ -211,3 +213,110 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
         first.terminate()
         first.communicate(timeout=TIMEOUT_S)
         assert first.returncode == 0
+
+
+def test_rows_on_the_console_are_data(tmp_path: Path) -> None:
+    """The console's rows stand on standard output alone, what the sidecar says of itself on standard error."""
+    done = run(tmp_path, "watch", an_experiment(tmp_path / "exp"), "--once", "--sink", "console")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["trainer", f"global_step={n}"] for n in range(3)
+    ]
+    assert "global_step" not in done.stderr and "rows 3" in done.stderr
+
+
+@pytest.mark.parametrize("what", [("--sink", "console"), ("--sink", "jsonl", "--json")])
+def test_a_reader_that_leaves_causes_no_traceback(tmp_path: Path, what: tuple[str, ...]) -> None:
+    """When standard output is closed early, as by `head`, the command ends without a traceback."""
+    experiment = an_experiment(tmp_path / "exp", steps=2000)
+    with running(tmp_path, "watch", experiment, "--once", *what) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+        assert process.wait(TIMEOUT_S) in (1, 4)
+    assert "Traceback" not in said and "BrokenPipeError" not in said, said
+
+
+def test_json_and_console_exclude_each_other(tmp_path: Path) -> None:
+    """Statuses and rows would mix on standard output: exit code 2 and a way out."""
+    done = run(tmp_path, "watch", an_experiment(tmp_path / "exp"), "--once", "--json", "--sink", "console")
+    assert done.returncode == 2
+    assert "--json and the sink console both write to standard output" in done.stderr
+
+
+def test_a_sidecar_says_of_itself_that_it_runs(tmp_path: Path) -> None:
+    """In every status that `watch --json` prints, `running` is true."""
+    done = run(tmp_path, "watch", an_experiment(tmp_path / "exp"), "--once", "--json", "--sink", "jsonl")
+    assert {json.loads(line)["running"] for line in done.stdout.splitlines()} == {True}
+
+
+def test_the_reason_of_exit_code_3_is_told_at_the_end(tmp_path: Path) -> None:
+    """Rows that lack a rank are told with their steps, by --once as its last word and by status."""
+    experiment = an_experiment(tmp_path / "exp", world=2)
+    other = {"kind": "open", "rlship": 1, "id": "b1", "actor": "trainer", "rank": 1, "world": 2, "t": 1763600000}
+    lines = [other, {"kind": "barrier", "step": 0, "t": 1763600001}]
+    (experiment / "rlship" / "trainer-0-r1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].endswith(" trainer: 2 rows lack ranks, steps 1..2")
+    assert "trainer: 2 rows lack ranks, steps 1..2" in run(tmp_path, "status", experiment).stdout
+
+
+def test_records_without_a_step_are_told(tmp_path: Path) -> None:
+    """Records that no row shows are counted at the end of --once and by status, with the way out."""
+    lost = json.dumps({"t": 1763600009, "m": {"loss": 1.0}})
+    experiment = an_experiment(tmp_path / "exp", tail=[lost, lost])
+    told = "2 records without a step are kept but not shown: give step=, or call set_step"
+    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[-1].endswith(told)
+    assert told in run(tmp_path, "status", experiment).stdout.splitlines()
+
+
+def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:
+    """That there is no W&B key is told in a line of rlship's own; --quiet tells errors only."""
+    for quiet in ((), ("--quiet",)):
+        experiment = an_experiment(tmp_path / f"exp{len(quiet)}")
+        done = run(tmp_path, "watch", experiment, "--once", "--sink", "wandb", *quiet)
+        assert done.returncode == 0, done.stderr
+        assert ("rlship: no W&B API key" in done.stderr) == (not quiet)
+    assert done.stderr == ""
+
+
+def test_who_stops_the_sidecar_may_have_its_own_words(tmp_path: Path) -> None:
+    """With --no-announce-stop nothing is said of a signal that stops the sidecar, and all else is."""
+    experiment = an_experiment(tmp_path / "exp")
+    with running(tmp_path, "watch", experiment, "--sink", "jsonl", "--no-announce-stop") as process:
+        wait_for(experiment / "rlship/state" / STATUS_FILE, process)
+        process.terminate()
+        _, stderr = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, stderr
+    assert "stopping" not in stderr
+    assert "rows 3" in stderr
+
+
+OPTION_MISTAKES = [
+    ('[sink.wandb]\nmode = "ofline"', {}, ["rlship.toml: [sink.wandb]", "mode is 'ofline'", 'did you mean "offline"?']),
+    ('[sink.wandb]\nprojct = "x"', {}, ["projct (= 'x') is not known", 'did you mean "project"?', "base_url"]),
+    ("[sink.wandb]\ntags = 3", {}, ["tags is 3", "allowed: a list of strings"]),
+    ("", {"RLSHIP_SINK__WANDB__PROJCT": "x"}, ["RLSHIP_SINK__WANDB__PROJCT: ", 'did you mean "project"?']),
+    ("", {"RLSHIP_SINK__WANDB__NAME": "7"}, ["name is 7", """needs quotes: RLSHIP_SINK__WANDB__NAME='"7"'"""]),
+    ("[sink.jsonl]\npath = 3", {}, ["path is 3", "a file name"]),
+    ("[sink.tensorboard]\ndirr = 3", {}, ["dirr (= 3) is not known", 'did you mean "dir"?']),
+    ("[sink.console]\nwidth = 3", {}, ["width (= 3) is not known", "allowed: none"]),
+]
+
+
+@pytest.mark.parametrize(("text", "variables", "told"), OPTION_MISTAKES)
+def test_a_wrong_sink_option_is_a_usage_problem(
+    tmp_path: Path, text: str, variables: dict[str, str], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink's option that cannot be used ends with 2 before anything is started, and names place and way out."""
+    experiment = an_experiment(tmp_path / "exp")
+    (experiment / "rlship.toml").write_text(text)
+    sinks = ("--sink", "wandb", "--sink", "jsonl", "--sink", "tensorboard", "--sink", "console")
+    done = CliRunner().invoke(rlship, ["watch", str(experiment), "--once", *sinks], env=variables)
+    assert done.exit_code == 2
+    for part in told:
+        assert part in done.stderr
+    assert not (experiment / "rlship" / "state").exists()

@@ -93,8 +93,12 @@ def test_an_impossible_length_is_refused(tmp_path: Path, lines: list[str], secon
 
 
 @pytest.mark.usefixtures("home")
-def test_the_demo_learns_and_its_rows_are_whole(tmp_path: Path, lines: list[str]) -> None:
-    """The demo ends with 0: whole rows that equal what the files say, a risen reward, the straggler found."""
+def test_the_demo_learns_and_its_rows_are_whole(
+    tmp_path: Path, lines: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The demo ends with 0: whole rows that equal what the files say, a risen reward, the straggler found, and no word
+    of a stop that nobody asked for.
+    """
     code = run_demo(tmp_path / "demo", seconds=6, echo=lines.append)
 
     said = "\n".join(lines)
@@ -107,6 +111,7 @@ def test_the_demo_learns_and_its_rows_are_whole(tmp_path: Path, lines: list[str]
     assert "straggler: trainer rank 0.2, last at the barrier" in said
     assert f"tensorboard --logdir {tmp_path / 'demo' / 'rlship' / 'state'}" in said
     assert f"wandb sync {tmp_path / 'demo' / 'rlship' / 'state'}" in said
+    assert "stopping" not in capfd.readouterr().err
     assert processes_naming(tmp_path) == []
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 
 import click
 
 from rlship_sidecar.cli.group import SETTINGS, rlship
+from rlship_sidecar.status import ActorStatus, DeadLetterStatus, LackingStatus, SinkStatus, Status, WriterStatus
 from tests.guards.tree import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -81,3 +83,10 @@ def test_every_verb_is_in_the_readme() -> None:
     """README.md shows how to use each verb."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [verb for verb in rlship.commands if f"rlship {verb}" not in readme] == []
+
+
+def test_every_field_of_the_status_is_documented() -> None:
+    """docs/status.md has a row for each field of the JSON that `status` and `watch` print."""
+    told = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "status.md").read_text(encoding="utf-8")))
+    parts = (Status, ActorStatus, WriterStatus, SinkStatus, DeadLetterStatus, LackingStatus)
+    assert [f"{part.__name__}.{one.name}" for part in parts for one in fields(part) if one.name not in told] == []

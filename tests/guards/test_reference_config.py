@@ -33,7 +33,6 @@ def test_what_is_commented_out_works_too(tmp_path: Path) -> None:
     text = re.sub(r'^# (?=(\[|"?[a-z_/]+"? = ))', "", REFERENCE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (tmp_path / CONFIG_FILE).write_text(text, encoding="utf-8")
     config = load(tmp_path, {}, {})
-    assert config.lead == "trainer"
     assert config.poll_s == 0.2
     assert set(config.sink) == {"wandb", "tensorboard", "jsonl"}
     assert config.sink["wandb"]["project"] == "rlship"

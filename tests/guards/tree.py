@@ -15,22 +15,23 @@ PACKAGES = {
 CODE = (*PACKAGES.values(), ROOT / "benchmarks", ROOT / "examples")
 
 _MADE = frozenset(("__pycache__", "node_modules", "target", "build", "dist", "wandb"))
-_MADE_AT_THE_TOP = frozenset(("demo", "outputs"))
 
 
 def files(top: Path = ROOT) -> Iterator[Path]:
     """Every file below `top` that people wrote: nothing hidden but `.ci`, no caches, no build results."""
     for folder, folders, names in os.walk(top):
         here = Path(folder)
-        made = _MADE | _MADE_AT_THE_TOP if here == ROOT else _MADE
         folders[:] = sorted(
-            name
-            for name in folders
-            if name not in made and not name.endswith(".egg-info") and (name == ".ci" or not name.startswith("."))
+            name for name in folders if not _is_made(name, here) and (name == ".ci" or not name.startswith("."))
         )
         for name in sorted(names):
             if not name.startswith("."):
                 yield here / name
+
+
+def _is_made(name: str, parent: Path) -> bool:
+    at_the_top = parent == ROOT and (name == "outputs" or name.startswith("demo"))
+    return name in _MADE or name.endswith(".egg-info") or at_the_top
 
 
 def modules(*tops: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -261,10 +262,42 @@ def test_a_torn_lease_is_waited_for(state_dir: Path, body: bytes) -> None:
 def test_a_torn_lease_that_gets_whole_counts(state_dir: Path) -> None:
     """Once the file says that a living process of this host has it, it is owned."""
     (state_dir / "lease.0").write_bytes(b"")
-    clock = Clock(on_sleep=lambda: put_lease(state_dir, 0, **here()))
-    with pytest.raises(OwnedElsewhere):
-        clock.acquire(state_dir)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        clock = Clock(
+            on_sleep=lambda: put_lease(state_dir, 0, **here() | {"pid": other.pid, "started": age(other.pid)})
+        )
+        with pytest.raises(OwnedElsewhere):
+            clock.acquire(state_dir)
+        other.kill()
     assert clock.slept <= 1.0
+
+
+def age(pid: int) -> int:
+    """When a process started, as the kernel counts it."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def test_a_lease_that_came_with_a_copied_folder_is_free(tmp_path: Path) -> None:
+    """A process is not kept out by its own lease in a copy of the folder; the original stays its own."""
+    (tmp_path / "original").mkdir()
+    lease = Clock().acquire(tmp_path / "original")
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    copy = Clock().acquire(tmp_path / "copy")
+    assert copy.generation == 1
+    with pytest.raises(OwnedElsewhere):
+        Clock().acquire(tmp_path / "original")
+    assert lease.held()
+
+
+def test_a_lease_is_kept_without_its_owner_doing_anything(tmp_path: Path) -> None:
+    """A thread beats, so that a long piece of work is no death; released, it stops."""
+    lease = acquire(tmp_path / "state", 1.0)
+    lease.keep()
+    time.sleep(1.5)
+    assert lease.held()
+    lease.release()
+    time.sleep(1.2)
+    assert not lease.held()
 
 
 def test_the_owner_beats_while_it_checks(state_dir: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_world_of_a_million_costs_nothing() -> None:
     made = roster(writer("a", 77, barrier=5, world=MAX_WORLD))
     began = time.process_time()
     for step in range(1000):
-        made._replicas["0"].settled = None
+        made._replicas["0"].forget()
         answer = coverage(made, step)
         waited(made, step)
     assert time.process_time() - began < 2.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
 
 from rlship_sidecar.sinks.console import ConsoleSink, line
+from rlship_sidecar.sinks.contract import SinkRefused
 from tests.sinks.rows import make_row, make_run
 
 
@@ -33,8 +35,8 @@ def test_control_characters_in_names_are_neutralised() -> None:
     )
 
 
-def test_it_prints_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rows are talk, not data: standard output stays clean, and no stream is closed."""
+def test_it_prints_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows are data: they go to standard output, nothing goes to standard error, and no stream is closed."""
     sink = ConsoleSink()
     assert sink.open(make_run(tmp_path)) is None
     sink.write([make_row(0), make_row(1)])
@@ -42,8 +44,8 @@ def test_it_prints_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixtu
     sink.close()
 
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "trainer global_step=0  loss=0\ntrainer global_step=1  loss=1\n"
+    assert captured.err == ""
+    assert captured.out == "trainer global_step=0  loss=0\ntrainer global_step=1  loss=1\n"
 
 
 def test_a_given_stream_is_left_open(tmp_path: Path) -> None:
@@ -54,3 +56,16 @@ def test_a_given_stream_is_left_open(tmp_path: Path) -> None:
     sink.close()
 
     assert not stream.closed
+
+
+def test_a_reader_that_is_gone_refuses_the_rest(tmp_path: Path) -> None:
+    """Once the other end of the pipe is closed, no more rows are taken, as a refusal that says so."""
+    read, write = os.pipe()
+    sink = ConsoleSink(os.fdopen(write, "w"))
+    sink.open(make_run(tmp_path))
+    sink.write([make_row(0)])
+    sink.flush()
+    os.close(read)
+    with pytest.raises(SinkRefused, match="nobody reads standard output"):
+        sink.write([make_row(1)])
+        sink.flush()

@@ -109,10 +109,10 @@ def test_bytes_that_never_reached_the_disk_are_cut(tmp_path: Path) -> None:
 def test_a_part_torn_before_its_first_event_counts_nothing(tmp_path: Path) -> None:
     """A crash while the first bytes of a part were written leaves a part of no rows, which a later one follows."""
     folder = fill(make_run(tmp_path), make_rows(0, 2))
-    (folder / "events.out.tfevents.00000001.rlship.store1").write_bytes(b"\x18\x00\x00")
+    (folder / "events.out.tfevents.00000002.rlship.store1").write_bytes(b"\x18\x00\x00")
     fill(make_run(tmp_path), make_rows(2, 3))
 
-    assert len(parts(folder)) == 3
+    assert len(parts(folder)) == 2
     assert TensorBoardSink().open(make_run(tmp_path)) == 3
 
 
@@ -153,5 +153,5 @@ def test_only_the_end_of_a_long_file_is_checked_byte_by_byte(tmp_path: Path) -> 
 
 def test_a_folder_option_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
     """The error names the option, the value and what is allowed."""
-    with pytest.raises(SinkRefused, match=r"dir is 3, but must be a folder"):
+    with pytest.raises(SinkRefused, match=r"dir is 3; allowed: a folder"):
         TensorBoardSink().open(make_run(tmp_path, dir=3))

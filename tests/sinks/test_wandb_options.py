@@ -16,12 +16,15 @@ from tests.sinks.rows import make_run
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "shared"}, "mode is 'shared', but must be one of auto, online, offline"),
-        ({"project": 7}, "project is 7, but must be a string"),
-        ({"entity": ""}, "entity is '', but must be a string that is not empty"),
-        ({"tags": "a"}, "tags is 'a', but must be a list of strings"),
-        ({"tags": [1]}, r"tags is \[1\], but must be a list of strings"),
-        ({"transmit_interval": 0.25}, "transmit_interval is 0.25, but must be a number of seconds, at least 1"),
+        ({"mode": "shared"}, "mode is 'shared'; allowed: auto, online, offline"),
+        ({"project": 7}, "project is 7; allowed: a string"),
+        ({"entity": ""}, "entity is ''; allowed: a string that is not empty"),
+        ({"tags": "a"}, "tags is 'a'; allowed: a list of strings"),
+        ({"tags": [1]}, r"tags is \[1\]; allowed: a list of strings"),
+        ({"transmit_interval": 0.25}, "transmit_interval is 0.25; allowed: a number of seconds, at least 1"),
+        ({"transmit_interval": float("nan")}, "transmit_interval is nan; allowed: a number of seconds"),
+        ({"transmit_interval": True}, "transmit_interval is True; allowed: a number of seconds"),
+        ({"projct": "x"}, r"projct \(= 'x'\) is not known; allowed: project"),
     ],
 )
 def test_a_wrong_option_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ import click
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.report import report
 from rlship_sidecar.cli.signals import stop_on_signals
+from rlship_sidecar.errors import UsageProblem
 
 if TYPE_CHECKING:
     from rlship_sidecar.cli.report import OnStatus
@@ -33,12 +37,6 @@ if TYPE_CHECKING:
     "  [env var: RLSHIP_SINKS; default: wandb tensorboard]",
 )
 @click.option(
-    "--lead",
-    metavar="ACTOR",
-    allow_from_autoenv=False,
-    help="The actor whose steps are the global steps.  [env var: RLSHIP_LEAD; default: trainer]",
-)
-@click.option(
     "--state-dir",
     metavar="PATH",
     allow_from_autoenv=False,
@@ -55,18 +53,24 @@ if TYPE_CHECKING:
 @click.option("--json", is_flag=True, show_envvar=True, help="Print each status as a line of JSON on stdout.")
 @click.option("--table/--no-table", default=True, show_envvar=True, help="A live table on a terminal, or plain lines.")
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Print errors only.")
+@click.option(
+    "--announce-stop/--no-announce-stop",
+    default=True,
+    hidden=True,
+    help="Whether to say so when told to stop; a program that starts and stops the sidecar has its own words.",
+)
 @click.pass_context
 def watch(
     context: click.Context,
     directory: Path,
     once: bool,
     sinks: tuple[str, ...],
-    lead: str | None,
     state_dir: str | None,
     poll_s: float | None,
     json: bool,
     table: bool,
     quiet: bool,
+    announce_stop: bool,
 ) -> None:
     """Ship the rows of the experiment in DIR, or of all experiments in the folder DIR (default: where you are).
 
@@ -75,8 +79,16 @@ def watch(
     places.require(directory)
     from rlship_sidecar import config
 
-    flags = {"sinks": sinks, "lead": lead, "state_dir": state_dir, "poll_s": poll_s}
+    flags = {"sinks": sinks, "state_dir": state_dir, "poll_s": poll_s}
     settings = config.load(directory, flags, os.environ)
+    if json and "console" in settings.sinks:
+        raise UsageProblem(
+            "--json and the sink console both write to standard output",
+            "leave one of them out; the sink jsonl has the rows as JSON",
+        )
+    from rlship_sidecar.sinks import registry
+
+    registry.check_options(directory, settings, os.environ)
     # Rows on the console and a table that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
 
@@ -85,8 +97,9 @@ def watch(
     from rlship_sidecar import daemon  # slow: only once the settings are known to be right
 
     with (
+        _log_through(_say, logging.ERROR if quiet else logging.WARNING),
         report(sys.stderr, os.environ, quiet=quiet, table=table) as on_status,
-        stop_on_signals(_say if not quiet else lambda line: None) as stop,
+        stop_on_signals(_say if announce_stop and not quiet else lambda line: None) as stop,
     ):
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(directory, settings, once=once, on_status=tell, stop=stop, say=_say)
@@ -100,11 +113,36 @@ def _say(line: str) -> None:
         sys.stderr.flush()
 
 
+class _Told(logging.Handler):
+    """Hands what a sink logs to `say`, a line each."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._told = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._told(record.getMessage())
+
+
+@contextmanager
+def _log_through(say: Callable[[str], None], level: int) -> Iterator[None]:
+    """What the sidecar's loggers say from `level` on goes to `say`."""
+    logger, handler = logging.getLogger("rlship"), _Told(say)
+    former = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(former)
+        logger.removeHandler(handler)
+
+
 def _print_json(statuses: list[Status]) -> None:
     import msgspec
 
     for status in statuses:
-        click.echo(msgspec.json.encode(status))
+        click.echo(msgspec.json.encode(replace(status, running=True)))  # whoever prints this is the sidecar
 
 
 def _both(first: OnStatus | None, second: OnStatus) -> OnStatus:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from rlship_sidecar.demo import report
+from rlship_sidecar.demo import looks, report
 from rlship_sidecar.demo.job import Failure, Job, clean_environment, end, start_process
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.straggler import find_straggler, read_files
@@ -130,7 +130,7 @@ def _run(experiment: Path, plan: Plan, echo: Echo) -> list[str]:
 
 
 def _start_sidecar(experiment: Path) -> subprocess.Popen[bytes]:
-    command = ["-m", "rlship", "watch", str(experiment)]
+    command = ["-m", "rlship", "watch", str(experiment), "--no-announce-stop"]
     for sink in SINKS:
         command += ["--sink", sink]
     return start_process(command, environment={**clean_environment(os.environ), "WANDB_MODE": "offline"})
@@ -181,11 +181,8 @@ def _tell(experiment: Path, plan: Plan, echo: Echo) -> list[str]:
         echo(f"  W&B, offline         {run}")
     echo(f"  the job's own output {experiment / 'logs'}")
     echo("\nHow to look at it")
-    echo(f"  {shlex.join(['rlship', 'status', str(experiment)])}")
-    for board in boards:
-        echo(f"  {shlex.join(['tensorboard', '--logdir', str(board)])}")
-    for run in runs:
-        echo(f"  {shlex.join(['wandb', 'sync', str(run)])}")
+    for line in looks.commands(experiment, boards, runs):
+        echo(f"  {line}")
     return problems
 
 

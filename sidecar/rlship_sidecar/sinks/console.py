@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import unicodedata
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
 
 from rlship_sidecar.rows import Row, count_ranks
 from rlship_sidecar.sinks.contract import Run, SinkRefused
 from rlship_sidecar.sinks.flat import axis
+from rlship_sidecar.sinks.options import check_names
 
 
 class ConsoleSink:
-    """Prints rows to `stream`, by default standard error as it is at the time of `open`. Options: none."""
+    """Prints rows to `stream`, by default standard output as it is at the time of `open`. Options: none.
 
-    where = "standard error"
+    Rows are data; what the sidecar says of itself goes to standard error.
+    """
+
+    where = "standard output"
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._given = stream
         self._stream: TextIO | None = None
 
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise WrongOption for an option that cannot be used."""
+        check_names("console", options, ())
+
     def open(self, run: Run) -> int | None:
         """Always None: nobody can read back what a terminal showed."""
-        if run.options:
-            given = ", ".join(sorted(run.options))
-            raise SinkRefused(f"sink console has no options, but was given {given}: remove them from [sink.console]")
-        self._stream = self._given if self._given is not None else sys.stderr
+        self.check_options(run.options)
+        self._stream = self._given if self._given is not None else sys.stdout
         return None
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Print one line for each row."""
+        """Print one line for each row. Raises SinkRefused once the reader is gone, as `head` is after ten lines."""
         assert self._stream is not None
-        self._stream.write("".join(line(row) + "\n" for row in rows))
+        try:
+            self._stream.write("".join(line(row) + "\n" for row in rows))
+        except BrokenPipeError as error:
+            raise _nobody_reads(self._stream) from error
 
     def flush(self) -> None:
-        """Hand the lines to the operating system."""
+        """Hand the lines to the operating system. Raises as `write` does."""
         assert self._stream is not None
-        self._stream.flush()
+        try:
+            self._stream.flush()
+        except BrokenPipeError as error:
+            raise _nobody_reads(self._stream) from error
 
     def close(self) -> None:
         """The stream is not ours to close."""
         self._stream = None
+
+
+def _nobody_reads(stream: TextIO) -> SinkRefused:
+    if stream is sys.stdout:
+        # What is still in its buffer would fail once more, with a traceback, when the interpreter ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    return SinkRefused("sink console: nobody reads standard output any more; start again to see the rest")
 
 
 def line(row: Row) -> str:

@@ -45,7 +45,9 @@ class Sink(Protocol):
 
     Any call may raise SinkUnavailable (retried) or SinkRefused (final); anything else counts as unavailable and is
     shown in the status. Two attributes are optional, both str, and shown in the status: `where`, a path, an address or
-    how to look at it; `trouble`, what keeps rows from being delivered right now, which any thread may read.
+    how to look at it; `trouble`, what keeps rows from being delivered right now, which any thread may read. Optional as
+    well is a static method `check_options(options)`: it is called before anything is started, and raises
+    `options.WrongOption`, or any other SinkRefused, for options that the sink cannot use.
     """
 
     def open(self, run: Run) -> int | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.options import check_names, check_text
 
 DEFAULT_NAME = "rows.jsonl"
-OPTIONS = frozenset({"path"})
+OPTIONS = ("path",)
 
 
 class JsonlSink:
@@ -25,6 +27,13 @@ class JsonlSink:
         self.where = ""
         self._fd: int | None = None
         self._end = 0
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise WrongOption for an option that cannot be used."""
+        check_names("jsonl", options, OPTIONS)
+        if options.get("path") is not None:
+            check_text("jsonl", "path", options["path"], "a file name, relative to the experiment or absolute")
 
     def open(self, run: Run) -> int | None:
         """Count the whole lines, check that they are rows 0, 1, 2, …, and cut a torn last line."""
@@ -68,17 +77,9 @@ class JsonlSink:
 
 
 def _path(run: Run) -> Path:
-    unknown = sorted(set(run.options) - OPTIONS)
-    if unknown:
-        raise SinkRefused(f"sink jsonl does not know the option {', '.join(unknown)}: it knows path")
+    JsonlSink.check_options(run.options)
     given = run.options.get("path")
-    if given is None:
-        return run.state_dir / DEFAULT_NAME
-    if not isinstance(given, str) or not given:
-        raise SinkRefused(
-            f"sink jsonl: option path is {given!r}, but must be a file name, relative to the experiment or absolute"
-        )
-    return run.experiment / given
+    return run.state_dir / DEFAULT_NAME if given is None else run.experiment / given
 
 
 def _claim(path: Path, store_id: str, *, empty: bool) -> None:

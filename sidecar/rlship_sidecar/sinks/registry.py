@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
 
+from rlship_sidecar.config import CONFIG_FILE, Config, did_you_mean
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.sinks.contract import Sink
+from rlship_sidecar.sinks.contract import Sink, SinkRefused
+from rlship_sidecar.sinks.options import TEXT, WrongOption
 
 GROUP = "rlship.sinks"
 
 
 def make_sink(name: str) -> Sink:
     """A new sink, not opened; imports its module only now. Raises UsageProblem for a name that nothing provides."""
+    sink: Sink = _factory(name)()
+    return sink
+
+
+def check_options(directory: Path, config: Config, env: Mapping[str, str]) -> None:
+    """Let every sink in use look at its options, before anything is started.
+
+    `directory` and `env` are what `config` was loaded from, to name the place of a mistake. Raises UsageProblem.
+    """
+    for name in config.sinks:
+        options = config.sink.get(name, {})
+        check = getattr(_factory(name), "check_options", None)
+        if check is None:
+            continue
+        try:
+            check(options)
+        except WrongOption as wrong:
+            raise _usage_problem(name, options.get(wrong.option), wrong, directory, env) from wrong
+        except SinkRefused as refusal:
+            raise UsageProblem(str(refusal), f"set it right in [sink.{name}] of {directory / CONFIG_FILE}") from refusal
+
+
+def _usage_problem(name: str, value: Any, wrong: WrongOption, directory: Path, env: Mapping[str, str]) -> UsageProblem:
+    variable = f"RLSHIP_SINK__{name}__{wrong.option}".upper()
+    from_env = bool(env.get(variable, "").strip())  # a variable wins over the file
+    near = did_you_mean(wrong.said, wrong.words)
+    hint = f"{near} Allowed: {wrong.allowed}" if near else f"allowed: {wrong.allowed}"
+    if from_env and wrong.allowed == TEXT and not isinstance(value, str):
+        hint += f"; a number as text needs quotes: {variable}='\"{value}\"'"
+    place = variable if from_env else f"{directory / CONFIG_FILE}: [sink.{name}]"
+    return UsageProblem(f"{place}: option {wrong.option} {wrong.problem}", hint)
+
+
+def _factory(name: str) -> Callable[[], Any]:
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
         raise UsageProblem(
             f"there is no sink {name!r}", f"Sinks that are installed: {', '.join(sorted(found)) or 'none'}."
         )
-    sink: Sink = found[name].load()()
-    return sink
+    factory: Callable[[], Any] = found[name].load()
+    return factory

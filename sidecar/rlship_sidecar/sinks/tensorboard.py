@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import tfevents
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.flat import axis, flatten
+from rlship_sidecar.sinks.options import check_names, check_text
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
 
-OPTIONS = frozenset({"dir"})
-NAME = re.compile(r"events\.out\.tfevents\.(?P<part>\d{8})\.rlship\.(?P<store>.+)")
+OPTIONS = ("dir",)
+NAME = re.compile(r"events\.out\.tfevents\.(?P<part>\d{8,})\.rlship\.(?P<store>.+)")
 
 
 class TensorBoardSink:
     """Writes `<state_dir>/tensorboard`, or the option `dir` (relative to the experiment), for `tensorboard --logdir`.
 
-    A new part is begun at every `open`, named in the order of writing and after the store. Files of other writers in
-    the folder are left alone; parts of another store refuse it.
+    A new part is begun at every `open`, named after its first row and the store, so that a part that was removed is
+    missed. Files of other writers in the folder are left alone; parts of another store refuse it.
     """
 
     def __init__(self) -> None:
         self.where = ""
         self._folder = Path()
         self._store_id = ""
-        self._part = 0
         self._file: BinaryIO | None = None
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise WrongOption for an option that cannot be used."""
+        check_names("tensorboard", options, OPTIONS)
+        if options.get("dir") is not None:
+            check_text("tensorboard", "dir", options["dir"], "a folder, relative to the experiment or absolute")
 
     def open(self, run: Run) -> int | None:
         """Count the rows in this store's parts, in order; cut a torn tail."""
@@ -42,17 +49,26 @@ class TensorBoardSink:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             parts = _parts(self._folder, run.store_id)
-            rows = sum(_count(path, last=path == parts[-1]) for path in parts)
+            rows = 0
+            for path in parts:
+                if _number(path) != rows:
+                    raise SinkRefused(
+                        f"sink tensorboard: {path} begins with row {_number(path)}, but the parts before it hold "
+                        f"{rows}: move {self._folder} away, it is then written again from row 0"
+                    )
+                held = _count(path, last=path == parts[-1])
+                if not held:
+                    path.unlink()  # the last one, cut before its first row: the next has its name
+                rows += held
         except OSError as error:
             raise SinkUnavailable(f"sink tensorboard: {self._folder}: {error.strerror}") from error
-        self._part = _number(parts[-1]) + 1 if parts else 0
         return rows
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
         try:
             if self._file is None:
-                path = self._folder / f"events.out.tfevents.{self._part:08d}.rlship.{self._store_id}"
+                path = self._folder / f"events.out.tfevents.{rows[0].arrival.no:08d}.rlship.{self._store_id}"
                 self._file = open(path, "xb")  # noqa: SIM115 - open until close
                 self._file.write(tfevents.encode(_file_version(rows[0].t)))
             self._file.write(b"".join(tfevents.encode(event(row).SerializeToString()) for row in rows))
@@ -104,17 +120,9 @@ def _file_version(t: float) -> bytes:
 
 
 def _folder(run: Run) -> Path:
-    unknown = sorted(set(run.options) - OPTIONS)
-    if unknown:
-        raise SinkRefused(f"sink tensorboard does not know the option {', '.join(unknown)}: it knows dir")
+    TensorBoardSink.check_options(run.options)
     given = run.options.get("dir")
-    if given is None:
-        return run.state_dir / "tensorboard"
-    if not isinstance(given, str) or not given:
-        raise SinkRefused(
-            f"sink tensorboard: option dir is {given!r}, but must be a folder, relative to the experiment or absolute"
-        )
-    return run.experiment / given
+    return run.state_dir / "tensorboard" if given is None else run.experiment / given
 
 
 def _parts(folder: Path, store_id: str) -> list[Path]:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import re
+import shlex
 import shutil
 import tempfile
 from collections import deque
@@ -18,6 +20,7 @@ import orjson
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, SinkRefused
+from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.wandb_axes import Axes
 from rlship_sidecar.sinks.wandb_link import Link, environment
 from rlship_sidecar.sinks.wandb_point import Point, point
@@ -27,8 +30,18 @@ logger = logging.getLogger("rlship.sinks.wandb")
 WINDOW_ROWS = 5000
 WINDOW_BYTES = 8 << 20
 MODES = ("auto", "online", "offline")
-TEXT_OPTIONS = ("project", "entity", "mode", "name", "group", "run_id", "dir", "base_url")
-OPTIONS = (*TEXT_OPTIONS, "tags", "transmit_interval")
+OPTIONS = (
+    "project",
+    "entity",
+    "mode",
+    "name",
+    "group",
+    "run_id",
+    "dir",
+    "base_url",
+    "tags",
+    "transmit_interval",
+)
 
 
 class WandbSink:
@@ -54,6 +67,14 @@ class WandbSink:
         self._next = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise WrongOption for an option that cannot be used."""
+        check_names("wandb", options, OPTIONS)
+        for name, value in options.items():
+            if value is not None:
+                _check_option(name, value)
 
     @property
     def trouble(self) -> str:
@@ -107,9 +128,10 @@ class WandbSink:
         if link.opened["mode"] == "offline":
             if mode == "auto":
                 logger.warning(
-                    "no W&B API key: the run is written offline; ship it later with: wandb sync %s", self.where
+                    "no W&B API key: the run is written offline; ship it later with: wandb sync %s",
+                    shlex.quote(self.where),
                 )
-            self.where = f"wandb sync {self.where}"
+            self.where = f"wandb sync {shlex.quote(self.where)}"
         return self._next
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -164,26 +186,26 @@ class WandbSink:
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    for name, value in given.items():
-        if name not in OPTIONS:
-            raise SinkRefused(f"sink wandb does not know the option {name}: it knows {', '.join(OPTIONS)}")
-        if value is None:
-            continue
-        if name == "tags":
-            right = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
-            wanted = "a list of strings"
-        elif name == "transmit_interval":
-            right, wanted = isinstance(value, (int, float)) and value >= 1, "a number of seconds, at least 1"
-        else:
-            right, wanted = isinstance(value, str) and value != "", "a string that is not empty"
-        if not right:
-            raise SinkRefused(f"sink wandb: option {name} is {value!r}, but must be {wanted}")
+    WandbSink.check_options(given)
     return {name: value for name, value in given.items() if value is not None}
 
 
+def _check_option(name: str, value: Any) -> None:
+    if name == "tags":
+        if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+            raise WrongOption("wandb", name, f"is {value!r}", "a list of strings")
+    elif name == "transmit_interval":
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 1 <= value < math.inf:
+            raise WrongOption("wandb", name, f"is {value!r}", "a number of seconds, at least 1")
+    elif name == "mode":
+        if value not in MODES:
+            raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
+    else:
+        check_text("wandb", name, value)
+
+
 def _mode(asked: str, env: Mapping[str, str]) -> str:
-    if asked not in MODES:
-        raise SinkRefused(f"sink wandb: option mode is {asked!r}, but must be one of {', '.join(MODES)}")
     wanted = env.get("WANDB_MODE", "").lower()
     if asked != "auto" or not wanted:
         return asked

@@ -20,7 +20,7 @@ class Axes:
         self._path = state_dir / FILE
         try:
             self.pairs = [(actor, axis) for actor, axis in json.loads(self._path.read_bytes())]
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # a crash can leave it empty: axes come back with their next rows
             self.pairs = []
         self._known = set(self.pairs)
 

@@ -1,0 +1,55 @@
+"""State that came from elsewhere: copies are told apart, moves go on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.reference.building import barrier, file, log
+
+
+def once(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """`rlship watch --once` with the jsonl sink."""
+    command = [sys.executable, "-m", "rlship", "watch", str(folder), "--once", "--sink", "jsonl", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+
+
+def experiment(folder: Path, steps: int) -> Path:
+    (folder / "rlship").mkdir(parents=True)
+    records = (record for step in range(steps) for record in (log(step, loss=1.0), barrier(step)))
+    (folder / "rlship" / "a.jsonl").write_bytes(file(*records, world=1))
+    return folder
+
+
+def test_a_copy_does_not_write_into_the_originals_run(tmp_path: Path) -> None:
+    """A copy with its state is refused with the way out; without the state it is an experiment of its own."""
+    original = experiment(tmp_path / "one", 5)
+    assert once(original).returncode == 0
+    copy = shutil.copytree(original, tmp_path / "two")
+    refused = once(copy)
+    assert refused.returncode == 1
+    assert str(original) in refused.stderr and "remove" in refused.stderr
+    shutil.rmtree(copy / "rlship" / "state")
+    assert once(copy).returncode == 0
+
+
+def test_a_moved_experiment_goes_on(tmp_path: Path) -> None:
+    """Where the original is gone, the state is the moved one's: no row is made twice."""
+    original = experiment(tmp_path / "one", 5)
+    assert once(original).returncode == 0
+    moved = original.rename(tmp_path / "three")
+    assert once(moved).returncode == 0
+    assert len((moved / "rlship" / "state" / "rows.jsonl").read_text().splitlines()) == 5
+
+
+def test_two_experiments_of_one_name_do_not_share_a_state(tmp_path: Path) -> None:
+    """With one --state-dir for two folders of the same name the second is refused, and neither loses a row."""
+    first, second = experiment(tmp_path / "a" / "run", 5), experiment(tmp_path / "b" / "run", 8)
+    assert once(first, "--state-dir", str(tmp_path / "state")).returncode == 0
+    refused = once(second, "--state-dir", str(tmp_path / "state"))
+    assert refused.returncode == 1
+    assert "--state-dir" in refused.stderr
+    assert len((tmp_path / "state" / "run" / "rows.jsonl").read_text().splitlines()) == 5
