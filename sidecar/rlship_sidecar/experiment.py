@@ -26,7 +26,7 @@ from rlship_sidecar.tail import Descriptors, NotAFile
 from rlship_sidecar.window import Window
 
 ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
-SAVE_EVERY_S = 1.0  # positions alone are not worth a transaction: what is not saved is read again
+SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
 REST_EVERY_S = 30.0  # how often a file whose writer closed it is looked at
 SETTLED_S = 60.0
 
@@ -186,7 +186,7 @@ class Experiment:
         """Read and apply one piece of a file. Returns whether complete lines are left in it, as far as one can know."""
         start = source.read
         try:
-            piece = source.tail.read(start, source.piece_bytes)
+            piece = source.tail.read(start, source.piece_bytes, size=source.size)
         except OSError as error:
             self._files.forget(source.tail.path)
             source.problem = _words(error)

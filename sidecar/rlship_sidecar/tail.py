@@ -120,19 +120,19 @@ class Tail:
         finally:
             self._files.done(self.path)
 
-    def read(self, position: int, max_bytes: int) -> Piece:
-        """Complete lines from `position` on, out of about `max_bytes`; raises OSError.
+    def read(self, position: int, max_bytes: int, *, size: int | None = None) -> Piece:
+        """Complete lines from `position` on, out of about `max_bytes`; raises OSError. `size` saves asking for it.
 
         `position` must be the beginning of a line. A piece without lines and with `end == position` means: nothing
         complete yet.
         """
         try:
-            return self._read(self._files.get(self.path), position, max_bytes)
+            fd = self._files.get(self.path)
+            return self._read(fd, position, max_bytes, os.lseek(fd, 0, os.SEEK_END) if size is None else size)
         finally:
             self._files.done(self.path)
 
-    def _read(self, fd: int, position: int, max_bytes: int) -> Piece:
-        size = os.lseek(fd, 0, os.SEEK_END)
+    def _read(self, fd: int, position: int, max_bytes: int, size: int) -> Piece:
         piece = Piece(end=position, size=size)
         if size <= position:
             return piece

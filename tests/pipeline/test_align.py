@@ -486,7 +486,7 @@ def test_a_restart_with_many_open_steps() -> None:
         running.open("r1", 1, world=2)
         running.done("r0", *range(300))
         running.done("r1", 0)
-        running.wait(2)
+        running.wait(6)  # positions alone are saved every five seconds
         running.sim.restart()
         assert_bounded(running.actor)
         assert len(running.actor.open) == 299

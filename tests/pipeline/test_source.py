@@ -222,7 +222,7 @@ def test_the_saved_state_is_pinned(sim: Simulation) -> None:
     """The store's record of a file is this very text, and from it the writer comes back as it was."""
     sim.write("a.jsonl", state_file())
     sim.tick()
-    sim.wait(2)
+    sim.wait(6)
     sim.tick()
     source = sim.experiment.sources["a.jsonl"]
     saved = source.saved()
