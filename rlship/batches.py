@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from .encode import Observations, UnusableError, number, plain, weight_number
+from .encode import UnusableError, number, plain, plain_weights, size_of, weight_number
+from .observations import Observations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
+    from .buffer import Buffer, Sized
     from .encode import Scalar
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
@@ -29,7 +32,7 @@ def observations(value: Any, weight: Any) -> tuple[list[Scalar], list[str] | Non
 
 
 def _weights(weight: Any, count: int) -> list[str]:
-    found = plain(weight)
+    found = plain_weights(weight)
     if not isinstance(found, list):
         return [weight_number(found)] * count
     if len(found) != count:
@@ -71,6 +74,8 @@ class Batches:
 
     def __init__(self) -> None:
         self._open: dict[int | None, Batch] = {}
+        self._leaving: list[tuple[int | None, Batch]] = []
+        self._lines: list[Sized] = []
         self.count = 0
 
     def add(self, name: str, values: list[Scalar], weights: list[str] | None, step: int | None, t: float) -> None:
@@ -89,12 +94,31 @@ class Batches:
         self.count += len(values)
 
     def holds(self, name: str) -> bool:
-        """Whether an observation of `name` has not been written yet."""
-        return any(name in batch.series for batch in self._open.values())
+        """Whether an observation of `name` may not have been moved yet."""
+        return bool(self._leaving or self._lines) or any(name in batch.series for batch in self._open.values())
 
-    def pop(self, upto: int | None = None) -> list[tuple[int | None, Batch]]:
-        """Take the batches of steps <= `upto` and that without a step; all of them if `upto` is None."""
-        steps = [step for step in self._open if upto is None or step is None or step <= upto]
-        found = [(step, self._open.pop(step)) for step in steps]
-        self.count -= sum(len(series.values) for _, batch in found for series in batch.series.values())
-        return found
+    def move(
+        self,
+        upto: int | None,
+        buffer: Buffer,
+        pack: Callable[[dict[str, str | Observations], int | None, float], list[str]],
+    ) -> None:
+        """Move the batches of steps <= `upto` and that without a step, or all if it is None, into the buffer.
+
+        A signal handler may raise in the middle. So what is moved goes from one place to the next by plain assignments
+        with no call in between, and the next `move` goes on with what an interrupted one left.
+        """
+        due = {step: batch for step, batch in self._open.items() if upto is None or step is None or step <= upto}
+        kept = {step: batch for step, batch in self._open.items() if step not in due}
+        leaving = [*due.items()]
+        count = sum(len(series.values) for batch in kept.values() for series in batch.series.values())
+        self._leaving += leaving
+        self._open = kept
+        self.count = count
+        buffer.move(self._lines)
+        while self._leaving:
+            step, batch = self._leaving[0]
+            lines = [(line, size_of(line), step) for line in pack(batch.encoded(), step, batch.t)]
+            self._lines += lines
+            del self._leaving[0]
+            buffer.move(self._lines)

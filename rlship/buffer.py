@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+from . import threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
+
+    Sized: TypeAlias = tuple[str, int, int | None]  # a line, its bytes, its step
 
 CAPACITY = 8 << 20
 # Barriers, definitions and rollbacks are few and small, and losing one costs more than a line of values.
@@ -58,7 +61,7 @@ class Buffer:
     def __init__(self, clock: Callable[[], float], capacity: int = CAPACITY, reserve: int = RESERVE) -> None:
         self._clock = clock  # the time that a gap record carries
         # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
-        self._lock = threading.RLock()
+        self.lock = threads.reentrant_lock()
         self._capacity = capacity
         self._reserve = reserve
         self._lines: list[str] = []
@@ -71,34 +74,47 @@ class Buffer:
 
     def append(self, line: str, size: int, step: int | None) -> bool:
         """Add one line of `size` bytes. Returns False if it was dropped."""
-        with self._lock:
+        with self.lock:
             if self.size + size > self._limit and not self._room(size, 0):
                 self._drop(step)
                 return False
-            self._lines.append(line)
-            self._steps.append(step)
+            self._lines += (line,)
+            self._steps += (step,)
             self.size += size
             return True
 
+    def move(self, lines: list[Sized]) -> None:
+        """Append lines, each leaving `lines` as it comes in: an exception of a signal handler loses or doubles none."""
+        with self.lock:
+            while lines:
+                line, size, step = lines[0]
+                if self.size + size > self._limit and not self._room(size, 0):
+                    self._drop(step)
+                else:
+                    self._lines += (line,)
+                    self._steps += (step,)
+                    self.size += size
+                del lines[0]
+
     def append_control(self, line: str, size: int, step: int | None) -> bool:
         """The same for a line that may use the reserve."""
-        with self._lock:
+        with self.lock:
             if self.size + size > self._limit and not self._room(size, self._reserve):
                 self._drop(step)
                 return False
-            self._lines.append(line)
-            self._steps.append(step)
+            self._lines += (line,)
+            self._steps += (step,)
             self.size += size
             return True
 
     def refuse(self, step: int | None) -> None:
         """Count a line that could not be made at all."""
-        with self._lock:
+        with self.lock:
             self._drop(step)
 
     def take(self) -> tuple[list[str], list[int | None]]:
         """All waiting lines with their steps. Their bytes count as used until `release`."""
-        with self._lock:
+        with self.lock:
             if self._dropped:
                 self._tell(self._reserve)
             lines, steps = self._lines, self._steps
@@ -107,7 +123,7 @@ class Buffer:
 
     def release(self, size: int) -> None:
         """`size` bytes of taken lines have been written or given up."""
-        with self._lock:
+        with self.lock:
             self.size -= size
 
     @property

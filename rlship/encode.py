@@ -6,6 +6,9 @@ that is not a plain finite number takes `Encoder.lines`.
 
 from __future__ import annotations
 
+from .guard import raised_by_signal
+from .observations import Observations
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +26,7 @@ _PLAIN = frozenset((float, int, bool))
 _SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
 
 # Not `json`: importing it takes as long as this whole package, and importing it late, when another thread may just
-# fork,
-# can leave the child with a lock on the import that nobody gives back.
+# fork, can leave the child with a lock on the import that nobody gives back.
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {ord('"'): '\\"', ord("\\"): "\\\\"}
 
 ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
@@ -34,36 +36,13 @@ class UnusableError(ValueError):
     """A value that cannot be a metric; the text says why."""
 
 
-class Observations:
-    """Several observations of one metric, each already encoded; `w` holds their weights, or is None."""
-
-    __slots__ = ("v", "w")
-
-    def __init__(self, v: list[str], w: list[str] | None) -> None:
-        self.v = v
-        self.w = w
-
-    def __str__(self) -> str:
-        if self.w is None:
-            return f"[{','.join(self.v)}]"
-        return f'{{"v":[{",".join(self.v)}],"w":[{",".join(self.w)}]}}'
-
-    def __len__(self) -> int:
-        """Bytes of the encoded value (numbers are ASCII)."""
-        size = sum(map(len, self.v)) + len(self.v) + 1
-        return size if self.w is None else size + sum(map(len, self.w)) + len(self.w) + 12
-
-    def cut(self, most: int) -> list[Observations]:
-        """The same observations in parts of at most `most` bytes each."""
-        parts, start, size = [], 0, 0
-        for i, text in enumerate(self.v):
-            cost = len(text) + 1 + (0 if self.w is None else len(self.w[i]) + 1)
-            if size and size + cost > most - 14:
-                parts.append(Observations(self.v[start:i], None if self.w is None else self.w[start:i]))
-                start, size = i, 0
-            size += cost
-        parts.append(Observations(self.v[start:], None if self.w is None else self.w[start:]))
-        return parts
+def why_unusable(error: Exception) -> str:
+    """What to say of a value that gave this error. Raises it where it is not the value's fault."""
+    if isinstance(error, UnusableError):
+        return str(error)
+    if isinstance(error, RecursionError) or raised_by_signal(error):
+        raise error
+    return f"reading its value raised {type(error).__name__}"
 
 
 def json_string(text: str) -> str:
@@ -92,7 +71,9 @@ def scalar(value: Any) -> Scalar:
     if callable(item):  # a scalar or one-element array of numpy, torch or jax
         try:
             found = item()
-        except (TypeError, ValueError, RuntimeError):
+        except (TypeError, ValueError, RuntimeError) as error:
+            if raised_by_signal(error):
+                raise
             raise UnusableError from None
         if type(found) in _SCALARS:
             return found  # type: ignore[no-any-return]
@@ -149,6 +130,15 @@ def number(value: Scalar) -> str:
     return int.__repr__(value)
 
 
+def plain_weights(weight: Any) -> Scalar | list[Scalar]:
+    """The same for weights, with an error that speaks of them."""
+    try:
+        return plain(weight)
+    except UnusableError:
+        kind = type(weight).__name__
+        raise UnusableError(f"the weight of type {kind} is not a number or a list of numbers") from None
+
+
 def weight_number(value: Any) -> str:
     """One weight as JSON. Raises UnusableError unless it is finite and not negative."""
     weight = scalar(value)
@@ -164,7 +154,7 @@ def observed(value: Scalar | list[Scalar], weight: Any = None) -> str | Observat
     texts = [*map(number, values)]
     if weight is None:
         return Observations(texts, None) if several else texts[0]
-    weights = plain(weight)
+    weights = plain_weights(weight)
     if isinstance(weights, list):
         if len(weights) != len(texts):
             raise UnusableError(f"{len(texts)} values have {len(weights)} weights")
@@ -332,7 +322,7 @@ class Encoder:
                 elif value.keys() == {"v", "w"} and isinstance(v := plain(value["v"]), list):
                     if weight is not None:
                         raise UnusableError("the value carries its own weights: leave `weight` out")
-                    weights = plain(value["w"])
+                    weights = plain_weights(value["w"])
                     encoded = observed(v, weights if isinstance(weights, list) else [weights])
                 else:
                     self._collect(name + "/", value, weight, found)
@@ -340,5 +330,5 @@ class Encoder:
                 if not name:
                     raise UnusableError("the metric's name is empty")
                 found[name] = encoded
-            except UnusableError as error:
-                self._unusable(name, value, str(error))
+            except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the others are good
+                self._unusable(name, value, why_unusable(error))

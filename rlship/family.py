@@ -17,6 +17,10 @@ from __future__ import annotations
 import os
 from zlib import crc32
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .identity import Identity
+
 VARIABLE = "RLSHIP_PARENT"
 _MOST_ANCESTORS = 64
 
@@ -58,6 +62,12 @@ def parent_of(checksum: str) -> str | None:
             return None
         pid = above
     return None
+
+
+def identity_of(folder: str, identity: Identity) -> str:
+    """The checksum of a writer's identity."""
+    facts = (identity.actor, identity.replica, identity.rank, identity.world, identity.attempt, identity.source)
+    return checksum((folder, *facts))
 
 
 def checksum(parts: tuple[object, ...]) -> str:

@@ -89,6 +89,7 @@ class LineFile:
         self._front: _Piece | None = None
         self._front_lines: list[str] = []
         self._header_safe = False
+        self.in_vain = False  # the last file was given up because not even its header could be synced
         # The steps of each piece written since the last sync: added up only if they turn out to be in doubt.
         self._unsynced: list[list[int | None]] = []
         self._lost = Tally()
@@ -137,6 +138,7 @@ class LineFile:
             self._disk.sync(self._fd)
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOTSUP):  # this filesystem has no such thing
+                self.forget_unsynced()
                 return
             if error.errno in _LOST:
                 self._let_go(error)
@@ -147,6 +149,7 @@ class LineFile:
                 self._break_line()
             else:
                 self._abandon()
+                self.in_vain = True
             raise
         self.forget_unsynced()
 
@@ -154,6 +157,7 @@ class LineFile:
         """All that was written is safe: synced, or on a local filesystem, where a returned write is enough."""
         self._unsynced.clear()
         self._header_safe = True
+        self.in_vain = False
 
     def close(self) -> None:
         """Close the descriptor. Nothing else may be called afterwards."""
@@ -166,7 +170,9 @@ class LineFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             try:
-                os.close(fd)
+                status = os.fstat(fd)
+                if (status.st_dev, status.st_ino) == self._key:  # else the job closed it and reused the number
+                    os.close(fd)
             except OSError:  # the parent's thread was just closing it
                 return
 

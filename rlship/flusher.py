@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+
+from . import threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from .buffer import Buffer
     from .file import LineFile
+
+
+_RARER = 12
 
 
 class Timing:
@@ -70,22 +74,26 @@ class Flusher:
         self._trouble = trouble
         self._well = well
         # Bare locks as signals: unlike Event and Condition they may be used in a signal handler at any moment.
-        self._signal = threading.Lock()
+        self._signal = threads.lock()
         self._signal.acquire()
-        self._ended = threading.Lock()
+        self._ended = threads.lock()
         self._ended.acquire()
         self._asked = 0
         self._done = 0
         self._closing: float | None = None
-        self._thread: threading.Thread | None = None
+        # While the disk fails nobody's wake shortens the wait, or each line logged would be one more attempt.
+        self._failing = False
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError where the interpreter is already shutting down."""
-        self._thread = threading.Thread(target=self._run, name="rlship", daemon=True)
-        self._thread.start()
+        threads.start(self._run)
 
     def wake(self) -> None:
         """Let the thread write now. Never blocks."""
+        if not self._failing:
+            self._rouse()
+
+    def _rouse(self) -> None:
         if not self._signal.locked():
             return
         try:
@@ -101,7 +109,7 @@ class Flusher:
         self._asked += 1
         ticket = self._asked
         deadline = time.monotonic() + timeout
-        self.wake()
+        self._rouse()
         while self._done < ticket:
             if time.monotonic() >= deadline:
                 return False
@@ -112,7 +120,7 @@ class Flusher:
     def close(self, timeout: float) -> bool:
         """Write what is left, end the thread and close the file. False if that was not done after `timeout` seconds."""
         self._closing = time.monotonic() + timeout
-        self.wake()
+        self._rouse()
         if not self._ended.acquire(timeout=max(0.0, timeout)):
             return False
         self._ended.release()
@@ -134,14 +142,14 @@ class Flusher:
         # Ranks start together: a random phase keeps them from syncing together.
         next_sync = time.monotonic() + timing.sync * os.urandom(1)[0] / 256
         last_line = time.monotonic()
-        unsynced = failing = False
+        unsynced = False
         backoff = timing.backoff
         while True:
             asked, closing = self._asked, self._closing
             try:
                 if network is None:
                     network = self._network()
-                if not failing:
+                if not self._failing:
                     self._collect()
                     if time.monotonic() - last_line >= timing.beat and self._buffer.empty and closing is None:
                         self._beat()
@@ -152,12 +160,13 @@ class Flusher:
                 if unsynced and not network:
                     self._file.forget_unsynced()
                     unsynced = False
-                if unsynced and (time.monotonic() >= next_sync or asked > self._done or closing is not None):
+                due = asked > self._done or closing is not None or self._failing  # well only once synced again
+                if unsynced and (due or time.monotonic() >= next_sync):
                     next_sync = time.monotonic() + timing.sync
                     self._file.sync()
                     unsynced = False
-                if failing:
-                    failing, backoff = False, timing.backoff
+                if self._failing:
+                    self._failing, backoff = False, timing.backoff
                     self._well()
                     continue
                 self._done = asked
@@ -168,8 +177,10 @@ class Flusher:
                 wait = min(timing.flush, max(0.0, next_sync - time.monotonic())) if unsynced else timing.flush
             except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on and hears of it once
                 self._trouble(error)
-                failing = True
-                wait, backoff = backoff, min(backoff * 2, timing.backoff_most)
+                self._failing = True
+                # Where each attempt costs a new file, they have to be few.
+                most = timing.backoff_most * (_RARER if self._file.in_vain else 1)
+                wait, backoff = min(backoff, most), min(backoff * 2, most)
             if closing is not None:
                 if time.monotonic() >= closing:
                     return

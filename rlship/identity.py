@@ -16,10 +16,14 @@ if TYPE_CHECKING:
     from typing import Any
 
 # (launcher, rank, world): of several variables the first that is set counts.
-_LAUNCHERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+_Launchers = tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
+_LAUNCHERS: _Launchers = (
     ("torchrun", ("RANK",), ("WORLD_SIZE",)),  # also verl on Ray, Kubeflow, DeepSpeed, Accelerate
     ("ascend", ("RANK_ID",), ("RANK_SIZE",)),
     ("jax", ("JAX_PROCESS_ID", "JAX_PROCESS_INDEX"), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
+)
+# These may only say where `ray start` was placed: every Ray actor on that node inherits them.
+_PLACERS: _Launchers = (
     ("openmpi", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
     ("pmi", ("PMI_RANK",), ("PMI_SIZE",)),
     # PMIx has no variable for the size, but who provides it has: Slurm.
@@ -32,6 +36,11 @@ _LAUNCHERS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 _OUTER_ATTEMPTS = ("SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT")
 _INNER_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 _OUTER_WEIGHT = 1000
+
+# A file whose first line says more is refused by its readers.
+RANKS_END = 1 << 20
+ATTEMPTS_END = 1 << 53
+LONGEST_NAME = 200
 
 
 class Identity:
@@ -69,7 +78,7 @@ def detect(
     found = _Finder(os.environ if environ is None else environ, warn)
     own_rank = found.given("rank", rank, 0)
     own_world = found.given("world", world, 1)
-    own_attempt = found.given("attempt", attempt, 0)
+    own_attempt = found.given("attempt", attempt, 0, ATTEMPTS_END)
     env_world = found.variable("RLSHIP_WORLD", least=1)
     place = found.place()
     if own_rank is not None:
@@ -78,24 +87,36 @@ def detect(
         env_rank = found.variable("RLSHIP_RANK")
         if env_rank is not None:
             place = _Place("RLSHIP_RANK", env_rank, None, None)
+    if place.rank >= RANKS_END:  # of a launcher that gives it in parts
+        warn(f"rank {place.rank} from {place.source} is not below {RANKS_END}, so it is left out: give rank=")
+        place = _Place("none", 0, None, place.replica)
     known_world = own_world or env_world or place.world
+    if known_world is not None and known_world >= RANKS_END:
+        known_world = None
     if known_world is not None and place.rank >= known_world:
         warn(f"world {known_world} is not above rank {place.rank}, so it is left out: set RLSHIP_WORLD or world=")
         known_world = None
     if own_attempt is None:
-        own_attempt = found.variable("RLSHIP_ATTEMPT")
+        own_attempt = found.variable("RLSHIP_ATTEMPT", end=ATTEMPTS_END)
     if own_attempt is None:
         own_attempt = found.attempt()
     own_replica = replica if replica is not None else found.environ.get("RLSHIP_REPLICA") or place.replica
     return Identity(
-        actor=actor,
-        replica="0" if own_replica is None or str(own_replica) == "" else str(own_replica),
+        actor=bounded("actor", actor, warn),
+        replica=bounded("replica", "" if own_replica is None else str(own_replica), warn) or "0",
         rank=place.rank,
         world=known_world,
         attempt=own_attempt,
         source=place.source,
         host=os.uname().nodename or "unknown",
     )
+
+
+def bounded(what: str, name: str, warn: Callable[[str], object]) -> str:
+    """At most LONGEST_NAME characters of a name."""
+    if len(name) > LONGEST_NAME:
+        warn(f"{what}={name[:40]!r}… has {len(name)} characters: only the first {LONGEST_NAME} are kept")
+    return name[:LONGEST_NAME]
 
 
 class _Place:
@@ -115,7 +136,7 @@ class _Finder:
         self.environ = environ
         self.warn = warn
 
-    def given(self, name: str, value: Any, least: int) -> int | None:
+    def given(self, name: str, value: Any, least: int, end: int = RANKS_END) -> int | None:
         """An argument of `init`."""
         if value is None:
             return None
@@ -126,20 +147,24 @@ class _Finder:
                 number = None
         except (TypeError, ValueError, OverflowError):
             number = None
-        if number is None or number < least:
-            self.warn(f"{name}={value!r} is not an integer of at least {least}, so it is left out")
+        if number is None or not least <= number < end:
+            self.warn(f"{name}={value!r:.40} is not an integer from {least} to {end - 1}, so it is left out")
             return None
         return number
 
-    def variable(self, *names: str, least: int = 0) -> int | None:
+    def variable(self, *names: str, least: int = 0, end: int = RANKS_END) -> int | None:
         """The first of these variables that is set and usable."""
         for name in names:
             text = self.environ.get(name, "").strip()
             if not text:
                 continue
-            if text.isascii() and text.isdigit() and int(text) >= least:
+            # Python refuses to read a number of thousands of digits.
+            if text.isascii() and text.isdigit() and len(text) < 40 and least <= int(text) < end:
                 return int(text)
-            self.warn(f"{name}={text!r} in the environment is not an integer of at least {least}, so it is left out")
+            self.warn(
+                f"{name}={text[:40]!r} in the environment is not an integer from {least} to {end - 1}, so it is left "
+                "out"
+            )
         return None
 
     def attempt(self) -> int:
@@ -148,19 +173,28 @@ class _Finder:
         return outer * _OUTER_WEIGHT + inner + (0 if outer or inner else _ray_restarted(self.warn))
 
     def place(self) -> _Place:
-        for source, ranks, worlds in _LAUNCHERS:
+        """What the first launcher says that says anything."""
+        return (
+            self._launched(_LAUNCHERS)
+            or self._ray()
+            or self._launched(_PLACERS)
+            or self._tpu()
+            or self._leader_worker_set()
+            or self._indexed_job()
+            or _Place("none", 0, None, None)
+        )
+
+    def _launched(self, launchers: _Launchers) -> _Place | None:
+        for source, ranks, worlds in launchers:
             rank = self.variable(*ranks)
             if rank is not None:
                 return _Place(source, rank, self.variable(*worlds, least=1), None)
-        for special in (self._tpu, self._leader_worker_set, self._indexed_job):
-            place = special()
-            if place is not None:
-                return place
+        return None
+
+    def _ray(self) -> _Place | None:
+        """Plain Ray actors have no ranks: without this, all actors of one kind would claim one rank."""
         actor_id = _ray_actor(self.warn)
-        if actor_id is not None:
-            # Plain Ray actors have no ranks: without this, all actors of one kind would claim rank 0.
-            return _Place("ray", 0, None, actor_id)
-        return _Place("none", 0, None, None)
+        return None if actor_id is None else _Place("ray", 0, None, actor_id)
 
     def _tpu(self) -> _Place | None:
         worker = self.variable("TPU_WORKER_ID", "CLOUD_TPU_TASK_ID")
@@ -181,7 +215,12 @@ class _Finder:
         if rank is None:
             return None
         world = self.variable("LWS_GROUP_SIZE", least=1)
-        return _Place("leaderworkerset", rank, world, self.environ.get("LWS_GROUP_INDEX"))
+        group = self.environ.get("LWS_GROUP_INDEX")
+        if not group:
+            # The controller itself sets no group index, but the leader's address is <set>-<group>.<subdomain>…
+            _, dash, index = self.environ.get("LWS_LEADER_ADDRESS", "").partition(".")[0].rpartition("-")
+            group = index if dash and index.isdigit() else None
+        return _Place("leaderworkerset", rank, world, group)
 
     def _indexed_job(self) -> _Place | None:
         """An Indexed Job; in a JobSet the index counts anew in every job, so the job's own index has to come in."""

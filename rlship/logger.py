@@ -9,40 +9,19 @@ from . import definitions, family
 from .batches import observations
 from .buffer import CAPACITY
 from .disk import Disk
-from .encode import UnusableError, size_of
+from .encode import UnusableError, size_of, why_unusable
 from .filesystem import is_network
 from .flusher import Timing
+from .guard import guarded, raised_by_signal
 from .steps import Steps, StepScope, whole_step
-from .stream import WAKE_AT, Stream
+from .stream import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
+    from typing import Any, SupportsIndex
 
     from .identity import Identity
-
-    P = ParamSpec("P")
-    R = TypeVar("R")
-
-
-def _guarded(fallback: R) -> Callable[[Callable[Concatenate[Logger, P], R]], Callable[Concatenate[Logger, P], R]]:
-    """Make a method of Logger that never raises into the job: an error is counted and told, and gives `fallback`."""
-
-    def wrap(method: Callable[Concatenate[Logger, P], R]) -> Callable[Concatenate[Logger, P], R]:
-        def guarded(self: Logger, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            try:
-                return method(self, *args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
-                self._stream.failed(method.__name__, error)
-                return fallback
-
-        guarded.__name__, guarded.__qualname__ = method.__name__, method.__qualname__
-        guarded.__doc__, guarded.__module__ = method.__doc__, method.__module__
-        guarded.__wrapped__ = method  # type: ignore[attr-defined]
-        return guarded
-
-    return wrap
 
 
 class Logger:
@@ -77,9 +56,8 @@ class Logger:
         self.world = identity.world
         self.attempt = identity.attempt
         self.axis = axis
-        self.checksum = family.checksum(
-            (folder, self.actor, self.replica, self.rank, self.world, self.attempt, identity.source)
-        )
+        self.given: tuple[Any, ...] = (None,) * 4  # what `init` was told of the identity
+        self.checksum = family.identity_of(folder, identity)
         self._clock = clock
         self._steps = Steps()
         self._new_stream = partial(
@@ -129,12 +107,14 @@ class Logger:
                     return
                 for line in stream.encoder.lines(metrics, step, t, weight):
                     buffer.append(line, size_of(line), step)
-            if buffer.size > WAKE_AT:
+            if buffer.size > stream.wake_at:
                 stream.wake()
-        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+        except Exception as error:  # the promise is that logging never crashes the job
+            if raised_by_signal(error):
+                raise
             stream.failed("log", error)
 
-    @_guarded(None)
+    @guarded(None)
     def record_metric(
         self,
         key: str,
@@ -157,13 +137,13 @@ class Logger:
             if not name:
                 raise UnusableError("the metric's name is empty")
             values, weights = observations(value, weight)
-        except UnusableError as error:
-            stream.unusable(name, value, str(error))
+        except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
+            stream.unusable(name, value, why_unusable(error))
             return
         if not stream.observe(name, values, weights, step):
             self.log({name: value}, step, weight)
 
-    @_guarded(None)
+    @guarded(None)
     def define(
         self,
         metrics: str | Mapping[str, Any],
@@ -183,7 +163,7 @@ class Logger:
 
     # Steps
 
-    @_guarded(None)
+    @guarded(None)
     def set_step(self, step: SupportsIndex) -> None:
         """Set the implicit step. See `rlship.set_step`."""
         found = self._checked(step, "set_step", dropped=False)
@@ -202,7 +182,7 @@ class Logger:
         """A context manager that sets the implicit step inside. See `rlship.step`."""
         return StepScope(self._steps, self._checked(step, "step", dropped=False))
 
-    @_guarded(None)
+    @guarded(None)
     def barrier(self, step: SupportsIndex | None = None) -> None:
         """Promise that this process writes nothing more for steps up to `step`. See `rlship.barrier`."""
         t = self._clock()
@@ -214,7 +194,7 @@ class Logger:
         self._stream.barrier(found, t)
         self._steps.put(found + 1)
 
-    @_guarded(None)
+    @guarded(None)
     def rollback(self, step: SupportsIndex) -> None:
         """Go back to `step`. See `rlship.rollback`."""
         if not self._stream.live and not self._begin():
@@ -228,11 +208,14 @@ class Logger:
     def _checked(self, step: Any, call: str, dropped: bool = True) -> int | None:
         try:
             return whole_step(step)
-        except ValueError as error:
+        except Exception as error:  # the step's own code may raise anything
+            if raised_by_signal(error):
+                raise
+            why = str(error) if type(error) is ValueError else f"reading the step raised {type(error).__name__}"
             if dropped:
-                self._stream.refuse(call, f"{call}: {error}; the call is left out")
+                self._stream.refuse(call, f"{call}: {why}; the call is left out")
             else:
-                self._stream.notices.once(f"step {call}", f"{call}: {error}; the call is left out")
+                self._stream.notices.once(f"step {call}", f"{call}: {why}; the call is left out")
             return None
 
     def _own_step(self, step: Any, call: str) -> int | None:
@@ -247,12 +230,12 @@ class Logger:
 
     # The end
 
-    @_guarded(False)
+    @guarded(False)
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until everything logged before is in the file. See `rlship.flush`."""
         return not self._stream.live or self._stream.flush(timeout)
 
-    @_guarded(False)
+    @guarded(False)
     def close(self, timeout: float | None = None) -> bool:
         """Write what is left and the `close` record. See `rlship.close`."""
         return self._stream.close(timeout)
@@ -295,7 +278,7 @@ class Logger:
         """Make this the writer of a child process of the writer `parent`. Before the first call only."""
         self._stream.parent = parent
 
-    @_guarded(False)
+    @guarded(False)
     def start(self) -> bool:
         """Open the file now instead of at the first call. Returns whether calls are taken."""
         return self._stream.live or self._begin()
@@ -308,8 +291,25 @@ class Logger:
                 return True
             if not stream.start():
                 return False
-        _close_with_multiprocessing(self)
+        _live_with_multiprocessing(self, stream)
         return True
+
+    def failed(self, where: str, error: Exception) -> None:
+        """Count an internal error and say it once."""
+        self._stream.failed(where, error)
+
+    @property
+    def begun(self) -> bool:
+        """Whether this process has opened a file; False in a forked child that has not logged yet."""
+        return self._stream.live
+
+    def hold(self, timeout: float) -> bool:
+        """Before a fork: take the locks, so that no other thread holds one in the child."""
+        return self._stream.hold(timeout)
+
+    def let_go(self) -> None:
+        """After a fork, in the parent."""
+        self._stream.let_go()
 
     def after_fork(self) -> None:
         """In a forked child: forget the parent's buffer, thread and file; the first call opens a file of its own."""
@@ -322,13 +322,17 @@ class Logger:
 _MULTIPROCESSING_PRIORITY = -1000
 
 
-def _close_with_multiprocessing(logger: Logger) -> None:
-    """A `multiprocessing` child ends by os._exit, which skips `atexit`; its own finalisers do run."""
+def _live_with_multiprocessing(logger: Logger, stream: Stream) -> None:
+    """A `multiprocessing` child ends by os._exit, which skips `atexit`, but its own finalisers do run.
+
+    One of a Pool is ended by a signal once its work is done: what it logs must not wait.
+    """
     import sys
 
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None:
         return
+    stream.wake_at = 0
     from multiprocessing.util import Finalize
 
     Finalize(None, logger.close, exitpriority=_MULTIPROCESSING_PRIORITY)

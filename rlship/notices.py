@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
+from . import threads
+from .guard import raised_by_signal
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
 _MOST = 1000
+_MOST_TEXT = 1000  # in UTF-8 less than the page that a pipe has to have room for
 _HOME = os.getpid()
 
 
@@ -43,16 +47,19 @@ def say(message: str) -> None:
     stream = sys.stderr
     if stream is None:
         return
-    text = f"rlship: {message}\n"
+    text = f"rlship: {message[:_MOST_TEXT]}\n"
     try:
-        fd = -1 if os.getpid() == _HOME else _descriptor(stream)
-        if fd >= 0:
+        fd = _descriptor(stream)
+        if fd >= 0 and not threads.takes_text(fd):
+            return  # the job must not wait for who reads its pipe
+        if fd >= 0 and os.getpid() != _HOME:
             os.write(fd, text.encode("utf-8", "backslashreplace"))
         else:
             stream.write(text)
             stream.flush()
-    except (OSError, ValueError):
-        return
+    except Exception as error:  # it may be any object, and whoever calls must go on
+        if raised_by_signal(error):
+            raise
 
 
 def _descriptor(stream: TextIO) -> int:
@@ -62,5 +69,5 @@ def _descriptor(stream: TextIO) -> int:
     """
     try:
         return stream.fileno()
-    except (AttributeError, OSError, ValueError):
+    except Exception:  # noqa: BLE001 - it may be any object
         return -1

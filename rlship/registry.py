@@ -5,23 +5,29 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from _thread import get_ident
 
-from . import family
-from .identity import Identity, detect
+from . import family, threads
+from .encode import json_string
+from .guard import raised_by_signal
+from .identity import LONGEST_NAME, Identity, bounded, detect
 from .logger import Logger
 from .notices import Notices, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 _CLOSE_S = 5.0
+_MOST_LABELS = 8 << 10
 
 _loggers: dict[tuple[str, str], Logger] = {}
 _default: Logger | None = None
 _hooked = False
 _notices = Notices()
+# Reentrant, because a signal handler may be the first to log while this thread is in `init`.
+_lock = threads.reentrant_lock()
 
 
 class Disabled(Logger):
@@ -58,7 +64,7 @@ def init(
         dir: the experiment's folder, made absolute now and created when needed; files go to `dir/rlship/`. Default:
             `RLSHIP_DIR`.
         actor: the kind of worker: `"trainer"`, `"generator"`, `"reward"`… Default: `RLSHIP_ACTOR`. The actor called
-            `trainer` gives the global steps unless the sidecar is told otherwise.
+            `trainer` gives the global steps.
         replica: tells apart groups that each count their ranks from 0, such as several generators. Default:
             `RLSHIP_REPLICA`, else the launcher's, else `"0"`.
         rank, world: this process's place in its group, and how many there are (None: not known). Default:
@@ -67,7 +73,7 @@ def init(
         attempt: how often this rank was restarted; the lines of a higher attempt replace those of a lower one. Default:
             `RLSHIP_ATTEMPT`, else the launcher's restart count.
         axis: what this actor's steps count.
-        labels: facts about this process, kept as text in the file.
+        labels: facts about this process, kept as text in the file, 8 KiB of them at most.
 
     Where `dir` or `actor` is known from neither the argument nor the environment, this says so on stderr and returns a
     Logger that drops every call; so does `RLSHIP_DISABLE=1`, silently. An unusable argument is said and left out.
@@ -80,9 +86,17 @@ def init(
     with the same identity, remove `RLSHIP_PARENT` from its environment.
     """
     try:
-        return _init(dir, actor, replica, rank, world, attempt, axis, labels)
-    except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
-        _notices.once(f"init {error}", f"init failed, nothing is logged: {type(error).__name__}: {error}")
+        with _lock:
+            return _init(dir, actor, replica, rank, world, attempt, axis, labels)
+    except Exception as error:  # the promise is that logging never crashes the job
+        if raised_by_signal(error):
+            raise
+        kind = type(error).__name__
+        try:
+            text = str(error)
+        except Exception:  # noqa: BLE001 - the error's own code
+            text = ""
+        _notices.once(f"init {kind} {text}", f"init failed, nothing is logged: {kind}: {text}")
         return _disabled
 
 
@@ -126,25 +140,73 @@ def _init(
     if "\0" in folder:
         raise ValueError(f"dir={folder!r} holds a NUL character, which no path can")
     known = _loggers.get((folder, name))
-    if known is not None and not known.closed:
+    if known is not None and not known.closed and known.begun:
+        _tell_difference(known, {"replica": replica, "rank": rank, "world": world, "attempt": attempt})
         return known
-    identity = detect(
-        name, replica, rank, world, attempt, warn=lambda message: _notices.once(message, f"{name}: {message}")
-    )
+    given: tuple[Any, ...] = (replica, rank, world, attempt)
+    inherited = known if known is not None and not known.closed else None
+    if inherited is not None:  # in a forked child what it does not say is as its parent said
+        given = tuple(before if own is None else own for own, before in zip(given, inherited.given))
+    replica, rank, world, attempt = given
+
+    def warn(message: str) -> None:
+        _notices.once(message, f"{name[:LONGEST_NAME]}: {message}")
+
+    identity = detect(name, replica, rank, world, attempt, warn=warn)
+    if inherited is not None and family.identity_of(folder, identity) == inherited.checksum:
+        return inherited  # a forked child of the same rank
+    # Else a forked worker that has a rank of its own by now: a writer in its own right, as a spawned one is.
     logger = Logger(
         folder,
         identity,
-        axis=str(axis) or "global_step",
-        labels={str(key)[:1000]: str(value)[:1000] for key, value in (labels or {}).items()},
+        axis=bounded("axis", str(axis), warn) or "global_step",
+        labels=_usable_labels(labels, warn),
     )
+    logger.given = given
     logger.adopt(family.parent_of(logger.checksum))
     _hook()
     _loggers[folder, name] = logger
-    if _default is None or _default.closed:
+    if _default is None or _default.closed or _default is inherited:
         _default = logger
+    elif identity.rank == 0 and identity.replica == "0":
+        _notices.once(
+            "another",
+            f"rlship.log and the other functions of the module still write for {_default.actor!r}: for "
+            f"{logger.actor!r} use the Logger that init returned",
+        )
     if logger.start() and identity.rank == 0 and identity.replica == "0":
         _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
     return logger
+
+
+def _tell_difference(known: Logger, asked: Mapping[str, Any]) -> None:
+    other = [f"{what}={value!r}" for what, value in asked.items() if value is not None]
+    if any(value is not None and str(value) != str(getattr(known, what)) for what, value in asked.items()):
+        _notices.once(
+            f"again {known.folder} {known.actor}",
+            f"init({known.actor!r}) with {', '.join(other)} changes nothing: this process writes there already, as "
+            f"replica={known.replica!r}, rank={known.rank}, world={known.world}, attempt={known.attempt}. Close that "
+            f"Logger first, or use another process for another rank",
+        )
+
+
+def _usable_labels(labels: Any, warn: Callable[[str], object]) -> dict[str, str]:
+    """Labels as text, as many of them as fit."""
+    if labels is None:
+        return {}
+    if not hasattr(labels, "items"):
+        warn(f"labels={labels!r:.200} is not a dict of names and values, so it is left out")
+        return {}
+    kept: dict[str, str] = {}
+    room = _MOST_LABELS
+    for key, value in labels.items():
+        name, text = str(key)[:1000], str(value)[:1000]
+        room -= len(json_string(name)) + len(json_string(text))
+        if room < 0:
+            warn(f"the labels are longer than {_MOST_LABELS} characters: {name[:40]!r} and those after it are left out")
+            break
+        kept[name] = text
+    return kept
 
 
 def _hook() -> None:
@@ -153,17 +215,43 @@ def _hook() -> None:
         return
     _hooked = True
     atexit.register(_close_all)
-    os.register_at_fork(after_in_child=_after_fork)
+
+
+# By thread, as two may fork at the same time.
+_held: dict[int, list[Logger]] = {}
+_HOLD_S = 0.05
+
+
+def _before_fork() -> None:
+    """Hold the Loggers' locks over the fork: hooks that run before ours in the child, and what they finalise, may log.
+
+    Not at any price: where a lock is not to be had soon, the fork goes on without it.
+    """
+    held = _held.setdefault(get_ident(), [])
+    deadline = time.monotonic() + _HOLD_S
+    for logger in list(_loggers.values()):
+        if logger.hold(max(0.0, deadline - time.monotonic())):
+            held.append(logger)
+
+
+def _after_fork_in_parent() -> None:
+    for logger in _held.pop(get_ident(), []):
+        logger.let_go()
 
 
 def _after_fork() -> None:
-    global _notices
-    _notices = Notices()
+    global _notices, _lock
+    _held.clear()
+    _notices, _lock = Notices(), threads.reentrant_lock()
     for logger in _loggers.values():
         try:
             logger.after_fork()
         except Exception as error:  # noqa: BLE001 - os.fork must return in the child whatever happens here
             say(f"after a fork: {type(error).__name__}: {error}")
+
+
+# Now and not at the first `init`, which another thread may be in at a fork.
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
 
 
 def _close_all() -> None:

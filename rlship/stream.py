@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
+import sys
 import time
 
-from . import definitions, family
+from . import definitions, family, threads
 from .batches import MOST_OBSERVATIONS, Batches
 from .buffer import Buffer
 from .encode import ALLOWED, Encoder, json_value, size_of
 from .file import LineFile, Part
 from .flusher import Flusher
+from .guard import raised_by_signal
 from .header import file_name, open_record
 from .notices import Notices, say
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # Lines wait at most Timing.flush, or until there are this many bytes of them.
 WAKE_AT = 256 << 10
 _RELEARN_S = 5.0
+_AGAIN_S = 1.0
 
 
 class Stream:
@@ -61,6 +63,7 @@ class Stream:
     ) -> None:
         self.live = False
         self.closed = closed
+        self.wake_at = WAKE_AT
         self.id: str | None = None
         self.parent = parent
         self.definitions = dict(declared)
@@ -69,7 +72,7 @@ class Stream:
         self.errors = 0
         self.notices = Notices()
         # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
-        self.lock = threading.RLock()
+        self.lock = threads.reentrant_lock()
         self.buffer = Buffer(clock, buffer_bytes)
         self.encoder = Encoder(self.unusable)
         self._folder = folder
@@ -83,6 +86,7 @@ class Stream:
         # True for a thread that holds the lock means: a signal handler or finaliser runs in the middle of a change.
         self._batching = False
         self._relearn_at = 0.0
+        self._begin_at = 0.0
         self._first_id: str | None = None
         self._first_definitions: Entries = {}
         self._disk_error = ""
@@ -112,15 +116,22 @@ class Stream:
         if self.closed:
             self.notices.once("closed", f"{self._identity.actor} is closed: calls after close() are dropped")
             return False
+        if time.monotonic() < self._begin_at:
+            return False
         self.live = True  # first of all: a signal handler may log from here on, and must not start it once more
         self.id = self._first_id = os.urandom(8).hex()
         self._first_definitions = dict(self.definitions)
         try:
             self._flusher.start()
-        except RuntimeError:
+        except RuntimeError as error:
             self.live = False
-            self.closed = True  # the interpreter is ending; say it once instead of failing at every call
-            raise
+            if sys.is_finalizing() or "shutdown" in str(error):
+                self.closed = True  # the interpreter is ending; say it once instead of failing at every call
+                raise
+            # No thread to be had just now (a full pids cgroup, say): the next call tries again, but not every call.
+            self._begin_at = time.monotonic() + _AGAIN_S
+            self.notices.once("thread", f"cannot start the writing thread: {error}; trying again at later calls")
+            return False
         if self.parent is None:
             family.announce(self.id, self._checksum)
         return True
@@ -146,6 +157,19 @@ class Stream:
                 f"end"
             )
         return done
+
+    def hold(self, timeout: float) -> bool:
+        """Take the locks in their order, or none of them."""
+        if not self.lock.acquire(timeout=timeout):
+            return False
+        if self.buffer.lock.acquire(timeout=timeout):
+            return True
+        self.lock.release()
+        return False
+
+    def let_go(self) -> None:
+        self.buffer.lock.release()
+        self.lock.release()
 
     def leave_to_parent(self) -> str | None:
         """In a forked child: let go of the file, which is the parent process's. Returns whose child this process is."""
@@ -182,9 +206,7 @@ class Stream:
                 return
             self._batching = True
             try:
-                for step, batch in self._batches.pop(upto):
-                    for line in self.encoder.pack(batch.encoded(), step, batch.t):
-                        self.buffer.append(line, size_of(line), step)
+                self._batches.move(upto, self.buffer, self.encoder.pack)
             finally:
                 self._batching = False
 
@@ -281,11 +303,12 @@ class Stream:
     def unusable(self, name: str, value: Any, why: str) -> None:
         """A value that is no metric is left out: say so, once for each name, and count it."""
         self.dropped_values += 1
-        reason = f" ({why})" if why else ""
-        kind = _type_name(value)
-        message = (
-            f"{name[:200]!r} has a value of type {kind} that is no metric{reason}; it is left out. Allowed: {ALLOWED}"
+        what = f"{name[:200]!r} " + (
+            f"is left out: {why}"
+            if why
+            else f"has a value of type {_type_name(value)} that is no metric; it is left out"
         )
+        message = f"{what}. Allowed: {ALLOWED}"
         if self.notices.once(f"value {name}", message):
             self._event("value", message)
 
@@ -297,8 +320,9 @@ class Stream:
             topic = f"error {where} {type(error).__name__}"
             if self.notices.once(topic, f"internal error in {where}, the job goes on: {text}"):
                 self._event(where, text)
-        except Exception:  # noqa: BLE001 - the error is counted already, and there is nowhere left to tell it
-            return
+        except Exception as second:  # the error is counted already, and there is nowhere left to tell it
+            if raised_by_signal(second):
+                raise
 
     def _trouble(self, error: Exception) -> None:
         if isinstance(error, OSError):

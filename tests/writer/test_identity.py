@@ -160,6 +160,22 @@ def test_plain_ray_actors_are_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found({"RANK": "1", "WORLD_SIZE": "2"})[:3] == ("torchrun", 1, 2)
 
 
+@pytest.mark.parametrize(
+    "leaked",
+    [
+        {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"},
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"},
+        {"JOB_COMPLETION_INDEX": "1"},
+        {"LWS_WORKER_INDEX": "1", "LWS_GROUP_SIZE": "4"},
+        {"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b"},
+    ],
+)
+def test_what_placed_ray_does_not_name_its_actors(monkeypatch: pytest.MonkeyPatch, leaked: dict[str, str]) -> None:
+    """All actors of a node inherit the variables of its `ray start`, so these are no rank of one of them."""
+    fake_ray(monkeypatch, True, "0123456789abcdef0123")
+    assert found(leaked) == ("ray", 0, None, 0, "0123456789abcdef")
+
+
 def test_ray_drivers_and_tasks_are_plain_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no Ray actor, or no running Ray, nothing is made of it."""
     fake_ray(monkeypatch, True, None)
@@ -176,3 +192,33 @@ def test_a_ray_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     who: Identity = detect("a", environ={}, warn=told.append)
     assert who.source == "none"
     assert "AttributeError" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "replica"), [("vllm-1.vllm.ns", "1"), ("my-set-12.my-set.ns.svc", "12"), ("10.0.0.1", "0"), ("", "0")]
+)
+def test_a_leader_address_names_the_group(address: str, replica: str) -> None:
+    """LeaderWorkerSet itself gives no group index, but its leader is called <set>-<group>."""
+    env = {"LWS_WORKER_INDEX": "1", "LWS_GROUP_SIZE": "2", "LWS_LEADER_ADDRESS": address}
+    assert found(env) == ("leaderworkerset", 1, 2, 0, replica)
+    assert found({**env, "LWS_GROUP_INDEX": "7"})[-1] == "7"
+
+
+@pytest.mark.parametrize("number", [str(1 << 20), "9" * 30, "9" * 5000])
+def test_a_number_that_no_reader_takes_is_left_out(number: str) -> None:
+    """A rank or world of 2^20 or more, or an attempt of 2^53, would make the whole file unreadable."""
+    told: list[str] = []
+    who = detect("a", environ={"RANK": number, "RLSHIP_WORLD": number, "RLSHIP_ATTEMPT": "9" * 5000}, warn=told.append)
+    assert (who.source, who.rank, who.world, who.attempt) == ("none", 0, None, 0)
+    assert len(told) == 3
+    assert all(len(text) < 200 for text in told)
+    assert detect("a", rank=1 << 20, attempt=1 << 53, environ={}, warn=told.append).rank == 0
+    assert detect("a", rank=(1 << 20) - 1, environ={}).rank == (1 << 20) - 1
+
+
+def test_long_names_are_cut_and_told() -> None:
+    """An actor or replica has at most 200 characters."""
+    told: list[str] = []
+    who = detect("a" * 300, replica="b" * 201, environ={}, warn=told.append)
+    assert (len(who.actor), len(who.replica)) == (200, 200)
+    assert [text.partition("=")[0] for text in told] == ["actor", "replica"]

@@ -129,8 +129,8 @@ rlship.init(sys.argv[1], "trainer", rank="seven", world=-1, attempt=None, labels
     )
     assert "rlship: init failed, nothing is logged: TypeError" in done.stderr
     assert "rlship: init failed, nothing is logged: ValueError: dir='" in done.stderr
-    assert "trainer: rank='seven' is not an integer of at least 0, so it is left out" in done.stderr
-    assert "trainer: world=-1 is not an integer of at least 1, so it is left out" in done.stderr
+    assert "trainer: rank='seven' is not an integer from 0 to 1048575, so it is left out" in done.stderr
+    assert "trainer: world=-1 is not an integer from 1 to 1048575, so it is left out" in done.stderr
     found = records(tmp_path)
     assert found[0]["labels"] == {"1": "None"}
     assert metrics(found) == [{"m": {"b": 1}}]
@@ -168,7 +168,8 @@ def test_the_folder_is_shown_once_and_only_by_the_first_rank(tmp_path: Path) -> 
     source = "import sys, rlship\nrlship.init(sys.argv[1], 'trainer'); rlship.init(sys.argv[1], 'reward')"
     first = program(source, tmp_path, env={"RANK": "0", "WORLD_SIZE": "2"})
     second = program(source, tmp_path, env={"RANK": "1", "WORLD_SIZE": "2"})
-    assert first.stderr == f"rlship: trainer writes to {tmp_path}/rlship\n"
+    assert first.stderr.startswith(f"rlship: trainer writes to {tmp_path}/rlship\n")
+    assert first.stderr.count("writes to") == 1
     assert second.stderr == ""
 
 
@@ -214,3 +215,62 @@ rlship.init("run", "trainer").log({"a": 1})
     )
     assert "rlship: init failed, nothing is logged: FileNotFoundError" in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+def test_labels_never_make_the_file_unreadable(tmp_path: Path) -> None:
+    """Labels that are no dict are left out, and of too many those that fit are kept; both are said."""
+    done = program(
+        """
+import sys, rlship
+rlship.init(sys.argv[1], "trainer", labels=["a"]).log({"x": 1})
+rlship.init(sys.argv[1], "reward", axis="s" * 300, labels={f"{i:04}": "v" * 1000 for i in range(1000)})
+""",
+        tmp_path,
+    )
+    first, second = ([json.loads(line) for line in whole(path)] for path in files(tmp_path))
+    assert "labels" not in first[0]
+    assert metrics(first) == [{"m": {"x": 1}}]
+    assert [*second[0]["labels"]] == [f"{i:04}" for i in range(8)]
+    assert second[0]["axis"] == "s" * 200
+    assert done.stderr.count("labels=['a'] is not a dict") == 1
+    assert done.stderr.count("the labels are longer than 8192 characters: '0008'") == 1
+
+
+def test_a_second_init_says_what_it_does_not_change(tmp_path: Path) -> None:
+    """Another rank for a Logger that writes already, and a second actor beside the default one, are each said once."""
+    done = program(
+        """
+import sys, rlship
+first = rlship.init(sys.argv[1], "trainer", rank=0, world=2)
+assert rlship.init(sys.argv[1], "trainer", rank=0) is rlship.init(sys.argv[1], "trainer") is first
+for _ in range(2):
+    assert rlship.init(sys.argv[1], "trainer", rank=1, world=2) is first
+    rlship.init(sys.argv[1], "reward")
+""",
+        tmp_path,
+    )
+    told = done.stderr.splitlines()
+    assert len(told) == 3
+    assert "init('trainer') with rank=1, world=2 changes nothing" in told[1]
+    assert "still write for 'trainer': for 'reward' use the Logger that init returned" in told[2]
+
+
+def test_init_under_many_threads_makes_one_logger(tmp_path: Path) -> None:
+    """Threads that call it at the same moment get the same Logger and one file."""
+    program(
+        """
+import sys, threading, rlship
+sys.setswitchinterval(1e-6)
+gate = threading.Barrier(8)
+found = []
+def work():
+    gate.wait(10)
+    found.append(rlship.init(sys.argv[1], "trainer"))
+threads = [threading.Thread(target=work) for _ in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert len(found) == 8 and len(set(map(id, found))) == 1
+""",
+        tmp_path,
+    )
+    assert len(files(tmp_path)) == 1

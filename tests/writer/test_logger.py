@@ -303,7 +303,7 @@ def test_a_definition_never_governs_lines_logged_before_it(tmp_path: Path) -> No
 
 def test_wrong_reductions_are_told_and_the_value_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown reduction names what there is; the observation counts under the default."""
-    logger = logger_at(tmp_path)
+    logger = logger_at(tmp_path, timing=SLOW)
     logger.record_metric("a", 1.0, "average")
     logger.record_metric("a", 2.0, "average")
     logger.define("b", "p200")
@@ -391,26 +391,53 @@ class Explosive:
     def __len__(self) -> int:
         raise RuntimeError("boom")
 
+    def __index__(self) -> int:
+        raise RuntimeError("boom")
+
+
+def test_a_value_that_raises_costs_only_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a value's own code raises, the other values of the call are kept, and it is told once by its name."""
+    logger = logger_at(tmp_path, timing=SLOW)
+    for _ in range(2):
+        logger.log({"a": Explosive(), "b": 1.0}, step=1)
+        logger.record_metric("c", Explosive())
+    logger.log({"b": 2.0}, step=Explosive())  # type: ignore[arg-type]
+    with logger.step(Explosive()):  # type: ignore[arg-type]
+        pass
+    assert (logger.dropped_values, logger.dropped_lines, logger.errors) == (4, 1, 0)
+    logger.close()
+    told = capsys.readouterr().err
+    assert told.count("'a' is left out: reading its value raised RuntimeError. Allowed: a number") == 1
+    assert "log: reading the step raised RuntimeError" in told
+    assert metrics(records(tmp_path)) == [{"step": 1, "m": {"b": 1.0}}] * 2
+
+
+@pytest.mark.parametrize("weight", ["heavy", None, -1.0, float("nan")])
+def test_a_bad_weight_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], weight: Any) -> None:
+    """The message speaks of the weight, as the value is good."""
+    logger = logger_at(tmp_path)
+    logger.log({"loss": 1.5}, weight=[weight])
+    logger.close()
+    told = capsys.readouterr().err
+    assert "'loss' is left out: the weight " in told
+    assert "of type float" not in told
+
 
 def test_an_internal_error_never_reaches_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever an argument does, each call returns; the error is counted, told once and in the file."""
     logger = logger_at(tmp_path)
     for _ in range(2):
-        logger.log({"a": Explosive()})
-        logger.record_metric("a", Explosive())
+        logger.log({"a": 1.0}, weight=Explosive())  # type: ignore[arg-type]
         logger.define(Explosive())  # type: ignore[arg-type]
-    assert logger.errors == 6
+    assert (logger.dropped_values, logger.errors) == (2, 2)
     logger.log({"b": 1.0})
     logger.close()
     told = capsys.readouterr().err
-    assert told.count("internal error in log, the job goes on: RuntimeError: boom") == 1
+    assert told.count("internal error in define, the job goes on: ") == 1
     found = records(tmp_path)
-    assert {record["attrs"]["where"] for record in found if record.get("kind") == "event"} == {
-        "log",
-        "record_metric",
-        "define",
-    }
-    assert metrics(found) == [{"m": {"b": 1.0}}]
+    events = [record["attrs"]["where"] for record in found if record.get("kind") == "event"]
+    assert events == ["value", "define"]
+    assert metrics(found)[-1] == {"m": {"b": 1.0}}
 
 
 def test_a_stderr_that_is_gone_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

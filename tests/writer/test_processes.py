@@ -378,3 +378,146 @@ if __name__ == "__main__":
         steps += [record["step"] for record in metrics(own)]
     assert sorted(steps) == list(range(12))
     assert os.path.isdir(run / "rlship")
+
+
+def test_a_forked_rank_is_a_writer_of_its_own(tmp_path: Path) -> None:
+    """A forked worker that calls init as another rank, by argument or variable, is no child of its parent's rank."""
+    program(
+        """
+import os, sys, rlship
+rlship.init(sys.argv[1], "trainer", world=3)
+rlship.log({"r0": 1})
+for rank in (1, 2):
+    pid = os.fork()
+    if pid == 0:
+        if rank == 1:
+            rlship.init(sys.argv[1], "trainer", rank=1)
+        else:
+            os.environ["RANK"] = "2"
+            rlship.init(sys.argv[1], "trainer")
+        rlship.log({f"r{rank}": 1})
+        os._exit(0 if rlship.close(20) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+pid = os.fork()
+if pid == 0:
+    rlship.init(sys.argv[1], "trainer")
+    rlship.log({"child": 1})
+    os._exit(0 if rlship.close(20) else 1)
+assert os.waitpid(pid, 0)[1] == 0
+""",
+        tmp_path,
+    )
+    found = parts(tmp_path)
+    who = {name: (own[0]["rank"], own[0]["world"], "parent" in own[0]) for name, own in found.items()}
+    assert who == {"r0": (0, 3, False), "r1": (1, 3, False), "r2": (2, 3, False), "child": (0, 3, True)}
+
+
+def test_hooks_that_log_at_a_fork_find_no_lock_held(tmp_path: Path) -> None:
+    """Other hooks run in the child before ours, while threads of the parent log, and two threads fork at once."""
+    program(
+        """
+import os, sys, threading, rlship
+logger = None
+def hook():
+    if logger is not None:
+        logger.log({"forked": 1.0}); logger.record_metric("forked", 1.0)
+os.register_at_fork(after_in_child=hook)
+logger = rlship.init(sys.argv[1], "trainer")
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        logger.log({"a": 1.0}); logger.record_metric("b", 1.0)
+threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+for t in threads: t.start()
+bad = []
+def forks():
+    for _ in range(15):
+        pid = os.fork()
+        if pid == 0: os._exit(0)
+        bad.append(os.waitpid(pid, 0)[1])
+forking = [threading.Thread(target=forks) for _ in range(2)]
+for t in forking: t.start()
+for t in forking: t.join()
+stop.set()
+for t in threads: t.join(20); assert not t.is_alive()
+assert bad == [0] * 30, bad
+assert rlship.close(20)
+""",
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_that_ends_its_workers_loses_nothing_done(tmp_path: Path, method: str) -> None:
+    """Leaving a Pool's `with` block kills its workers: what they logged a moment before is in their files."""
+    source = tmp_path / "pool.py"
+    source.write_text(
+        MORTAL
+        + """
+import multiprocessing, sys, time, rlship
+def score(i):
+    rlship.log({"reward": float(i)}, step=i)
+    return i
+def main():
+    rlship.init(sys.argv[1], "reward")
+    context = multiprocessing.get_context(sys.argv[2])
+    with context.Pool(2, initializer=rlship.init, initargs=(sys.argv[1], "reward")) as pool:
+        pool.map(score, range(50))
+        time.sleep(0.2)
+if __name__ == "__main__":
+    main()
+"""
+    )
+    subprocess.run([sys.executable, source, tmp_path, method], env=CLEAN, check=True, timeout=60)
+    found = [json.loads(line) for path in files(tmp_path) for line in path.read_text().splitlines()]
+    assert sorted(record["step"] for record in metrics(found)) == list(range(50))
+
+
+def test_a_descriptor_that_the_job_reused_is_left_open_in_a_child(tmp_path: Path) -> None:
+    """A job that closed all descriptors and opened its own keeps them over a fork."""
+    program(
+        """
+import os, sys, rlship
+logger = rlship.init(sys.argv[1], "trainer")
+rlship.log({"a": 1}); assert rlship.flush()
+number = logger._stream._file._fd
+os.close(number)
+own = os.open(sys.argv[1] + "/own.txt", os.O_CREAT | os.O_WRONLY)
+os.dup2(own, number)
+pid = os.fork()
+if pid == 0:
+    os.write(number, b"still here")
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+""",
+        tmp_path,
+    )
+    assert (tmp_path / "own.txt").read_text() == "still here"
+
+
+def test_a_fork_while_another_thread_is_in_init_is_safe(tmp_path: Path) -> None:
+    """The child can call init itself, also where it was the first one that the fork fell into."""
+    program(
+        """
+import os, sys, threading, rlship
+inside, leave = threading.Event(), threading.Event()
+class Slow:
+    def __fspath__(self):
+        inside.set(); leave.wait(20)
+        return sys.argv[1]
+thread = threading.Thread(target=rlship.init, args=(Slow(), "trainer"))
+thread.start()
+assert inside.wait(20)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    rlship.init(sys.argv[1], "reward").log({"child": 1})
+    os._exit(0 if rlship.close(10) else 1)
+assert os.waitpid(pid, 0)[1] == 0
+leave.set()
+thread.join()
+rlship.log({"parent": 1})
+""",
+        tmp_path,
+    )
+    assert {name: own[0]["actor"] for name, own in parts(tmp_path).items()} == {"child": "reward", "parent": "trainer"}

@@ -1,0 +1,53 @@
+"""What the job may see of an exception inside a call: nothing of ours, and everything that is its own."""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` itself takes a millisecond to import
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Concatenate, ParamSpec, TypeVar
+
+    from .logger import Logger
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+
+def raised_by_signal(error: BaseException) -> bool:
+    """Whether a signal handler of the job raised it (a timeout, say), so that it is not ours to catch."""
+    codes = set()
+    for number in range(1, _signal.NSIG):
+        handler = _signal.getsignal(number)
+        handler = getattr(handler, "func", handler)  # of a functools.partial
+        function = handler if hasattr(handler, "__code__") else getattr(handler, "__call__", None)  # noqa: B004
+        codes.add(getattr(getattr(function, "__func__", function), "__code__", None))
+    codes.discard(None)
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def guarded(fallback: R) -> Callable[[Callable[Concatenate[Logger, P], R]], Callable[Concatenate[Logger, P], R]]:
+    """Make a method of Logger that never raises into the job: an error is counted and told, and gives `fallback`."""
+
+    def wrap(method: Callable[Concatenate[Logger, P], R]) -> Callable[Concatenate[Logger, P], R]:
+        def safe(self: Logger, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:  # the promise is that logging never crashes the job
+                if raised_by_signal(error):
+                    raise
+                self.failed(method.__name__, error)
+                return fallback
+
+        safe.__name__, safe.__qualname__ = method.__name__, method.__qualname__
+        safe.__doc__, safe.__module__ = method.__doc__, method.__module__
+        safe.__wrapped__ = method  # type: ignore[attr-defined]
+        return safe
+
+    return wrap

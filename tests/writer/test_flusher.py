@@ -1,0 +1,115 @@
+"""How often a disk that fails is tried."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from rlship import threads
+from rlship.disk import Disk
+from rlship.flusher import Timing
+from tests.writer.reading import files, kinds, logger_at, metrics, records, whole
+
+
+def test_lines_logged_while_the_disk_is_full_do_not_hurry_it(tmp_path: Path) -> None:
+    """Wakes are ignored while the disk fails: the attempts keep their growing distance, however much is logged."""
+
+    class Full(Disk):
+        full = False
+        attempts = 0
+
+        def write(self, fd: int, data: bytes | memoryview) -> int:
+            if self.full:
+                self.attempts += 1
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(fd, data)
+
+    disk = Full()
+    logger = logger_at(tmp_path, disk=disk, timing=Timing(flush=0.02, backoff=0.05, backoff_most=0.2))
+    logger.log({"a": 1.0})
+    assert logger.flush()
+    disk.full = True
+    end = time.monotonic() + 0.8
+    i = 0
+    while time.monotonic() < end:
+        logger.barrier(i)  # each wakes the thread
+        i += 1
+        time.sleep(0.002)
+    assert 2 <= disk.attempts <= 8
+    disk.full = False
+    assert logger.close() is True
+    assert kinds(records(tmp_path)).count("barrier") == i
+
+
+def test_a_sync_that_fails_from_the_start_makes_few_files(tmp_path: Path) -> None:
+    """Where not even a header can be synced, each attempt costs a file, so the wait grows beyond the usual."""
+
+    class Quota(Disk):
+        full = True
+        syncs = 0
+
+        def sync(self, fd: int) -> None:
+            self.syncs += 1
+            if self.full:
+                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    disk = Quota()
+    timing = Timing(flush=0.01, sync=0.01, backoff=0.02, backoff_most=0.04)
+    logger = logger_at(tmp_path, disk=disk, timing=timing, network=lambda path: True)
+    end = time.monotonic() + 0.8
+    i = 0
+    while time.monotonic() < end:
+        logger.log({"a": i}, step=i)
+        i += 1
+        time.sleep(0.005)
+    assert 3 <= disk.syncs <= 8  # 0.02 + 0.04 + 0.08 + 0.16 + 0.32 + 0.48 s
+    assert len(files(tmp_path)) <= disk.syncs + 1
+    disk.full = False
+    assert logger.close() is True
+    written = {record["step"] for path in files(tmp_path) for record in metrics([*map(json.loads, whole(path))])}
+    assert i - 1 in written
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_filesystem_without_sync_is_taken_as_it_is(tmp_path: Path, number: int) -> None:
+    """What cannot be synced is not in doubt for ever: nothing is told, and nothing is kept to be told later."""
+
+    class NoSync(Disk):
+        def sync(self, fd: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+    logger = logger_at(tmp_path, disk=NoSync(), network=lambda path: True)
+    for i in range(20):
+        logger.log({"a": i}, step=i)
+        assert logger.flush()
+    assert logger._stream._file._unsynced == []
+    logger.close()
+    assert logger.errors == 0
+    assert kinds(records(tmp_path)) == ["open", *["metrics"] * 20, "close"]
+
+
+def test_a_thread_that_cannot_be_had_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the system gives no thread just now, calls are dropped, it is said once, and later calls try again."""
+
+    def none(target: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    logger = logger_at(tmp_path)
+    monkeypatch.setattr(threads, "start", none)
+    monkeypatch.setattr("rlship.stream._AGAIN_S", 0.05)
+    logger.log({"a": 1})
+    logger.log({"a": 2})
+    assert (logger.closed, logger.errors) == (False, 0)
+    monkeypatch.undo()
+    time.sleep(0.06)
+    logger.log({"a": 3})
+    logger.close()
+    assert metrics(records(tmp_path)) == [{"m": {"a": 3}}]
+    assert capsys.readouterr().err.count("cannot start the writing thread") == 1
