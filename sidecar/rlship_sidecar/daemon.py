@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlship_sidecar.config import Config, state_dir_for
-from rlship_sidecar.discover import experiments
+from rlship_sidecar.discover import barred, experiments
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
 from rlship_sidecar.lease import LeaseLost
 from rlship_sidecar.status import Status
@@ -58,8 +58,8 @@ class _Daemon:
     def __init__(
         self, directory: Path, config: Config, once: bool, on_status: OnStatus | None, stop: threading.Event, say: Say
     ) -> None:
-        # Absolute, for a sink's child works in a folder of its own.
-        self._directory = Path(os.path.abspath(directory))
+        # Resolved: a link such as `latest` may come to mean another experiment while this one is watched.
+        self._directory = Path(os.path.realpath(directory))
         self._config = config
         self._once = once
         self._on_status = on_status
@@ -143,7 +143,7 @@ class _Daemon:
         """Before the end: what the writers finished still becomes rows; with `once`, all that they wrote."""
         for path, watched in list(self._watched.items()):
             try:
-                while self._read_on(watched):
+                while path in self._watched and self._read_on(watched):  # telling its status may drop it
                     pass
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
@@ -168,6 +168,11 @@ class _Daemon:
             self._say_once(f"{problem}; trying again")
             return
         self._found_any = self._found_any or bool(found)
+        if self._directory not in found:
+            for folder in barred(self._directory):
+                self._say_once(
+                    f"{folder} cannot be looked into: permission denied; if it is an experiment, it is left out"
+                )
         if not found and not self._once:
             self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         owned: OwnedElsewhere | None = None
@@ -219,7 +224,7 @@ class _Daemon:
         self._unusable_any = True
         self._retry_at[path] = time.monotonic() + RETRY_EVERY_S
         again = "" if self._once else f"; trying again every {RETRY_EVERY_S:.0f} s"
-        self._say_once(f"{problem.message}{again}")
+        self._say_once(f"{problem.message}{again}. {problem.hint}".rstrip(". "))
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -246,7 +251,13 @@ class _Daemon:
     def _finish(self) -> int:
         """Deliver what is committed, within `drain_s`, and judge."""
         deadline = time.monotonic() + self._config.drain_s
-        drained = [watched.drain(deadline) for watched in self._watched.values()]
+        drained = []
+        for path, watched in list(self._watched.items()):
+            try:
+                drained.append(watched.drain(deadline))
+            except (OSError, sqlite3.Error, LeaseLost) as error:
+                drained.append(False)
+                self._drop(path, watched, error)
         refused = [shipper for watched in self._watched.values() for shipper in watched.refused]
         for watched in self._watched.values():
             for shipper in watched.shippers:

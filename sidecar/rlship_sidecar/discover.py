@@ -18,11 +18,24 @@ def experiments(directory: Path) -> list[Path]:
     """The folder itself if it is an experiment, else its subfolders that are, sorted; raises OSError where it cannot be
     read.
     """
-    if (directory / WRITERS_FOLDER).is_dir():
+    if is_experiment(directory):
         return [directory]
     with os.scandir(directory) as entries:
         folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return [Path(folder) for folder in sorted(folders) if os.path.isdir(os.path.join(folder, WRITERS_FOLDER))]
+    return [Path(folder) for folder in sorted(folders) if is_experiment(folder)]
+
+
+def is_experiment(folder: str | Path) -> bool:
+    """Whether a folder has a writers' folder in it, and not a Python package of that name, as a checkout may have."""
+    writers = os.path.join(folder, WRITERS_FOLDER)
+    return os.path.isdir(writers) and not os.path.exists(os.path.join(writers, "__init__.py"))
+
+
+def barred(directory: Path) -> list[str]:
+    """Subfolders that may be experiments but cannot be looked into, sorted."""
+    with os.scandir(directory) as entries:
+        folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(folder for folder in folders if not os.access(folder, os.R_OK | os.X_OK))
 
 
 class Folder:

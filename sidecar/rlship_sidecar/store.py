@@ -237,14 +237,17 @@ class Store:
         )
         return found.fetchall()
 
-    def experiment(self) -> str | None:
-        """The experiment that this store was made for, as an absolute path; None for a new store."""
+    def experiment(self) -> tuple[str, int] | None:
+        """The experiment that this store was made for: its absolute path and its folder's inode; None: a new store."""
         found = self._connection.execute("select value from meta where key = 'experiment'").fetchone()
-        return None if found is None else str(found[0])
+        if found is None:
+            return None
+        inode, _, path = str(found[0]).partition(" ")
+        return path, int(inode)
 
-    def claim(self, experiment: str) -> None:
+    def claim(self, experiment: str, inode: int) -> None:
         """Say which experiment it is for: a new one's, or one that was moved."""
-        self._connection.execute("insert or replace into meta values ('experiment', ?)", (experiment,))
+        self._connection.execute("insert or replace into meta values ('experiment', ?)", (f"{inode} {experiment}",))
 
     def adopt(self, reductions: str) -> bool:
         """Take in the configuration's reductions. Where they are not those the rows were made with, every row is dirty

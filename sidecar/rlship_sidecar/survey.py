@@ -15,7 +15,7 @@ from rlship_sidecar.status import ActorStatus, DeadLetterStatus, LackingStatus, 
 from rlship_sidecar.store import Store
 
 MAX_LISTED = 200
-CLOCK_SLACK_S = 1.0
+CLOCK_SLACK_S = 1.0  # between hosts
 
 
 def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
@@ -122,8 +122,10 @@ def _overlap(older: Writer, newer: Writer) -> bool:
     """Whether the older of two writers of one rank and attempt went on after the newer one had begun: no restart."""
     if side_by_side(older, newer):
         return True
-    same_attempt = older.open.attempt == newer.open.attempt
-    return same_attempt and older.open.t < newer.open.t < older.newest_t - CLOCK_SLACK_S
+    if older.open.attempt != newer.open.attempt:
+        return False
+    slack_s = 0.0 if older.open.host and older.open.host == newer.open.host else CLOCK_SLACK_S
+    return older.open.t < newer.open.t < older.newest_t - slack_s
 
 
 def _notes(experiment: Experiment) -> list[str]:

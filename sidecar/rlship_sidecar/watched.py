@@ -141,8 +141,9 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
     state_dir = state_dir_for(path, config)
     state_dir.mkdir(parents=True, exist_ok=True)
     lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
-    lease.keep()
+    store: Store | None = None
     try:
+        lease.keep()
         store = Store(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
         _claim(store, path, state_dir)
         experiment = Experiment(
@@ -155,6 +156,8 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             max_open_files=_file_budget(),
         )
     except BaseException:
+        if store is not None:
+            store.close()
         lease.release()
         raise
     shippers = [_shipper(name, path, config, store, lease, alone=alone) for name in config.sinks]
@@ -165,17 +168,22 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
 
 def _claim(store: Store, path: Path, state_dir: Path) -> None:
     """Make sure that the state is this experiment's: with a copy's, two experiments would overwrite one W&B run."""
-    here = os.path.realpath(path)
+    here = os.path.realpath(path), os.stat(path / WRITERS_FOLDER).st_ino
     owner = store.experiment()
-    if owner not in (None, here) and os.path.isdir(os.path.join(str(owner), WRITERS_FOLDER)):
-        store.close()
+    # A folder that was moved, or is mounted at two places, keeps its inode; a copy has another.
+    if (
+        owner is not None
+        and owner[0] != here[0]
+        and owner[1] != here[1]
+        and os.path.isdir(os.path.join(owner[0], WRITERS_FOLDER))
+    ):
         raise StateOfAnother(
-            f"the state in {state_dir} belongs to the experiment {owner}, not to {here}",
+            f"the state in {state_dir} belongs to the experiment {owner[0]}, not to {here[0]}",
             f"If this is a copy, remove {state_dir}: it becomes an experiment with a run of its own. "
             "If both use one --state-dir, give each its own.",
         )
     if owner != here:
-        store.claim(here)
+        store.claim(*here)
 
 
 def _shipper(name: str, path: Path, config: Config, store: Store, lease: Lease, *, alone: bool) -> Shipper:

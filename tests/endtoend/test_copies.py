@@ -45,6 +45,23 @@ def test_a_moved_experiment_goes_on(tmp_path: Path) -> None:
     assert len((moved / "rlship" / "state" / "rows.jsonl").read_text().splitlines()) == 5
 
 
+def test_a_rotated_experiment_goes_on_beside_its_successor(tmp_path: Path) -> None:
+    """Renamed, and with a new experiment in its old place, the old one is still itself: its inode says so."""
+    first = experiment(tmp_path / "run", 5)
+    assert once(first).returncode == 0
+    old = first.rename(tmp_path / "run.old")
+    assert once(experiment(tmp_path / "run", 3)).returncode == 0
+    assert once(old).returncode == 0
+
+
+def test_a_link_is_followed_once(tmp_path: Path) -> None:
+    """A link such as `latest` stands for the experiment that it led to when the sidecar started."""
+    experiment(tmp_path / "run1", 5)
+    (tmp_path / "latest").symlink_to("run1")
+    assert once(tmp_path / "latest", "--state-dir", str(tmp_path / "state")).returncode == 0
+    assert (tmp_path / "state" / "run1" / "rows.jsonl").exists()
+
+
 def test_two_experiments_of_one_name_do_not_share_a_state(tmp_path: Path) -> None:
     """With one --state-dir for two folders of the same name the second is refused, and neither loses a row."""
     first, second = experiment(tmp_path / "a" / "run", 5), experiment(tmp_path / "b" / "run", 8)

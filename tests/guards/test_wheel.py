@@ -17,12 +17,13 @@ from tests.guards.tree import PACKAGES, ROOT, files
 
 LOG = """
 import sys
+before = sys.modules.keys() | set()  # what the interpreter itself brings, such as a distribution's sitecustomize
 import rlship
 rlship.init(sys.argv[1], actor="trainer")
 rlship.log({"loss": 1.0}, step=0)
 rlship.barrier(0)
 rlship.close()
-roots = {name.partition(".")[0] for name in sys.modules}
+roots = {name.partition(".")[0] for name in sys.modules.keys() - before}
 print(sorted(roots - sys.stdlib_module_names - {"rlship", "__main__"}))
 """
 

@@ -74,3 +74,11 @@ def test_a_name_that_is_not_text_stops_nobody() -> None:
         sim.finish()
         assert [row.figures for row in sim.rows()] == [{"trainer/loss": 2.0}]
         assert list(sim.experiment.oddities) == ["caf\ufffd.jsonl"]
+
+
+def test_a_python_package_is_no_experiment(tmp_path: Path) -> None:
+    """A checkout with a package called rlship is not taken for an experiment; the experiments below it are found."""
+    (tmp_path / "rlship").mkdir()
+    (tmp_path / "rlship" / "__init__.py").touch()
+    (tmp_path / "demo" / "rlship").mkdir(parents=True)
+    assert experiments(tmp_path) == [tmp_path / "demo"]
