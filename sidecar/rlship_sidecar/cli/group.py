@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from rlship import _version
+from rlship_sidecar import output
 from rlship_sidecar.cli.demo import demo
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.watch import watch
@@ -44,6 +47,11 @@ class Verbs(click.Group):
             if problem.hint:
                 click.echo(f"  {_lines(problem.hint)}", err=True)
             ctx.exit(problem.exit_code)
+        except BrokenPipeError:
+            output.discard(sys.stdout)
+            with suppress(OSError):  # standard error may be what is gone
+                click.echo(f"rlship: {output.NOBODY_READS}", err=True)
+            ctx.exit(1)
 
 
 @click.group(cls=Verbs, context_settings=SETTINGS, epilog=EPILOG)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from rlship_sidecar import output
 from rlship_sidecar.rows import Row, count_ranks
 from rlship_sidecar.sinks.contract import Run, SinkRefused
 from rlship_sidecar.sinks.flat import axis
@@ -59,12 +59,8 @@ class ConsoleSink:
 
 
 def _nobody_reads(stream: TextIO) -> SinkRefused:
-    if stream is sys.stdout:
-        # What is still in its buffer would fail once more, with a traceback, when the interpreter ends.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
-    return SinkRefused("sink console: nobody reads standard output any more; start again to see the rest")
+    output.discard(stream)
+    return SinkRefused(f"sink console: {output.NOBODY_READS}")
 
 
 def line(row: Row) -> str:
