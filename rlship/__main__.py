@@ -9,9 +9,9 @@ def main() -> None:
     """Run the command line, or say how to install it where only the writer is installed. Exit code 1 then."""
     try:
         from rlship_sidecar.cli import main as command
-    except ImportError as error:
-        if error.name is not None and error.name.partition(".")[0] == "rlship":
-            raise
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith(("rlship.", "rlship_sidecar.", "rlship_formats.")):
+            raise  # a part of ours is missing: that is no lack of packages
         sys.stderr.write(
             f"rlship: {error}: only the writer is installed. `pip install rlship` brings what the command needs.\n"
         )

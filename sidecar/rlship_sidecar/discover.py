@@ -5,8 +5,8 @@ listed.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 WRITERS_FOLDER = "rlship"
 SUFFIX = ".jsonl"
@@ -52,38 +52,44 @@ class Folder:
         self._changed_at = 0.0
         self._listed_at = 0.0
 
-    def look(self, known: Collection[str], now: float, *, force: bool) -> tuple[list[str], list[str]]:
-        """`new_files`, or nothing new without a look where none is due; raises OSError."""
+    def look(self, now: float, *, force: bool) -> Listing:
+        """`listing`, or nothing without a look where none is due; raises OSError."""
         if self._local:
             mtime_ns = os.stat(self.path).st_mtime_ns
             if mtime_ns != self._mtime_ns:
                 self._mtime_ns, self._changed_at = mtime_ns, now
             elif not force and now - self._changed_at > SETTLED_S and now - self._listed_at < RELIST_EVERY_S:
-                return [], []
-        found = new_files(self.path, known)
+                return Listing({}, [])
+        found = listing(self.path)
         self._listed_at = now
         return found
 
 
-def new_files(folder: str, known: Collection[str]) -> tuple[list[str], list[str]]:
-    """Names of writers' files in `folder` that are not `known`, and of entries of such names that are none; sorted.
-
-    The latter are no regular files, or have a name that is not UTF-8, which neither the store nor a status could hold.
+class Listing(NamedTuple):
+    """Writers' files in a folder with their inodes, and entries of such names that are none (sorted): they are no
+    regular files, or have a name that is not UTF-8, which neither the store nor a status could hold.
     """
-    found: list[str] = []
+
+    files: dict[str, int]
+    odd: list[str]
+
+
+def listing(folder: str) -> Listing:
+    """List a folder; raises OSError."""
+    files: dict[str, int] = {}
     odd: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
-            if name in known or not name.endswith(SUFFIX) or name.startswith("."):
+            if not name.endswith(SUFFIX) or name.startswith("."):
                 continue
             if not _is_utf8(name):
                 odd.append(os.fsencode(name).decode("utf-8", "replace"))
             elif entry.is_file(follow_symlinks=False):
-                found.append(name)
+                files[name] = entry.inode()
             else:
                 odd.append(name)
-    return sorted(found), sorted(odd)
+    return Listing(dict(sorted(files.items())), sorted(odd))
 
 
 def _is_utf8(name: str) -> bool:

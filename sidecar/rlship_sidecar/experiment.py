@@ -5,7 +5,6 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,24 +12,18 @@ from pathlib import Path
 import orjson
 
 from rlship_sidecar.align import MAX_KEPT, Actor, Patience
-from rlship_sidecar.changes import Changes
-from rlship_sidecar.discover import WRITERS_FOLDER, Folder
+from rlship_sidecar.changes import Changes, SavedWriter
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.intake import Intake, words
 from rlship_sidecar.lineage import Writer
-from rlship_sidecar.lines import Batch, Dead, Schemas, too_long
+from rlship_sidecar.lines import Batch, Dead
 from rlship_sidecar.reduce import reduce_unit
 from rlship_sidecar.rows import Arrival, Row, Unit
-from rlship_sidecar.source import Source, load_source, new_source, read_again, read_from_floor
+from rlship_sidecar.source import Source, load_source, read_again, read_from_floor, still_there
 from rlship_sidecar.store import Store
-from rlship_sidecar.tail import Descriptors, NotAFile
 from rlship_sidecar.window import Window
 
-ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
-REST_EVERY_S = 30.0  # how often a file whose writer closed it is looked at
-SETTLED_S = 60.0
-
-_ALL = 1 << 62
 
 
 class Experiment:
@@ -48,17 +41,12 @@ class Experiment:
         max_open_files: int = 256,
     ) -> None:
         self.directory = directory
-        self.folder = os.path.join(directory, WRITERS_FOLDER)
         self.store = store
         self.filesystem = filesystem
-        self._listing = Folder(self.folder, local=filesystem.local)
-        self.sources: dict[str, Source] = {}
+        self.intake = Intake(str(directory), filesystem, max_open_files)
         self.actors: dict[str, Actor] = {}
-        self.oddities: dict[str, str] = {}
         self.overrides = dict(overrides or {})
         self._patience = patience or Patience()
-        self._files = Descriptors(max_open_files, keep=filesystem.local)
-        self._schemas = Schemas()
         self._changed: dict[str, Source] = {}
         self._dead: list[tuple[str, Dead]] = []
         self._counts: dict[str, int] = {}
@@ -69,16 +57,28 @@ class Experiment:
 
     def close(self) -> None:
         """Release the files; what was not committed is read again next time."""
-        self._files.close()
+        self.intake.close()
+
+    @property
+    def folder(self) -> str:
+        """Where the writers' files are."""
+        return self.intake.folder
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """All files ever read, by name."""
+        return self.intake.sources
 
     # Restart -------------------------------------------------------------------------------------------------------
 
     def _load(self, now: float) -> None:
-        """Go on where the store left off: rebuild what was open, remember what is dirty."""
+        """Go on where the store left off: rebuild what was open, remember what is dirty. Raises OSError where a file
+        that open steps need cannot be read just now: without its lines their rows would lack them.
+        """
+        intake = self.intake
         floors = {}
-        for saved in self.store.writers():
-            path = os.path.join(self.folder, saved.file)
-            source = load_source(saved, path, self._files, self._schemas, self.store, now)
+        for saved in self._verified():
+            source = load_source(saved, intake.path(saved.file), intake.files, intake.schemas, self.store, now)
             self.sources[saved.file] = source
             floors[saved.file] = saved.floor
             if source.writer is not None:
@@ -90,14 +90,23 @@ class Experiment:
             if source.writer is not None and floor < source.read:
                 actor = self._actor(source.writer.open.actor)
                 try:
-                    for batch in read_from_floor(source, self.store, self._schemas, floor):
+                    for batch in read_from_floor(source, self.store, intake.schemas, floor):
                         actor.restore(source.writer, batch, now)
-                except OSError as error:
-                    source.problem = _words(error)
+                except FileNotFoundError:
+                    self._dead.append((source.name, Dead(floor, "file gone before its row", "")))
+                    self._changed[source.name] = source  # its floor is where it was read to from now on
         for name, step in self.store.dirty():
             self._actor(name).soil(step, self.store.row_of(name, step) is True, now)
         for actor in self.actors.values():
             actor.newly_dirty.clear()
+
+    def _verified(self) -> list[SavedWriter]:
+        """What the store knows of the files, once those that are others now are set aside."""
+        saved = self.store.writers()
+        self.store.set_aside(
+            [writer.file for writer in saved if not still_there(writer, self.intake.path(writer.file))]
+        )
+        return self.store.writers()
 
     def _actor(self, name: str) -> Actor:
         actor = self.actors.get(name)
@@ -114,108 +123,42 @@ class Experiment:
         `only`: names of files known to have changed, where not all need be looked at. `end`: nothing more will come, so
         once all is read every open step becomes a row and every revision is made.
         """
+        intake = self.intake
         if only is None or not all(name in self.sources for name in only):
-            self._discover(now, force=end)
-        more = self._read(now, self.sources if only is None else only, end=end)
+            intake.discover(now, force=end)
+        more = intake.read(now, self.sources if only is None else only, self._apply, end=end)
+        # Where bytes are waited for it is not the end yet.
+        more = more or (end and intake.holding)
         open_before = self._open_units()
         rows = self._close_units(now, timers=only is None, end=end and not more)
         rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
         # At most so many units of an actor are closed or revised at a time: there may be more.
         settled = open_before - self._open_units() + len(self._revised)
         more = more or settled >= MAX_KEPT or (end and settled > 0)
-        self._commit(rows, now, force=end and not more)
+        self._commit(rows, now, force=(end and not more) or bool(intake.replaced))
+        if intake.replaced:
+            self._set_aside(intake.replaced, now)
+            return True
         return more
 
-    def _discover(self, now: float, *, force: bool) -> None:
-        try:
-            names, odd = self._listing.look(self.sources, now, force=force)
-        except OSError as error:
-            self.oddities[WRITERS_FOLDER] = _words(error)
-            return
-        self.oddities.pop(WRITERS_FOLDER, None)
-        for name in names:
-            self.sources[name] = new_source(name, os.path.join(self.folder, name), self._files, self._schemas)
-        for name in odd:
-            self.oddities[name] = "not a regular file, or its name is not UTF-8"
-
-    def _read(self, now: float, names: Iterable[str], *, end: bool) -> bool:
-        """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
-        as it got.
-        """
-        groups: dict[str, list[Source]] = {}
-        for name in names:
-            source = self.sources.get(name)
-            if source is not None and self._grown(source, now, end=end):
-                actor = source.writer.open.actor if source.writer is not None else ""
-                groups.setdefault(actor, []).append(source)
-        more = False
-        for group in groups.values():
-            group.sort(key=lambda source: source.at_step)
-            limit = _ALL
-            for place, source in enumerate(group):
-                if source.at_step > limit:
-                    more = True
-                    continue
-                left = self._take(source, limit, now)
-                more = more or left
-                if place == 0 and left and source.at_step >= 0:
-                    limit = source.at_step
-        return more
-
-    def _grown(self, source: Source, now: float, *, end: bool) -> bool:
-        writer = source.writer
-        settled = not end and writer is not None and writer.closed and now - writer.line_at > SETTLED_S
-        if settled and now - source.looked_at < REST_EVERY_S:
-            return False
-        source.looked_at = now
-        try:
-            size = source.size = source.tail.size()
-        except OSError as error:
-            self._files.forget(source.tail.path)
-            source.problem = _words(error)
-            return False
-        source.problem = ""
-        if size == source.read:
-            return False
-        if size < source.read:
-            source.problem = f"shorter than what was read of it ({source.size} < {source.read} bytes): not read further"
-            return False
-        return True
-
-    def _take(self, source: Source, limit: int, now: float) -> bool:
-        """Read and apply one piece of a file. Returns whether complete lines are left in it, as far as one can know."""
-        start = source.read
-        try:
-            piece = source.tail.read(start, source.piece_bytes, size=source.size)
-        except OSError as error:
-            self._files.forget(source.tail.path)
-            source.problem = _words(error)
-            return False
-        if piece.end == start:
-            return piece.more
-        batch = source.decoder.decode(piece.lines, piece.offsets, max_steps=ROUND_STEPS, last_step=limit)
-        whole = batch.consumed == len(piece.lines)
-        end = piece.end if whole else piece.offsets[batch.consumed]
-        # Read about as much next time as could be used this time.
-        source.piece_bytes = min(1 << 20, max(1 << 14, 17 * (end - start) // 16))
-        for offset, excerpt in piece.too_long:
-            if offset < end:
-                batch.dead.append(too_long(offset, excerpt))
-        self._apply(source, batch, end, now)
-        return not whole or piece.more
-
-    def _apply(self, source: Source, batch: Batch, end: int, now: float) -> None:
+    def _apply(self, source: Source, batch: Batch, now: float) -> None:
         if batch.opened is not None:
             source.opened_at = batch.opened_at
             source.writer = Writer(source.name, batch.opened, seen_at=now, line_at=now)
             self._actor(batch.opened.actor).add_writer(source.writer, now)
         if source.writer is not None:
             self._actor(source.writer.open.actor).apply(source.writer, batch, now)
-        source.advance(batch, end)
         self._changed[source.name] = source
         self._dead.extend((source.name, dead) for dead in batch.dead)
         for name, count in batch.counts.items():
             self._counts[name] = self._counts.get(name, 0) + count
+
+    def _set_aside(self, replaced: list[Source], now: float) -> None:
+        """Files that do not hold any more what was read of them count as gone; what has their names is read as new."""
+        self.store.set_aside([source.name for source in replaced])
+        self.intake = self.intake.anew()
+        self.actors = {}
+        self._load(now)
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
@@ -279,7 +222,7 @@ class Experiment:
         for name, writer in actor.roster.writers.items():
             source = self.sources[name]
             try:
-                for batch in read_again(source, self.store, self._schemas, steps):
+                for batch in read_again(source, self.store, self.intake.schemas, steps):
                     for line in batch.lines:
                         windows[line.step].add(writer.segments[line.segment], line)
             except FileNotFoundError:
@@ -287,7 +230,7 @@ class Experiment:
                 what = "its row" if closing else "a revision"
                 self._dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))
             except OSError as error:
-                source.problem = _words(error)
+                source.problem = words(error)
                 return None
         return {} if gone and not closing else windows
 
@@ -340,9 +283,3 @@ class Experiment:
 
 def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: str) -> Row:
     return replace(row, arrival=Arrival(no, revision, changed, how))
-
-
-def _words(error: OSError) -> str:
-    if isinstance(error, NotAFile):
-        return "not a regular file"
-    return error.strerror or type(error).__name__

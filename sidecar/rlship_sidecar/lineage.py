@@ -66,6 +66,7 @@ class Segment:
 class Writer:
     """One file. Times named `…_at` are seconds of the sidecar's monotonic clock; `newest_t` is Unix seconds from the
     lines.
+    `replaced`: another file has its name now, perhaps with the same lines.
     `lowest` is the lowest step of its metrics records, -1 for none yet;
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
@@ -76,6 +77,7 @@ class Writer:
     gaps: list[Gap] = field(default_factory=list)
     implicit: bool = True
     closed: bool = False
+    replaced: bool = False
     lowest: int = -1
     newest_t: float = 0.0
     seen_at: float = 0.0
@@ -121,7 +123,7 @@ class Order(NamedTuple):
 def side_by_side(a: Writer, b: Writer) -> bool:
     """Whether two writers' roots, of one rank and attempt, ran at the same time: no restart, but a rank given twice."""
     a, b = a.root, b.root
-    if a is b or a.open.attempt != b.open.attempt:
+    if a.open.id == b.open.id or a.open.attempt != b.open.attempt:
         return False
     older, newer = (a, b) if (a.open.t, a.open.id) <= (b.open.t, b.open.id) else (b, a)
     return older.newest_t > newer.open.t + SIDE_BY_SIDE_S

@@ -61,7 +61,7 @@ class _Replica:
             self.newest_first = []
             for rank in sorted(self.roots):
                 segments = [s for writer in self.roots[rank] for s in writer.segments if s.begins is not None]
-                segments.sort(key=lambda s: (s.age, s.writer.file), reverse=True)
+                segments.sort(key=lambda s: (s.age, not s.writer.replaced, s.writer.file), reverse=True)
                 self.newest_first.append((rank, segments))
             self.begins = sorted(
                 {s.begins for _, segments in self.newest_first for s in segments if s.begins is not None}

@@ -15,10 +15,11 @@ import msgspec
 from rlship_formats.records import MAX_LINE_BYTES, Gap, Open
 from rlship_sidecar.changes import SavedBlock, SavedWriter
 from rlship_sidecar.decode import Decoder
+from rlship_sidecar.discover import SUFFIX
 from rlship_sidecar.lineage import Segment, Writer
 from rlship_sidecar.lines import Batch, Schemas
 from rlship_sidecar.store import Store
-from rlship_sidecar.tail import Descriptors, Tail
+from rlship_sidecar.tail import START, Bookmark, Descriptors, Replaced, Tail
 
 BLOCK_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024
@@ -40,24 +41,30 @@ class _State(msgspec.Struct, array_like=True):
     block: tuple[int, float, int, int]
     opened_at: int
     foreign: bool
+    head: bytes
+    before: bytes
 
 
 @dataclass(slots=True)
 class Source:
-    """A file. Bytes below `read` are applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in the
-    store.
+    """A file. What lies before `mark` is applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in
+    the store. `moved`: its name has come to mean another inode, `held`: NUL bytes are waited for since `held_at`.
     """
 
     name: str
     tail: Tail
     decoder: Decoder
     writer: Writer | None = None
-    read: int = 0
+    mark: Bookmark = START
     opened_at: int = 0
     size: int = 0
     at_step: int = -1
     looked_at: float = 0.0
     problem: str = ""
+    inode: int = 0
+    moved: bool = False
+    held: bool = False
+    held_at: float = 0.0
     piece_bytes: int = PIECE_BYTES
     block_start: int = 0
     block_t: float = 0.0
@@ -67,13 +74,23 @@ class Source:
     fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
 
     @property
+    def read(self) -> int:
+        """Bytes below are applied."""
+        return self.mark.offset
+
+    @property
+    def gone(self) -> bool:
+        """Whether this is a file that another one took the place of; see `Store.set_aside`."""
+        return not self.name.endswith(SUFFIX)
+
+    @property
     def floor(self) -> int:
         """Where the first line of any open unit begins; `read` if there is none."""
         return min(self.writer.starts.values(), default=self.read) if self.writer is not None else self.read
 
-    def advance(self, batch: Batch, end: int) -> None:
-        """A batch that ends at byte `end` was applied."""
-        self.read = end
+    def advance(self, batch: Batch, mark: Bookmark) -> None:
+        """A batch that ends at `mark` is applied."""
+        self.mark, end = mark, mark.offset
         if batch.highest >= 0:
             self.at_step = batch.highest
             self.block_highest = max(self.block_highest, batch.highest)
@@ -100,7 +117,9 @@ class Source:
         writer = self.writer
         block = (self.block_start, self.block_t, self.block_lowest, self.block_highest)
         if writer is None:
-            state = _State(None, [], [], -1, True, False, 0.0, self.decoder.t, block, 0, self.decoder.foreign)
+            state = _State(
+                None, [], [], -1, True, False, 0.0, self.decoder.t, block, 0, self.decoder.foreign, *self.mark[1:]
+            )
         else:
             segments = [(s.begins, s.barrier, s.last) for s in writer.segments]
             state = _State(
@@ -115,6 +134,7 @@ class Source:
                 block,
                 self.opened_at,
                 False,
+                *self.mark[1:],
             )
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
@@ -130,7 +150,7 @@ def load_source(
     """A file as the store knows it. Its writer's activity counts from now on."""
     state = msgspec.json.decode(saved.state, type=_State)
     source = new_source(saved.file, path, files, schemas)
-    source.read = saved.read
+    source.mark = Bookmark(saved.read, state.head, state.before)
     source.block_start, source.block_t, source.block_lowest, source.block_highest = state.block
     if state.open is None:
         source.decoder.t, source.decoder.foreign = state.t, state.foreign
@@ -145,26 +165,52 @@ def load_source(
     writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
     writer.implicit, writer.closed = state.implicit, state.closed
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
+    if source.gone:
+        source.problem = "another file took its place, or it was cut and written on; rows keep what they have of it"
+        writer.closed = writer.replaced = True  # nobody is to wait for it
     return source
 
 
+def still_there(saved: SavedWriter, path: str) -> bool:
+    """Whether a file holds what was read of it; true as well where that cannot be found out just now."""
+    state = msgspec.json.decode(saved.state, type=_State)
+    try:
+        Tail(path, Descriptors(1, keep=False)).check(Bookmark(saved.read, state.head, state.before))
+    except Replaced:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection[int]) -> Iterator[Batch]:
-    """The applied lines of some steps (and perhaps lines of others), read from the file once more; raises OSError."""
+    """The applied lines of some steps, read from the file once more; raises OSError, FileNotFoundError if what was read
+    is not there any more.
+    """
     marks: list[tuple[int, bytes]] | None = None
     for block in source.blocks(store, min(steps), max(steps)):
         if marks is None:
+            _still_there(source)
             marks = store.marks(source.name) + source.fresh_marks
         yield _read_block(source, schemas, block, marks, steps)
 
 
 def read_from_floor(source: Source, store: Store, schemas: Schemas, floor: int) -> Iterator[Batch]:
-    """The applied lines from `floor` on; raises OSError."""
+    """The applied lines from `floor` on; raises as `read_again` does."""
+    _still_there(source)
     marks = store.marks(source.name)
     start = floor
     while start < source.read:
         block = store.block_at(source.name, start) or source._block()
         yield _read_block(source, schemas, block, marks, None, start)
         start = block.stop
+
+
+def _still_there(source: Source) -> None:
+    try:
+        source.tail.twin().check(source.mark)
+    except Replaced as error:
+        raise FileNotFoundError(0, error.strerror, source.tail.path) from error
 
 
 def _read_block(
@@ -185,7 +231,7 @@ def _read_block(
     position = block.start
     while position < block.stop:
         # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
-        piece = tail.read(position, min(block.stop - position, MAX_LINE_BYTES + 1))
+        piece = tail.read(Bookmark(position), min(block.stop - position, MAX_LINE_BYTES + 1))
         if piece.end == position and not tail.searching:
             # What was read of it is not there any more, and will not come back.
             raise FileNotFoundError(0, "the file is shorter than it was", source.tail.path)

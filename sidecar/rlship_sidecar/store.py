@@ -8,43 +8,20 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlship_sidecar import schema
 from rlship_sidecar.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
 
-STORE_VERSION = 1
 DEAD_DETAILS = 1000  # letters kept in full per file and reason (lines and values apart); the others are only counted
 
 _NO_METRIC = "\n"  # marks a dead line among dead values, whose metric may have any name, the empty one too
-
-_SCHEMA = """
-create table meta (key text primary key, value text not null) without rowid;
-create table writers (file text primary key, read integer not null, floor integer not null, state blob not null) without
-rowid;
-create table marks (file text not null, offset integer not null, line blob not null, primary key (file, offset)) without
-rowid;
-create table blocks (file text not null, start integer not null, stop integer not null, t real not null,
-                     lowest integer not null, highest integer not null, primary key (file, start)) without rowid;
-create table rows (no integer primary key, body blob not null);
-create table units (actor text not null, kind text not null, number integer not null, no integer not null,
-                    revision integer not null, partial integer not null, primary key (actor, kind, number)) without
-                    rowid;
-create index lacking on units (partial) where partial;
-create table dirty (actor text not null, kind text not null, number integer not null,
-                    primary key (actor, kind, number)) without rowid;
-create table dead (file text not null, offset integer not null, metric text not null, reason text not null,
-                   excerpt text not null, primary key (file, offset, metric, reason)) without rowid;
-create table dead_counts (file text not null, reason text not null, is_value integer not null, count integer not null,
-                          offset integer not null, excerpt text not null,
-                          primary key (file, reason, is_value)) without rowid;
-create table counts (name text primary key, count integer not null) without rowid;
-create table cursors (sink text primary key, next integer not null) without rowid;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +88,16 @@ class Store:
         if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
             with connection:
                 connection.execute("begin immediate")
-                for statement in _SCHEMA.split(";"):
+                for statement in schema.TABLES:
                     connection.execute(statement)
                 connection.executemany(
                     "insert into meta values (?, ?)",
-                    [("version", str(STORE_VERSION)), ("store_id", secrets.token_hex(8))],
+                    [("version", str(schema.VERSION)), ("store_id", secrets.token_hex(8))],
                 )
         meta = dict(connection.execute("select key, value from meta").fetchall())
-        if meta.get("version") != str(STORE_VERSION):
+        if meta.get("version") != str(schema.VERSION):
             raise StoreUnusable(
-                f"the store {self.path} has version {meta.get('version')}, this rlship reads version {STORE_VERSION}",
+                f"the store {self.path} has version {meta.get('version')}, this rlship reads version {schema.VERSION}",
                 "Use the rlship that wrote it, or move it away: rows are rebuilt from the files, into a new W&B run.",
             )
         return str(meta["store_id"])
@@ -140,16 +117,21 @@ class Store:
 
     def commit(self, changes: Changes) -> None:
         """Make all of `changes` durable, or none of it. Rows must be numbered on from `row_count()`."""
+        with self._transaction():
+            self._apply(self._connection, changes)
+        self._row_count += len(changes.rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         connection = self._connection
         connection.execute("begin immediate")
         try:
-            self._apply(connection, changes)
+            yield
             connection.execute("commit")
         except BaseException:
             if connection.in_transaction:  # a full disk makes SQLite roll back by itself
                 connection.execute("rollback")
             raise
-        self._row_count += len(changes.rows)
 
     def _apply(self, connection: sqlite3.Connection, changes: Changes) -> None:
         many = connection.executemany
@@ -257,10 +239,9 @@ class Store:
         before = connection.execute("select value from meta where key = 'reductions'").fetchone()
         if (before[0] if before else "{}") == reductions:
             return False
-        connection.execute("begin immediate")
-        connection.execute("insert or replace into meta values ('reductions', ?)", (reductions,))
-        connection.execute("insert or ignore into dirty select actor, kind, number from units")
-        connection.execute("commit")
+        with self._transaction():
+            connection.execute("insert or replace into meta values ('reductions', ?)", (reductions,))
+            connection.execute("insert or ignore into dirty select actor, kind, number from units")
         return True
 
     def highest(self, actor: str) -> int:
@@ -274,6 +255,23 @@ class Store:
     def writers(self) -> list[SavedWriter]:
         """Every file that was ever applied."""
         return [SavedWriter(*row) for row in self._reader().execute("select file, read, floor, state from writers")]
+
+    def set_aside(self, files: Collection[str]) -> None:
+        """What is known of these files is from now on known of `<file> (replaced <n>)`, so that their names are free:
+        no writer's file ends like that.
+        """
+        if not files:
+            return
+        connection = self._connection
+        taken = {writer.file for writer in self.writers()}
+        with self._transaction():
+            for file in files:
+                number = 1
+                while (aside := f"{file} (replaced {number})") in taken:
+                    number += 1
+                taken.add(aside)
+                for table in schema.TABLES_BY_FILE:
+                    connection.execute(f"update {table} set file = ? where file = ?", (aside, file))
 
     def marks(self, file: str) -> list[tuple[int, bytes]]:
         """(offset, line) of a file's define and rollback lines, in file order."""

@@ -115,7 +115,7 @@ def _writer(source: Source, now: float) -> WriterStatus:
 
 def _unread(experiment: Experiment) -> bool:
     """Whether there is, or was, data that cannot be read."""
-    return WRITERS_FOLDER in experiment.oddities or any(source.problem for source in experiment.sources.values())
+    return WRITERS_FOLDER in experiment.intake.oddities or any(source.problem for source in experiment.sources.values())
 
 
 def _overlap(older: Writer, newer: Writer) -> bool:
@@ -129,7 +129,7 @@ def _overlap(older: Writer, newer: Writer) -> bool:
 
 
 def _notes(experiment: Experiment) -> list[str]:
-    notes = [f"{name}: {problem}" for name, problem in sorted(experiment.oddities.items())]
+    notes = [f"{name}: {problem}" for name, problem in sorted(experiment.intake.oddities.items())]
     for name, actor in sorted(experiment.actors.items()):
         for places in actor.roster.shared_places():
             opened = places[0].open

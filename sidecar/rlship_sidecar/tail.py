@@ -1,20 +1,26 @@
-"""One growing file: the complete lines from a position on, and never half a line.
+"""One growing file: the complete lines from a bookmark on, and never half a line.
 
-The position is the caller's to keep: it moves only once what was read is durable. Everything that a read found out
-about the
-file besides its lines is in the `Piece` it returns.
+The bookmark is the caller's to keep: it moves only once what was read is durable. Everything that a read found out
+about the file besides its lines is in the `Piece` it returns.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
+from typing import NamedTuple, TypeVar
 
 from rlship_formats.records import MAX_LINE_BYTES
+
+T = TypeVar("T")
+
+KNOWN_BYTES = 64
 
 _EXCERPT_BYTES = 120
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO or a link put there must not hold us up
@@ -24,20 +30,54 @@ class NotAFile(OSError):
     """The path is not a regular file (a FIFO, a device, a link, a folder)."""
 
 
+class Replaced(OSError):
+    """What was read of the file is not in it any more: it was cut and written on, or another one has its name."""
+
+
+class Bookmark(NamedTuple):
+    """Where reading goes on, and by what to tell that what was read is still there: the first bytes of the file and
+    those right before `offset`, at most `KNOWN_BYTES` each.
+
+    A writer's first line holds its random id and later lines hold times, so that no other file has the same.
+    """
+
+    offset: int = 0
+    head: bytes = b""
+    before: bytes = b""
+
+
+START = Bookmark()
+
+
 @dataclass(slots=True)
 class Piece:
     """Complete lines (without LF) and where each begins; `end` is where the next piece begins.
 
     `too_long` holds offset and beginning of lines over 1 MiB, which are passed over; `size` is the file's size when it
-    was looked at, `more` whether there are bytes beyond those looked through.
+    was looked at, `more` whether there are bytes beyond those looked through. `held`: the next line has NUL bytes, as
+    if it had not wholly arrived, and the caller asked to wait for it.
     """
 
+    start: Bookmark
     lines: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     too_long: list[tuple[int, bytes]] = field(default_factory=list)
     end: int = 0
     size: int = 0
     more: bool = False
+    held: bool = False
+    data: bytes = b""
+    data_at: int = 0
+
+    def bookmark(self, offset: int) -> Bookmark:
+        """The bookmark at the beginning of one of the lines, or at `end`."""
+        if offset == self.start.offset:
+            return self.start
+        at = offset - self.data_at
+        head = self.start.head
+        if not head and not self.data_at:
+            head = self.data[: min(at, KNOWN_BYTES)]
+        return Bookmark(offset, head, self.data[max(0, at - KNOWN_BYTES) : at])
 
 
 class Descriptors:
@@ -90,16 +130,17 @@ class Descriptors:
 
 class Tail:
     """Reads one file forward. It holds no lines between calls, only how far an unfinished long line was searched for
-    its end.
+    its end, and how short the file was if it shrank.
     """
 
-    __slots__ = ("_files", "_long", "_searched", "path")
+    __slots__ = ("_files", "_long", "_searched", "_shrunk_to", "path")
 
     def __init__(self, path: str, files: Descriptors) -> None:
         self.path = path
         self._files = files
         self._long = 0  # where the line begins that was searched up to `_searched`
         self._searched = 0
+        self._shrunk_to = -1
 
     def twin(self) -> Tail:
         """Another reader of the same file, with nothing searched yet."""
@@ -115,45 +156,79 @@ class Tail:
         fd = self._files.kept(self.path)
         if fd is not None:
             return os.lseek(fd, 0, os.SEEK_END)
-        try:
-            return os.lseek(self._files.get(self.path), 0, os.SEEK_END)
-        finally:
-            self._files.done(self.path)
+        return self._looking(_size)
 
-    def read(self, position: int, max_bytes: int, *, size: int | None = None) -> Piece:
-        """Complete lines from `position` on, out of about `max_bytes`; raises OSError. `size` saves asking for it.
+    def read(self, start: Bookmark, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
+        """Complete lines from `start` on, out of about `max_bytes`; raises OSError, Replaced.
 
-        `position` must be the beginning of a line. A piece without lines and with `end == position` means: nothing
-        complete yet.
+        `size` saves asking for it. With `hold_nul` lines from the first with a NUL byte on are left for later: on a
+        network filesystem those are bytes that have not arrived yet. A piece without lines and with `end` at the start
+        means: nothing complete yet.
         """
+        return self._looking(lambda fd: self._read(fd, start, max_bytes, _size(fd) if size is None else size, hold_nul))
+
+    def check(self, mark: Bookmark) -> None:
+        """Raise Replaced if the file does not hold any more what was read of it; OSError.
+
+        One that is only shorter may have lost its end for the moment. It is another once somebody writes on there.
+        """
+        self._looking(lambda fd: self._check(fd, mark, _size(fd)))
+
+    def _looking(self, look: Callable[[int], T]) -> T:
+        """Do something with a descriptor; once more with a new one where the old one's file is gone from the server."""
         try:
-            fd = self._files.get(self.path)
-            return self._read(fd, position, max_bytes, os.lseek(fd, 0, os.SEEK_END) if size is None else size)
+            return look(self._files.get(self.path))
+        except OSError as error:
+            self._files.forget(self.path)
+            if error.errno != errno.ESTALE:
+                raise
+            return look(self._files.get(self.path))
         finally:
             self._files.done(self.path)
 
-    def _read(self, fd: int, position: int, max_bytes: int, size: int) -> Piece:
-        piece = Piece(end=position, size=size)
+    def _check(self, fd: int, mark: Bookmark, size: int) -> None:
+        known = mark.head[:size]
+        if os.pread(fd, len(known), 0) != known:
+            raise Replaced(0, "another file has its name", self.path)
+        if size < mark.offset:
+            if self._shrunk_to not in (-1, size):
+                raise Replaced(0, "it was cut and is written on", self.path)
+            self._shrunk_to = size
+        elif os.pread(fd, len(mark.before), mark.offset - len(mark.before)) != mark.before:
+            raise Replaced(0, "what was read of it is not there any more", self.path)
+
+    def _read(self, fd: int, start: Bookmark, max_bytes: int, size: int, hold_nul: bool) -> Piece:
+        position, lead = start.offset, len(start.before)
+        piece = Piece(start, end=position, size=size)
         if size <= position:
             return piece
+        self._shrunk_to = -1
         if self._searched and self._long == position:
             return self._pass_over(fd, position, piece)
         self._searched = 0
-        data = os.pread(fd, min(max_bytes, size - position), position)
-        cut = data.rfind(b"\n")
-        if cut < 0 and len(data) <= MAX_LINE_BYTES:
+        data = os.pread(fd, lead + min(max_bytes, size - position), position - lead)
+        if not data.startswith(start.before):
+            if len(data) < lead:
+                return piece  # cut just now
+            raise Replaced(0, "what was read of it is not there any more", self.path)
+        cut = data.rfind(b"\n", lead)
+        if cut < 0 and len(data) - lead <= MAX_LINE_BYTES:
             max_bytes = MAX_LINE_BYTES + 1
-            data = os.pread(fd, min(max_bytes, size - position), position)
-            cut = data.rfind(b"\n")
+            data = os.pread(fd, lead + min(max_bytes, size - position), position - lead)
+            cut = data.rfind(b"\n", lead)
+        if hold_nul and (nul := data.find(0, lead)) >= 0 and (nul < cut or cut < 0):
+            cut = data.rfind(b"\n", lead, nul)
+            piece.held = True
         if cut < 0:
-            if len(data) > MAX_LINE_BYTES:
-                self._long, self._searched = position, position + len(data)
+            if len(data) - lead > MAX_LINE_BYTES and not piece.held:
+                self._long, self._searched = position, position + len(data) - lead
                 return self._pass_over(fd, position, piece)
             return piece
-        lines = data[:cut].split(b"\n")
+        lines = data[lead:cut].split(b"\n")
         starts = accumulate(map(len, lines), initial=position)
         offsets = list(map(add, starts, range(len(lines))))  # one LF each
-        piece.end = position + cut + 1
+        piece.data, piece.data_at = data, position - lead
+        piece.end = piece.data_at + cut + 1
         if max(map(len, lines)) > MAX_LINE_BYTES:
             whole = [(offset, line) for offset, line in zip(offsets, lines) if len(line) <= MAX_LINE_BYTES]
             piece.too_long = [
@@ -161,7 +236,7 @@ class Tail:
             ]
             lines, offsets = [line for _, line in whole], [offset for offset, _ in whole]
         piece.lines, piece.offsets = lines, offsets
-        piece.more = size - position > max_bytes
+        piece.more = size - position > max_bytes and not piece.held
         return piece
 
     def _pass_over(self, fd: int, position: int, piece: Piece) -> Piece:
@@ -173,7 +248,15 @@ class Tail:
         if cut < 0:
             self._searched += len(data)
             return piece
-        piece.too_long.append((position, os.pread(fd, _EXCERPT_BYTES, position)))
+        excerpt = os.pread(fd, _EXCERPT_BYTES, position)
+        piece.too_long.append((position, excerpt))
         piece.end = self._searched + cut + 1
+        if not position:
+            piece.start = piece.start._replace(head=excerpt[:KNOWN_BYTES])
+        piece.data, piece.data_at = data[: cut + 1], self._searched
         self._searched = 0
         return piece
+
+
+def _size(fd: int) -> int:
+    return os.lseek(fd, 0, os.SEEK_END)

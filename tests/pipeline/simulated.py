@@ -84,7 +84,8 @@ class Simulation:
     def finish(self) -> None:
         """Take in all that is there and close every unit."""
         while self.experiment.tick(self.now, end=True):
-            pass
+            if self.experiment.intake.holding:
+                self.wait(10.0)
 
     def rows(self) -> list[Row]:
         """Every row made so far, in order."""

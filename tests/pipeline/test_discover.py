@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.discover import experiments, new_files
+from rlship_sidecar.discover import experiments, listing
 from tests.pipeline.simulated import simulation
 from tests.reference.building import file, log
 
@@ -41,19 +41,19 @@ def test_a_folder_that_is_not_there_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         experiments(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError):
-        new_files(str(tmp_path / "nowhere"), ())
+        listing(str(tmp_path / "nowhere"))
 
 
-def test_only_new_writers_files_are_listed(tmp_path: Path) -> None:
-    """Known names, hidden files and other endings are passed over; what only looks like a file is told."""
-    for name in ("b.jsonl", "a.jsonl", "known.jsonl", ".hidden.jsonl", "notes.txt", "a.jsonl.tmp"):
+def test_only_writers_files_are_listed(tmp_path: Path) -> None:
+    """Hidden files and other endings are passed over; what only looks like a file is told; inodes are the files'."""
+    for name in ("b.jsonl", "a.jsonl", ".hidden.jsonl", "notes.txt", "a.jsonl.tmp"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "folder.jsonl").mkdir()
     (tmp_path / "state").mkdir()
     os.mkfifo(tmp_path / "fifo.jsonl")
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "a.jsonl")
-    assert new_files(str(tmp_path), {"known.jsonl"}) == (
-        ["a.jsonl", "b.jsonl"],
+    assert listing(str(tmp_path)) == (
+        {name: (tmp_path / name).stat().st_ino for name in ("a.jsonl", "b.jsonl")},
         ["fifo.jsonl", "folder.jsonl", "link.jsonl"],
     )
 
@@ -62,7 +62,7 @@ def test_a_name_that_is_not_text_is_odd(tmp_path: Path) -> None:
     """A name that is not UTF-8, which no store could hold, is among the odd ones, in a form that can be shown."""
     with open(os.fsencode(tmp_path) + b"/caf\xe9.jsonl", "wb"):
         pass
-    assert new_files(str(tmp_path), ()) == ([], ["caf\ufffd.jsonl"])
+    assert listing(str(tmp_path)) == ({}, ["caf\ufffd.jsonl"])
 
 
 def test_a_name_that_is_not_text_stops_nobody() -> None:
@@ -73,7 +73,7 @@ def test_a_name_that_is_not_text_stops_nobody() -> None:
         sim.write("a.jsonl", file(log(1, loss=2.0)))
         sim.finish()
         assert [row.figures for row in sim.rows()] == [{"trainer/loss": 2.0}]
-        assert list(sim.experiment.oddities) == ["caf\ufffd.jsonl"]
+        assert list(sim.experiment.intake.oddities) == ["caf\ufffd.jsonl"]
 
 
 def test_a_python_package_is_no_experiment(tmp_path: Path) -> None:

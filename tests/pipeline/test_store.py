@@ -12,7 +12,8 @@ import pytest
 
 from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
-from rlship_sidecar.store import DEAD_DETAILS, STORE_VERSION, Changes, SavedBlock, SavedWriter, Store, StoreUnusable
+from rlship_sidecar.schema import VERSION
+from rlship_sidecar.store import DEAD_DETAILS, Changes, SavedBlock, SavedWriter, Store, StoreUnusable
 from tests.pipeline.simulated import scratch
 
 LOCAL = pytest.mark.parametrize("local", [True, False], ids=["wal", "rollback journal"])
@@ -270,19 +271,19 @@ def test_a_newer_store_is_refused(path: Path) -> None:
     with opened(path) as store:
         store.commit(everything(0))
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("update meta set value = '2' where key = 'version'")
+        connection.execute("update meta set value = '99' where key = 'version'")
         connection.commit()
-    with pytest.raises(StoreUnusable, match="has version 2, this rlship reads version 1") as caught:
+    with pytest.raises(StoreUnusable, match="has version 99, this rlship reads version 2") as caught:
         Store(path, local=True)
     assert "Use the rlship that wrote it" in caught.value.hint
     assert not list(path.parent.glob("store.db-*")), "a connection was left open"
 
 
 def test_the_format_is_pinned(path: Path) -> None:
-    """Version 1 has these tables; whoever changes them has to change the version."""
+    """Version 2 has these tables; whoever changes them has to change the version."""
     with opened(path) as store:
         store.commit(Changes(rows=[row(0)], writers=[SavedWriter("f", 1, 0, b"[]")]))
-    assert STORE_VERSION == 1
+    assert VERSION == 2
     with closing(sqlite3.connect(path)) as connection:
         tables = {
             name: [f"{column} {kind}" for _, column, kind, *_ in connection.execute(f"pragma table_info({name})")]

@@ -160,7 +160,7 @@ def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:
     assert status(sim).notes == ["folder.jsonl: not a regular file, or its name is not UTF-8"]
     os.truncate(sim.directory / "rlship" / "a.jsonl", 10)
     (sim.directory / "rlship" / "b.jsonl").unlink()
-    sim.experiment._files.close()
+    sim.experiment.intake.files.close()
     size = len(file(log(0, x=1.0)))
     assert [writer.note for writer in status(sim).writers] == [
         f"shorter than what was read of it (10 < {size} bytes): not read further",

@@ -1,0 +1,32 @@
+"""The tables of the store."""
+
+from __future__ import annotations
+
+VERSION = 2
+
+_SQL = """
+create table meta (key text primary key, value text not null) without rowid;
+create table writers (file text primary key, read integer not null, floor integer not null, state blob not null) without
+rowid;
+create table marks (file text not null, offset integer not null, line blob not null, primary key (file, offset)) without
+rowid;
+create table blocks (file text not null, start integer not null, stop integer not null, t real not null,
+                     lowest integer not null, highest integer not null, primary key (file, start)) without rowid;
+create table rows (no integer primary key, body blob not null);
+create table units (actor text not null, kind text not null, number integer not null, no integer not null,
+                    revision integer not null, partial integer not null, primary key (actor, kind, number)) without
+                    rowid;
+create index lacking on units (partial) where partial;
+create table dirty (actor text not null, kind text not null, number integer not null,
+                    primary key (actor, kind, number)) without rowid;
+create table dead (file text not null, offset integer not null, metric text not null, reason text not null,
+                   excerpt text not null, primary key (file, offset, metric, reason)) without rowid;
+create table dead_counts (file text not null, reason text not null, is_value integer not null, count integer not null,
+                          offset integer not null, excerpt text not null,
+                          primary key (file, reason, is_value)) without rowid;
+create table counts (name text primary key, count integer not null) without rowid;
+create table cursors (sink text primary key, next integer not null) without rowid;
+"""
+
+TABLES = [statement.strip() for statement in _SQL.split(";") if statement.strip()]
+TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts")

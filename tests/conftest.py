@@ -1,0 +1,13 @@
+"""What every test relies on."""
+
+from __future__ import annotations
+
+import signal
+
+
+def pytest_configure() -> None:
+    """Take signals as a terminal gives them: whoever runs the tests in the background may have them ignored, and that
+    is inherited by every process a test starts.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
