@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +37,14 @@ class Watcher:
     def peak_mb(self) -> float:
         """The most memory it ever had resident, in MB (10^6 bytes)."""
         return peak_mb(self.pid)
+
+    def kill(self) -> float:
+        """SIGKILL; returns its peak memory until then, in MB."""
+        peak = self.peak_mb()
+        os.kill(self.pid, signal.SIGKILL)
+        while self._ended() is None:
+            time.sleep(0.005)
+        return peak
 
     def wait_until(self, reached: Callable[[Status], bool], what: str) -> Status:
         """Wait for a status of which `reached` is true; raises SubjectFailed if the sidecar ends, or after 120 s."""

@@ -22,6 +22,9 @@ WANTED = {
     "latency": {(f"{n} writers, {p}", f"fdatasync, {p}") for n in (8, 64) for p in ("p50", "p99")},
     "idle": {("200 idle files", "bare os.stat loop")},
     "memory": {("pipeline and store", "imports alone"), ("rlship watch --sink jsonl", "imports alone")},
+    "restart": {
+        (f"peak memory {what}", "a tenth of the history") for what in ("while reading it all", "after going on")
+    },
 }
 
 
@@ -56,7 +59,7 @@ def test_an_unknown_name_is_refused() -> None:
     """A benchmark that does not exist is named, with those that do."""
     done = run("ingset")
     assert done.returncode == 2
-    assert "no benchmark 'ingset': choose from writer ingest latency idle memory" in done.stderr
+    assert "no benchmark 'ingset': choose from writer ingest latency idle memory restart" in done.stderr
 
 
 def test_ratios_are_of_rounds() -> None:
