@@ -138,14 +138,16 @@ class Actor:
             self.open[step].window = window
             self.kept += 1
 
-    def restore(self, writer: Writer, batch: Batch, now: float) -> None:
-        """Lines that were applied before a restart: open their steps again, with their values; nothing gets dirty."""
+    def restore(self, writer: Writer, batch: Batch, now: float, *, late: bool = False) -> None:
+        """Lines applied before a restart: open their steps again. What has a row has them, unless they come `late`."""
         self.metrics_at = now  # nobody knows when they came, so they count as new, like their writer
         for line in batch.lines:
             step = line.step
             unit = self.open.get(step)
             if unit is None:
-                if self.rows.row_of(step) is not None:
+                if (partial := self.rows.row_of(step)) is not None:
+                    if late:
+                        self.soil(step, partial, now)
                     continue
                 unit = self._open(step, now)
             writer.starts.setdefault(step, line.offset)
@@ -324,9 +326,7 @@ class Actor:
         return needed + rest[: max(0, MAX_KEPT - self.kept - len(needed))]
 
     def due(self, now: float, *, end: bool = False, limit: int = MAX_KEPT) -> list[int]:
-        """Dirty steps whose revision should be made now, lowest first: at once when it completes the row, else at most
-        every `revise_s`.
-        """
+        """Dirty steps to revise, lowest first: at once when that completes the row, else at most every `revise_s`."""
         revise_s = self.patience.revise_s
         self._revised_at = {step: at for step, at in self._revised_at.items() if now - at < revise_s}
         found = []

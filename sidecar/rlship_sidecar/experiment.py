@@ -23,6 +23,7 @@ from rlship_sidecar.source import Source, load_source, read_again, read_from_flo
 from rlship_sidecar.store import Store
 from rlship_sidecar.window import Window
 
+GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before they are made without it
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
 
 
@@ -51,6 +52,8 @@ class Experiment:
         self._dead: list[tuple[str, Dead]] = []
         self._counts: dict[str, int] = {}
         self._revised: list[tuple[str, int]] = []
+        self._unrestored: list[Source] = []
+        self._hindered: set[str] = set()
         self._saved_at = now
         store.adopt(orjson.dumps(self.overrides, option=orjson.OPT_SORT_KEYS).decode())
         self._load(now)
@@ -72,33 +75,49 @@ class Experiment:
     # Restart -------------------------------------------------------------------------------------------------------
 
     def _load(self, now: float) -> None:
-        """Go on where the store left off: rebuild what was open, remember what is dirty. Raises OSError where a file
-        that open steps need cannot be read just now: without its lines their rows would lack them.
-        """
+        """Go on where the store left off: rebuild what was open, remember what is dirty."""
         intake = self.intake
-        floors = {}
         for saved in self._verified():
             source = load_source(saved, intake.path(saved.file), intake.files, intake.schemas, self.store, now)
             self.sources[saved.file] = source
-            floors[saved.file] = saved.floor
             if source.writer is not None:
                 self._actor(source.writer.open.actor).add_writer(source.writer, now)
         for actor in self.actors.values():
             actor.dirty.clear()  # children that were loaded before their parents made it so: the store knows better
-        for source in self.sources.values():
-            floor = floors[source.name]
-            if source.writer is not None and floor < source.read:
-                actor = self._actor(source.writer.open.actor)
-                try:
-                    for batch in read_from_floor(source, self.store, intake.schemas, floor):
-                        actor.restore(source.writer, batch, now)
-                except FileNotFoundError:
-                    self._dead.append((source.name, Dead(floor, "file gone before its row", "")))
-                    self._changed[source.name] = source  # its floor is where it was read to from now on
+        self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
+        self._restore(now, late=False)
         for name, step in self.store.dirty():
             self._actor(name).soil(step, self.store.row_of(name, step) is True, now)
         for actor in self.actors.values():
             actor.newly_dirty.clear()
+
+    def _restore(self, now: float, *, late: bool) -> None:
+        """Take in the applied lines of steps that were open when the last sidecar ended, from every file that can be
+        read. The others are tried again: if they are gone, steps become rows without them, which are revised when they
+        come back; if they are there, their actor's steps wait.
+        """
+        waiting = []
+        self._hindered.clear()
+        for source in self._unrestored:
+            assert source.writer is not None and source.unrestored is not None
+            actor, begun = self._actor(source.writer.open.actor), False
+            try:
+                for batch in read_from_floor(source, self.store, self.intake.schemas, source.unrestored):
+                    begun = True
+                    actor.restore(source.writer, batch, now, late=late)
+            except OSError as error:
+                source.problem = source.problem or words(error)
+                if not (begun or source.gone):
+                    waiting.append(source)
+                    if not isinstance(error, FileNotFoundError):
+                        self._hindered.add(actor.name)
+                    continue
+                if not isinstance(error, FileNotFoundError):
+                    raise
+                self._dead.append((source.name, Dead(source.unrestored, "file gone before its row", "")))
+            source.unrestored = None
+            self._changed[source.name] = source
+        self._unrestored = waiting
 
     def _verified(self) -> list[SavedWriter]:
         """What the store knows of the files, once those that are others now are set aside."""
@@ -126,6 +145,8 @@ class Experiment:
         intake = self.intake
         if only is None or not all(name in self.sources for name in only):
             intake.discover(now, force=end)
+        if self._unrestored:
+            self._restore(now, late=True)
         more = intake.read(now, self.sources if only is None else only, self._apply, end=end)
         # Where bytes are waited for it is not the end yet.
         more = more or (end and intake.holding)
@@ -167,8 +188,10 @@ class Experiment:
         first_no = self.store.row_count()
         for name in sorted(self.actors):
             actor = self.actors[name]
+            if name in self._hindered:
+                continue
             closings = actor.closings(now, timers=timers, end=end)
-            if not self._refill(actor, actor.unfilled(closings)):
+            if not self._refill(actor, actor.unfilled(closings), now, end=end):
                 continue
             for closing in closings:
                 unit = Unit(name, "step", closing.step)
@@ -182,11 +205,11 @@ class Experiment:
     def _open_units(self) -> int:
         return sum(len(actor.open) for actor in self.actors.values())
 
-    def _refill(self, actor: Actor, steps: Sequence[int]) -> bool:
+    def _refill(self, actor: Actor, steps: Sequence[int], now: float, *, end: bool) -> bool:
         """Fetch values that were not kept. False: a file cannot be read just now, so nothing of the actor closes."""
         if not steps:
             return True
-        windows = self._reread(actor, steps, closing=True)
+        windows = self._reread(actor, steps, now, closing=True, end=end)
         if windows is None:
             return False
         actor.refill(windows)
@@ -200,7 +223,7 @@ class Experiment:
             steps = actor.due(now, end=end)
             if not steps:
                 continue
-            windows = self._reread(actor, steps, closing=False)
+            windows = self._reread(actor, steps, now, closing=False, end=end)
             if windows is None:
                 continue
             for step in steps:
@@ -211,7 +234,9 @@ class Experiment:
                     rows.append(row)
         return rows
 
-    def _reread(self, actor: Actor, steps: Sequence[int], *, closing: bool) -> dict[int, Window] | None:
+    def _reread(
+        self, actor: Actor, steps: Sequence[int], now: float, *, closing: bool, end: bool
+    ) -> dict[int, Window] | None:
         """Windows of steps, out of the files; None where a file cannot be read just now.
 
         A file that is gone for good is a dead letter: a row to be closed is made of the others, a row that exists stays
@@ -225,7 +250,10 @@ class Experiment:
                 for batch in read_again(source, self.store, self.intake.schemas, steps):
                     for line in batch.lines:
                         windows[line.step].add(writer.segments[line.segment], line)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if not (end or source.missing_for(now) >= GONE_AFTER_S):
+                    source.problem = source.problem or words(error)
+                    return None
                 gone = True
                 what = "its row" if closing else "a revision"
                 self._dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))

@@ -78,7 +78,9 @@ class Intake:
         groups: dict[str, list[Source]] = {}
         for name in names:
             source = self.sources.get(name)
-            if source is not None and not source.gone and self._grown(source, now, end=end):
+            if source is None or source.gone or source.unrestored is not None:
+                continue
+            if self._grown(source, now, end=end):
                 actor = source.writer.open.actor if source.writer is not None else ""
                 groups.setdefault(actor, []).append(source)
         more = False
@@ -113,6 +115,8 @@ class Intake:
             if size < source.read:
                 source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
                 source.tail.check(source.mark)
+            else:
+                source.missed_at = None
         except OSError as error:
             self._failed(source, error)
             return False

@@ -6,6 +6,7 @@ file.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ class _State(msgspec.Struct, array_like=True):
 class Source:
     """A file. What lies before `mark` is applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in
     the store. `moved`: its name has come to mean another inode, `held`: NUL bytes are waited for since `held_at`.
+    `unrestored`: where the applied lines begin whose steps were open at a restart, until they are taken in again.
+    `missed_at`: when what was read of it was first found missing.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Source:
     moved: bool = False
     held: bool = False
     held_at: float = 0.0
+    unrestored: int | None = None
+    missed_at: float | None = None
     piece_bytes: int = PIECE_BYTES
     block_start: int = 0
     block_t: float = 0.0
@@ -83,10 +88,19 @@ class Source:
         """Whether this is a file that another one took the place of; see `Store.set_aside`."""
         return not self.name.endswith(SUFFIX)
 
+    def missing_for(self, now: float) -> float:
+        """Seconds for which what was read of it has been missing, now that it is; endless if it is gone for good."""
+        if self.gone:
+            return math.inf
+        if self.missed_at is None:
+            self.missed_at = now
+        return now - self.missed_at
+
     @property
     def floor(self) -> int:
         """Where the first line of any open unit begins; `read` if there is none."""
-        return min(self.writer.starts.values(), default=self.read) if self.writer is not None else self.read
+        begins = min(self.writer.starts.values(), default=self.read) if self.writer is not None else self.read
+        return begins if self.unrestored is None else min(begins, self.unrestored)
 
     def advance(self, batch: Batch, mark: Bookmark) -> None:
         """A batch that ends at `mark` is applied."""
@@ -165,6 +179,8 @@ def load_source(
     writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
     writer.implicit, writer.closed = state.implicit, state.closed
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
+    if saved.floor < saved.read:
+        source.unrestored = saved.floor
     if source.gone:
         source.problem = "another file took its place, or it was cut and written on; rows keep what they have of it"
         writer.closed = writer.replaced = True  # nobody is to wait for it

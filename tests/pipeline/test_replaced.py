@@ -263,28 +263,67 @@ def test_a_stale_handle_is_a_reason_to_open_again(sim: Simulation, monkeypatch: 
     assert exactly(sim.final()) == exactly(final_rows({"a.jsonl": data}))
 
 
-def test_a_file_that_cannot_be_read_at_a_restart_is_waited_for(
-    sim: Simulation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Open steps cannot be rebuilt without it, so the sidecar does not begin rather than make rows that lack lines."""
-    data = file(*steps(0, 1, 1.0), log(2, x=4.0), beat=10)
-    sim.write("a.jsonl", data)
+def open_at_a_restart(sim: Simulation) -> dict[str, bytes]:
+    """Two ranks: step 2 is open when the sidecar ends, with lines of both, and one of the files is out of reach."""
+    ranks = [
+        file(*steps(0, 1, 1.0 + rank), log(2, x=4.0 + rank), id=f"w{rank}", rank=rank, world=2, beat=10)
+        for rank in range(2)
+    ]
+    files = {"a.jsonl": ranks[0], "b.jsonl": ranks[1]}
+    for name, data in files.items():
+        sim.write(name, data)
     sim.tick()
     sim.wait(6.0)
     sim.tick()
     sim.stop()
+    return files
 
-    def broken(fd: int, length: int, offset: int) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "pread", broken)
-    with pytest.raises(OSError, match="Input/output error"):
-        sim._start()
-    monkeypatch.undo()
-    sim.store.close()
+def test_a_file_that_cannot_be_read_at_a_restart_is_waited_for(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open steps cannot be rebuilt without it, so none closes rather than make a row that lacks lines."""
+    files = open_at_a_restart(sim)
+    real = os.open
+
+    def broken(path: str, *arguments: int, **more: int) -> int:
+        if str(path).endswith("b.jsonl"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", broken)
     sim._start()
+    done = b"".join(file(barrier(2)).splitlines(keepends=True)[1:])
+    sim.write("a.jsonl", done)
+    settle(sim)
+    assert sorted(values(sim)) == [0, 1]
+    assert sim.experiment.sources["b.jsonl"].problem == "Input/output error"
+    monkeypatch.undo()
+    sim.write("b.jsonl", done)
+    settle(sim)
+    assert exactly(sim.final()) == exactly(final_rows({name: data + done for name, data in files.items()}))
+    assert [row.arrival.revision for row in sim.rows()] == [0, 0, 0]
+
+
+def test_a_file_that_is_not_there_at_a_restart_counts_when_it_is_back(sim: Simulation) -> None:
+    """A share that is mounted late: what closed without its files is revised, also after one more restart."""
+    files = open_at_a_restart(sim)
+    aside = sim.directory / "aside"
+    path(sim, "b.jsonl").rename(aside)
+    sim._start()
+    done = b"".join(file(barrier(2)).splitlines(keepends=True)[1:])
+    sim.write("a.jsonl", done)
+    for _ in range(4):
+        settle(sim)
+    sim.restart()
+    settle(sim)
+    assert values(sim)[2] == 4.0
+    assert sim.dead() == []
+    aside.rename(path(sim, "b.jsonl"))
+    sim.write("b.jsonl", done)
+    settle(sim)
     sim.finish()
-    assert exactly(sim.final()) == exactly(final_rows({"a.jsonl": data}))
+    assert exactly(sim.final()) == exactly(final_rows({name: data + done for name, data in files.items()}))
 
 
 def test_rows_know_nothing_of_where_they_were_read(sim: Simulation) -> None:

@@ -18,7 +18,6 @@ from rlship_sidecar import source as sourcing
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lines import Dense, Schemas, Sparse
 from rlship_sidecar.source import Source, load_source, read_again, read_from_floor
-from rlship_sidecar.store import SavedWriter
 from rlship_sidecar.tail import Descriptors
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback
@@ -229,7 +228,7 @@ def test_the_saved_state_is_pinned(sim: Simulation) -> None:
     saved = source.saved()
     assert saved.state == STATE
     loaded = load_source(saved, source.tail.path, Descriptors(1, keep=True), Schemas(), sim.store, now=77.0)
-    assert loaded.saved() == SavedWriter("a.jsonl", source.read, source.read, saved.state)
+    assert loaded.saved() == saved
     writer = loaded.writer
     assert writer is not None
     assert (writer.seen_at, writer.line_at, loaded.at_step) == (77.0, 77.0, 2)
