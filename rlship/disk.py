@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+
+# The descriptor is no longer good, whatever became of the file: open it again by its path.
+LOST = frozenset(
+    (
+        errno.ESTALE,
+        errno.EBADF,
+        errno.ENOENT,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.ENOTCONN,
+        errno.ECONNABORTED,
+        errno.ESHUTDOWN,
+    )
+)
 
 
 class Disk:
@@ -17,6 +32,9 @@ class Disk:
     def fstat(self, fd: int) -> os.stat_result:
         return os.fstat(fd)
 
+    def stat(self, path: str) -> os.stat_result:
+        return os.stat(path)
+
     def sync(self, fd: int) -> None:
         # macOS has no fdatasync.
         getattr(os, "fdatasync", os.fsync)(fd)
@@ -26,3 +44,20 @@ class Disk:
 
     def make_folder(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
+
+
+def in_place(disk: Disk, path: str, key: tuple[int, int]) -> bool:
+    """Whether who opens `path` finds the file that `key` (device, inode) is, or would but for a folder's new name."""
+    try:
+        status = disk.stat(path)
+    except FileNotFoundError:
+        folder = os.path.dirname(path)
+        if os.path.isdir(folder):
+            return False
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        # Where a mount was taken away, what is left of the path is on another filesystem.
+        return os.stat(folder).st_dev == key[0]
+    except OSError:  # it tells nothing of the descriptor
+        return True
+    return (status.st_dev, status.st_ino) == key

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections import deque
 
 from .buffer import Tally
+from .disk import LOST, in_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,19 +22,6 @@ if TYPE_CHECKING:
     from .disk import Disk
 
 _LINES_AT_ONCE = 1024
-# The descriptor is no longer good, whatever became of the file: open it again by its path.
-_LOST = frozenset(
-    (
-        errno.ESTALE,
-        errno.EBADF,
-        errno.ENOENT,
-        errno.ENODEV,
-        errno.ENXIO,
-        errno.ENOTCONN,
-        errno.ECONNABORTED,
-        errno.ESHUTDOWN,
-    )
-)
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -72,6 +61,7 @@ class LineFile:
         release: Callable[[int], None],
         clock: Callable[[], float],
         disk: Disk,
+        look: float,
     ) -> None:
         self._next_part = next_part
         self._definitions = definitions
@@ -92,6 +82,10 @@ class LineFile:
         self.in_vain = False  # the last file was given up because not even its header could be synced
         # The steps of each piece written since the last sync: added up only if they turn out to be in doubt.
         self._unsynced: list[list[int | None]] = []
+        # The same for those that are safe, but only where the descriptor leads to.
+        self._unseen: list[list[int | None]] = []
+        self._look = look
+        self._look_at = 0.0
         self._lost = Tally()
 
     @property
@@ -140,7 +134,7 @@ class LineFile:
             if error.errno in (errno.EINVAL, errno.ENOTSUP):  # this filesystem has no such thing
                 self.forget_unsynced()
                 return
-            if error.errno in _LOST:
+            if error.errno in LOST:
                 self._let_go(error)
                 raise
             self._doubt_unsynced()
@@ -155,6 +149,7 @@ class LineFile:
 
     def forget_unsynced(self) -> None:
         """All that was written is safe: synced, or on a local filesystem, where a returned write is enough."""
+        self._unseen += self._unsynced
         self._unsynced.clear()
         self._header_safe = True
         self.in_vain = False
@@ -197,6 +192,13 @@ class LineFile:
         elif status.st_nlink == 0:
             self._abandon()
             self._create()
+        elif time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + self._look
+            if self._part is None or in_place(self._disk, self._part.path, self._key):
+                self._unseen.clear()
+            else:
+                self._let_go(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+                self._reopen()
 
     def _create(self) -> None:
         if self._part is None:
@@ -234,7 +236,7 @@ class LineFile:
 
     def _after(self, error: OSError) -> None:
         """A write failed: find out what of it is in the file."""
-        if error.errno in _LOST:
+        if error.errno in LOST:
             self._let_go(error)
             return
         try:
@@ -258,7 +260,7 @@ class LineFile:
         self._created = False
         self._part = None
         self._front = None
-        self._doubt_unsynced()
+        self._doubt_all()
         if self._piece is not None:
             self._piece.pos = self._piece.data.rfind(b"\n", 0, self._piece.pos) + 1
 
@@ -278,7 +280,7 @@ class LineFile:
             if not self._header_safe:
                 self._abandon()
                 return
-            self._doubt_unsynced()
+            self._doubt_all()
         elif (piece := self._front or self._piece) is not None and extra <= len(piece.data) - piece.pos:
             # The call that failed did put bytes there. A line it tore is given up; whole ones are not written again.
             piece.pos += extra
@@ -310,6 +312,11 @@ class LineFile:
             for step in steps:
                 self._lost.add(step)
         self._unsynced.clear()
+
+    def _doubt_all(self) -> None:
+        self._unsynced += self._unseen
+        self._unseen.clear()
+        self._doubt_unsynced()
 
     def _told(self) -> list[str]:
         lost, self._lost = self._lost, Tally()

@@ -21,7 +21,7 @@ _RARER = 12
 class Timing:
     """How long things take, in seconds. The defaults are the contract; tests shorten them."""
 
-    __slots__ = ("backoff", "backoff_most", "beat", "close", "flush", "sync")
+    __slots__ = ("backoff", "backoff_most", "beat", "close", "flush", "look", "sync")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Timing:
         close: float = 5.0,
         backoff: float = 0.1,
         backoff_most: float = 5.0,
+        look: float = 5.0,
     ) -> None:
         self.flush = flush
         self.beat = beat
@@ -38,6 +39,9 @@ class Timing:
         self.close = close
         self.backoff = backoff
         self.backoff_most = backoff_most
+        # A descriptor stays good where nobody finds the file any more: under a mount that was taken away, or under the
+        # name that an NFS client gives to a file that was removed while open. So the path is looked at now and then.
+        self.look = look
 
     @classmethod
     def for_world(cls, world: int | None) -> Timing:
@@ -167,6 +171,7 @@ class Flusher:
                     unsynced = False
                 if self._failing:
                     self._failing, backoff = False, timing.backoff
+                    network = None  # what is mounted there may have changed
                     self._well()
                     continue
                 self._done = asked

@@ -90,7 +90,7 @@ class Stream:
         self._first_id: str | None = None
         self._first_definitions: Entries = {}
         self._disk_error = ""
-        self._file = LineFile(self._next_part, self._define_lines, self.buffer.release, clock, disk)
+        self._file = LineFile(self._next_part, self._define_lines, self.buffer.release, clock, disk, timing.look)
         self._flusher = Flusher(
             self.buffer,
             self._file,

@@ -10,13 +10,13 @@ from tests.endtoend.evidence import shipped
 from tests.endtoend.hostile import line, metrics, opened
 from tests.endtoend.sidecar import watching
 
-RANKS = 2000
+RANKS = 10_000
 STEPS = 3
-DESCRIPTORS = 128
+DESCRIPTORS = 256
 
 
-def test_two_thousand_files_with_few_descriptors(tmp_path: Path) -> None:
-    """2,000 ranks that grow while a daemon with 128 descriptors looks on: every row has every rank's value, and no
+def test_ten_thousand_files_with_few_descriptors(tmp_path: Path) -> None:
+    """10,000 ranks that grow while a daemon with 256 descriptors looks on: every row has every rank's value, and no
     descriptor is left behind from one step to the next.
     """
     experiment = tmp_path / "job"
@@ -36,6 +36,7 @@ def test_two_thousand_files_with_few_descriptors(tmp_path: Path) -> None:
         assert resource.prlimit(sidecar.process.pid, resource.RLIMIT_NOFILE) == (DESCRIPTORS, DESCRIPTORS)
         assert max(open_files) <= open_files[0] + 2 < DESCRIPTORS
         assert sidecar.stop() == 0, sidecar.said()
+        assert "Too many open files" not in sidecar.said()
     for step, row in enumerate(shipped(experiment)):
         assert (row.unit.index, row.coverage.ranks, row.coverage.expected) == (step, (f"0.0-{RANKS - 1}",), RANKS)
         assert row.figures == {"trainer/loss": (RANKS - 1) / 2, "trainer/seen": 1.0}

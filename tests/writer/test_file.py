@@ -58,7 +58,7 @@ class Bench:
         self.parts = 0
         self.released = 0
         self.put_bytes = 0
-        self.file = LineFile(self.next_part, lambda: ["define\n"], self.release, lambda: 5.0, self.disk)
+        self.file = LineFile(self.next_part, lambda: ["define\n"], self.release, lambda: 5.0, self.disk, 0.0)
 
     def next_part(self) -> Part:
         self.parts += 1
@@ -259,6 +259,35 @@ def test_a_file_that_is_gone_for_good_is_replaced_by_a_new_one(tmp_path: Path) -
     assert [path.name for path in bench.folder.iterdir()] == ["part2.jsonl"]
     assert bench.lines(2)[-1] == "second line"
     assert bench.lines(2)[0] == "open 2"
+
+
+def test_a_file_that_nobody_finds_under_its_name_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+    """An NFS client gives a removed file another name while it is open: lines since the last look are told as lost."""
+    bench = Bench(tmp_path)
+    bench.put("first line\n", step=1)
+    bench.write()
+    bench.file.forget_unsynced()
+    bench.write()
+    bench.put("second line\n", "third line\n", step=2)
+    bench.write()
+    bench.file.forget_unsynced()
+    (bench.folder / "part1.jsonl").rename(bench.folder / ".nfs0001")
+    bench.put("fourth line\n", step=3)
+    bench.write()
+    assert bench.lines(2) == ["open 2", '{"kind":"gap","n":2,"from":2,"to":2,"t":5.000}', "fourth line"]
+    assert whole(bench.folder / ".nfs0001") == ["open 1", "first line", "second line", "third line"]
+
+
+def test_a_folder_that_got_a_new_name_keeps_its_file(tmp_path: Path) -> None:
+    """Somebody renames the experiment while the job runs: the file goes on where it is found now."""
+    bench = Bench(tmp_path / "job")
+    bench.put("first line\n")
+    bench.write()
+    (tmp_path / "job").rename(tmp_path / "renamed")
+    bench.put("second line\n")
+    bench.write()
+    assert whole(tmp_path / "renamed" / "rlship" / "part1.jsonl") == ["open 1", "first line", "second line"]
+    assert not (tmp_path / "job").exists()
 
 
 def test_a_line_begun_in_a_lost_file_starts_afresh_in_the_new_one(tmp_path: Path) -> None:
