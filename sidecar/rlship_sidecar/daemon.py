@@ -13,11 +13,12 @@ from pathlib import Path
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.discover import barred, experiments
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
+from rlship_sidecar.inherit import damaged, newest_store
 from rlship_sidecar.lease import LeaseLost
 from rlship_sidecar.status import Status
 from rlship_sidecar.store import StoreUnusable
 from rlship_sidecar.wake import Wake
-from rlship_sidecar.watched import StateOfAnother, Watched, open_watched
+from rlship_sidecar.watched import StateOfAnother, Watched, is_damage, open_watched
 
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
@@ -69,6 +70,7 @@ class _Daemon:
         self._watched: dict[Path, Watched] = {}
         self._statuses: list[Status] = []
         self._retry_at: dict[Path, float] = {}
+        self._left: dict[Path, object] = {}  # experiments whose stores cannot be used, as these were then
         self._said: set[str] = set()
         self._found_any = False
         self._unusable_any = False
@@ -177,7 +179,7 @@ class _Daemon:
             self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         owned: OwnedElsewhere | None = None
         for path in found:
-            if path in self._watched or now < self._retry_at.get(path, 0.0):
+            if path in self._watched or now < self._retry_at.get(path, 0.0) or self._still_left(path):
                 continue
             try:
                 alone = path == self._directory
@@ -194,16 +196,30 @@ class _Daemon:
         if owned is not None and not self._watched:
             raise owned
 
+    def _still_left(self, path: Path) -> bool:
+        """Whether the experiment's store could not be used, and is still the same."""
+        if path in self._left and self._left[path] != newest_store(state_dir_for(path, self._config)):
+            del self._left[path]
+        return path in self._left
+
     def _drop(self, path: Path, watched: Watched, error: Exception) -> None:
         """Give an experiment up for now: a full disk, a lost mount or a deleted folder must not stop the others. Its
         store tells where to go on.
         """
-        if isinstance(error, LeaseLost) and path == self._directory and os.path.exists(watched.lease.state_dir):
+        lost = isinstance(error, LeaseLost) and os.path.exists(watched.lease.state_dir)
+        if lost and path == self._directory and (self._once or self._stop.is_set()):
             raise error
         del self._watched[path]
         self._wake.unwatch(watched.experiment.folder)
         watched.close()
-        self._unusable(path, error)
+        if isinstance(error, LeaseLost) and lost:
+            # Whether another one owns it now, or nobody came while this one stood still, is seen by trying.
+            self._say_once(f"{error.message}: looking who does")
+            self._retry_at[path] = self._discover_at = 0.0
+        elif isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+            self._unusable(path, damaged(watched.lease.store_path, error))
+        else:
+            self._unusable(path, error)
 
     def _unusable(self, path: Path, error: Exception) -> None:
         """Try again later, or end where that is all there is to do and only a person can help."""
@@ -213,18 +229,23 @@ class _Daemon:
         if isinstance(error, RlshipError) and not gone:
             problem = error
         else:
-            what = "it is gone" if gone else error
             problem = RlshipError(
-                f"cannot keep the state of {path} in {state_dir}: {what}",
-                "Give a folder that this user may write to, on a disk with room: --state-dir.",
+                f"cannot keep the state of {path} in {state_dir}: {'it is gone' if gone else error}",
+                "If the experiment is still there, its rows are made again, into a new W&B run."
+                if gone
+                else "Give a folder that this user may write to, on a disk with room: --state-dir.",
             )
         lasting = isinstance(error, _LASTING) or not isinstance(error, (OSError, sqlite3.OperationalError))
+        lasting = lasting and not gone
         if path == self._directory and (self._once or lasting):
             raise problem from error
         self._unusable_any = True
         self._retry_at[path] = time.monotonic() + RETRY_EVERY_S
         again = "" if self._once else f"; trying again every {RETRY_EVERY_S:.0f} s"
-        self._say_once(f"{problem.message}{again}. {problem.hint}".rstrip(". "))
+        if isinstance(error, StoreUnusable):
+            self._left[path] = newest_store(state_dir)
+            again = "" if self._once else "; it is left out until that is done"
+        self._say_once(f"{problem.message}. {problem.hint}".rstrip(". ") + again)
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -270,9 +291,13 @@ class _Daemon:
         if not all(drained):
             for watched in self._watched.values():
                 for sink in (shipper.status() for shipper in watched.shippers):
-                    if sink.next_row < watched.store.row_count():
-                        why = sink.error or "it took too long"
-                        self._say(f"sink {sink.name} lacks rows of {watched.experiment.directory}: {why}")
+                    count = watched.store.row_count()
+                    if sink.next_row < count:
+                        self._say(
+                            f"sink {sink.name} lacks rows {sink.next_row} to {count - 1} of "
+                            f"{watched.experiment.directory}: {sink.error or 'it took too long'}; "
+                            "the next `rlship watch` delivers them"
+                        )
             return FAILED
         if self._once and self._unusable_any:
             return FAILED

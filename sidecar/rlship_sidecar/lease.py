@@ -1,49 +1,37 @@
 """Who owns an experiment: generation g belongs to whoever created `lease.<g>`; the highest generation owns.
 
-A file created with O_EXCL is the only step that two sidecars can race for, and it works on every shared filesystem. An
-owner
-beats by rewriting a counter in its file; another host calls it stale only after watching that counter stand still for
-`ttl_s` of its own clock, so host clocks need not agree.
+A file that is made only if it is not there yet is the one step that two sidecars can race for, and it works on every
+shared filesystem. An owner beats by rewriting a counter in its file; another host calls it stale only after watching
+that file stand still for `ttl_s` of its own clock, so host clocks need not agree.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import socket
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from rlship_sidecar.errors import OwnedElsewhere, RlshipError
+from rlship_sidecar.holder import Condition, Holder, Seen, condition, encoded, here, read
+from rlship_sidecar.inherit import inherit, store_file, stores
 
 _LEASE = re.compile(r"lease\.(\d{1,9})$")
 _BEATS_PER_TTL = 6
+# An owner stops being sure before another can be: clocks of two hosts may run at rates that differ by a tenth.
+_SURE_SHARE = 0.9
 _HELD: set[str] = set()  # lease files of this process
+_ABANDONED: set[str] = set()  # and those in whose name a thread of it may still write
 
 
 class LeaseLost(RlshipError):
     """Another sidecar took the experiment over, or this one stood still too long to be sure that none did."""
 
     exit_code = 5
-
-
-class _Holder(msgspec.Struct, kw_only=True):
-    """What stands in a lease file."""
-
-    host: str
-    boot: str
-    pid_space: str
-    pid: int
-    started: int
-    beats: int = 0
-    released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,97 +48,59 @@ def _boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _here() -> _Holder:
-    def text(path: str) -> str:
-        try:
-            return Path(path).read_text().strip()
-        except OSError:
-            return ""
-
-    try:
-        pid_space = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        pid_space = ""
-    return _Holder(
-        host=socket.gethostname(),
-        boot=text("/proc/sys/kernel/random/boot_id"),
-        pid_space=pid_space,
-        pid=os.getpid(),
-        started=_started(os.getpid()) or 0,
-    )
-
-
-def _encoded(holder: _Holder) -> bytes:
-    # Of one length always: rewritten in place, a reader sees whole JSON or none.
-    return msgspec.json.encode(holder).ljust(512) + b"\n"
-
-
-def _started(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is none of that number."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in ("Z", "X") else int(fields[19])
-
-
-def _alive(holder: _Holder, here: _Holder) -> bool | None:
-    """Whether the holder runs; None where this host cannot see its processes."""
-    same = (holder.host, holder.boot, holder.pid_space) == (here.host, here.boot, here.pid_space)
-    if not same or not here.boot or not here.pid_space:
-        return None
-    return _started(holder.pid) == holder.started
-
-
-def _generations(state_dir: Path) -> list[int]:
+def _leases(state_dir: Path) -> list[int]:
     with os.scandir(state_dir) as entries:
         return sorted(int(match[1]) for entry in entries if (match := _LEASE.match(entry.name)))
 
 
-def _read(path: Path) -> _Holder | None:
-    """The holder, or None while its file is still being written."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Holder)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+def _lease_file(state_dir: Path, generation: int) -> Path:
+    return state_dir / f"lease.{generation}"
 
 
 def owner(state_dir: Path) -> Owner | None:
     """Who owns the experiment with this state directory, or None if nobody does."""
     try:
-        generations = _generations(state_dir)
+        leases = _leases(state_dir)
     except FileNotFoundError:
         return None
-    holder = _read(state_dir / f"lease.{generations[-1]}") if generations else None
-    if holder is None or holder.released:
+    seen = read(_lease_file(state_dir, leases[-1])) if leases else None
+    if seen is None or seen.holder is None or seen.holder.released:
         return None
-    return Owner(holder.host, holder.pid, _alive(holder, _here()))
+    found = condition(seen.holder, here())
+    return Owner(seen.holder.host, seen.holder.pid, None if found is Condition.UNSEEN else found is not Condition.GONE)
 
 
 class Lease:
-    """Ownership of one experiment, as long as `check` does not raise."""
+    """Ownership of one experiment, as long as `check` does not raise.
 
-    def __init__(self, state_dir: Path, generation: int, ttl_s: float, boottime: Callable[[], float]) -> None:
+    `suspect` is the newest earlier generation whose owner may still be alive, however long it was silent; -1: none.
+    """
+
+    def __init__(
+        self, state_dir: Path, generation: int, holder: Holder, ttl_s: float, boottime: Callable[[], float]
+    ) -> None:
         self.state_dir = state_dir
         self.generation = generation
+        self.suspect = holder.suspect
         self._ttl_s = ttl_s
         self._boottime = boottime
-        self._path = state_dir / f"lease.{generation}"
-        self._holder = _here()
+        self._path = _lease_file(state_dir, generation)
+        self._holder = holder
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._write()
+        self._usurped = False
+        self._failure: OSError | None = None
         self._beat_at = boottime()
+        self._write()
         _HELD.add(os.path.realpath(self._path))
 
     @property
     def store_path(self) -> Path:
         """This generation's store: a predecessor that wakes up late writes to one that nobody reads."""
-        return self.state_dir / f"store.{self.generation}.db"
+        return store_file(self.state_dir, self.generation)
 
     def _write(self) -> None:
-        data = _encoded(self._holder)
+        data = encoded(self._holder)
         fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(fd, data, 0)
@@ -160,29 +110,60 @@ class Lease:
 
     def held(self) -> bool:
         """Whether ownership is certain now. Any thread may ask."""
-        if self._boottime() - self._beat_at >= self._ttl_s:
+        try:
+            return self._sure()
+        except OSError:
+            return False
+
+    def _sure(self) -> bool:
+        if self._usurped or self._boottime() - self._beat_at >= self._ttl_s * _SURE_SHARE:
             return False
         try:
-            return max(_generations(self.state_dir), default=-1) == self.generation
+            return max(_leases(self.state_dir), default=-1) == self.generation
         except FileNotFoundError:
             return False
 
     def check(self) -> None:
-        """Make sure of ownership before anything is committed or shipped, and beat if it is time; raises LeaseLost."""
+        """Make sure of ownership before anything is committed or shipped, and beat if it is time; raises LeaseLost, or
+        OSError where the folder cannot be looked into just now.
+
+        A beat that fails is tried again: a full disk or a mount that hangs ends by itself, or the lease does.
+        """
         with self._lock:
-            since = self._boottime() - self._beat_at
-            if not self.held():
-                raise LeaseLost(
-                    f"another sidecar may own {self.state_dir.parent} now (this one stood still for {since:.0f} s)",
-                    "Nothing is lost: the other one goes on where this one stopped. Keep one sidecar per experiment.",
-                )
-            if since >= self._ttl_s / _BEATS_PER_TTL and not self._over.is_set():
-                self._holder.beats += 1
-                self._write()
-                self._beat_at = self._boottime()
+            # Taken before anything else: whoever stands still from here on finds that it stood still.
+            now = self._boottime()
+            if not self._sure():
+                raise self._lost(now)
+            if now - self._beat_at >= self._ttl_s / _BEATS_PER_TTL and not self._over.is_set():
+                try:
+                    self._beat(now)
+                except OSError as error:
+                    self._failure = error
+                if self._usurped:
+                    raise self._lost(now)
+
+    def _beat(self, now: float) -> None:
+        seen = read(self._path)
+        if seen is not None and seen.holder is not None and seen.holder.token != self._holder.token:
+            # Where O_EXCL does not exclude, two make the same file. The one who wrote last keeps it.
+            self._usurped = True
+            return
+        self._holder.beats += 1
+        self._write()
+        self._beat_at = now
+        self._failure = None
+
+    def _lost(self, now: float) -> LeaseLost:
+        why = f"this one stood still for {now - self._beat_at:.0f} s"
+        if self._failure is not None:
+            why = f"this one could not write {self._path}: {self._failure.strerror}"
+        return LeaseLost(
+            f"another sidecar may own {self.state_dir.parent} now ({why})",
+            "Nothing is lost: the other one goes on where this one stopped. Keep one sidecar per experiment.",
+        )
 
     def keep(self) -> None:
-        """Beat from a thread of its own until released or lost: reading or delivering much at once is no death."""
+        """Beat from a thread of its own until released or lost: copying, reading or delivering much is no death."""
         threading.Thread(target=self._keep, name="rlship-lease", daemon=True).start()
 
     def _keep(self) -> None:
@@ -192,7 +173,7 @@ class Lease:
             except LeaseLost:
                 return
             except OSError:
-                continue  # a full disk or a mount that hangs: it ends by itself, or the lease does
+                continue
 
     def release(self) -> None:
         """Let the next sidecar take over at once."""
@@ -202,6 +183,15 @@ class Lease:
             self._holder.released = True
             self._write()
 
+    def abandon(self) -> None:
+        """Stop without letting the next one believe that nothing is written any more: a thread of this process that
+        cannot be stopped may do so.
+        """
+        path = os.path.realpath(self._path)
+        _ABANDONED.add(path)
+        self._over.set()
+        _HELD.discard(path)
+
 
 def acquire(
     state_dir: Path,
@@ -210,99 +200,112 @@ def acquire(
     boottime: Callable[[], float] = _boottime,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
-    """Become the owner; raises OwnedElsewhere if somebody is, after at most `ttl_s` seconds of watching whether it
-    beats.
+    """Become the owner, and beat from then on in a thread; raises OwnedElsewhere if somebody is, after at most `ttl_s`
+    seconds of watching whether it beats; StoreUnusable where the last one's store is damaged.
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     while True:
-        generations = _generations(state_dir)
-        dead_here = True
-        if generations:
-            dead_here = _wait_until_free(state_dir / f"lease.{generations[-1]}", ttl_s, boottime, sleep)
-        generation = generations[-1] + 1 if generations else 0
+        # Who removed the leases did not mean to give up the store.
+        last = max((*_leases(state_dir), *stores(state_dir)), default=-1)
+        gone: int | None = None
+        suspect = -1
+        if last >= 0:
+            seen = read(_lease_file(state_dir, last))
+            if seen is not None:
+                seen = _wait_until_free(_lease_file(state_dir, last), seen, ttl_s, boottime, sleep)
+                if seen is None:
+                    continue  # it was given up again meanwhile
+            gone = last if seen is not None and _certainly_gone(_lease_file(state_dir, last), seen) else None
+            suspect = seen.holder.suspect if gone is not None and seen is not None and seen.holder is not None else last
+        generation = last + 1
+        holder = here()
+        holder.suspect = suspect
         try:
-            _create(state_dir / f"lease.{generation}")
+            _create(_lease_file(state_dir, generation), holder)
         except FileExistsError:
             continue
-        lease = Lease(state_dir, generation, ttl_s, boottime)
+        lease: Lease | None = None
         try:
-            if generations:
-                _inherit(state_dir, generations, lease.store_path, move=dead_here)
+            lease = Lease(state_dir, generation, holder, ttl_s, boottime)
+            lease.keep()
+            inherit(state_dir, generation, gone)
+            lease.check()
         except BaseException:
             # Alive and without a store, this process would keep everybody out, itself too when it tries again.
-            for name in (f"store.{generation}.tmp", f"lease.{generation}"):
-                (state_dir / name).unlink(missing_ok=True)
+            if lease is not None:
+                lease.release()
+            with suppress(OSError):
+                _lease_file(state_dir, generation).unlink()
             raise
         return lease
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, holder: Holder) -> None:
     """Make a lease file with its holder in it; raises FileExistsError if another process was first.
 
     A link makes it appear whole. Where there are no links it appears empty, and a crash just then costs the next
     sidecar `ttl_s` of watching.
     """
-    scratch = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
-    scratch.write_bytes(_encoded(_here()))
+    scratch = path.with_name(f".{path.name}.{holder.token}")
     try:
-        os.link(scratch, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        scratch.write_bytes(encoded(holder))
+        try:
+            os.link(scratch, path)
+        except FileExistsError:
+            # A server whose answer was lost is asked again, and then says that our own link is in the way.
+            if os.stat(scratch).st_nlink < 2:
+                raise
+        except OSError:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
     finally:
-        scratch.unlink()
+        scratch.unlink(missing_ok=True)
 
 
-def _wait_until_free(path: Path, ttl_s: float, boottime: Callable[[], float], sleep: Callable[[float], None]) -> bool:
-    """Return once nobody holds the lease; True if its holder certainly does nothing any more. Raises OwnedElsewhere."""
-    seen = _read(path)
+def _wait_until_free(
+    path: Path, seen: Seen, ttl_s: float, boottime: Callable[[], float], sleep: Callable[[float], None]
+) -> Seen | None:
+    """Return what the file says once nobody holds the lease; None if the file is gone. Raises OwnedElsewhere."""
     since = boottime()
     while True:
-        if seen is not None:
-            here = _here()
-            alive = _alive(seen, here)
-            if alive and seen.pid == here.pid and os.path.realpath(path) not in _HELD:
-                alive = False  # the folder was copied or moved while this process owned it, its lease with it
-            if seen.released or alive is False:
-                return True
-            if alive:
-                raise _owned(path, seen)
-        if boottime() - since >= ttl_s:
-            return False
+        if _certainly_gone(path, seen) or os.path.realpath(path) in _ABANDONED or boottime() - since >= ttl_s:
+            return seen
+        if seen.holder is not None and condition(seen.holder, here()) is Condition.RUNS:
+            raise _owned(path, seen)
         sleep(min(1.0, ttl_s / _BEATS_PER_TTL))
-        now = _read(path)
-        if now != seen:
-            if seen is not None and now is not None and not now.released:
-                raise _owned(path, now)
-            seen, since = now, boottime()
+        now = read(path)
+        if now is None:
+            return None
+        if now.raw == seen.raw:
+            continue
+        both = seen.raw and (now.holder is None) == (seen.holder is None)
+        if both and not (now.holder is not None and now.holder.released):
+            raise _owned(path, now)
+        seen, since = now, boottime()
 
 
-def _owned(path: Path, holder: _Holder) -> OwnedElsewhere:
+def _certainly_gone(path: Path, seen: Seen) -> bool:
+    """Whether the holder does nothing any more, for sure."""
+    holder = seen.holder
+    if holder is None or os.path.realpath(path) in _ABANDONED:
+        return False
+    if holder.released:
+        return True
+    me = here()
+    found = condition(holder, me)
+    # Of this process's own, one that it does not hold: the folder was copied or moved while it did, its lease with it.
+    ours = found is not Condition.UNSEEN and holder.pid == me.pid and os.path.realpath(path) not in _HELD
+    return found is Condition.GONE or ours
+
+
+def _owned(path: Path, seen: Seen) -> OwnedElsewhere:
+    experiment = path.parent.parent.parent
+    holder = seen.holder
+    if holder is None:
+        return OwnedElsewhere(
+            f"{experiment} is owned by another sidecar, of a version that writes {path} otherwise than this one",
+            "Use that one, or stop it first.",
+        )
     return OwnedElsewhere(
-        f"{path.parent.parent.parent} is owned by another sidecar: process {holder.pid} on {holder.host}",
+        f"{experiment} is owned by another sidecar: process {holder.pid} on {holder.host}",
         f"Use that one, or stop it first (on {holder.host}: kill {holder.pid}); `rlship status` shows what it does.",
     )
-
-
-def _inherit(state_dir: Path, generations: list[int], target: Path, *, move: bool) -> None:
-    """Take over the newest store there is: by renaming it if its owner, the last one, is gone, else by a copy."""
-    for generation in reversed(generations):
-        source = state_dir / f"store.{generation}.db"
-        if not source.exists():
-            continue
-        # An older store's owner may be alive: the newest one died before it had a copy.
-        if move and generation == generations[-1]:
-            with closing(sqlite3.connect(source)) as connection:
-                connection.execute("pragma wal_checkpoint(truncate)")
-            os.rename(source, target)
-        else:
-            scratch = target.with_suffix(".tmp")
-            with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(scratch)) as new:
-                old.backup(new)
-            os.rename(scratch, target)
-        break
-    for generation in generations[:-1]:
-        store = f"store.{generation}"
-        for name in (f"{store}.db", f"{store}.db-wal", f"{store}.db-shm", f"{store}.tmp", f"lease.{generation}"):
-            (state_dir / name).unlink(missing_ok=True)

@@ -13,6 +13,8 @@ from rlship_sidecar.status import SinkStatus
 
 __all__ = ["Pace", "RowSource", "Shipper"]
 
+INTERRUPT_AFTER_S = 1.0
+
 
 class Shipper:
     """One sink's thread. Ending the process at any moment is safe: the next one asks the sink what it lacks."""
@@ -32,10 +34,12 @@ class Shipper:
         """Nothing is made or started yet; the sink is opened when the store has its first row.
 
         `clock` gives seconds, `jitter` a number in 0..1 that spreads retries. `may_ship` is asked before every batch
-        and flush: once it says no (the lease was lost), the shipper closes the sink and ends.
+        and flush: while it says no (the lease is lost), the sink is closed and nothing is shipped.
         """
         self.name = sink_name
-        self._delivery = Delivery(sink_name, make_sink, run, source, pace=pace or Pace(), clock=clock, jitter=jitter)
+        self._delivery = Delivery(
+            sink_name, make_sink, run, source, pace=pace or Pace(), clock=clock, jitter=jitter, may_ship=may_ship
+        )
         self._source = source
         self._clock = clock
         self._may_ship = may_ship
@@ -50,6 +54,11 @@ class Shipper:
     def refused(self) -> SinkRefused | None:
         """The sink's refusal, which is final, or None."""
         return self._delivery.refused
+
+    @property
+    def store_error(self) -> Exception | None:
+        """What the store raised when it was last asked for rows, or None."""
+        return self._delivery.store_error
 
     def start(self) -> None:
         """Start the thread."""
@@ -84,16 +93,23 @@ class Shipper:
             finally:
                 self._draining -= 1
 
-    def stop(self, timeout_s: float = 10.0) -> bool:
-        """Close the sink and end the thread, without shipping more. Returns False if a call of the sink still blocks
-        after `timeout_s`.
-        """
+    def begin_stop(self) -> None:
+        """Ship no more from now on, without waiting for anything."""
         with self._change:
             self._stopping = True
             self._change.notify_all()
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """Close the sink and end the thread, without shipping more. A call of the sink that blocks is interrupted after
+        a second, if the sink lets itself be. Returns False if it still blocks after `timeout_s`.
+        """
+        self.begin_stop()
         if self._thread.ident is None:
             return True
-        self._thread.join(timeout_s)
+        self._thread.join(min(INTERRUPT_AFTER_S, timeout_s))
+        if self._thread.is_alive():
+            self._delivery.interrupt()
+            self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def status(self) -> SinkStatus:
@@ -120,15 +136,13 @@ class Shipper:
                         return
                     self._woken = False
                     drain = self._draining > 0
-                if not self._may_ship():
-                    return
                 wait = self._delivery.advance(drain=drain)
                 with self._change:
                     self._change.notify_all()
                     if wait != 0.0 and not self._woken and not self._stopping:
                         self._change.wait(wait)
         finally:
-            self._delivery.close()
+            self._delivery.close(abandon=not self._may_ship())
             with self._change:
                 self._ended = True
                 self._change.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,12 +109,20 @@ class Status:
     running: bool = False
 
 
-def write_status(state_dir: Path, status: Status) -> None:
-    """Replace `status.json` at once: a reader sees the old one or the new one, never half."""
-    target = state_dir / STATUS_FILE
-    scratch = target.with_suffix(".json.tmp")
+def write_status(
+    state_dir: Path, status: Status, *, generation: int = 0, held: Callable[[], bool] = lambda: True
+) -> None:
+    """Replace `status.json` at once: a reader sees the old one or the new one, never half.
+
+    `generation` is the writer's, `held` whether it still owns. What a process makes here that is then frozen, the next
+    generation removes before it has its name.
+    """
+    scratch = state_dir / f"status.{generation}.tmp"
     scratch.write_bytes(msgspec.json.encode(status) + b"\n")
-    os.replace(scratch, target)
+    if held():
+        os.replace(scratch, state_dir / STATUS_FILE)
+    else:
+        scratch.unlink()
 
 
 def read_status(state_dir: Path) -> Status | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+import sqlite3
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from rlship_sidecar.lease import Lease, acquire
 from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
-from rlship_sidecar.status import Status, write_status
+from rlship_sidecar.status import STATUS_FILE, Status, write_status
 from rlship_sidecar.store import Store
 from rlship_sidecar.survey import survey
 from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
@@ -35,6 +35,11 @@ _DRAIN_SLICE_S = 1.0
 
 class StateOfAnother(RlshipError):
     """The state was made for an experiment that is still there, elsewhere."""
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether it says that the store is not whole any more. A full disk, a lost mount and a lock are no damage."""
+    return type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.IntegrityError)
 
 
 @dataclass(slots=True)
@@ -53,6 +58,7 @@ class Watched:
     def look(self, now: float, names: Collection[str] | None, wake: Wake) -> bool:
         """One tick if it is due or files changed (`names`). Returns whether to call again at once."""
         self.lease.check()
+        self._check_readers()
         full = now >= self.look_at
         if not full and not names:
             return False
@@ -96,6 +102,13 @@ class Watched:
             for shipper in self.shippers:
                 shipper.wake()
 
+    def _check_readers(self) -> None:
+        """Raise what a shipper's thread found wrong with the store, unless it may pass."""
+        for shipper in self.shippers:
+            error = shipper.store_error
+            if error is not None and is_damage(error):
+                raise error
+
     @property
     def refused(self) -> list[Shipper]:
         """Shippers whose sink refused, which is final."""
@@ -104,7 +117,11 @@ class Watched:
     def tell(self, now: float, wall: float) -> Status:
         """The status, also written beside the store for other processes."""
         status = survey(self.experiment, [shipper.status() for shipper in self.shippers], now=now, wall=wall)
-        write_status(self.lease.state_dir, status)
+        try:
+            write_status(self.lease.state_dir, status, generation=self.lease.generation, held=self.lease.held)
+        except OSError as error:
+            # Rows are worth more than what is told about them.
+            status.notes.append(f"{self.lease.state_dir / STATUS_FILE} cannot be written: {error.strerror}")
         return status
 
     def drain(self, deadline: float) -> bool:
@@ -124,12 +141,14 @@ class Watched:
     def close(self) -> None:
         """Stop shipping, close everything and let the next sidecar take over."""
         for shipper in self.shippers:
-            shipper.stop()
+            shipper.begin_stop()
+        stopped = [shipper.stop() for shipper in self.shippers]
         self.experiment.close()
         self.store.close()
-        # The folder may be gone, or the disk full: then the next one finds out by itself that nobody beats.
-        with suppress(OSError):
+        if all(stopped):
             self.lease.release()
+        else:
+            self.lease.abandon()
 
 
 def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[float], None] = time.sleep) -> Watched:
@@ -143,7 +162,6 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
     lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
     store: Store | None = None
     try:
-        lease.keep()
         store = Store(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
         _claim(store, path, state_dir)
         experiment = Experiment(
@@ -188,7 +206,16 @@ def _claim(store: Store, path: Path, state_dir: Path) -> None:
 
 def _shipper(name: str, path: Path, config: Config, store: Store, lease: Lease, *, alone: bool) -> Shipper:
     where = path.resolve()
-    run = Run(where.name, where, lease.state_dir, store.store_id, store.row_count(), config.sink.get(name, {}))
+    run = Run(
+        where.name,
+        where,
+        lease.state_dir,
+        store.store_id,
+        store.row_count(),
+        config.sink.get(name, {}),
+        lease.generation,
+        lease.suspect,
+    )
     pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
     return Shipper(name, lambda: make_sink(name), run, store, pace=pace, may_ship=lease.held)
 

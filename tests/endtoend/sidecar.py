@@ -16,6 +16,7 @@ from tests.loopback.backend import isolated
 
 DEADLINE_S = 60.0
 NO_SETTINGS: Mapping[str, str] = {}
+RLSHIP = (sys.executable, "-m", "rlship")
 
 
 def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
@@ -46,12 +47,18 @@ class Sidecar:
     """One daemon, `rlship watch`. What it says on stderr goes to a file."""
 
     def __init__(
-        self, directory: Path, sinks: Sequence[str], home: Path, settings: Mapping[str, str], nofile: int | None
+        self,
+        directory: Path,
+        sinks: Sequence[str],
+        home: Path,
+        settings: Mapping[str, str],
+        nofile: int | None,
+        launch: Sequence[str] = RLSHIP,
     ) -> None:
         self.directory = directory
         env = environment(home, settings)
         self._log = open(home / "sidecar.log", "w+")  # noqa: SIM115 - closed by `close`
-        command = [sys.executable, "-m", "rlship", "watch", str(directory)]
+        command = [*launch, "watch", str(directory)]
         command += [word for sink in sinks for word in ("--sink", sink)]
         if nofile is not None:
             command = ["/bin/sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh", *command]
@@ -105,12 +112,17 @@ class Sidecar:
 
 @contextmanager
 def watching(
-    directory: Path, *sinks: str, home: Path, settings: Mapping[str, str] = NO_SETTINGS, nofile: int | None = None
+    directory: Path,
+    *sinks: str,
+    home: Path,
+    settings: Mapping[str, str] = NO_SETTINGS,
+    nofile: int | None = None,
+    launch: Sequence[str] = RLSHIP,
 ) -> Iterator[Sidecar]:
     """A daemon with these sinks (default: jsonl) that is killed at the end unless it ended before; `nofile` limits its
-    open files, soft and hard.
+    open files, soft and hard; `launch` is the command line up to the verb.
     """
-    sidecar = Sidecar(directory, sinks or ("jsonl",), home, settings, nofile)
+    sidecar = Sidecar(directory, sinks or ("jsonl",), home, settings, nofile, launch)
     try:
         yield sidecar
     finally:

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
     EventAccumulator,
 )
 
-from rlship_sidecar.sinks import wandb_file
+from rlship_sidecar.sinks import tfevents, wandb_file
 
 
 def jsonl_numbers(path: Path) -> list[int]:
@@ -37,3 +37,16 @@ def offline_rows(root: Path) -> list[dict[str, Any]]:
     (folder,) = offline_folders(root)
     (file,) = folder.glob("run-*.wandb")
     return list(wandb_file.history(file))
+
+
+def tensorboard_events(folder: Path) -> list[Any]:
+    """Every Event of the folder's parts in the order of their names, but the first of each, the file version."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    events = []
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        data = path.read_bytes()
+        found = [Event.FromString(data[frame.start : frame.start + frame.size]) for frame in tfevents.frames(path)]
+        assert found[0].file_version == "brain.Event:2"
+        events += found[1:]
+    return events

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.delivery import BACKOFF_MAX_S, BACKOFF_MIN_S, Delivery, Pace
-from tests.sinks.fakes import Clock, Destination, raising
+from tests.sinks.fakes import Clock, Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
 
@@ -20,6 +24,7 @@ def make_delivery(
     *,
     pace: Pace | None = None,
     jitter: float = 0.5,
+    may_ship: Callable[[], bool] = lambda: True,
 ) -> Delivery:
     return Delivery(
         "fake",
@@ -29,6 +34,7 @@ def make_delivery(
         pace=pace or Pace(),
         clock=clock,
         jitter=lambda: jitter,
+        may_ship=may_ship,
     )
 
 
@@ -90,7 +96,7 @@ def test_more_rows_than_the_store_are_refused() -> None:
 
 
 def test_backoff_doubles_to_its_maximum() -> None:
-    """An unavailable sink is tried again after 0.5 s, 1 s, 2 s … 30 s, and the next success starts that over."""
+    """An unavailable sink is tried again after 0.5 s, 1 s, 2 s … 15 s, and the next success starts that over."""
     destination, source, clock = Destination(), MemorySource(make_rows(0, 1)), Clock()
     delivery = make_delivery(destination, source, clock)
     destination.fail = raising(SinkUnavailable("no route"), times=9)
@@ -101,7 +107,7 @@ def test_backoff_doubles_to_its_maximum() -> None:
         assert delivery.advance() == wait, "not due yet"
         clock.sleep(wait)
 
-    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0]
     assert destination.held == [0]
     assert delivery.error == "" and not delivery.waiting
 
@@ -285,3 +291,117 @@ def test_a_plugin_without_a_place_is_fine() -> None:
     settle(delivery, drain=True)
 
     assert (delivery.delivered, delivery.where, delivery.complaint()) == (1, "", "")
+
+
+def test_rows_are_read_before_it_is_made_sure_that_they_may_go() -> None:
+    """A process that is frozen after the look at its lease and goes on later hands over no row that it committed since:
+    a successor's row of that number may be another.
+    """
+    calls: list[str] = []
+
+    class Watched(MemorySource):
+        def read_rows(self, first: int, limit: int) -> list[Row]:
+            calls.append("read")
+            return super().read_rows(first, limit)
+
+    def asked() -> bool:
+        calls.append("asked")
+        return True
+
+    destination, source = Destination(fail=calls.append), Watched(make_rows(0, 4))
+    settle(make_delivery(destination, source, Clock(), pace=Pace(batch_rows=2), may_ship=asked), drain=True)
+    assert calls == ["asked", "open", *["read", "asked", "write"] * 2, "asked", "flush"]
+
+
+@pytest.mark.parametrize("lost_at", range(6))
+def test_a_lost_lease_stops_a_delivery_before_any_call(lost_at: int) -> None:
+    """Whenever the answer turns to no, nothing more reaches the sink but its end; once it is yes again, all goes on."""
+    destination, source, clock = Destination(), MemorySource(make_rows(0, 6)), Clock()
+    answers = iter([True] * lost_at + [False])
+    delivery = make_delivery(
+        destination, source, clock, pace=Pace(batch_rows=2), may_ship=lambda: next(answers, regained[0])
+    )
+    regained = [False]
+    wait = settle(delivery, drain=True)
+    if lost_at < 5:
+        assert wait == 1.0
+        calls = ["open", "write", "write", "write", "flush"][:lost_at]
+        assert destination.calls == [*calls, *["close"] * bool(calls)]
+        assert settle(delivery, drain=True) == 1.0
+        assert destination.calls == [*calls, *["close"] * bool(calls)]
+    regained[0] = True
+    settle(delivery, drain=True)
+    assert destination.held == list(range(6))
+    assert delivery.error == "" and not delivery.waiting
+
+
+def test_a_sink_that_can_be_abandoned_is_when_ownership_is_lost() -> None:
+    """`abandon` takes the place of `close`: the end that a sink gives its destination is the new owner's to give."""
+    calls: list[str] = []
+
+    class Leaving(FakeSink):
+        def abandon(self) -> None:
+            calls.append("abandon")
+
+    destination, owner = Destination(), [True]
+    delivery = make_delivery(destination, MemorySource(make_rows(0, 2)), Clock(), may_ship=lambda: owner[0])
+    delivery._make_sink = lambda: Leaving(destination)
+    delivery.advance()
+    owner[0] = False
+    settle(delivery, drain=True)
+    assert calls == ["abandon"] and destination.calls == ["open"]
+
+
+class BadStore(MemorySource):
+    """A store of which one call fails as often as `left` says."""
+
+    def __init__(self, rows: list[Row], call: str, left: int) -> None:
+        super().__init__(rows)
+        self.call = call
+        self.left = left
+
+    def _fail(self, call: str) -> None:
+        if call == self.call and self.left:
+            self.left -= 1
+            raise sqlite3.DatabaseError("database disk image is malformed")
+
+    def read_rows(self, first: int, limit: int) -> list[Row]:
+        self._fail("read_rows")
+        return super().read_rows(first, limit)
+
+    def load_cursor(self, sink: str) -> int:
+        self._fail("load_cursor")
+        return super().load_cursor(sink)
+
+    def save_cursor(self, sink: str, next_row: int) -> None:
+        self._fail("save_cursor")
+        super().save_cursor(sink, next_row)
+
+
+@pytest.mark.parametrize("call", ["read_rows", "load_cursor"])
+def test_what_the_store_raises_is_not_the_sinks_fault(call: str) -> None:
+    """It is kept as it is for the owner of the store, told as the store's, and tried again; then it is forgotten."""
+    destination, clock = Destination(tells=False), Clock()
+    delivery = make_delivery(destination, BadStore(make_rows(0, 2), call, 1), clock)
+    wait = settle(delivery, drain=True)
+    assert wait == 0.5
+    assert isinstance(delivery.store_error, sqlite3.DatabaseError)
+    assert delivery.complaint() == "the store: database disk image is malformed"
+    clock.sleep(wait)
+    settle(delivery, drain=True)
+    assert delivery.store_error is None and delivery.complaint() == ""
+    assert delivery.delivered_to == 2
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_cursor_that_cannot_be_saved_disturbs_no_sink(tells: bool) -> None:
+    """A full disk under the store does not close the sinks: a later cursor is as good, and most need none."""
+    destination, source, clock = Destination(tells=tells), BadStore(make_rows(0, 2), "save_cursor", 3), Clock()
+    delivery = make_delivery(destination, source, clock)
+    for no in range(2, 6):
+        settle(delivery, drain=True)
+        source.append(make_rows(no, no + 1))
+    settle(delivery, drain=True)
+    assert destination.held == list(range(6))
+    assert destination.made == 1 and "close" not in destination.calls
+    assert source.cursors == {"fake": 6} and delivery.store_error is None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +28,7 @@ def fill(run: Run, rows: list[Row]) -> Path:
 
 
 def test_the_format_is_pinned(tmp_path: Path) -> None:
-    """One line a row, as `Row.to_json` writes it, and the id of the store beside the file."""
+    """One line a row, as `Row.to_json` writes it, and beside the file a name that says whose it is."""
     row = make_row(0, figures={"trainer/loss": 0.5}, missing=("0.2",))
     path = fill(make_run(tmp_path), [row])
 
@@ -34,7 +38,7 @@ def test_the_format_is_pinned(tmp_path: Path) -> None:
         b'"m":{"trainer/loss":0.5},"coverage":{"ranks":["0.0-1"],"expected":3,"missing":["0.2"],"absent":[],'
         b'"attempts":[0],"gap":0,"underivable":[]},"arrival":{"revision":0,"changed":[],"closed":"complete"}}\n'
     )
-    assert path.with_name("rows.jsonl.store").read_text() == "store1\n"
+    assert [found.name for found in sorted(path.parent.iterdir())] == ["rows.jsonl", "rows.jsonl.store1.0.owner"]
 
 
 def test_the_rows_come_back_as_they_went(tmp_path: Path) -> None:
@@ -62,25 +66,30 @@ def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
         assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("line", [b"{}\n", b"nonsense\n", b'{"row":7}\n', b"[1]\n", b"\n"])
-def test_a_line_that_is_not_the_next_row_refuses_the_file(tmp_path: Path, line: bytes) -> None:
-    """A file that somebody edited is not continued; the error names the place and the way out."""
-    path = fill(make_run(tmp_path), make_rows(0, 2))
-    size = path.stat().st_size
-    with open(path, "ab") as file:
-        file.write(line)
+@pytest.mark.parametrize("line", [b"{}\n", b"nonsense\n", b'{"row":7}\n', b"[1]\n", b"\n", b"\x00" * 99 + b"\n"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_from_a_line_that_is_not_its_row_the_file_is_written_again(
+    tmp_path: Path, line: bytes, place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file of this store that was edited or damaged is cut there and written on; that is said once, with the byte."""
+    path = fill(make_run(tmp_path), make_rows(0, 3))
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = b"".join(lines[:place])
+    path.write_bytes(kept + line + b"".join(lines[place + 1 :]))
 
     sink = JsonlSink()
-    with pytest.raises(SinkRefused, match=rf"byte {size}: here should be row 2.*move the file away"):
-        sink.open(make_run(tmp_path))
+    assert sink.open(make_run(tmp_path)) == place
+    sink.write(make_rows(place, 3))
     sink.close()
-    assert path.read_bytes().endswith(line)
+    assert path.read_bytes() == b"".join(lines)
+    (said,) = caplog.messages
+    assert f"rows.jsonl, byte {len(kept)}: here should be row {place}, but it is " in said
 
 
 def test_a_file_without_its_mark_is_refused(tmp_path: Path) -> None:
     """Rows of unknown origin are not continued."""
     path = fill(make_run(tmp_path), make_rows(0, 2))
-    os.unlink(path.with_name("rows.jsonl.store"))
+    os.unlink(path.with_name("rows.jsonl.store1.0.owner"))
 
     with pytest.raises(SinkRefused, match="unknown store"):
         JsonlSink().open(make_run(tmp_path))
@@ -91,7 +100,8 @@ def test_an_empty_file_may_be_taken_over(tmp_path: Path) -> None:
     path = fill(make_run(tmp_path, store_id="old"), [])
     fill(make_run(tmp_path, store_id="new"), make_rows(0, 1))
 
-    assert path.with_name("rows.jsonl.store").read_text() == "new\n"
+    assert jsonl_numbers(path) == [0]
+    assert [found.name for found in sorted(path.parent.iterdir())] == ["rows.jsonl", "rows.jsonl.new.0.owner"]
 
 
 def test_the_path_can_be_set(tmp_path: Path) -> None:
@@ -120,3 +130,112 @@ def test_a_folder_that_cannot_be_written_is_an_outage(tmp_path: Path) -> None:
 
     with pytest.raises(SinkUnavailable, match=r"rows\.jsonl"):
         JsonlSink().open(make_run(tmp_path))
+
+
+def change(path: Path, how: str) -> None:
+    """What another hand may do to the file while it is written."""
+    if how == "deleted":
+        path.unlink()
+    elif how == "replaced":
+        os.replace(shutil.copy(path, path.with_name("other")), path)
+    elif how == "shortened":
+        os.truncate(path, path.stat().st_size - 5)
+    else:
+        with open(path, "ab") as file:
+            file.write(b"a note\n")
+
+
+@pytest.mark.parametrize("at", ["write", "flush"])
+@pytest.mark.parametrize("how", ["deleted", "replaced", "shortened", "lengthened"])
+def test_a_file_that_is_changed_while_it_is_written_is_mended(tmp_path: Path, how: str, at: str) -> None:
+    """A deleted, replaced or edited file is noticed before the next rows go there, and before rows count as delivered;
+    after the next `open` each row is there once.
+    """
+    sink = JsonlSink()
+    sink.open(make_run(tmp_path))
+    sink.write(make_rows(0, 3))
+    path = Path(sink.where)
+    change(path, how)
+    with pytest.raises(SinkUnavailable, match=r"rows\.jsonl"):
+        sink.write(make_rows(3, 4)) if at == "write" else sink.flush()
+    sink.close()
+
+    answer = sink.open(make_run(tmp_path))
+    assert answer is not None
+    sink.write(make_rows(answer, 4))
+    sink.flush()
+    sink.close()
+    assert path.read_bytes() == b"".join(row.to_json() + b"\n" for row in make_rows(0, 4))
+
+
+def test_a_file_with_a_later_owner_is_refused(tmp_path: Path) -> None:
+    """Where a later sidecar of the same store writes, an earlier one does not, and is told the generation."""
+    fill(replace(make_run(tmp_path), generation=5), make_rows(0, 2))
+    sink = JsonlSink()
+    with pytest.raises(SinkRefused, match=r"generation 5.*this one has generation 4"):
+        sink.open(replace(make_run(tmp_path), generation=4))
+    sink.close()
+    assert sink.open(replace(make_run(tmp_path), generation=6)) == 2
+    sink.close()
+    assert sorted(found.name for found in (tmp_path / "rlship" / "state").iterdir()) == [
+        "rows.jsonl",
+        "rows.jsonl.store1.6.owner",
+    ]
+
+
+@pytest.mark.parametrize(("suspect", "copied"), [(-1, False), (3, False), (5, True), (6, True)])
+def test_only_a_predecessor_that_may_be_alive_costs_a_copy(tmp_path: Path, suspect: int, copied: bool) -> None:
+    """The file keeps its inode unless a sidecar that had it open may wake up; the copy has the same bytes and mode."""
+    path = fill(replace(make_run(tmp_path), generation=5), make_rows(0, 2))
+    path.chmod(0o640)
+    before, data = path.stat().st_ino, path.read_bytes()
+    sink = JsonlSink()
+    run = replace(make_run(tmp_path), generation=7, suspect=suspect)
+    assert sink.open(run) == 2
+    sink.close()
+    assert (path.stat().st_ino != before) == copied
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (data, 0o640)
+
+    again = path.stat().st_ino
+    assert sink.open(run) == 2
+    sink.close()
+    assert path.stat().st_ino == again, "once is enough"
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    """A path that is a link stays one: what it leads to is written, and replaced where that is called for."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "rows.jsonl").touch()
+    (tmp_path / "link.jsonl").symlink_to("disk/rows.jsonl")
+    for generation in range(2):
+        sink = JsonlSink()
+        run = replace(make_run(tmp_path, path="link.jsonl"), generation=generation, suspect=generation - 1)
+        assert sink.open(run) == generation
+        sink.write(make_rows(generation, generation + 1))
+        sink.close()
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert jsonl_numbers(tmp_path / "disk" / "rows.jsonl") == [0, 1]
+
+
+def test_a_full_disk_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written of a batch when the disk was full is cut at the next `open`, and each row is there once."""
+    sink = JsonlSink()
+    sink.open(make_run(tmp_path))
+    sink.write(make_rows(0, 2))
+    real = os.pwrite
+
+    def full(fd: int, data: Any, offset: int) -> int:
+        if len(data) < 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data[: len(data) // 2], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(SinkUnavailable, match="No space left"):
+            sink.write(make_rows(2, 5))
+    sink.close()
+    answer = sink.open(make_run(tmp_path))
+    assert answer is not None and 2 <= answer < 5
+    sink.write(make_rows(answer, 5))
+    sink.close()
+    assert jsonl_numbers(Path(sink.where)) == list(range(5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from rlship_sidecar.rows import Row
 from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from tests.sinks.fakes import Destination, raising
+from tests.sinks.fakes import Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
 MakeShipper = Callable[..., Shipper]
@@ -147,16 +149,19 @@ def test_stop_before_start_is_harmless(tmp_path: Path) -> None:
 
 
 def test_a_sidecar_that_lost_its_lease_ships_no_more(start: MakeShipper) -> None:
-    """`may_ship` is asked before every batch: once it says no, the sink is closed and the thread ends."""
+    """`may_ship` is asked before every batch: while it says no, the sink is closed and nothing is shipped."""
     destination, source, owner = Destination(), MemorySource(make_rows(0, 1)), [True]
     shipper = start(destination, source, may_ship=lambda: owner[0])
     assert shipper.drain(5.0)
 
     owner[0] = False
     source.append(make_rows(1, 2))
-    assert not shipper.drain(5.0)
+    assert not shipper.drain(0.3)
     assert destination.held == [0]
     assert destination.calls[-1] == "close"
+    owner[0] = True
+    assert shipper.drain(5.0)
+    assert destination.held == [0, 1]
 
 
 def test_many_drains_and_wakes_at_once(start: MakeShipper) -> None:
@@ -182,3 +187,38 @@ def test_many_drains_and_wakes_at_once(start: MakeShipper) -> None:
     assert shipper.drain(20.0)
     assert all(results) and len(results) == 40
     assert destination.held == list(range(300))
+
+
+def test_a_damaged_store_is_shown_to_its_owner(start: MakeShipper) -> None:
+    """What the store raised in the shipper's thread can be asked for from another."""
+
+    class Damaged(MemorySource):
+        def read_rows(self, first: int, limit: int) -> list[Row]:
+            raise sqlite3.DatabaseError("malformed")
+
+    shipper = start(Destination(), Damaged(make_rows(0, 1)))
+    until(lambda: shipper.store_error is not None)
+    assert str(shipper.store_error) == "malformed"
+    assert shipper.status().error == "the store: malformed"
+
+
+def test_a_call_that_blocks_is_interrupted_when_it_has_to_end(tmp_path: Path) -> None:
+    """A sink that waits for its destination is told to stop waiting, and closed; so `stop` is soon done."""
+    told = threading.Event()
+
+    class Waiting(FakeSink):
+        def flush(self) -> None:
+            assert told.wait(30.0)
+            raise SinkUnavailable("interrupted")
+
+        def interrupt(self) -> None:
+            told.set()
+
+    destination = Destination()
+    shipper = Shipper("fake", lambda: Waiting(destination), make_run(tmp_path), MemorySource(make_rows(0, 1)))
+    shipper.start()
+    assert not shipper.drain(0.2)
+    began = time.monotonic()
+    assert shipper.stop()
+    assert time.monotonic() - began < 5.0
+    assert destination.calls[-1] == "close"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboardX.record_writer import masked_crc32c
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks import tfevents
-from rlship_sidecar.sinks.contract import Run, SinkRefused
+from rlship_sidecar.sinks import tensorboard, tfevents
+from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.tensorboard import TensorBoardSink, event
-from tests.sinks.readback import tensorboard_points
+from tests.sinks.readback import tensorboard_events, tensorboard_points
 from tests.sinks.rows import T0, make_row, make_rows, make_run
+from tests.sinks.test_jsonl import change
 
 
 def fill(run: Run, rows: list[Row]) -> Path:
@@ -26,7 +31,7 @@ def fill(run: Run, rows: list[Row]) -> Path:
 
 
 def parts(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+    return sorted(folder.glob("events.*"))
 
 
 def test_a_row_is_one_event() -> None:
@@ -77,7 +82,7 @@ def test_restarts_without_rows_leave_no_files(tmp_path: Path) -> None:
         sink.open(make_run(tmp_path))
         sink.close()
 
-    assert [path.name for path in parts(folder)] == ["events.out.tfevents.00000000.rlship.store1"]
+    assert [path.name for path in parts(folder)] == ["events.out.tfevents.00000000.rlship.store1.0"]
 
 
 def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
@@ -109,22 +114,119 @@ def test_bytes_that_never_reached_the_disk_are_cut(tmp_path: Path) -> None:
 def test_a_part_torn_before_its_first_event_counts_nothing(tmp_path: Path) -> None:
     """A crash while the first bytes of a part were written leaves a part of no rows, which a later one follows."""
     folder = fill(make_run(tmp_path), make_rows(0, 2))
-    (folder / "events.out.tfevents.00000002.rlship.store1").write_bytes(b"\x18\x00\x00")
+    (folder / "events.out.tfevents.00000002.rlship.store1.0").write_bytes(b"\x18\x00\x00")
     fill(make_run(tmp_path), make_rows(2, 3))
 
     assert len(parts(folder)) == 2
     assert TensorBoardSink().open(make_run(tmp_path)) == 3
 
 
-def test_damage_in_an_earlier_part_is_refused(tmp_path: Path) -> None:
-    """Cutting there would shift all later rows: the folder has to be written anew, and the error says so."""
-    folder = fill(make_run(tmp_path), make_rows(0, 2))
-    fill(make_run(tmp_path), make_rows(2, 3))
-    first = parts(folder)[0]
-    first.write_bytes(first.read_bytes()[:-1])
+DAMAGES = ("cut", "zeros", "missing", "twice", "of no row")
 
-    with pytest.raises(SinkRefused, match=r"00000000.*damaged.*move .* away"):
-        TensorBoardSink().open(make_run(tmp_path))
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("which", [0, 1])
+def test_parts_that_do_not_fit_together_are_written_again(
+    tmp_path: Path, which: int, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the first row that a damaged or missing part lacks on, the parts are written anew: each row once."""
+    for first in range(0, 6, 2):
+        folder = fill(make_run(tmp_path), make_rows(first, first + 2))
+    path = parts(folder)[which]
+    data = path.read_bytes()
+    damaged = {
+        "cut": data[:-1],
+        "zeros": bytes(len(data)),
+        "missing": None,
+        "twice": data + data,
+        "of no row": data[: next(iter(tfevents.frames(path))).end],
+    }[how]
+    if damaged is None:
+        path.unlink()
+    else:
+        path.write_bytes(damaged)
+
+    sink = TensorBoardSink()
+    answer = sink.open(make_run(tmp_path))
+    assert answer is not None and 2 * which <= answer <= 2 * which + 2
+    sink.write(make_rows(answer, 6))
+    sink.flush()
+    sink.close()
+    assert tensorboard_events(folder) == [event(row) for row in make_rows(0, 6)]
+    (said,) = caplog.messages
+    assert f"written again from row {answer} out of the store" in said
+    assert TensorBoardSink().open(make_run(tmp_path)) == 6
+
+
+def test_a_long_life_is_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part is ended at its size, so that a copy of one is cheap; together they hold every row once, in order."""
+    monkeypatch.setattr(tensorboard, "PART_BYTES", 1000)
+    sink = TensorBoardSink()
+    sink.open(make_run(tmp_path))
+    for first in range(0, 100, 5):
+        sink.write(make_rows(first, first + 5))
+    sink.flush()
+    sink.close()
+    folder = Path(sink.where)
+    assert len(parts(folder)) > 5
+    assert max(path.stat().st_size for path in parts(folder)) < 2500
+    assert tensorboard_points(folder, "trainer/loss") == [(no, float(no)) for no in range(100)]
+    assert TensorBoardSink().open(make_run(tmp_path)) == 100
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "shortened", "lengthened"])
+def test_a_part_that_is_changed_while_it_is_written_is_mended(tmp_path: Path, how: str) -> None:
+    """A deleted, replaced or edited part is noticed before the next rows go there; then each row is there once."""
+    sink = TensorBoardSink()
+    sink.open(make_run(tmp_path))
+    sink.write(make_rows(0, 3))
+    (path,) = parts(Path(sink.where))
+    change(path, how)
+    with pytest.raises(SinkUnavailable, match=r"changed by another hand|No such file"):
+        sink.write(make_rows(3, 4))
+    sink.close()
+    answer = sink.open(make_run(tmp_path))
+    assert answer is not None
+    sink.write(make_rows(answer, 4))
+    sink.close()
+    assert tensorboard_events(path.parent) == [event(row) for row in make_rows(0, 4)]
+
+
+def test_a_folder_with_a_later_owner_is_refused(tmp_path: Path) -> None:
+    """Where a later sidecar of the same store writes, an earlier one does not, and is told the generation."""
+    fill(replace(make_run(tmp_path), generation=5), make_rows(0, 2))
+    with pytest.raises(SinkRefused, match=r"generation 5.*this one has generation 4"):
+        TensorBoardSink().open(replace(make_run(tmp_path), generation=4))
+
+
+def test_a_full_disk_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was written when the disk was full, in the middle of an event or of a part's beginning: each row is
+    there once after the next `open`.
+    """
+    real = os.pwrite
+    for room in range(0, 400, 7):
+        sink = TensorBoardSink()
+        run = make_run(tmp_path / str(room))
+        sink.open(run)
+        left = [room]
+
+        def full(fd: int, data: Any, offset: int, left: list[int] = left) -> int:
+            if not left[0]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            part = bytes(data)[: left[0]]
+            left[0] -= len(part)
+            return real(fd, part, offset)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            with pytest.raises(SinkUnavailable, match="No space left"):
+                sink.write(make_rows(0, 5))
+        sink.close()
+        answer = sink.open(run)
+        assert answer is not None
+        sink.write(make_rows(answer, 5))
+        sink.close()
+        assert tensorboard_events(Path(sink.where)) == [event(row) for row in make_rows(0, 5)]
 
 
 def test_files_of_others_in_the_folder_are_left_alone(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ class Run:
     """The experiment, as a sink needs to know it.
 
     `rows` is how many rows the store holds at the time of `open`; `store_id` names the store that numbered them;
-    `options` is the sink's own part of the configuration (each sink's module lists what it knows).
+    `options` is the sink's own part of the configuration (each sink's module lists what it knows). `generation` counts
+    the sidecars that owned the experiment; `suspect` is the newest earlier one that may still be alive, and might go on
+    writing if it wakes up; -1: none.
     """
 
     name: str
@@ -38,10 +40,18 @@ class Run:
     store_id: str
     rows: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    generation: int = 0
+    suspect: int = -1
 
 
 class Sink(Protocol):
     """One destination. All calls come from one thread: open, (write | flush)*, close; then open again.
+
+    The rows handed over are the store's own even if this process has just woken up after another took over: they are
+    read before it is made sure that this one still owns. Where writing the same row twice would show, a sink has to
+    keep a late writer out itself, as `claim` does for files. Optional as well is a method `abandon()`: it is called in
+    place of `close` once ownership is lost, when nothing may reach the destination any more. And `interrupt()`, which
+    any thread may call: a call that waits for the destination then raises SinkUnavailable soon.
 
     Any call may raise SinkUnavailable (retried) or SinkRefused (final); anything else counts as unavailable and is
     shown in the status. Two attributes are optional, both str, and shown in the status: `where`, a path, an address or

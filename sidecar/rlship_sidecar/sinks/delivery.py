@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkReopen, SinkUnavailable
 
+_Answer = TypeVar("_Answer")
+
 BACKOFF_MIN_S = 0.5
-BACKOFF_MAX_S = 30.0
+BACKOFF_MAX_S = 15.0
 FLUSH_IDLE_S = 2.0
 FLUSH_MAX_S = 30.0
 BATCH_ROWS = 500
+ASK_AGAIN_S = 1.0
 
 
 class RowSource(Protocol):
-    """What a shipper needs of the store. Every method may be called from any thread."""
+    """What a shipper needs of the store. Every method may be called from any thread; what it raises is the store's
+    trouble, not the sink's.
+    """
 
     def row_count(self) -> int:
         """How many rows are committed; they are numbered 0 to one less."""
@@ -48,11 +54,20 @@ class Pace:
     batch_rows: int = BATCH_ROWS
 
 
+class _StoreFailed(Exception):
+    """The store could not be asked. The cause is what it raised."""
+
+
+class _NotOurs(Exception):
+    """Ownership is not certain now."""
+
+
 class Delivery:
     """The state machine of one sink, without a thread: `advance` does what is due and says when something is due again.
 
     The position is the sink's own answer to `open` where it gives one. The stored cursor decides only for a sink that
-    cannot tell.
+    cannot tell. `may_ship` is asked before every open, write and flush; while it says no, the sink is closed and
+    nothing is shipped.
     """
 
     def __init__(
@@ -65,10 +80,13 @@ class Delivery:
         pace: Pace,
         clock: Callable[[], float],
         jitter: Callable[[], float],
+        may_ship: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
         self.refused: SinkRefused | None = None
         self.error = ""
+        self.store_error: Exception | None = None
+        """What the store raised last, until it answers again."""
         self.where = ""
         self.next_row = 0
         """The first row not handed to the sink yet."""
@@ -82,6 +100,7 @@ class Delivery:
         self._pace = pace
         self._clock = clock
         self._jitter = jitter
+        self._may_ship = may_ship
         self._sink: Sink | None = None
         self._asked = False
         self._tells = False
@@ -98,6 +117,12 @@ class Delivery:
     def complaint(self) -> str:
         """What went wrong last and is not over, "" if nothing."""
         return self.error or str(getattr(self._sink, "trouble", ""))
+
+    def interrupt(self) -> None:
+        """From any thread: let a call of the sink that blocks end, if the sink knows how."""
+        interrupt = getattr(self._sink, "interrupt", None)
+        if interrupt is not None:
+            interrupt()
 
     def retry_now(self) -> None:
         """Let the next `advance` try at once, whatever the backoff says."""
@@ -116,6 +141,11 @@ class Delivery:
             return self._retry_at - now
         try:
             return self._advance(now, drain)
+        except _NotOurs:
+            self.close(abandon=True)
+            return ASK_AGAIN_S
+        except _StoreFailed as problem:
+            return self._failed(f"the store: {problem.__cause__}")
         except SinkRefused as refusal:
             self.refused, self.error = refusal, str(refusal)
             self.close()
@@ -128,14 +158,14 @@ class Delivery:
         except Exception as problem:  # noqa: BLE001 - a sink may be anyone's code; the others must go on
             return self._failed(f"{type(problem).__name__}: {problem}")
 
-    def close(self) -> None:
-        """Close the sink if it is open. What was not flushed counts as not delivered."""
+    def close(self, *, abandon: bool = False) -> None:
+        """Close the sink if it is open, or `abandon` it if it can be. What was not flushed counts as not delivered."""
         sink, self._sink = self._sink, None
         self.next_row = self.delivered_to
         if sink is None:
             return
         try:
-            sink.close()
+            (getattr(sink, "abandon", sink.close) if abandon else sink.close)()
         except Exception as problem:  # noqa: BLE001 - as above; it is shown in the status
             self.error = f"close: {type(problem).__name__}: {problem}"
 
@@ -144,6 +174,7 @@ class Delivery:
         if self._sink is None:
             if count == 0 or (self._asked and self.next_row >= count):
                 return None
+            self._make_sure()
             self._open(count)
             return 0.0
         unflushed = self.next_row > self.delivered_to
@@ -155,6 +186,7 @@ class Delivery:
             due = min(self._wrote_at + self._pace.flush_idle_s, must_flush_at)
             if not drain and now < due:
                 return due - now
+            self._make_sure()
             self._flush()
             return 0.0
         if self._pace.idle_close_s is None:
@@ -165,13 +197,26 @@ class Delivery:
         self.close()
         return None
 
+    def _make_sure(self) -> None:
+        if not self._may_ship():
+            raise _NotOurs
+
+    def _ask(self, question: Callable[..., _Answer], *arguments: object) -> _Answer:
+        try:
+            answer = question(*arguments)
+        except Exception as error:
+            self.store_error = error
+            raise _StoreFailed from error
+        self.store_error = None
+        return answer
+
     def _open(self, count: int) -> None:
         sink = self._make_sink()
         self._sink = sink
         answer = sink.open(replace(self._run, rows=count))
         self.where = str(getattr(sink, "where", ""))
         self._tells = answer is not None
-        position = self._source.load_cursor(self.name) if answer is None else answer
+        position = self._ask(self._source.load_cursor, self.name) if answer is None else answer
         if position > count:
             raise SinkRefused(
                 f"sink {self.name} ({self.where or 'no place named'}) holds {position} rows, but the store of "
@@ -184,9 +229,12 @@ class Delivery:
 
     def _write(self, count: int) -> None:
         assert self._sink is not None
-        rows = self._source.read_rows(self.next_row, min(self._pace.batch_rows, count - self.next_row))
+        rows = self._ask(self._source.read_rows, self.next_row, min(self._pace.batch_rows, count - self.next_row))
         if not rows:
             raise SinkUnavailable(f"the store counts {count} rows but gave none from row {self.next_row}")
+        # Only now: rows that were committed before are the same in a successor's copy of the store. Asked first, they
+        # might be rows that only this process believes in.
+        self._make_sure()
         if self.next_row == self.delivered_to:
             self._unflushed_since = self._clock()
         self._sink.write(rows)
@@ -204,7 +252,8 @@ class Delivery:
         self.delivered_to = self.next_row
         self._failures = 0
         self.error = ""
-        self._source.save_cursor(self.name, self.delivered_to)
+        with suppress(_StoreFailed):  # a note to a sink that tells; another one may show its last rows again
+            self._ask(self._source.save_cursor, self.name, self.delivered_to)
 
     def _failed(self, error: str) -> float:
         self.close()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.claim import Claim, sync_folder
+from rlship_sidecar.sinks.contract import Run, SinkUnavailable
 from rlship_sidecar.sinks.options import check_names, check_text
+
+logger = logging.getLogger("rlship.sinks.jsonl")
 
 DEFAULT_NAME = "rows.jsonl"
 OPTIONS = ("path",)
@@ -20,11 +25,13 @@ OPTIONS = ("path",)
 class JsonlSink:
     """Appends `Row.to_json` lines to `<state_dir>/rows.jsonl`, or to the option `path` (relative to the experiment).
 
-    Beside it `<path>.store` holds the id of the store whose rows these are.
+    Beside it `<path>.<store>.<generation>.owner` says whose rows these are (see `claim`). A file that is no longer as
+    this store's sidecars left it is cut where it goes wrong and written on from there.
     """
 
     def __init__(self) -> None:
         self.where = ""
+        self._claim: Claim | None = None
         self._fd: int | None = None
         self._end = 0
 
@@ -36,38 +43,40 @@ class JsonlSink:
             check_text("jsonl", "path", options["path"], "a file name, relative to the experiment or absolute")
 
     def open(self, run: Run) -> int | None:
-        """Count the whole lines, check that they are rows 0, 1, 2, …, and cut a torn last line."""
+        """Count the lines that are rows 0, 1, 2, …, and cut what follows them."""
         path = _path(run)
         self.where = str(path)
-        try:
+        with _outages(self.where):
             path.parent.mkdir(parents=True, exist_ok=True)
+            claim = self._claim = Claim("jsonl", path, path, run)
+            if claim.take(occupied=_size(path) > 0):
+                if path.exists():
+                    claim.copy(path, _size(path))
+                claim.fenced()
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            _claim(path, run.store_id, empty=os.fstat(self._fd).st_size == 0)
-            rows, self._end = _count(path)
+            claim.verify()
+            sync_folder(path.parent)
+            rows, self._end = _count(path, self._fd)
             os.ftruncate(self._fd, self._end)
-        except OSError as error:
-            raise SinkUnavailable(f"sink jsonl: {path}: {error.strerror}") from error
         return rows
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append the rows; what a failed write left behind is cut at the next `open`."""
         assert self._fd is not None
         data = memoryview(b"".join(row.to_json() + b"\n" for row in rows))
-        try:
+        with _outages(self.where):
+            self._check_place()
             while data:
                 written = os.pwrite(self._fd, data, self._end)
                 self._end += written
                 data = data[written:]
-        except OSError as error:
-            raise SinkUnavailable(f"sink jsonl: {self.where}: {error.strerror}") from error
 
     def flush(self) -> None:
         """Sync the file to the disk."""
         assert self._fd is not None
-        try:
+        with _outages(self.where):
             os.fsync(self._fd)
-        except OSError as error:
-            raise SinkUnavailable(f"sink jsonl: {self.where}: {error.strerror}") from error
+            self._check_place()
 
     def close(self) -> None:
         """Close the file."""
@@ -75,44 +84,38 @@ class JsonlSink:
         if fd is not None:
             os.close(fd)
 
+    def _check_place(self) -> None:
+        """Make sure that the path still leads to the open file, that it is as long as it was left, and still ours."""
+        assert self._fd is not None and self._claim is not None
+        self._claim.verify()
+        ours, there = os.fstat(self._fd), os.stat(self.where)
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
+            raise SinkUnavailable(f"sink jsonl: {self.where} was changed by another hand: looking at it anew")
+
+
+@contextmanager
+def _outages(where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SinkUnavailable(f"sink jsonl: {where}: {error.strerror}") from error
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
 
 def _path(run: Run) -> Path:
     JsonlSink.check_options(run.options)
     given = run.options.get("path")
-    return run.state_dir / DEFAULT_NAME if given is None else run.experiment / given
+    path = run.state_dir / DEFAULT_NAME if given is None else run.experiment / given
+    return Path(os.path.realpath(path))  # what a link leads to may be replaced, the link itself not
 
 
-def _claim(path: Path, store_id: str, *, empty: bool) -> None:
-    """Mark the file as this store's, or refuse if it is another's."""
-    mark = path.with_name(path.name + ".store")
-    try:
-        owner = mark.read_text("utf-8").strip()
-    except FileNotFoundError:
-        owner = ""
-    if owner == store_id:
-        return
-    if not empty:
-        whose = (
-            f"the rows of another store ({owner})" if owner else f"rows of an unknown store ({mark.name} is not there)"
-        )
-        raise SinkRefused(
-            f"sink jsonl: {path} holds {whose}, not of this one ({store_id}): move it away, "
-            "or set [sink.jsonl] path to another file"
-        )
-    scratch = mark.with_name(mark.name + ".tmp")
-    with open(scratch, "w", encoding="utf-8") as file:
-        file.write(store_id + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, mark)
-
-
-def _count(path: Path) -> tuple[int, int]:
-    """How many whole lines the file has and where they end, in bytes. A line that is not the row of its place refuses
-    the file.
-    """
+def _count(path: Path, fd: int) -> tuple[int, int]:
+    """How many of the first whole lines are rows 0, 1, 2, …, and where they end, in bytes."""
     rows = end = 0
-    with open(path, "rb") as file:
+    with open(fd, "rb", closefd=False) as file:
         for line in file:
             if not line.endswith(b"\n"):
                 break
@@ -121,11 +124,15 @@ def _count(path: Path) -> tuple[int, int]:
             except (orjson.JSONDecodeError, KeyError, TypeError):
                 number = None
             if number != rows:
-                found = "no row" if number is None else f"row {number!r}"
-                raise SinkRefused(
-                    f"sink jsonl: {path}, byte {end}: here should be row {rows}, but it is {found}: "
-                    "move the file away, it is then written again from row 0"
+                logger.warning(
+                    "sink jsonl: %s, byte %d: here should be row %d, but it is %s: cut there, and written again from "
+                    "the store",
+                    path,
+                    end,
+                    rows,
+                    "no row" if number is None else f"row {number!r}",
                 )
+                break
             rows += 1
             end += len(line)
     return rows, end

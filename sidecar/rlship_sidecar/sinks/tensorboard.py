@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks import tfevents
+from rlship_sidecar.sinks import tfevents, tfparts
+from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.flat import axis, flatten
 from rlship_sidecar.sinks.options import check_names, check_text
@@ -17,22 +19,27 @@ from rlship_sidecar.sinks.options import check_names, check_text
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
 
+logger = logging.getLogger("rlship.sinks.tensorboard")
+
 OPTIONS = ("dir",)
-NAME = re.compile(r"events\.out\.tfevents\.(?P<part>\d{8,})\.rlship\.(?P<store>.+)")
+PART_BYTES = 16 << 20  # a part of which an earlier sidecar may be a late writer is copied: that has to stay cheap
 
 
 class TensorBoardSink:
     """Writes `<state_dir>/tensorboard`, or the option `dir` (relative to the experiment), for `tensorboard --logdir`.
 
-    A new part is begun at every `open`, named after its first row and the store, so that a part that was removed is
-    missed. Files of other writers in the folder are left alone; parts of another store refuse it.
+    A new part is begun at every `open` and every 16 MiB. Parts that do not fit together any more are written again from
+    where they go wrong. Files of other writers in the folder are left alone; parts of another store refuse it.
     """
 
     def __init__(self) -> None:
         self.where = ""
         self._folder = Path()
-        self._store_id = ""
-        self._file: BinaryIO | None = None
+        self._run: Run | None = None
+        self._claim: Claim | None = None
+        self._path = Path()
+        self._fd: int | None = None
+        self._end = 0
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
@@ -42,60 +49,95 @@ class TensorBoardSink:
             check_text("tensorboard", "dir", options["dir"], "a folder, relative to the experiment or absolute")
 
     def open(self, run: Run) -> int | None:
-        """Count the rows in this store's parts, in order; cut a torn tail."""
-        self._folder = _folder(run)
-        self._store_id = run.store_id
-        self.where = str(self._folder)
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            parts = _parts(self._folder, run.store_id)
-            rows = 0
-            for path in parts:
-                if _number(path) != rows:
-                    raise SinkRefused(
-                        f"sink tensorboard: {path} begins with row {_number(path)}, but the parts before it hold "
-                        f"{rows}: move {self._folder} away, it is then written again from row 0"
-                    )
-                held = _count(path, last=path == parts[-1])
-                if not held:
-                    path.unlink()  # the last one, cut before its first row: the next has its name
-                rows += held
-        except OSError as error:
-            raise SinkUnavailable(f"sink tensorboard: {self._folder}: {error.strerror}") from error
-        return rows
+        """Count the rows in this store's parts, in order; cut what follows them."""
+        folder = self._folder = _folder(run)
+        self._run = run
+        self.where = str(folder)
+        with _outages(self.where):
+            folder.mkdir(parents=True, exist_ok=True)
+            _refuse_others(folder, run)
+            claim = self._claim = Claim("tensorboard", folder, folder / "rlship", run)
+            fence = claim.take(occupied=False)
+            # Looked at only now: what an earlier sidecar still gave a name to is among them.
+            found = tfparts.chain(tfparts.parts(folder))
+            if found.problem:
+                logger.warning(
+                    "sink tensorboard: %s: written again from row %d out of the store", found.problem, found.rows
+                )
+            for part in found.unfit:
+                part.path.unlink()
+            if found.kept and (fence or found.end < found.size):
+                claim.copy(found.kept[-1].path, found.end)
+            if fence:
+                claim.fenced()
+        return found.rows
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
-        try:
-            if self._file is None:
-                path = self._folder / f"events.out.tfevents.{rows[0].arrival.no:08d}.rlship.{self._store_id}"
-                self._file = open(path, "xb")  # noqa: SIM115 - open until close
-                self._file.write(tfevents.encode(_file_version(rows[0].t)))
-            self._file.write(b"".join(tfevents.encode(event(row).SerializeToString()) for row in rows))
-            self._file.flush()
-        except OSError as error:
-            raise SinkUnavailable(f"sink tensorboard: {self._folder}: {error.strerror}") from error
+        data = memoryview(b"".join(tfevents.encode(event(row).SerializeToString()) for row in rows))
+        with _outages(self.where):
+            if self._fd is None or self._end >= PART_BYTES:
+                self._begin(rows[0])
+            assert self._fd is not None
+            self._check_place()
+            while data:
+                written = os.pwrite(self._fd, data, self._end)
+                self._end += written
+                data = data[written:]
 
     def flush(self) -> None:
         """Sync the part to the disk."""
-        if self._file is None:
+        if self._fd is None:
             return
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise SinkUnavailable(f"sink tensorboard: {self._folder}: {error.strerror}") from error
+        with _outages(self.where):
+            os.fsync(self._fd)
+            self._check_place()
 
     def close(self) -> None:
-        """Close the part; what a full disk keeps from being written is cut and written again after the next `open`."""
-        file, self._file = self._file, None
-        if file is not None:
-            try:
-                file.close()
-            except OSError:
-                # BufferedWriter.close closes the descriptor before it raises; the rows in its buffer are lacking at the
-                # next open.
-                return
+        """Close the part."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def _begin(self, row: Row) -> None:
+        """Begin a part with this row, once the one before it is safe."""
+        assert self._run is not None and self._claim is not None
+        self.flush()
+        self.close()
+        scratch = self._claim.scratch("part")
+        self._fd = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self._end = 0
+        data = tfevents.encode(_file_version(row.t))
+        while self._end < len(data):
+            self._end += os.pwrite(self._fd, data[self._end :], self._end)
+        os.fsync(self._fd)
+        self._path = self._folder / tfparts.name(row.arrival.no, self._run.store_id, self._run.generation)
+        self._claim.publish(scratch, self._path)
+
+    def _check_place(self) -> None:
+        """Make sure that the part is still in its place, as long as it was left, and the folder still ours."""
+        assert self._fd is not None and self._claim is not None
+        self._claim.verify()
+        ours, there = os.fstat(self._fd), os.stat(self._path)
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
+            raise SinkUnavailable(f"sink tensorboard: {self._path} was changed by another hand: looking at it anew")
+
+
+@contextmanager
+def _outages(where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SinkUnavailable(f"sink tensorboard: {where}: {error.strerror}") from error
+
+
+def _refuse_others(folder: Path, run: Run) -> None:
+    for part in tfparts.parts(folder):
+        if part.store_id != run.store_id:
+            raise SinkRefused(
+                f"sink tensorboard: {part.path} was written by another store ({part.store_id}), not by this one "
+                f"({run.store_id}): move the folder away, or set [sink.tensorboard] dir to another one"
+            )
 
 
 def event(row: Row) -> Event:
@@ -123,40 +165,3 @@ def _folder(run: Run) -> Path:
     TensorBoardSink.check_options(run.options)
     given = run.options.get("dir")
     return run.state_dir / "tensorboard" if given is None else run.experiment / given
-
-
-def _parts(folder: Path, store_id: str) -> list[Path]:
-    """This store's parts in the order of writing."""
-    ours = []
-    for path in folder.iterdir():
-        match = NAME.fullmatch(path.name)
-        if match is None:
-            continue
-        if match["store"] != store_id:
-            raise SinkRefused(
-                f"sink tensorboard: {path} was written by another store ({match['store']}), not by this one "
-                f"({store_id}): move the folder away, or set [sink.tensorboard] dir to another one"
-            )
-        ours.append(path)
-    return sorted(ours, key=_number)
-
-
-def _number(path: Path) -> int:
-    match = NAME.fullmatch(path.name)
-    assert match is not None
-    return int(match["part"])
-
-
-def _count(path: Path, *, last: bool) -> int:
-    """How many rows a part holds: its whole records but the first, the file version. Cuts the last part's torn tail."""
-    records, end = 0, 0
-    for frame in tfevents.frames(path, checked_tail=tfevents.CHECKED_TAIL_BYTES if last else 0):
-        records, end = records + 1, frame.end
-    if end < path.stat().st_size:
-        if not last:
-            raise SinkRefused(
-                f"sink tensorboard: {path} is damaged at byte {end}, though later parts follow it: "
-                f"move {path.parent} away, it is then written again from row 0"
-            )
-        os.truncate(path, end)
-    return max(0, records - 1)

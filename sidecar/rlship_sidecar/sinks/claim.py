@@ -1,0 +1,163 @@
+"""Who may write to a destination made of files: one store, and of the sidecars that owned it the last.
+
+A process may be frozen between any two of its steps, be followed by another, and go on when it wakes up. So no step of
+an earlier generation may have an effect once a later one has claimed the destination, which it does by a file of its
+own name, a mark:
+
+- A name is given (rename) only to a file that was made under a name of this generation's, and only after a look at the
+  marks. A later generation makes its mark first and then removes such files: the rename finds nothing.
+- A file is written only through a descriptor that was open before a look at the marks. A later generation puts a copy
+  in the place of every file that an earlier one may have open: what comes late goes to a file without a name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+
+_COPY_BYTES = 1 << 24
+
+
+class _Mark(NamedTuple):
+    """A name that a sidecar made beside its destination. `kind` is "claim" at first, "owner" once no earlier sidecar
+    has any file of it open, "….tmp" for a file that is being made.
+    """
+
+    name: str
+    store_id: str
+    generation: int
+    kind: str
+
+
+class Claim:
+    """The right of one generation to write at a destination, as long as `verify` does not raise."""
+
+    def __init__(self, sink: str, place: Path, marks: Path, run: Run) -> None:
+        """`place` is the destination as people call it; the names of marks begin with the path `marks`."""
+        self._sink = sink
+        self._place = place
+        self._folder = marks.parent
+        self._base = marks.name
+        self._store_id = run.store_id
+        self._generation = run.generation
+        self._suspect = run.suspect
+        self._name = re.compile(
+            re.escape(marks.name) + r"\.(?P<store>[^.]+)\.(?P<generation>\d{1,9})\.(?P<kind>claim|owner|[a-z]+\.tmp)"
+        )
+
+    def take(self, *, occupied: bool) -> bool:
+        """Claim it. Returns whether files that stand there may be open in an earlier sidecar that is still alive: they
+        have to be replaced by copies, and `fenced` is to be called then.
+
+        `occupied`: the destination holds rows. Raises SinkRefused if these are another store's, or if a later
+        generation claimed it.
+        """
+        marks = self._marks()
+        others = [mark for mark in marks if mark.store_id != self._store_id and not mark.kind.endswith(".tmp")]
+        ours = [mark for mark in marks if mark.store_id == self._store_id and not mark.kind.endswith(".tmp")]
+        if occupied and not ours:
+            raise self._foreign(others[0] if others else None)
+        self._refuse_if_followed(ours)
+        if all(mark.generation != self._generation for mark in ours):
+            os.close(os.open(self._path("claim"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            sync_folder(self._folder)
+        # Only now: what an earlier one makes from here on it will not give a name to.
+        self._remove([mark for mark in self._marks() if mark.kind.endswith(".tmp") or mark in others])
+        made_sure = max((mark.generation for mark in ours if mark.kind == "owner"), default=-1)
+        if made_sure < 0 or self._suspect >= made_sure:
+            return True
+        self.fenced()
+        return False
+
+    def fenced(self) -> None:
+        """Note that no earlier generation has any of the files open."""
+        with suppress(FileNotFoundError):
+            os.replace(self._path("claim"), self._path("owner"))
+        self._remove([mark for mark in self._marks() if mark.kind in ("claim", "owner")])
+        sync_folder(self._folder)
+
+    def verify(self) -> None:
+        """Raise SinkRefused if the destination is another's by now, SinkUnavailable if it has to be claimed again."""
+        marks = [mark for mark in self._marks() if not mark.kind.endswith(".tmp")]
+        self._refuse_if_followed(marks)
+        for mark in marks:
+            if mark.store_id != self._store_id:
+                raise self._foreign(mark)
+        if not marks:
+            raise SinkUnavailable(f"sink {self._sink}: {self._path('owner')} is gone: looking at it anew")
+
+    def scratch(self, what: str) -> Path:
+        """Where to make a file that is to be published. `what`: lower-case letters, one word for each kind."""
+        return self._path(f"{what}.tmp")
+
+    def publish(self, scratch: Path, target: Path) -> None:
+        """Give a file that was made at `scratch`, and synced, its name."""
+        self.verify()
+        os.replace(scratch, target)
+        sync_folder(target.parent)
+
+    def copy(self, source: Path, size: int) -> None:
+        """Put a copy of the first `size` bytes of a file in its place."""
+        scratch = self.scratch("copy")
+        with open(source, "rb") as old, open(scratch, "wb") as new:
+            while size:
+                data = old.read(min(size, _COPY_BYTES))
+                if not data:
+                    raise SinkUnavailable(f"sink {self._sink}: {source} gets shorter while it is copied")
+                new.write(data)
+                size -= len(data)
+            new.flush()
+            os.fchmod(new.fileno(), os.fstat(old.fileno()).st_mode & 0o7777)
+            os.fsync(new.fileno())
+        self.publish(scratch, source)
+
+    def _path(self, kind: str) -> Path:
+        return self._folder / f"{self._base}.{self._store_id}.{self._generation}.{kind}"
+
+    def _marks(self) -> list[_Mark]:
+        with os.scandir(self._folder) as entries:
+            found = [self._name.fullmatch(entry.name) for entry in entries]
+        return [_Mark(mark[0], mark["store"], int(mark["generation"]), mark["kind"]) for mark in found if mark]
+
+    def _refuse_if_followed(self, marks: list[_Mark]) -> None:
+        for mark in marks:
+            if mark.store_id == self._store_id and mark.generation > self._generation:
+                raise SinkRefused(
+                    f"sink {self._sink}: a later sidecar (generation {mark.generation}) writes to {self._place}, this "
+                    f"one has generation {self._generation}: keep one sidecar per experiment. If its state was "
+                    f"restored from an older copy, move what stands there away, with {self._folder / mark.name}"
+                )
+
+    def _foreign(self, mark: _Mark | None) -> SinkRefused:
+        whose = (
+            f"rows of an unknown store (no {self._base}.*.owner is there)"
+            if mark is None
+            else f"the rows of another store ({mark.store_id})"
+        )
+        return SinkRefused(
+            f"sink {self._sink}: {self._place} holds {whose}, not of this one ({self._store_id}): move it away, "
+            f"or give [sink.{self._sink}] another place"
+        )
+
+    def _remove(self, marks: list[_Mark]) -> None:
+        """Remove those that are not later than this generation's, its own mark excepted."""
+        for mark in marks:
+            ours = mark.store_id == self._store_id
+            own = ours and mark.generation == self._generation and mark.kind in ("claim", "owner")
+            if not own and not (ours and mark.generation > self._generation):
+                with suppress(FileNotFoundError):
+                    (self._folder / mark.name).unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
