@@ -6,7 +6,8 @@
         assert backend.run("rlship", "my-run-id").steps() == [0, 1, 2]
 
 What a real server does with rewritten lines or stale reads is not known; this one takes every line at the offset it was
-sent with, keeps the last text, and remembers in `Run.rewritten` what stood there before. Faults are queued by `fail`,
+sent with, keeps the last text, and remembers in `Run.rewritten` what stood there before. What the real one is known to
+do with a run that was deleted, `delete_run` does: its id is not given again. Faults are queued by `fail`,
 `hang` and `cut_reply`, each for the next requests of one endpoint; `down` closes the port and every connection, `up`
 opens it again; `stale_lines` makes answers lag behind what was taken.
 """
@@ -64,6 +65,7 @@ class LoopbackBackend:
         """How many of the newest history lines the answers about a run leave out: a replica that lags."""
         self.lock = threading.RLock()
         self._faults: list[Fault] = []
+        self._deleted: set[tuple[str, str]] = set()
         self._server: Server | None = None
         self._released = threading.Event()
         self._port = 0
@@ -101,6 +103,19 @@ class LoopbackBackend:
         """The requests of one endpoint so far."""
         with self.lock:
             return [request for request in self.requests if request.endpoint == endpoint]
+
+    def delete_run(self, project: str, name: str, entity: str = ENTITY) -> Run:
+        """Forget a run, and answer 409 to whoever wants to make one of that id again; returns what it held."""
+        with self.lock:
+            key = (f"{entity}/{project}", name)
+            self._deleted.add(key)
+            return self.runs.pop(key)
+
+    def delete_project(self, project: str, entity: str = ENTITY) -> None:
+        """Forget all runs of a project; it can be made again, with runs of any id."""
+        with self.lock:
+            for key in [key for key in self.runs if key[0] == f"{entity}/{project}"]:
+                del self.runs[key]
 
     # Faults
 
@@ -185,6 +200,9 @@ class LoopbackBackend:
             if fault is None or fault.applies:
                 if endpoint != "storage" and not self._authorized(headers):
                     answer = Answer(401, json.dumps({"errors": [{"message": "user is not logged in"}]}).encode())
+                elif operation == "UpsertBucket" and self._is_deleted(payload.get("variables") or {}):
+                    gone = "run was previously created and deleted; try a new run name"
+                    answer = Answer(409, json.dumps({"errors": [{"message": gone}]}).encode())
                 elif endpoint == GRAPHQL:
                     data = self._graphql(operation, payload.get("variables") or {})
                     answer.body = json.dumps({"data": data}).encode()
@@ -219,9 +237,9 @@ class LoopbackBackend:
         return scheme == "Basic" and base64.b64decode(token).decode().partition(":")[2] == self.api_key
 
     def _graphql(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
-        project = given.get("project") or "uncategorized"
-        entity = given.get("entity") or ENTITY
-        found = self.runs.get((f"{entity}/{project}", given.get("name") or given.get("run") or ""))
+        place, name = _key(given)
+        entity, _, project = place.partition("/")
+        found = self.runs.get((place, name))
         if operation in ("Viewer", "GetViewer", "GetDefaultEntity"):
             return {"viewer": viewer()}
         if operation == "ServerFeaturesQuery":
@@ -231,10 +249,15 @@ class LoopbackBackend:
         if operation == "CreateRunFiles":
             files = [{"name": name, "uploadUrl": f"{self.url}/storage/{name}"} for name in given["files"]]
             return {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}
+        if all(key[0] != place for key in self.runs):
+            return {"model": None, "project": None}
         shown = None if found is None else found.describe(self.stale_lines)
         if operation == "RunResumeStatus" or "bucket" in operation.lower():
             return {"model": {"id": project, "name": project, "entity": entity_object(entity), "bucket": shown}}
         return {"project": {"id": project, "name": project, "run": shown}}
+
+    def _is_deleted(self, given: dict[str, Any]) -> bool:
+        return _key(given) in self._deleted
 
     def _upsert(self, entity: str, project: str, given: dict[str, Any]) -> dict[str, Any]:
         key = (f"{entity}/{project}", given["name"])
@@ -249,6 +272,12 @@ class LoopbackBackend:
             run.summary = json.loads(given["summaryMetrics"])
         run.finished = False
         return {"bucket": run.describe(self.stale_lines), "inserted": inserted}
+
+
+def _key(given: dict[str, Any]) -> tuple[str, str]:
+    """Which run the variables of a query are about: ("<entity>/<project>", id)."""
+    project = given.get("project") or "uncategorized"
+    return f"{given.get('entity') or ENTITY}/{project}", given.get("name") or given.get("run") or ""
 
 
 def isolated(home: Path) -> dict[str, str]:

@@ -43,6 +43,14 @@ class Run:
         """`_step` of every line, in line order."""
         return [row["_step"] for row in self.rows()]
 
+    def overwritten(self) -> list[tuple[int, str, str]]:
+        """`rewritten` without the lines that only differ in the client's own clock: the same row, sent by another."""
+
+        def figures(line: str) -> dict[str, Any]:
+            return {key: value for key, value in json.loads(line).items() if key != "_runtime"}
+
+        return [(number, old, new) for number, old, new in self.rewritten if figures(old) != figures(new)]
+
     def value(self, key: str) -> Any:
         """A value of the run's config."""
         return self.config[key]["value"]

@@ -151,3 +151,35 @@ def test_another_key_is_not_let_in(backend: LoopbackBackend) -> None:
     """401, and nothing applied."""
     assert post(backend, "/graphql", {"query": UPSERT, "variables": {"name": "x"}}, key="other")[0] == 401
     assert ("loopback/uncategorized", "x") not in backend.runs
+
+
+def test_the_same_row_of_another_client_is_no_other_row(backend: LoopbackBackend) -> None:
+    """`overwritten` passes over lines in which only the client's clock differs."""
+    run = backend.run("p", "r")
+    for line in ('{"_step": 0, "_runtime": 1}', '{"_step": 0, "_runtime": 2}', '{"_step": 0, "_runtime": 2, "x": 1}'):
+        run.take({"files": {"wandb-history.jsonl": {"offset": 0, "content": [line]}}})
+
+    assert len(run.rewritten) == 2
+    assert run.overwritten() == [(0, '{"_step": 0, "_runtime": 2}', '{"_step": 0, "_runtime": 2, "x": 1}')]
+
+
+def test_a_deleted_run_is_gone_and_its_id_is_taken(backend: LoopbackBackend) -> None:
+    """Nobody finds it, its history is refused, and a new one of that id too; another id is as free as ever."""
+    send(backend, 0, 0)
+    assert backend.delete_run("p", "r").steps() == [0]
+    other = {"query": UPSERT, "variables": {"name": "other", "project": "p"}}
+    assert post(backend, "/graphql", other)[0] == 200
+
+    assert describe(backend) is None and send(backend, 1, 1)[0] == 404
+    status, _, body = post(backend, "/graphql", {"query": UPSERT, "variables": {"name": "r", "project": "p"}})
+    assert status == 409 and "previously created and deleted" in body["errors"][0]["message"]
+
+
+def test_a_deleted_project_can_be_made_again(backend: LoopbackBackend) -> None:
+    """Its runs are gone, and ids are free."""
+    backend.delete_project("p")
+    _, _, answer = post(backend, "/graphql", {"query": STATUS, "variables": {"name": "r", "project": "p"}})
+    assert answer["data"]["model"] is None
+
+    assert post(backend, "/graphql", {"query": UPSERT, "variables": {"name": "r", "project": "p"}})[0] == 200
+    assert describe(backend)["historyLineCount"] == 0

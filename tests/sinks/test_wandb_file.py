@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar.sinks.wandb_file import MAGIC, HeldRows, RecordReader, history
+from rlship_sidecar.sinks.wandb_file import MAGIC, HeldRows, RecordReader, history, store_of
 from tests.sinks.wandb_log import encode, exit_record, history_record, run_record
 
 
@@ -73,6 +73,7 @@ def test_held_rows(tmp_path: Path) -> None:
     path.write_bytes(encode([run_record("store1"), *rows[:2]]))
     held = HeldRows(path).update()
     assert (held.rows, held.whole, held.store_id, held.finished) == (2, True, "store1", False)
+    assert store_of(path) == "store1" and store_of(tmp_path / "none") is None
 
     path.write_bytes(encode([run_record("store1"), *rows, exit_record()]))
     held.update()

@@ -13,12 +13,13 @@ import pytest
 from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.wandb import WandbSink
-from rlship_sidecar.sinks.wandb_offline import Whole, prepare
+from rlship_sidecar.sinks.wandb_offline import Whole, discard, prepare
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.kinds import client_env, kill_child
 from tests.sinks.readback import offline_folders, offline_rows
 from tests.sinks.rows import MemorySource, make_rows, make_run
 from tests.sinks.wandb_log import encode, exit_record, history_record, run_record
+from tests.sinks.wandb_shipping import check_whole, frozen, shipping, until
 
 
 def put_folder(
@@ -78,6 +79,34 @@ def test_a_synced_folder_is_followed_by_a_run_of_its_own(tmp_path: Path) -> None
     assert prepare(tmp_path, "r", "s", 5) == Whole(second, 5)
     assert prepare(tmp_path, "r", "s", 6) == "r-3"
     assert offline_folders(tmp_path) == [first, second]
+
+
+def test_an_offline_run_never_has_the_id_of_an_online_one(tmp_path: Path) -> None:
+    """`wandb sync` would append it to the run on the server: it gets the next id, and a folder of the old id goes."""
+    put_folder(tmp_path, range(5))
+    assert prepare(tmp_path, "r", "s", 5, ["r"]) == "r-2"
+    assert offline_folders(tmp_path) == []
+
+    folder = put_folder(tmp_path, range(5), run_id="r-2", t=1)
+    assert prepare(tmp_path, "r", "s", 5, ["r"]) == Whole(folder, 5)
+    assert prepare(tmp_path, "r", "s", 6, ["r", "r-2"]) == "r-3"
+
+
+def test_what_was_synced_before_the_run_went_online_stays(tmp_path: Path) -> None:
+    """A synced folder that holds every row is the run on the server: nothing has to be written."""
+    folder = put_folder(tmp_path, range(5), synced=True)
+    assert prepare(tmp_path, "r", "s", 5, ["r"]) == Whole(folder, 5)
+
+
+def test_offline_folders_go_once_the_run_is_online(tmp_path: Path) -> None:
+    """Only this store's, and only those that were not synced: the others are a person's business."""
+    mine = [put_folder(tmp_path, range(5)), put_folder(tmp_path, range(2), run_id="r-2")]
+    synced = put_folder(tmp_path, range(3), t=1, synced=True)
+    other = put_folder(tmp_path, range(3), run_id="r-3", store_id="t")
+    empty = put_folder(tmp_path, [], run_id="q")
+
+    assert discard(tmp_path, "r", "s") == mine
+    assert offline_folders(tmp_path) == sorted([synced, other, empty])
 
 
 def test_rows_that_are_not_ours_are_refused(tmp_path: Path) -> None:
@@ -144,3 +173,70 @@ def test_a_restart_without_news_leaves_the_folder_and_one_with_news_writes_it_an
 
     assert [row["_step"] for row in offline_rows(state)] == [0, 1, 2, 3, 4]
     assert source.cursors == {"wandb": 5}
+
+
+def sync(folder: Path, home: Path, backend: LoopbackBackend) -> None:
+    """`wandb sync`, as a person would do it."""
+    command = [sys.executable, "-m", "wandb", "sync", str(folder)]
+    env = client_env(backend.environment(home))
+    subprocess.run(command, env=env, cwd=home, check=True, capture_output=True, timeout=60)
+
+
+def test_an_offline_run_that_is_killed_frozen_and_torn_is_one_whole_folder(
+    tmp_path: Path, backend: LoopbackBackend
+) -> None:
+    """Child and core die and freeze in the middle, the file loses its tail: in the end one folder holds every row, and
+    `wandb sync` of it delivers each once.
+    """
+    state = tmp_path / "rlship" / "state"
+    with shipping(tmp_path, project="offline") as ship:
+        ship.deliver(100)
+        ship.child.kill()
+        ship.deliver(200)
+        ship.core.kill()
+        ship.deliver(300)
+        frozen(ship.core)
+        ship.deliver(400)
+        assert len(offline_folders(state)) == 1
+        ship.add(500)
+        until(lambda: ship.sinks[-1]._next == 500)
+        ship.child.kill()
+    with shipping(tmp_path, project="offline") as ship:
+        ship.deliver(500)
+    (folder,) = offline_folders(state)
+    (file,) = folder.glob("run-*.wandb")
+    os.truncate(file, file.stat().st_size - 3000)
+    with shipping(tmp_path, project="offline") as ship:
+        ship.deliver(500)
+        assert [row["_step"] for row in offline_rows(state)] == list(range(500))
+
+    (folder,) = offline_folders(state)
+    sync(folder, tmp_path / "home", backend)
+    check_whole(backend.run("offline", "store1"), 500)
+
+
+def test_offline_first_and_online_later(
+    tmp_path: Path, backend: LoopbackBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a key the whole run goes to the server from row 0, and the folder, whose sync would double it, is gone.
+    Offline again, the rows go to a run of another id, so that its sync doubles nothing either.
+    """
+    state, options = tmp_path / "rlship" / "state", {"project": "later", "base_url": backend.url}
+    with shipping(tmp_path, **options) as ship:
+        ship.deliver(5)
+        (first,) = offline_folders(state)
+    with shipping(tmp_path, backend, **options) as ship:
+        ship.deliver(8)
+        assert offline_folders(state) == []
+        assert f"removed the offline run in {first}: its rows go to the run on the server now" in caplog.text
+    check_whole(backend.run("later", "store1"), 8)
+
+    with shipping(tmp_path, **options) as ship:
+        ship.deliver(10)
+    (folder,) = offline_folders(state)
+    sync(folder, tmp_path / "home", backend)
+    check_whole(backend.run("later", "store1"), 8)
+    check_whole(backend.run("later", "store1-2"), 10)
+    with shipping(tmp_path, backend, **options) as ship:
+        ship.deliver(12)
+    check_whole(backend.run("later", "store1"), 12)

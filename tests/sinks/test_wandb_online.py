@@ -16,14 +16,15 @@ import pytest
 
 from rlship_sidecar.sinks import wandb as wandb_sink
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.wandb import Limits, WandbSink
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import T0, make_row, make_rows, make_run
 
 
 def make_sink(backend: LoopbackBackend, home: Path, *, stall_s: float = 60.0, finish_s: float = 15.0) -> WandbSink:
-    return WandbSink(stall_s=stall_s, finish_s=finish_s, env=client_env(backend.environment(home / "home")))
+    limits = Limits(stall_s=stall_s, finish_s=finish_s)
+    return WandbSink(limits=limits, env=client_env(backend.environment(home / "home")))
 
 
 def family(pid: int) -> list[psutil.Process]:

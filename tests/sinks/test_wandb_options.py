@@ -66,11 +66,12 @@ def test_what_a_server_says_of_a_run() -> None:
 
 def test_which_runs_are_ours() -> None:
     """Ours, a new one, and an empty one without a mark may be continued; anything else is objected to by name."""
-    assert objection(None, "s", "p/r") is None
-    assert objection(RemoteRun(5, 5, "s"), "s", "p/r") is None
-    assert objection(RemoteRun(0, 0, None), "s", "p/r") is None
-    assert "another store (t)" in (objection(RemoteRun(0, 0, "t"), "s", "p/r") or "")
-    assert "that no rlship store wrote" in (objection(RemoteRun(5, 5, None), "s", "p/r") or "")
+    assert objection(None, "s", 5, "p/r") is None
+    assert objection(RemoteRun(5, 5, "s"), "s", 5, "p/r") is None
+    assert objection(RemoteRun(0, 0, None), "s", 5, "p/r") is None
+    assert "another store (t)" in (objection(RemoteRun(0, 0, "t"), "s", 5, "p/r") or "")
+    assert "that no rlship store wrote" in (objection(RemoteRun(5, 5, None), "s", 5, "p/r") or "")
+    assert "6 rows, but the store has only 5" in (objection(RemoteRun(6, 6, "s"), "s", 5, "p/r") or "")
 
 
 def test_a_run_is_settled_when_lines_and_steps_agree() -> None:

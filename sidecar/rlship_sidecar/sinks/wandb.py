@@ -13,17 +13,19 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Run, SinkRefused
+from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.wandb_axes import Axes
 from rlship_sidecar.sinks.wandb_link import Link, environment
 from rlship_sidecar.sinks.wandb_point import Point, point
+from rlship_sidecar.sinks.wandb_remote import Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
 
@@ -42,6 +44,25 @@ OPTIONS = (
     "tags",
     "transmit_interval",
 )
+# State directories whose run this process has opened: if the server rejects us there later, that may pass by itself.
+_accepted: set[Path] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a child is given up, and how long it may take.
+
+    `stall_s`: seconds that an answering server may take no row before the child is replaced. `silent_s`: seconds
+    without a sign of life after which it is. `init_s`: seconds that the client may take to make or resume the run.
+    `finish_s`: seconds that `close` may take to finish it. `most_bytes`: how large the client's own file of an online
+    run, which holds all rows since it started, may grow before a new child begins a new one.
+    """
+
+    stall_s: float = 60.0
+    silent_s: float = 30.0
+    init_s: float = 60.0
+    finish_s: float = 15.0
+    most_bytes: int = 256 << 20
 
 
 class WandbSink:
@@ -49,17 +70,15 @@ class WandbSink:
 
     Options: `project` (default: WANDB_PROJECT, else "rlship"), `entity`, `mode` ("auto": online if there is an API key,
     else offline), `name` (default: the experiment's), `group`, `tags`, `run_id` (default: the store's id), `dir` (where
-    the client keeps its files; default: offline the state directory, online a temporary folder), `base_url`,
+    an offline run is written, and an online one keeps its files while it is open; default: the state directory, and the
+    temporary folder), `base_url`,
     `transmit_interval` (seconds, at least 1).
     """
 
-    def __init__(self, *, stall_s: float = 60.0, finish_s: float = 15.0, env: Mapping[str, str] | None = None) -> None:
-        """`stall_s`: seconds that an answering server may take no row before the child is replaced; `finish_s`: seconds
-        that `close` may take to finish the run; `env`: the child's variables (default: this process's).
-        """
+    def __init__(self, *, limits: Limits | None = None, env: Mapping[str, str] | None = None) -> None:
+        """`env`: the child's variables (default: this process's)."""
         self.where = ""
-        self._stall_s = stall_s
-        self._finish_s = finish_s
+        self._limits = limits or Limits()
         self._env = env
         self._link: Link | None = None
         self._scratch: Path | None = None
@@ -94,10 +113,12 @@ class WandbSink:
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
         mode = _mode(options.get("mode", "auto"), env)
-        scratch = self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-"))
         run.state_dir.mkdir(parents=True, exist_ok=True)
         state_dir = run.state_dir.absolute()  # the child's own working directory is the scratch folder
-        folder = str(run.experiment.absolute() / options["dir"]) if options.get("dir") else None
+        folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        scratch = self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-", dir=folder))
         axes = self._axes = Axes(run.state_dir)
         order = {
             "mode": mode,
@@ -113,19 +134,29 @@ class WandbSink:
             "store_id": run.store_id,
             "rows": run.rows,
             "axes": axes.pairs,
-            "online_root": folder or str(scratch),
-            "offline_root": folder or str(state_dir),
-            "stall_s": self._stall_s,
-            "finish_s": self._finish_s,
+            "state_dir": str(state_dir),
+            "offline_root": str(folder or state_dir),
+            "stall_s": self._limits.stall_s,
+            "finish_s": self._limits.finish_s,
+            "init_s": self._limits.init_s,
+            "most_bytes": self._limits.most_bytes,
         }
-        link = self._link = Link(order, env, scratch, run.state_dir / "wandb-child.log")
-        link.wait(lambda: link.opened is not None)
-        assert link.opened is not None
-        self._next = int(link.opened["opened"])
+        link = self._link = Link(order, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s)
+        try:
+            opened = link.wait_opened()
+        except Rejected as rejection:
+            if state_dir in _accepted:
+                raise SinkUnavailable(str(rejection)) from rejection
+            raise
+        for note in opened["notes"]:
+            logger.warning("%s", note)
+        self._next = int(opened["opened"])
         self._pending.clear()
         self._pending_bytes = 0
-        self.where = str(link.opened["where"])
-        if link.opened["mode"] == "offline":
+        self.where = str(opened["where"])
+        if opened["mode"] == "online":
+            _accepted.add(state_dir)
+        else:
             if mode == "auto":
                 logger.warning(
                     "no W&B API key: the run is written offline; ship it later with: wandb sync %s",
@@ -154,12 +185,26 @@ class WandbSink:
             link.wait(lambda: link.acked >= last)
         link.check()
 
+    def interrupt(self) -> None:
+        """From any thread: let a call that waits for the server end now, with SinkUnavailable."""
+        link = self._link
+        if link is not None:
+            link.interrupt(link.trouble or "sink wandb: stopped while rows were on their way")
+
     def close(self) -> None:
         """Finish the run if it is well, and make sure that no process is left."""
+        # While the server does not answer the run cannot be finished either.
+        self._close(0.0 if self.trouble else self._limits.finish_s + 5.0)
+
+    def abandon(self) -> None:
+        """Like `close`, but what is still on its way is not sent any more."""
+        self._close(0.0)
+
+    def _close(self, timeout_s: float) -> None:
         link, self._link = self._link, None
         try:
             if link is not None:
-                link.close(self._finish_s + 5.0)
+                link.close(timeout_s)
         finally:
             if self._scratch is not None:
                 shutil.rmtree(self._scratch, ignore_errors=True)

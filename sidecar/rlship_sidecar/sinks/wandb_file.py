@@ -95,6 +95,16 @@ class HeldRows:
         return self
 
 
+def store_of(path: Path) -> str | None:
+    """The store named in the run's config; None if there is none, or none is left of it."""
+    for data in RecordReader(path).read():
+        record = _decode(data)
+        if record.WhichOneof("record_type") == "run":
+            store_id = values(record.run.config.update).get("store_id")
+            return None if store_id is None else str(store_id)
+    return None
+
+
 def history(path: Path) -> Iterator[dict[str, Any]]:
     """The history rows of a file, decoded."""
     for data in RecordReader(path).read():

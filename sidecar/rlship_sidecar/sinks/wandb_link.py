@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -16,8 +16,9 @@ from typing import IO, Any
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.wandb_remote import Rejected
 
-SILENT_S = 180.0
+OPEN_S = 180.0
 # Variables meant for the job's own wandb runs, which must not turn our run into one of them.
 FOREIGN = frozenset(
     {
@@ -40,13 +41,18 @@ FOREIGN = frozenset(
 class Link:
     """A running child. `acked` is the first row the destination lacks, `opened` its answer; see `wandb_child`."""
 
-    def __init__(self, order: Mapping[str, Any], env: Mapping[str, str], folder: Path, log: Path) -> None:
-        """Start the child in `folder`; what it and the client print goes to the file `log`."""
+    def __init__(
+        self, order: Mapping[str, Any], env: Mapping[str, str], folder: Path, log: Path, *, silent_s: float
+    ) -> None:
+        """Start the child in `folder`; what it and the client print goes to the file `log`. One that says nothing, or
+        takes nothing, for `silent_s` seconds is given up: a child that runs speaks every 5 s.
+        """
         self.opened: dict[str, Any] | None = None
         self.acked = -1
         self.trouble = ""
         self._failure: Exception | None = None
         self._closed = False
+        self._silent_s = silent_s
         self._change = threading.Condition()
         self._heard = time.monotonic()
         with open(log, "wb") as errors:
@@ -55,6 +61,7 @@ class Link:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                bufsize=0,
                 cwd=folder,
                 env=_child_env(env, folder),
                 # A Ctrl-C at the terminal is for the sidecar, which then drains and closes.
@@ -62,6 +69,8 @@ class Link:
             )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._to_child: IO[bytes] = self._process.stdin
+        # A child that is stopped takes nothing from the pipe: whoever writes must not wait for ever.
+        os.set_blocking(self._to_child.fileno(), False)
         self._listener = threading.Thread(
             target=self._listen, args=(self._process.stdout, log), name="rlship-wandb-child", daemon=True
         )
@@ -79,24 +88,64 @@ class Link:
 
     def send_line(self, line: bytes) -> None:
         """Send a message that is JSON already. Raises what the child said last, if it is gone."""
-        try:
-            self._to_child.write(line + b"\n")
-            self._to_child.flush()
-        except OSError as error:
-            self._listener.join(5.0)
-            raise self._failure or SinkUnavailable("sink wandb: its process is gone") from error
+        data = memoryview(line + b"\n")
+        fd = self._to_child.fileno()
+        room = select.poll()
+        room.register(fd, select.POLLOUT)
+        took = time.monotonic()
+        while data:
+            try:
+                data = data[os.write(fd, data) :]
+                took = time.monotonic()
+            except BlockingIOError:
+                self.check()
+                if time.monotonic() - took > self._silent_s:
+                    raise self._silence("took nothing") from None
+                room.poll(1000.0)
+            except OSError as error:
+                self._listener.join(5.0)
+                raise self._failure or SinkUnavailable("sink wandb: its process is gone") from error
+
+    def wait_opened(self) -> dict[str, Any]:
+        """Wait for the child's answer to the order; returns it."""
+        deadline = time.monotonic() + OPEN_S
+
+        def answered() -> bool:
+            if time.monotonic() > deadline:
+                self._failure = SinkUnavailable(
+                    f"sink wandb: its process {self.pid} has not opened the run within {OPEN_S:g} s"
+                )
+                raise self._failure
+            return self.opened is not None
+
+        self.wait(answered)
+        assert self.opened is not None
+        return self.opened
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready()`, asked after every message of the child. Raises what keeps it from ever coming true."""
         with self._change:
+            # What came before counts for nothing: it may be this process that was stopped.
             self._heard = time.monotonic()
             while not ready():
-                if self._failure is not None:
-                    raise self._failure
+                self.check()
                 silent = time.monotonic() - self._heard
-                if silent > SILENT_S:
-                    raise SinkUnavailable(f"sink wandb: its process {self.pid} has said nothing for {SILENT_S:g} s")
-                self._change.wait(SILENT_S - silent + 0.01)
+                if silent > self._silent_s:
+                    raise self._silence("has said nothing")
+                self._change.wait(self._silent_s - silent + 0.01)
+
+    def interrupt(self, why: str) -> None:
+        """From any thread: let a call that waits, and every later one, raise SinkUnavailable."""
+        with self._change:
+            self._failure = self._failure or SinkUnavailable(why)
+            self._change.notify_all()
+
+    def _silence(self, what: str) -> Exception:
+        """Give the child up, so that nobody waits for it again."""
+        self._failure = self._failure or SinkUnavailable(
+            f"sink wandb: its process {self.pid} {what} for {self._silent_s:g} s, as if it was stopped: it is replaced"
+        )
+        return self._failure
 
     def check(self) -> None:
         """Raise if the child failed."""
@@ -112,9 +161,9 @@ class Link:
         try:
             if self._failure is None and timeout_s > 0:
                 self.send({"close": True})
-            self._process.wait(timeout_s)
-            self._listener.join(5.0)
-            clean = self._closed
+                self._process.wait(timeout_s)
+                self._listener.join(5.0)
+                clean = self._closed
         except (subprocess.TimeoutExpired, SinkUnavailable, SinkRefused):
             clean = False
         finally:
@@ -127,8 +176,7 @@ class Link:
         core = (self.opened or {}).get("core")
         if core is not None:
             _kill_core(core)
-        with contextlib.suppress(BrokenPipeError):
-            self._to_child.close()
+        self._to_child.close()
         self._listener.join(5.0)
 
     def _listen(self, stream: IO[bytes], log: Path) -> None:
@@ -155,6 +203,10 @@ class Link:
                     self.acked = max(self.acked, message["acked"])
             elif "trouble" in message:
                 self.trouble = message["trouble"]
+            elif "rejected" in message:
+                # Once the run is open it is news of the server, not a mistake in the settings.
+                kind = Rejected if self.opened is None else SinkUnavailable
+                self._failure = kind(message["rejected"])
             elif "refused" in message:
                 self._failure = SinkRefused(message["refused"])
             elif "reopen" in message:

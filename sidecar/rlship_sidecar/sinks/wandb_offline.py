@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from rlship_sidecar.sinks.contract import SinkRefused
-from rlship_sidecar.sinks.wandb_file import HeldRows
+from rlship_sidecar.sinks.wandb_file import HeldRows, store_of
+from rlship_sidecar.sinks.wandb_runs import free_id
 
 
 class Whole(NamedTuple):
@@ -27,12 +29,13 @@ class Found(NamedTuple):
     synced: bool
 
 
-def prepare(root: Path, run_id: str, store_id: str, rows: int) -> Whole | str:
+def prepare(root: Path, run_id: str, store_id: str, rows: int, online: Collection[str] = ()) -> Whole | str:
     """The folder under `root`/wandb that holds all `rows` of this store, else the run id to write a new one with.
 
     The client cannot continue an offline run. So a folder that lacks rows is removed and the run written anew from row
     0: the store has them all. A folder that was synced stays, and so does the run it made; `wandb sync` would append a
     second folder of that id to it, every row a second time, and so the new one becomes the run `<run_id>-2`, and so on.
+    For the same reason it has none of the ids `online`, which are those of runs on the server.
     Raises SinkRefused where a folder holds another store's rows, or more than this store has.
     """
     found = _find(root, run_id)
@@ -46,30 +49,46 @@ def prepare(root: Path, run_id: str, store_id: str, rows: int) -> Whole | str:
             raise SinkRefused(
                 f"sink wandb: {folder} holds {held.rows} rows, but the store has only {rows}: move the folder away"
             )
-    whole = [one for one in found if one.held.whole and one.held.rows == rows > 0]
+    free = [one for one in found if one.synced or one.run_id not in online]
+    whole = [one for one in free if one.held.whole and one.held.rows == rows > 0]
     keep = whole[-1] if whole else None
     for one in found:
         if one is not keep and not one.synced:
             shutil.rmtree(one.folder)
     if keep is not None:
         return Whole(keep.folder, rows)
-    taken = {one.run_id for one in found if one.synced}
-    number, name = 1, run_id
-    while name in taken:
-        number += 1
-        name = f"{run_id}-{number}"
-    return name
+    return free_id(run_id, {one.run_id for one in found if one.synced} | set(online))
+
+
+def discard(root: Path, run_id: str, store_id: str) -> list[Path]:
+    """Remove this store's offline folders that were never synced, and return them: its rows go to a run on the server
+    now, which `wandb sync` of such a folder would give every row a second time.
+    """
+    removed = []
+    for folder, _, file in _folders(root, run_id):
+        if not _synced(file) and store_of(file) == store_id:
+            shutil.rmtree(folder)
+            removed.append(folder)
+    return removed
 
 
 def _find(root: Path, run_id: str) -> list[Found]:
-    """The folders of this run id and its successors, in the order of their making."""
-    name = re.compile(rf"offline-run-\d+_\d+-(?P<id>{re.escape(run_id)}(-\d+)?)")
+    """What the folders of this run id and its successors hold, in the order of their making."""
+    return [
+        Found(folder, name, HeldRows(file).update(), _synced(file)) for folder, name, file in _folders(root, run_id)
+    ]
+
+
+def _folders(root: Path, run_id: str) -> list[tuple[Path, str, Path]]:
+    """The folders of this run id and its successors, each with its run's id and its `.wandb` file."""
+    pattern = re.compile(rf"offline-run-\d+_\d+-(?P<id>{re.escape(run_id)}(-\d+)?)")
     found = []
     for folder in sorted((root / "wandb").glob("offline-run-*")):
-        match = name.fullmatch(folder.name)
-        if match is None:
-            continue
-        path = folder / f"run-{match['id']}.wandb"
-        synced = path.with_name(path.name + ".synced").exists()
-        found.append(Found(folder, match["id"], HeldRows(path).update(), synced))
+        match = pattern.fullmatch(folder.name)
+        if match is not None:
+            found.append((folder, match["id"], folder / f"run-{match['id']}.wandb"))
     return found
+
+
+def _synced(file: Path) -> bool:
+    return file.with_name(file.name + ".synced").exists()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlship_sidecar.sinks.contract import SinkRefused
+
 QUERY = """
 query RlshipRun($project: String!, $entity: String!, $name: String!) {
   project(name: $project, entityName: $entity) {
@@ -14,6 +16,12 @@ query RlshipRun($project: String!, $entity: String!, $name: String!) {
   }
 }
 """
+
+
+class Rejected(SinkRefused):
+    """The server knows us not, or lets us not do this: final at first, but a server that took rows before may do so
+    again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +62,20 @@ def read_run(
     )
 
 
-def objection(remote: RemoteRun | None, store_id: str, path: str) -> str | None:
-    """Why the run must not be continued by this store, with the way out; None if it may be.
+def objection(remote: RemoteRun | None, store_id: str, rows: int, path: str) -> str | None:
+    """Why the run must not be continued by this store, which has `rows` rows, with the way out; None if it may be.
 
     A run without lines and without a store's mark may be one that was made for us a moment ago.
     """
-    if remote is None or remote.store_id == store_id or (remote.store_id is None and remote.lines == 0):
+    if remote is None or (remote.store_id is None and remote.lines == 0):
         return None
-    whose = "that no rlship store wrote" if remote.store_id is None else f"of another store ({remote.store_id})"
-    return (
-        f"sink wandb: the run {path} holds {remote.lines} rows {whose}, not of this one ({store_id}): "
-        "set [sink.wandb] run_id to a new name, or delete that run"
-    )
+    way_out = "set [sink.wandb] run_id to a new name, or delete that run"
+    if remote.store_id != store_id:
+        whose = "that no rlship store wrote" if remote.store_id is None else f"of another store ({remote.store_id})"
+        return f"sink wandb: the run {path} holds {remote.lines} rows {whose}, not of this one ({store_id}): {way_out}"
+    if remote.lines > rows:
+        return (
+            f"sink wandb: the run {path} holds {remote.lines} rows, but the store has only {rows}, as if it was put "
+            f"back to an older state: {way_out}; rows are then shipped again from row 0"
+        )
+    return None

@@ -1,0 +1,112 @@
+"""How the child learns how far its rows have come, with a server in the test's hands."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from rlship_sidecar.sinks import wandb_acks
+from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.wandb_acks import Acknowledgements
+from rlship_sidecar.sinks.wandb_line import Line
+from rlship_sidecar.sinks.wandb_remote import Rejected
+from tests.sinks.wandb_shipping import until
+
+
+class Said(Line):
+    """Keeps what is said instead of sending it; after the last word the thread stands still, as the process would."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+        self.messages: list[dict[str, object]] = []
+        self.last: dict[str, object] = {}
+
+    def say(self, **message: object) -> None:
+        self.messages.append(message)
+
+    def end(self, **message: object) -> None:  # type: ignore[override]
+        self.last = message
+        threading.Event().wait()
+
+
+def ask(position: Callable[[], int], *, logged: int = 5, stall_s: float = 60.0) -> Said:
+    """A flush that waits for `logged` rows of a run that began at row 0."""
+    said = Said()
+    acknowledgements = Acknowledgements(said, position, 0, stall_s)
+    acknowledgements.logged(logged)
+    acknowledgements.hurry()
+    return said
+
+
+def test_progress_is_told_and_never_more_than_was_sent() -> None:
+    """Each step forward is told, one back is not, and rows that another client sent do not count as ours."""
+    answers = [2, 1, 4, 9]
+    said = ask(lambda: answers.pop(0) if len(answers) > 1 else answers[0])
+
+    until(lambda: {"acked": 5} in said.messages)
+    assert [message["acked"] for message in said.messages if "acked" in message][:3] == [2, 4, 5]
+    assert said.last == {}
+
+
+def test_a_flush_of_rows_that_arrived_long_ago_is_answered() -> None:
+    """Nothing is on its way: the answer comes without a question to the server."""
+    said = Said()
+    acknowledgements = Acknowledgements(said, lambda: pytest.fail("asked"), 7, 60.0)
+    acknowledgements.hurry()
+    until(lambda: said.messages == [{"acked": 7}])
+
+
+@pytest.mark.parametrize(
+    ("problem", "word"),
+    [
+        (Rejected("key"), "rejected"),
+        (SinkRefused("mark"), "refused"),
+        (SinkReopen("gone"), "reopen"),
+        (ZeroDivisionError("bug"), "unavailable"),
+    ],
+)
+def test_what_ends_the_child(problem: Exception, word: str) -> None:
+    """Each kind of end has its own last word, also one that nobody thought of."""
+
+    def position() -> int:
+        raise problem
+
+    said = ask(position)
+    until(lambda: said.last != {})
+    assert list(said.last) == [word] and str(problem) in str(said.last[word])
+
+
+def test_an_outage_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer is told, and is no stall however long it lasts; an answer ends the trouble."""
+    monkeypatch.setattr(wandb_acks, "ACK_FAST_MAX_S", 0.05)
+    down = threading.Event()
+    down.set()
+
+    def position() -> int:
+        if down.is_set():
+            raise SinkUnavailable("no answer")
+        return 0
+
+    said = ask(position, stall_s=0.3)
+    until(lambda: said.messages.count({"trouble": "no answer"}) >= 10)
+    assert said.last == {}
+    down.clear()
+    until(lambda: {"trouble": ""} in said.messages)
+    until(lambda: said.last != {})
+    assert "the server answers, but took no row for 0.3 s" in str(said.last["unavailable"])
+
+
+def test_a_client_that_never_answers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the server or the client hangs cannot be told apart: after some minutes a new client is tried."""
+    monkeypatch.setattr(wandb_acks, "ACK_FAST_MAX_S", 0.05)
+    monkeypatch.setattr(wandb_acks, "UNANSWERED_S", 0.3)
+
+    def position() -> int:
+        raise SinkUnavailable("busy")
+
+    said = ask(position)
+    until(lambda: said.last != {})
+    assert said.last == {"unavailable": "busy; no answer for 0.3 s"}
+    assert len(said.messages) > 3
