@@ -3,14 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= auto
 DIR ?= demo
+MINUTES ?= 10
+SEED ?= 1
 
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check mutants bench clean
+.PHONY: help demo test lint check mutants bench nfs soak clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
-	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR)"
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED)"
 
 demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
 	$(BIN)/python -m rlship demo "$(DIR)"
@@ -30,6 +32,12 @@ mutants: $(VENV)/.installed-dev ## Break one thing after the other and see that 
 
 bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUTES, from SEED, and look for lost rows
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(if $(LANES),--lanes $(LANES))
+
+nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/nfs.md)
+	$(BIN)/python -m tests.nfs
 
 clean: ## Remove what tools and builds left behind, but not the virtual environment
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -15,7 +15,7 @@ import pytest
 from tests.guards.tree import PACKAGES, ROOT, modules, name_of
 
 WANDB_MODULES = {
-    PACKAGES["rlship_sidecar"] / "sinks" / "wandb_child.py",
+    PACKAGES["rlship_sidecar"] / "sinks" / "wandb_client.py",
     PACKAGES["rlship_sidecar"] / "sinks" / "wandb_file.py",
 }
 # Where a distribution's import name is not its own name.

@@ -1,0 +1,176 @@
+"""The daemons of one experiment, and the processes of the W&B client below them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.endtoend.job import ROOT
+from tests.endtoend.sidecar import environment
+from tests.soak.isolation import elsewhere
+from tests.soak.plan import LEASE_TTL_S
+
+SINKS = ("wandb", "tensorboard", "jsonl")
+OWNED_ELSEWHERE = 5
+CHILD, CORE = "wandb child", "wandb-core"
+SETTINGS = {
+    "RLSHIP_LEASE_TTL_S": str(LEASE_TTL_S),
+    "RLSHIP_GRACE_S": "2.5",
+    "RLSHIP_REVISE_S": "0.5",
+    "RLSHIP_JOIN_S": "5",
+    "RLSHIP_IMPLICIT_S": "2",
+}
+
+
+@dataclass
+class Daemon:
+    """One `rlship watch`."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    log: Path
+    host: str
+    stopped: bool = False
+    judged: bool = False
+
+    def said(self) -> str:
+        """The end of its stderr."""
+        return self.log.read_text(errors="replace")[-1500:]
+
+
+@dataclass
+class Sidecars:
+    """All daemons that were ever started on `experiment`; any number of them at a time."""
+
+    experiment: Path
+    home: Path
+    variables: Mapping[str, str]
+    daemons: list[Daemon] = field(default_factory=list)
+    exits: list[int] = field(default_factory=list)
+    """Of those that ended by themselves."""
+
+    def start(self, host: str = "") -> Daemon:
+        """One more, under another host name if one is given."""
+        argv = [sys.executable, "-m", "rlship", "watch", str(self.experiment)]
+        return self._launch(argv, {}, host)
+
+    def alive(self, *, stopped: bool | None = None) -> list[Daemon]:
+        """Those that run, or of those the stopped ones, or the others."""
+        return [
+            one for one in self.daemons if one.process.poll() is None and (stopped is None or one.stopped == stopped)
+        ]
+
+    def reap(self) -> Iterator[str]:
+        """Look at those that ended by themselves; yields what should not be. One that finds another owner may go."""
+        for one in self.daemons:
+            status = one.process.poll()
+            if status is None or one.judged:
+                continue
+            one.judged = True
+            if status == -signal.SIGKILL:
+                continue
+            self.exits.append(status)
+            if status != OWNED_ELSEWHERE:
+                yield f"sidecar {one.number} ended with {status}: {one.said()}"
+
+    def kill(self, victims: list[Daemon]) -> int:
+        """kill -9, all at once; returns how many it struck."""
+        for one in victims:
+            one.process.send_signal(signal.SIGKILL)
+        return sum(one.process.wait() == -signal.SIGKILL for one in victims)
+
+    def client_processes(self, kind: str) -> list[psutil.Process]:
+        """The running children that speak to W&B, or their wandb-core processes, of all daemons."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if self._is(process, kind):
+                    found.append(process)
+            except psutil.Error:
+                continue  # it has just ended
+        return found
+
+    def _is(self, process: psutil.Process, kind: str) -> bool:
+        if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return False
+        if process.environ().get("HOME") != str(self.home):
+            return False
+        if kind == CORE:
+            return "wandb-core" in process.name()
+        return "rlship_sidecar.sinks.wandb_child" in process.cmdline()
+
+    def stop(self, timeout_s: float) -> Iterator[str]:
+        """SIGTERM to all; yields what should not be."""
+        running = self.alive()
+        for one in running:
+            one.process.send_signal(signal.SIGTERM)
+        for one in running:
+            try:
+                one.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                yield f"sidecar {one.number} did not end within {timeout_s:g} s of SIGTERM: {one.said()}"
+                one.process.kill()
+                one.process.wait()
+                one.judged = True
+                continue
+            if one.process.returncode in (0, -signal.SIGTERM):  # the latter before it had begun anything
+                one.judged = True
+        yield from self.reap()
+
+    def drain(self, timeout_s: float) -> Iterator[str]:
+        """`rlship watch --once` until one could have the experiment; yields what should not be."""
+        argv = [sys.executable, "-m", "rlship", "watch", str(self.experiment), "--once"]
+        deadline = time.monotonic() + timeout_s
+        while True:
+            # On a busy machine two seconds are too short a lease for the last one.
+            one = self._launch(argv, {"RLSHIP_LEASE_TTL_S": "6"}, "")
+            one.judged = True
+            try:
+                status = one.process.wait(max(1.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+                one.process.wait()
+                yield f"the last sidecar did not end within {timeout_s:g} s: {one.said()}"
+                return
+            if status in (0, 3):
+                return
+            if status != OWNED_ELSEWHERE:
+                yield f"the last sidecar ended with {status}: {one.said()}"
+                return
+
+    def close(self) -> None:
+        """Make sure that nothing is left."""
+        for one in self.alive():
+            one.process.kill()
+            one.process.wait()
+
+    def _launch(self, argv: list[str], settings: Mapping[str, str], host: str) -> Daemon:
+        number = len(self.daemons)
+        log = self.home / f"sidecar-{number}.log"
+        argv = [*argv, *(word for sink in SINKS for word in ("--sink", sink))]
+        with open(log, "wb") as err:
+            process = subprocess.Popen(
+                elsewhere(host, argv) if host else argv,
+                cwd=self.home,
+                env={**environment(self.home, {**SETTINGS, **settings}), **self.variables, "PYTHONPATH": _path()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=err,
+                start_new_session=True,
+            )
+        self.daemons.append(Daemon(number, process, log, host))
+        return self.daemons[-1]
+
+
+def _path() -> str:
+    """The tree that the campaign itself is from comes first, whichever is installed."""
+    packages = [str(ROOT), str(ROOT / "sidecar"), str(ROOT / "formats")]
+    return os.pathsep.join([*packages, *filter(None, [os.environ.get("PYTHONPATH")])])

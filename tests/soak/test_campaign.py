@@ -1,0 +1,53 @@
+"""The fault campaign in two minutes, with a fixed seed. `make soak` runs a longer one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.endtoend.job import ROOT
+from tests.soak.isolation import command
+
+SEED = 5
+MINUTES = 1.75
+DEADLINE_S = 400  # of a machine that has much else to do
+
+
+@pytest.mark.timeout(DEADLINE_S + 20)
+def test_a_campaign_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    """Processes of every kind die by SIGKILL, others stand still, the server fails in many ways, files are torn and
+    disks are full; then each sink holds every row that the files give, once and with the right figures.
+    """
+    arguments = ["--minutes", MINUTES, "--seed", SEED, "--lanes", 1, "--dir", tmp_path, "--out", tmp_path / "out"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.soak", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, f"{done.stdout[-8000:]}\n{done.stderr[-4000:]}"
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["clean"] and report["rounds"] == 3
+
+    assert report["sigkills"] >= 35
+    for process, least in (("writer", 20), ("sidecar", 3), ("wandb child", 1), ("wandb-core", 1)):
+        assert report["signals"][f"SIGKILL {process}"] >= least, report["signals"]
+    assert report["server_faults"] >= 5, report["struck"]
+    assert sum(count for name, count in report["signals"].items() if name.startswith("SIGSTOP")) >= 2
+    assert report["struck"]["host dies"] >= 1 and report["struck"]["rubbish behind a dead writer's last line"] >= 1
+    assert report["struck"]["jsonl file torn"] + report["struck"]["tensorboard file torn"] >= 1
+    if command() is not None:  # else the report says why not
+        assert report["struck"]["state disk full"] + report["struck"]["writers' disk full"] >= 1
+    else:
+        assert "state disk full" in report["not_struck"] or "writers' disk full" in report["not_struck"]
+
+    places = report["places"]
+    assert places.keys() == {"store", "wandb", "tensorboard", "jsonl", "writers' word"}
+    assert min(places[sink]["expected"] for sink in places) >= 500
+    for counts in places.values():
+        assert (counts["lost"], counts["duplicated"], counts["wrong"]) == (0, 0, 0)
