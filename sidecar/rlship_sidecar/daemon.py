@@ -23,6 +23,7 @@ from rlship_sidecar.watched import StateOfAnother, Watched, is_damage, open_watc
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
 STATUS_EVERY_S = 1.0
+HELD_POLL_S = 0.1  # between looks at files whose ends are not there yet, with `--once`
 STATUS_SHARE = 0.005  # making statuses may take this share of a core
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
@@ -155,6 +156,8 @@ class _Daemon:
             return watched.look(time.monotonic(), None, self._wake)
         more = watched.read_to_the_end()
         self._tell(time.monotonic())
+        if more and watched.experiment.intake.holding:
+            self._stop.wait(HELD_POLL_S)
         return more and not self._stop.is_set()
 
     # Experiments ---------------------------------------------------------------------------------------------------

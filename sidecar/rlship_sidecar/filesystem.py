@@ -1,4 +1,4 @@
-"""What kind of filesystem a path is on, and what follows for reading it."""
+"""What kind of filesystem a path is on, what follows for reading it, and how its names become durable."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ def filesystem_of(path: str, mountinfo: str | None = None) -> Filesystem:
         holding.remove(at)
         at = min(deeper, key=lambda m: len(m.point))
     return Filesystem(at.type, at.type in _LOCAL, at.point)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 class _Mount(NamedTuple):

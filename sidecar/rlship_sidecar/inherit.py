@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.store import StoreUnusable
 
 _STORE = re.compile(r"store\.(\d{1,9})\.db$")
@@ -94,15 +95,6 @@ def damaged(store: Path, error: sqlite3.DatabaseError) -> StoreUnusable:
         f"Move every store.* in {store.parent} away and start again: rows are rebuilt from the files, into a new W&B "
         "run. Move what other sinks wrote away too, or give them new places.",
     )
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _clear(scratch: Path) -> None:

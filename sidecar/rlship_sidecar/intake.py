@@ -170,4 +170,6 @@ def words(error: OSError) -> str:
     """What is wrong with a file, for people."""
     if isinstance(error, NotAFile):
         return "not a regular file"
+    if isinstance(error, FileNotFoundError):
+        return "not there any more; what was read of it still counts"
     return error.strerror or type(error).__name__

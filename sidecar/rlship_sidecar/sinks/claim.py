@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 
 _COPY_BYTES = 1 << 24
@@ -152,12 +153,3 @@ class Claim:
             if not own and not (ours and mark.generation > self._generation):
                 with suppress(FileNotFoundError):
                     (self._folder / mark.name).unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

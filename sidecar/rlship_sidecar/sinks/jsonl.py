@@ -11,8 +11,9 @@ from typing import Any
 
 import orjson
 
+from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.claim import Claim, sync_folder
+from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkUnavailable
 from rlship_sidecar.sinks.options import check_names, check_text
 
