@@ -192,6 +192,8 @@ class LineFile:
         elif status.st_nlink == 0:
             self._abandon()
             self._create()
+        elif status.st_size < self._offset:  # cut by another hand, perhaps in the midst of a line
+            self._settle(status.st_size)
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._look
             if self._part is None or in_place(self._disk, self._part.path, self._key):

@@ -234,7 +234,8 @@ class _Daemon:
         else:
             problem = RlshipError(
                 f"cannot keep the state of {path} in {state_dir}: {'it is gone' if gone else error}",
-                "If the experiment is still there, its rows are made again, into a new W&B run."
+                "If it was moved, it goes on where it is now. If only the state was removed, rows are made again, "
+                "into a new W&B run."
                 if gone
                 else "Give a folder that this user may write to, on a disk with room: --state-dir.",
             )

@@ -84,14 +84,14 @@ class Experiment:
                 self._actor(source.writer.open.actor).add_writer(source.writer, now)
         for actor in self.actors.values():
             actor.dirty.clear()  # children that were loaded before their parents made it so: the store knows better
-        self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
-        self._restore(now, late=False)
         for name, step in self.store.dirty():
             self._actor(name).soil(step, self.store.row_of(name, step) is True, now)
         for actor in self.actors.values():
             actor.newly_dirty.clear()
+        self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
+        self._restore(now)
 
-    def _restore(self, now: float, *, late: bool) -> None:
+    def _restore(self, now: float) -> None:
         """Take in the applied lines of steps that were open when the last sidecar ended, from every file that can be
         read. The others are tried again: if they are gone, steps become rows without them, which are revised when they
         come back; if they are there, their actor's steps wait.
@@ -101,21 +101,26 @@ class Experiment:
         for source in self._unrestored:
             assert source.writer is not None and source.unrestored is not None
             actor, begun = self._actor(source.writer.open.actor), False
+            taken_in = source.writer.starts.keys() & actor.open.keys()
             try:
                 for batch in read_from_floor(source, self.store, self.intake.schemas, source.unrestored):
                     begun = True
-                    actor.restore(source.writer, batch, now, late=late)
+                    batch.lines = [line for line in batch.lines if line.step not in taken_in]
+                    actor.restore(source.writer, batch, now, late=source.missed)
             except OSError as error:
                 source.problem = source.problem or words(error)
                 if not (begun or source.gone):
                     waiting.append(source)
+                    if not source.missed:
+                        source.miss(source.unrestored)
+                        self._changed[source.name] = source
                     if not isinstance(error, FileNotFoundError):
                         self._hindered.add(actor.name)
                     continue
                 if not isinstance(error, FileNotFoundError):
                     raise
                 self._dead.append((source.name, Dead(source.unrestored, "file gone before its row", "")))
-            source.unrestored = None
+            source.unrestored, source.missed = None, False
             self._changed[source.name] = source
         self._unrestored = waiting
 
@@ -146,7 +151,7 @@ class Experiment:
         if only is None or not all(name in self.sources for name in only):
             intake.discover(now, force=end)
         if self._unrestored:
-            self._restore(now, late=True)
+            self._restore(now)
         more = intake.read(now, self.sources if only is None else only, self._apply, end=end)
         # Where bytes are waited for it is not the end yet.
         more = more or (end and intake.holding)
@@ -239,8 +244,8 @@ class Experiment:
     ) -> dict[int, Window] | None:
         """Windows of steps, out of the files; None where a file cannot be read just now.
 
-        A file that is gone for good is a dead letter: a row to be closed is made of the others, a row that exists stays
-        as it is.
+        A file that is missing for long is a dead letter: a row to be closed is made of the others, a row that exists
+        stays as it is. Should the file come back, they are made anew.
         """
         windows = {step: Window() for step in steps}
         gone = False
@@ -257,10 +262,19 @@ class Experiment:
                 gone = True
                 what = "its row" if closing else "a revision"
                 self._dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))
+                if not source.gone:
+                    self._miss(source, steps)
             except OSError as error:
                 source.problem = words(error)
                 return None
         return {} if gone and not closing else windows
+
+    def _miss(self, source: Source, steps: Sequence[int]) -> None:
+        """A file that rows are made without may come back: remember where its lines of these steps begin."""
+        source.miss(min(block.start for block in source.blocks(self.store, min(steps), max(steps))))
+        self._changed[source.name] = source
+        if source not in self._unrestored:
+            self._unrestored.append(source)
 
     def _revision(self, actor: Actor, step: int, window: Window | None, no: int) -> Row | None:
         """The next revision of a row, or None if nothing in it changed."""

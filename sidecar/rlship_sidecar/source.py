@@ -44,13 +44,15 @@ class _State(msgspec.Struct, array_like=True):
     foreign: bool
     head: bytes
     before: bytes
+    missed: bool = False
 
 
 @dataclass(slots=True)
 class Source:
     """A file. What lies before `mark` is applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in
     the store. `moved`: its name has come to mean another inode, `held`: NUL bytes are waited for since `held_at`.
-    `unrestored`: where the applied lines begin whose steps were open at a restart, until they are taken in again.
+    `unrestored`: where the applied lines begin whose steps were open at a restart, or that rows were made without
+    because the file was missing, until they are taken in again. `missed`: rows may have been made without them.
     `missed_at`: when what was read of it was first found missing.
     """
 
@@ -69,6 +71,7 @@ class Source:
     held: bool = False
     held_at: float = 0.0
     unrestored: int | None = None
+    missed: bool = False
     missed_at: float | None = None
     piece_bytes: int = PIECE_BYTES
     block_start: int = 0
@@ -101,6 +104,13 @@ class Source:
         """Where the first line of any open unit begins; `read` if there is none."""
         begins = min(self.writer.starts.values(), default=self.read) if self.writer is not None else self.read
         return begins if self.unrestored is None else min(begins, self.unrestored)
+
+    def miss(self, begin: int) -> None:
+        """Rows are made without the applied lines from `begin` on. They are taken in once the file is back, by another
+        sidecar too.
+        """
+        self.unrestored = begin if self.unrestored is None else min(begin, self.unrestored)
+        self.missed = True
 
     def advance(self, batch: Batch, mark: Bookmark) -> None:
         """A batch that ends at `mark` is applied."""
@@ -149,6 +159,7 @@ class Source:
                 self.opened_at,
                 False,
                 *self.mark[1:],
+                self.missed,
             )
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
@@ -180,7 +191,7 @@ def load_source(
     writer.implicit, writer.closed = state.implicit, state.closed
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
     if saved.floor < saved.read:
-        source.unrestored = saved.floor
+        source.unrestored, source.missed = saved.floor, state.missed
     if source.gone:
         source.problem = "another file took its place, or it was cut and written on; rows keep what they have of it"
         writer.closed = writer.replaced = True  # nobody is to wait for it

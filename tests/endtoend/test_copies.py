@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.reference.building import barrier, file, log
 
 
-def once(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """`rlship watch --once` with the jsonl sink."""
-    command = [sys.executable, "-m", "rlship", "watch", str(folder), "--once", "--sink", "jsonl", *flags]
+def once(folder: Path, *flags: str, sink: str = "jsonl") -> subprocess.CompletedProcess[str]:
+    """`rlship watch --once` with one sink."""
+    command = [sys.executable, "-m", "rlship", "watch", str(folder), "--once", "--sink", sink, *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
 
 
@@ -70,3 +72,27 @@ def test_two_experiments_of_one_name_do_not_share_a_state(tmp_path: Path) -> Non
     assert refused.returncode == 1
     assert "--state-dir" in refused.stderr
     assert len((tmp_path / "state" / "run" / "rows.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("sink", ["jsonl", "tensorboard"])
+def test_a_store_from_a_backup_is_refused_however_often_it_is_tried(tmp_path: Path, sink: str) -> None:
+    """A store older than what was shipped out of it makes the rows since then anew, numbered otherwise. It is refused,
+    also once it has as many of them.
+    """
+    folder = experiment(tmp_path / "one", 5)
+    assert once(folder, sink=sink).returncode == 0
+    store = folder / "rlship" / "state" / "store.0.db"
+    backup = store.read_bytes()
+
+    def more(*records: dict[str, object]) -> None:
+        with open(folder / "rlship" / "a.jsonl", "ab") as lines:
+            lines.writelines(file(*records).splitlines(keepends=True)[1:])
+
+    more(log(3, late=1.0), log(5, loss=1.0), barrier(5))
+    assert once(folder, sink=sink).returncode == 0
+    store.with_name("store.1.db").write_bytes(backup)
+    more(*(record for step in range(6, 9) for record in (log(step, loss=1.0), barrier(step))), log(4, late=1.0))
+    for _ in range(2):
+        refused = once(folder, sink=sink)
+        assert refused.returncode == 4, refused.stderr
+        assert "not this store's rows" in refused.stderr.replace("\n", " ")

@@ -54,16 +54,16 @@ MUTANTS = (
     Mutant(
         "a torn line is taken",
         "sidecar/rlship_sidecar/tail.py",
-        "        lines = data[:cut].split(b",
+        "        lines = data[lead:cut].split(b",
         "        cut = len(data) - 1 if data[-1:] == b'}' else cut\n"
-        "        lines = data[: cut + 1].rstrip(b'\\n').split(b",
+        "        lines = data[lead : cut + 1].rstrip(b'\\n').split(b",
         PIPELINE,
     ),
     Mutant(
         "a late record is lost",
         "sidecar/rlship_sidecar/align.py",
-        "                        self.soil(step, partial, now)",
-        "                        pass",
+        "                    else:\n                        self.soil(step, partial, now)",
+        "                    else:\n                        pass",
         PIPELINE,
     ),
     Mutant(
@@ -76,8 +76,8 @@ MUTANTS = (
     Mutant(
         "a restart forgets what was open",
         "sidecar/rlship_sidecar/experiment.py",
-        "                        actor.restore(source.writer, batch, now)",
-        "                        pass",
+        "                    actor.restore(source.writer, batch, now, late=source.missed)",
+        "                    pass",
         PIPELINE,
     ),
     Mutant(

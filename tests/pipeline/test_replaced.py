@@ -326,6 +326,54 @@ def test_a_file_that_is_not_there_at_a_restart_counts_when_it_is_back(sim: Simul
     assert exactly(sim.final()) == exactly(final_rows({name: data + done for name, data in files.items()}))
 
 
+def test_a_file_that_comes_back_while_nobody_watches_counts(sim: Simulation) -> None:
+    """What closed without it is revised by the next sidecar, though that one never saw it missing."""
+    files = open_at_a_restart(sim)
+    aside = sim.directory / "aside"
+    path(sim, "b.jsonl").rename(aside)
+    sim._start()
+    done = b"".join(file(barrier(2)).splitlines(keepends=True)[1:])
+    sim.write("a.jsonl", done)
+    for _ in range(4):
+        settle(sim)
+    assert values(sim)[2] == 4.0
+    sim.stop()
+    aside.rename(path(sim, "b.jsonl"))
+    sim._start()
+    sim.finish()
+    files["a.jsonl"] += done
+    assert exactly(sim.final()) == exactly(final_rows(files))
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["watched", "drained"])
+def test_a_file_that_is_missing_for_long_counts_when_it_is_back(end: bool) -> None:
+    """Rows whose values had to come from a file that was missing, and revisions that needed it, are made once it is
+    back, whoever watches then; nothing counts twice.
+    """
+    slow = file(*steps(0, 0, 3.0), id="b", rank=1, world=3, beat=10)
+    fast = [file(*steps(0, 149, 1.0 + rank), id=f"w{rank}", rank=rank, world=3, beat=10) for rank in (0, 2)]
+    files = {"a.jsonl": fast[0], "b.jsonl": slow, "c.jsonl": fast[1]}
+    with simulation(filesystem=REMOTE) as sim:
+        for name, data in files.items():
+            sim.write(name, data)
+        sim.tick()
+        path(sim).rename(sim.directory / "aside")
+        late = b"".join(file(log(0, y=1.0), *steps(1, 149, 5.0)).splitlines(keepends=True)[1:])
+        sim.write("b.jsonl", late)
+        for _ in range(20):
+            sim.wait(5.0)
+            sim.tick()
+        if end:
+            sim.finish()
+            sim.restart()
+        assert ("a.jsonl", "file gone before its row") in {(name, reason) for name, _, reason, _ in sim.dead()}
+        assert len(sim.final()) == 150
+        (sim.directory / "aside").rename(path(sim))
+        sim.tick()
+        sim.finish()
+        assert exactly(sim.final()) == exactly(final_rows({**files, "b.jsonl": slow + late}))
+
+
 def test_rows_know_nothing_of_where_they_were_read(sim: Simulation) -> None:
     """A deleted file's rows stay; when it comes back with more, that counts."""
     data = file(*steps(0, 5, 1.0))

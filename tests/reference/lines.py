@@ -151,6 +151,7 @@ def opened(name: str, body: dict[str, Any]) -> Writer:
         and is_integer(world, least=1)
         and world <= MOST_RANKS
         and is_integer(body.get("attempt", 0), least=0)
+        and body.get("attempt", 0) < 2**53
         and is_name(body.get("parent", "-"))
         and is_finite(beat)
         and beat > 0

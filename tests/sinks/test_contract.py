@@ -106,3 +106,14 @@ def test_an_unknown_option_is_refused_by_name(place: Place) -> None:
     with pytest.raises(SinkRefused, match="projekt"):
         sink.open(place.run(1))
     sink.close()
+
+
+@pytest.mark.parametrize("place", ["jsonl", "tensorboard"], indirect=True)
+def test_files_know_their_last_row(place: Place) -> None:
+    """By it a store that was restored from an older copy is told from the one that the rows came from."""
+    sink = place.make()
+    ship(place, sink, 0, 3)
+    sink.close()
+    assert sink.open(place.run(3)) == 3
+    assert [sink.ends_with(row) for row in make_rows(0, 4)] == [False, False, True, False]  # type: ignore[attr-defined]
+    sink.close()

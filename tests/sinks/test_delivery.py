@@ -95,6 +95,24 @@ def test_more_rows_than_the_store_are_refused() -> None:
     assert destination.calls == ["open", "close"]
 
 
+def test_a_refused_store_does_not_grow_into_acceptance() -> None:
+    """A store that lacked rows of its destination once, as one restored from an older copy does, is refused as well
+    when it has as many by another numbering; once the destination is moved away it is served from row 0.
+    """
+    destination, source = Destination(held=[0, 1, 2]), MemorySource(make_rows(0, 2))
+    settle(make_delivery(destination, source, Clock()))
+    source.append(make_rows(2, 9))
+    again = make_delivery(destination, source, Clock())
+    assert settle(again) is None and again.refused is not None and destination.held == [0, 1, 2]
+
+    destination.held.clear()
+    moved = make_delivery(destination, source, Clock())
+    settle(moved, drain=True)
+    assert destination.held == list(range(9)) and moved.refused is None
+    settle(make_delivery(destination, source, Clock()), drain=True)
+    assert destination.held == list(range(9))
+
+
 def test_backoff_doubles_to_its_maximum() -> None:
     """An unavailable sink is tried again after 0.5 s, 1 s, 2 s … 15 s, and the next success starts that over."""
     destination, source, clock = Destination(), MemorySource(make_rows(0, 1)), Clock()

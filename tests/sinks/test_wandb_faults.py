@@ -13,7 +13,7 @@ import pytest
 from rlship_sidecar.sinks.wandb import Limits, WandbSink
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
-from tests.sinks.rows import make_rows, make_run
+from tests.sinks.rows import make_row, make_rows, make_run
 from tests.sinks.wandb_shipping import check_whole, gone, shipping, until
 
 FAULTS: dict[str, Callable[[LoopbackBackend], None]] = {
@@ -114,6 +114,17 @@ def test_a_store_that_is_older_than_its_run_is_refused(tmp_path: Path, backend: 
     check_whole(backend.run("older", "store1"), 5)
 
 
+@pytest.mark.parametrize("name", ["\\", "*", "a.b"])
+def test_names_that_the_client_cannot_chart_over(tmp_path: Path, backend: LoopbackBackend, name: str) -> None:
+    """An axis or an actor of any name keeps no row from the server."""
+    project = f"name{ord(name[0])}"
+    with shipping(tmp_path, backend, project=project) as ship:
+        ship.source.append([make_row(0), make_row(1, axis=name), make_row(2, actor=name), make_row(3)])
+        ship.deliver(5, 15.0)
+        assert len(ship.sinks) == 1
+    assert backend.run(project, "store1").steps() == [0, 1, 2, 3, 4]
+
+
 def test_what_is_abandoned_does_not_arrive(tmp_path: Path, backend: LoopbackBackend) -> None:
     """Once ownership is lost, rows under way are not sent any more, and no process is left that could."""
     sink = WandbSink(env=client_env(backend.environment(tmp_path / "home")))
@@ -125,7 +136,7 @@ def test_what_is_abandoned_does_not_arrive(tmp_path: Path, backend: LoopbackBack
     sink.write(make_rows(0, 9))
     until(lambda: backend.sent(FILE_STREAM)[-1].status == 503)
     sink.abandon()
-    assert gone(processes)
+    until(lambda: gone(processes), 5.0)
     backend.heal()
     assert backend.run("abandoned", "store1").history == []
 

@@ -8,15 +8,20 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from rlship_sidecar.sinks import wandb as wandb_sink
+from rlship_sidecar.sinks import wandb_client
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb import Limits, WandbSink
+from rlship_sidecar.sinks.wandb_axes import Axes
+from rlship_sidecar.sinks.wandb_link import Link
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import T0, make_row, make_rows, make_run
@@ -69,7 +74,7 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
         sink.write([make_row(1, actor="reward", axis="env_step", figures={"reward/score": 0.25})])
         sink.close()
 
-        assert gone(processes)
+        until(lambda: gone(processes), 5.0)
         assert [{key: value for key, value in row.items() if key != "_runtime"} for row in run.rows()] == [
             {
                 "_step": 0,
@@ -159,7 +164,7 @@ def test_a_server_that_answers_but_takes_no_rows_is_noticed(tmp_path: Path) -> N
             sink.flush()
         sink.close()
 
-        assert gone(processes)
+        until(lambda: gone(processes), 5.0)
 
 
 def test_an_outage_is_told_waited_out_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +275,60 @@ time.sleep(600)
         sink.flush()
         sink.close()
         assert backend.run("rlship", "store1").steps() == [0, 1, 2]
+
+
+def test_a_job_that_was_launched_by_wandb_gets_our_run(tmp_path: Path) -> None:
+    """Variables that W&B Launch sets, and such as change how the client works, make neither another run of ours nor
+    lose rows; what names a way to the server stays.
+    """
+    foreign = {"WANDB_LAUNCH": "true", "WANDB_X_FILE_STREAM_MAX_LINE_BYTES": "20", "WANDB_X_PRIMARY": "false"}
+    with LoopbackBackend() as backend:
+        for rows in (2, 3):
+            sink = WandbSink(env=client_env({**backend.environment(tmp_path / "home"), **foreign}))
+            assert sink.open(make_run(tmp_path, rows=rows)) == (0 if rows == 2 else 2)
+            sink.write(make_rows(0 if rows == 2 else 2, rows))
+            sink.flush()
+            sink.close()
+        assert list(backend.runs) == [("loopback/rlship", "store1")]
+        assert backend.run("rlship", "store1").steps() == [0, 1, 2]
+
+
+def test_a_client_that_opens_another_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in a run that no later start would find would be sent again to the next."""
+    other = types.SimpleNamespace(id="random", project="uncategorized")
+    monkeypatch.setattr("wandb.init", lambda **_: other)
+    order = dict.fromkeys(("entity", "name", "group", "tags"))
+    order |= {"project": "p", "store_id": "s", "init_s": 1.0, "finish_s": 1.0, "transmit_interval": 1}
+    with pytest.raises(SinkRefused, match="opened uncategorized/random in place of p/r"):
+        wandb_client.init(order, "r", "online", ".")
+
+
+def test_what_is_on_its_way_begins_small_and_doubles(tmp_path: Path) -> None:
+    """Over a slow link a request with all of the window would never end in time, and every client after it would try
+    the same again.
+    """
+    waits: list[int] = []
+
+    class Echo:
+        """Acknowledges everything whenever it is waited for."""
+
+        acked = 0
+
+        def send(self, message: object) -> None: ...
+
+        def send_line(self, line: bytes) -> None: ...
+
+        def check(self) -> None: ...
+
+        def wait(self, ready: Callable[[], bool]) -> None:
+            waits.append(sink._pending_bytes)
+            self.acked = sink._next
+            assert ready()
+
+    sink = WandbSink()
+    sink._link, sink._axes = cast(Link, Echo()), Axes(tmp_path)
+    figures = {f"trainer/{number}": 0.5 for number in range(4000)}
+    sink.write([make_row(number, figures=figures) for number in range(400)])
+    sizes = [min(wandb_sink.FIRST_WINDOW_BYTES << times, wandb_sink.WINDOW_BYTES) for times in range(4)]
+    assert len(waits) > 4 and all(0.8 * size < held <= size for held, size in zip(waits, sizes, strict=False))
+    assert max(waits) <= wandb_sink.WINDOW_BYTES

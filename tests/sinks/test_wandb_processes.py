@@ -109,7 +109,7 @@ def test_a_frozen_process_is_replaced(tmp_path: Path, backend: LoopbackBackend, 
         family = [ship.child, ship.core]
         frozen(victim(ship, which))
         assert ship.deliver(20) < 20.0
-        assert gone(family)
+        until(lambda: gone(family), 5.0)
     check_whole(backend.run(project, "store1"), 20)
 
 
@@ -161,7 +161,7 @@ time.sleep(600)
 
 
 def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: LoopbackBackend) -> None:
-    """Of 100 MB of rows for a server that takes none, no more than 8 MB are under way: neither the sink nor the child
+    """Of 100 MB of rows for a server that takes none, no more than 2 MiB are under way: neither the sink nor the child
     grows with the rest, which waits in the store. A call that waits for room can be interrupted, and a sink whose
     server does not answer closes at once.
     """
@@ -190,7 +190,7 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
         until(lambda: sink.trouble != "", 30.0)
         taken = len(sink._pending)
         time.sleep(1.0)
-        assert len(sink._pending) == taken and 50 < taken < 100
+        assert len(sink._pending) == taken and 1 < taken < 25
         assert sink._pending_bytes <= WINDOW_BYTES
         assert child.memory_info().rss - before < 80 << 20
         assert writing.is_alive()
@@ -227,7 +227,7 @@ def test_a_child_that_takes_nothing_does_not_block_its_parent(tmp_path: Path) ->
             link.send_line(b"x" * 1_000_000)
     finally:
         link.close(10.0)
-    assert gone([child])
+    until(lambda: gone([child]), 5.0)
 
 
 def test_a_child_that_says_nothing_is_given_up(tmp_path: Path) -> None:
@@ -303,3 +303,31 @@ def test_rows_out_of_turn_are_a_mistake(tmp_path: Path, backend: LoopbackBackend
             sink.write(make_rows(1, 2))
     finally:
         sink.close()
+
+
+def test_what_is_left_of_a_kill_of_all_is_removed(tmp_path: Path, backend: LoopbackBackend) -> None:
+    """A sidecar that is killed together with its child and core leaves the client's files behind; the next one removes
+    them, and nothing else.
+    """
+    run = make_run(tmp_path, rows=3, project="left")
+    run.state_dir.mkdir(parents=True)
+    left, other = tmp_path / "rlship-wandb-left", tmp_path / "other"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "file").write_text("x")
+    for folder in (other, left):
+        (run.state_dir / "wandb-scratch").write_text(str(folder))
+        sink = WandbSink(env=client_env(backend.environment(tmp_path / "home")))
+        sink.open(run)
+        sink.close()
+    assert other.exists() and not left.exists()
+
+
+def test_what_startup_code_prints_is_no_message(tmp_path: Path, backend: LoopbackBackend) -> None:
+    """A line that something prints before the child can redirect its output is passed over."""
+    (tmp_path / "sitecustomize.py").write_text("print('hello', flush=True)\n")
+    env = client_env(backend.environment(tmp_path / "home"))
+    path = os.pathsep.join(filter(None, (str(tmp_path), env.get("PYTHONPATH", ""))))
+    sink = WandbSink(env={**env, "PYTHONPATH": path})
+    assert sink.open(make_run(tmp_path, rows=1, project="printed")) == 0
+    sink.close()

@@ -177,7 +177,11 @@ def test_an_id_that_the_server_does_not_give_again_has_a_successor(
         ("HTTP 409: conflict", SinkUnavailable),
         ("HTTP 403: permission denied", Rejected),
         ("user is not logged in", Rejected),
+        ("fault 403", Rejected),
         ("timed out", SinkUnavailable),
+        ('Post "http://10.0.0.1:24031/graphql": connection refused', SinkUnavailable),
+        ("dial tcp: lookup wandb-403.example: no such host", SinkUnavailable),
+        ("bad gateway, request 9f401c2e", SinkUnavailable),
     ],
 )
 def test_what_a_failed_init_means(text: str, kind: type[Exception]) -> None:

@@ -248,6 +248,27 @@ def test_a_mount_that_comes_back_shorter_is_told(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_that_is_cut_under_its_writer_is_told(tmp_path: Path) -> None:
+    """A file that another hand cuts in the midst of a line keeps the next line whole; a gap names those in doubt."""
+    bench = Bench(tmp_path)
+    bench.write()
+    bench.file.forget_unsynced()
+    bench.put("one line\n", "two line\n", step=6)
+    bench.write()
+    path = bench.folder / "part1.jsonl"
+    os.truncate(path, path.stat().st_size - 6)
+    bench.put("three line\n", step=7)
+    bench.write()
+    assert bench.lines() == [
+        "open 1",
+        "one line",
+        "two",
+        '{"kind":"gap","n":2,"from":6,"to":6,"t":5.000}',
+        "define",
+        "three line",
+    ]
+
+
 def test_a_file_that_is_gone_for_good_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     """A file removed under a running job is noticed, and a new part with its own header holds what follows."""
     bench = Bench(tmp_path)

@@ -51,7 +51,8 @@ class Sink(Protocol):
     read before it is made sure that this one still owns. Where writing the same row twice would show, a sink has to
     keep a late writer out itself, as `claim` does for files. Optional as well is a method `abandon()`: it is called in
     place of `close` once ownership is lost, when nothing may reach the destination any more. And `interrupt()`, which
-    any thread may call: a call that waits for the destination then raises SinkUnavailable soon.
+    any thread may call: a call that waits for the destination then raises SinkUnavailable soon. And
+    `ends_with(row)`, asked after an `open` that told of rows: whether the last one that the destination holds is this.
 
     Any call may raise SinkUnavailable (retried) or SinkRefused (final); anything else counts as unavailable and is
     shown in the status. Two attributes are optional, both str, and shown in the status: `where`, a path, an address or

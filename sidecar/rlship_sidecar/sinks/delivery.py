@@ -103,6 +103,7 @@ class Delivery:
         self._may_ship = may_ship
         self._sink: Sink | None = None
         self._asked = False
+        self._refusal = f"{name} (refused at)"
         self._tells = False
         self._failures = 0
         self._retry_at = 0.0
@@ -213,19 +214,47 @@ class Delivery:
     def _open(self, count: int) -> None:
         sink = self._make_sink()
         self._sink = sink
-        answer = sink.open(replace(self._run, rows=count))
-        self.where = str(getattr(sink, "where", ""))
-        self._tells = answer is not None
-        position = self._ask(self._source.load_cursor, self.name) if answer is None else answer
-        if position > count:
-            raise SinkRefused(
-                f"sink {self.name} ({self.where or 'no place named'}) holds {position} rows, but the store of "
-                f"{self._run.experiment} has only {count}: they are not this store's rows. Point the sink to another "
-                "place, or move what is there away; rows are then shipped again from row 0"
-            )
+        # A store that was restored from an older copy makes the rows after it anew, perhaps numbered otherwise, and
+        # soon has as many as the destination. It must not pass then for the one that delivered them.
+        noted = 0 if self._asked else self._ask(self._source.load_cursor, self._refusal)
+        limit = min(count, noted - 1) if noted else count
+        try:
+            position = self._ask_sink(sink, limit)
+        except SinkRefused:
+            self._ask(self._source.save_cursor, self._refusal, limit + 1)
+            raise
+        if noted:
+            self._ask(self._source.save_cursor, self._refusal, 0)
         self._asked = True
         self.next_row = self.delivered_to = position
         self._wrote_at = self._clock()
+
+    def _ask_sink(self, sink: Sink, limit: int) -> int:
+        """Open the sink, which can have no more than `limit` of our rows; returns the number of the first it lacks."""
+        answer = sink.open(replace(self._run, rows=limit))
+        self.where = str(getattr(sink, "where", ""))
+        self._tells = answer is not None
+        if answer is None:
+            return self._ask(self._source.load_cursor, self.name)
+        if answer > limit:
+            raise self._not_ours(answer, f"has only {limit}")
+        ends_with = getattr(sink, "ends_with", None)
+        if ends_with is not None and answer and not ends_with(self._row(answer - 1)):
+            raise self._not_ours(answer, f"has another row {answer - 1}")
+        return answer
+
+    def _row(self, number: int) -> Row:
+        rows = self._ask(self._source.read_rows, number, 1)
+        if not rows:
+            raise SinkUnavailable(f"the store counts row {number} but did not give it")
+        return rows[0]
+
+    def _not_ours(self, held: int, but: str) -> SinkRefused:
+        return SinkRefused(
+            f"sink {self.name} ({self.where or 'no place named'}) holds {held} rows, but the store of "
+            f"{self._run.experiment} {but}: they are not this store's rows. Point the sink to another "
+            "place, or move what is there away; rows are then shipped again from row 0"
+        )
 
     def _write(self, count: int) -> None:
         assert self._sink is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import orjson
 from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Run, SinkUnavailable
+from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.options import check_names, check_text
 
 logger = logging.getLogger("rlship.sinks.jsonl")
@@ -34,6 +35,7 @@ class JsonlSink:
         self.where = ""
         self._claim: Claim | None = None
         self._fd: int | None = None
+        self._last = b""
         self._end = 0
 
     @staticmethod
@@ -55,11 +57,20 @@ class JsonlSink:
                     claim.copy(path, _size(path))
                 claim.fenced()
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise SinkRefused(f"sink jsonl: {path} is no regular file: give [sink.jsonl] path another one")
             claim.verify()
             sync_folder(path.parent)
-            rows, self._end = _count(path, self._fd)
+            rows, self._last, self._end = _count(path, self._fd)
             os.ftruncate(self._fd, self._end)
         return rows
+
+    def ends_with(self, row: Row) -> bool:
+        """Whether the last line is this row."""
+        try:
+            return Row.from_json(self._last).to_json() == row.to_json()
+        except (KeyError, TypeError, AttributeError):
+            return False
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append the rows; what a failed write left behind is cut at the next `open`."""
@@ -113,9 +124,10 @@ def _path(run: Run) -> Path:
     return Path(os.path.realpath(path))  # what a link leads to may be replaced, the link itself not
 
 
-def _count(path: Path, fd: int) -> tuple[int, int]:
-    """How many of the first whole lines are rows 0, 1, 2, …, and where they end, in bytes."""
+def _count(path: Path, fd: int) -> tuple[int, bytes, int]:
+    """How many of the first whole lines are rows 0, 1, 2, …, the last of them, and where they end, in bytes."""
     rows = end = 0
+    last = b""
     with open(fd, "rb", closefd=False) as file:
         for line in file:
             if not line.endswith(b"\n"):
@@ -135,5 +147,6 @@ def _count(path: Path, fd: int) -> tuple[int, int]:
                 )
                 break
             rows += 1
+            last = line[:-1]
             end += len(line)
-    return rows, end
+    return rows, last, end

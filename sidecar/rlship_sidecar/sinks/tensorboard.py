@@ -39,6 +39,7 @@ class TensorBoardSink:
         self._claim: Claim | None = None
         self._path = Path()
         self._fd: int | None = None
+        self._last = b""
         self._end = 0
 
     @staticmethod
@@ -70,11 +71,16 @@ class TensorBoardSink:
                 claim.copy(found.kept[-1].path, found.end)
             if fence:
                 claim.fenced()
+            self._last = b"" if found.last is None else tfevents.read(found.kept[-1].path, found.last)
         return found.rows
+
+    def ends_with(self, row: Row) -> bool:
+        """Whether the last event is this row's."""
+        return self._last == bytes(event(row).SerializeToString(deterministic=True))
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
-        data = memoryview(b"".join(tfevents.encode(event(row).SerializeToString()) for row in rows))
+        data = memoryview(b"".join(tfevents.encode(event(row).SerializeToString(deterministic=True)) for row in rows))
         with _outages(self.where):
             if self._fd is None or self._end >= PART_BYTES:
                 self._begin(rows[0])

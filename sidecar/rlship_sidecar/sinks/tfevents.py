@@ -54,6 +54,13 @@ def frames(path: Path, *, checked_tail: int = CHECKED_TAIL_BYTES) -> Iterator[Fr
             start = end
 
 
+def read(path: Path, frame: Frame) -> bytes:
+    """The data of one record."""
+    with open(path, "rb") as file:
+        file.seek(frame.start)
+        return file.read(frame.size)
+
+
 def _checksum(data: bytes) -> bytes:
     from tensorboardX.record_writer import masked_crc32c
 

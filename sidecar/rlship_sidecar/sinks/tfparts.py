@@ -23,7 +23,7 @@ class Part(NamedTuple):
 class Chain(NamedTuple):
     """What the parts hold together: rows 0 to `rows` - 1 in the `kept` ones.
 
-    `end` is where the last row of the last kept one ends, in bytes, and `size` the size of that file. What is wrong
+    `last` is the last row's record, which ends at byte `end` of the last kept one, whose size is `size`. What is wrong
     with those that are not kept, or with the rest of the last kept one, is `problem`: "" for a torn tail and for parts
     without rows.
     """
@@ -31,6 +31,7 @@ class Chain(NamedTuple):
     rows: int
     kept: list[Part]
     unfit: list[Part]
+    last: tfevents.Frame | None
     end: int
     size: int
     problem: str
@@ -52,29 +53,30 @@ def chain(found: list[Part]) -> Chain:
     """Count the rows of one store's parts as far as each goes on where the one before it ends."""
     rows = end = size = 0
     kept: list[Part] = []
+    last: tfevents.Frame | None = None
     problem = ""
     for part, following in zip(found, [*found[1:], None]):
         if problem or part.first != rows:
             problem = problem or f"{part.path} begins with row {part.first}, but the parts before it hold {rows}"
             continue
         most = None if following is None or following.first <= rows else following.first - rows
-        held, whole_to, length = _measure(part.path, most)
+        held, frame, length = _measure(part.path, most)
+        whole_to = frame.end if frame is not None else 0
         if held:
-            rows, end, size = rows + held, whole_to, length
+            rows, last, end, size = rows + held, frame, whole_to, length
             kept.append(part)
         if whole_to < length and following is not None:
             problem = f"{part.path} is damaged at byte {whole_to}, though later parts follow it"
-    return Chain(rows, kept, [part for part in found if part not in kept], end, size, problem)
+    return Chain(rows, kept, [part for part in found if part not in kept], last, end, size, problem)
 
 
-def _measure(path: Path, most: int | None) -> tuple[int, int, int]:
-    """How many rows a part holds, at most `most`, where they end, and its size: its whole records but the first, the
-    file version. Of the last part (`most` None) the tail is checked byte by byte.
+def _measure(path: Path, most: int | None) -> tuple[int, tfevents.Frame | None, int]:
+    """How many rows a part holds, at most `most`, its last whole record up to there, and its size: all its whole
+    records but the first, the file version, are rows. Of the last part (`most` None) the tail is checked byte by byte.
     """
-    size = path.stat().st_size
-    records = end = 0
+    records, last = 0, None
     for frame in tfevents.frames(path, checked_tail=tfevents.CHECKED_TAIL_BYTES if most is None else 0):
         if most is not None and records > most:
             break
-        records, end = records + 1, frame.end
-    return max(0, records - 1), min(end, size), size
+        records, last = records + 1, frame
+    return max(0, records - 1), last, path.stat().st_size

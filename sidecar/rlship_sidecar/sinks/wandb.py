@@ -30,7 +30,11 @@ from rlship_sidecar.sinks.wandb_remote import Rejected
 logger = logging.getLogger("rlship.sinks.wandb")
 
 WINDOW_ROWS = 5000
-WINDOW_BYTES = 8 << 20
+WINDOW_BYTES = 2 << 20
+# Rows that came to be in one request arrive together or not at all, and a request may take no longer than 30 s. So what
+# is on its way begins small and doubles as rows are acknowledged: over a slow link each client delivers at least that.
+FIRST_WINDOW_BYTES = 512 << 10
+_SCRATCH = "rlship-wandb-"
 MODES = ("auto", "online", "offline")
 OPTIONS = (
     "project",
@@ -86,6 +90,7 @@ class WandbSink:
         self._next = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
+        self._window = FIRST_WINDOW_BYTES
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
@@ -118,7 +123,7 @@ class WandbSink:
         folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        scratch = self._scratch = Path(tempfile.mkdtemp(prefix="rlship-wandb-", dir=folder))
+        scratch = self._scratch = _scratch(run.state_dir, folder)
         axes = self._axes = Axes(run.state_dir)
         order = {
             "mode": mode,
@@ -153,6 +158,7 @@ class WandbSink:
         self._next = int(opened["opened"])
         self._pending.clear()
         self._pending_bytes = 0
+        self._window = FIRST_WINDOW_BYTES
         self.where = str(opened["where"])
         if opened["mode"] == "online":
             _accepted.add(state_dir)
@@ -166,7 +172,7 @@ class WandbSink:
         return self._next
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Hand the rows to the client; waits while 5,000 rows or 8 MB are on their way."""
+        """Hand the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
         assert self._link is not None and self._axes is not None
         for row in rows:
             if row.arrival.no != self._next:
@@ -222,12 +228,30 @@ class WandbSink:
             while self._pending and self._pending[0][0] < link.acked:
                 self._pending_bytes -= self._pending.popleft()[1]
             return not self._pending or (
-                len(self._pending) < WINDOW_ROWS and self._pending_bytes + size <= WINDOW_BYTES
+                len(self._pending) < WINDOW_ROWS and self._pending_bytes + size <= self._window
             )
 
         if not room():
             link.send({"flush": True})
             link.wait(room)
+            self._window = min(2 * self._window, WINDOW_BYTES)
+
+
+def _scratch(state_dir: Path, folder: Path | None) -> Path:
+    """A new folder for the client's own files, once the one that a sidecar and its child left behind when they were
+    killed together is removed.
+    """
+    note = state_dir / "wandb-scratch"
+    left = Path(note.read_text()) if note.exists() else None
+    if left is not None and left.name.startswith(_SCRATCH):
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder))
+    try:
+        note.write_text(str(scratch))
+    except OSError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return scratch
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:

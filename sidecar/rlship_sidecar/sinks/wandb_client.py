@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -13,6 +14,9 @@ QUERY_TIMEOUT_S = 10.0
 OFFLINE_FLUSH_S = 0.5
 
 Execute = Callable[[str, Mapping[str, Any]], Any]
+
+# The text of an outage often has the server's address or a request's id in it, and any digits in those.
+_NO_RIGHTS = re.compile(r"(?<!\S)40[13](?![\w.-])|permission denied|not logged in")
 
 
 class Deleted(Exception):
@@ -114,7 +118,7 @@ def init(order: Mapping[str, Any], run_id: str, mode: Literal["online", "offline
         x_transaction_log_flush_interval=OFFLINE_FLUSH_S if mode == "offline" else 5,
     )
     try:
-        return wandb.init(
+        run = wandb.init(
             id=run_id,
             project=order["project"],
             entity=order["entity"],
@@ -133,6 +137,13 @@ def init(order: Mapping[str, Any], run_id: str, mode: Literal["online", "offline
         raise _failed_init(" ".join(str(error).split())) from error
     except wandb.errors.UsageError as error:
         raise SinkRefused(f"sink wandb: {' '.join(str(error).split())}") from error
+    # Settings from elsewhere may outweigh what is asked for; rows in a run that no later start finds come again.
+    if (run.id, run.project) != (run_id, order["project"]):
+        raise SinkRefused(
+            f"sink wandb: the client opened {run.project}/{run.id} in place of {order['project']}/{run_id}: look for "
+            "WANDB_* variables or a settings file of wandb that name another run"
+        )
+    return run
 
 
 def _failed_init(text: str) -> Exception:
@@ -140,14 +151,16 @@ def _failed_init(text: str) -> Exception:
     known = text.lower()
     if "previously created and deleted" in known:
         return Deleted(text)
-    if any(word in known for word in ("401", "403", "permission denied", "not logged in")):
+    if _NO_RIGHTS.search(known):
         return Rejected(f"sink wandb: {text}")
     return SinkUnavailable(f"sink wandb: {text}")
 
 
 def define(run: Any, actor: str, axis: str) -> None:
-    """Chart the actor's metrics over its axis; names with `*`, which W&B takes for patterns, stay on its own step."""
-    if "*" in actor or "*" in axis:
+    """Chart the actor's metrics over its axis; names with `*` or a backslash, patterns and escapes to W&B, stay on
+    its own step: an axis that is a lone backslash makes wandb-core crash.
+    """
+    if set(actor + axis) & set("*\\"):
         return
     run.define_metric(axis, summary="max")
     run.define_metric(f"{actor}/*", step_metric=axis, step_sync=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import subprocess
@@ -18,6 +19,8 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb_remote import Rejected
 
+logger = logging.getLogger("rlship.sinks.wandb")
+
 OPEN_S = 180.0
 # Variables meant for the job's own wandb runs, which must not turn our run into one of them.
 FOREIGN = frozenset(
@@ -25,6 +28,8 @@ FOREIGN = frozenset(
         "WANDB_DIR",
         "WANDB_DISABLED",
         "WANDB_FORK_FROM",
+        "WANDB_LAUNCH",
+        "WANDB_LAUNCH_CONFIG_PATH",
         "WANDB_MODE",
         "WANDB_RESUME",
         "WANDB_RESUME_FROM",
@@ -33,9 +38,11 @@ FOREIGN = frozenset(
         "WANDB_SILENT",
         "WANDB_SWEEP_ID",
         "WANDB_SWEEP_PARAM_PATH",
-        "WANDB_X_PRIMARY",
     }
 )
+# The client's inner workings are set by us, but for what a person may need to reach the server at all.
+INNER = "WANDB_X_"
+INNER_KEPT = frozenset({"WANDB_X_EXTRA_HTTP_HEADERS", "WANDB_X_PROXIES"})
 
 
 class Link:
@@ -182,7 +189,14 @@ class Link:
     def _listen(self, stream: IO[bytes], log: Path) -> None:
         with stream:
             for text in stream:
-                self._take(json.loads(text))
+                try:
+                    message = json.loads(text)
+                except ValueError:
+                    message = None
+                if isinstance(message, dict):
+                    self._take(message)
+                else:  # printed by somebody's startup code, before the child has its own way to speak
+                    logger.warning("sink wandb: its process printed %r", text[:200])
         self._process.wait()
         with self._change:
             if self._failure is None and not self._closed:
@@ -231,7 +245,11 @@ def _kill_core(pid: int) -> None:
 
 
 def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    kept = {name: value for name, value in env.items() if name not in FOREIGN}
+    kept = {
+        name: value
+        for name, value in env.items()
+        if name not in FOREIGN and (name in INNER_KEPT or not name.startswith(INNER))
+    }
     if "PYTHONPATH" in kept:
         # The child has another working directory.
         kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep))
