@@ -60,12 +60,12 @@ def render(status: Status) -> Group:
 
 def columns(status: Status) -> list[str]:
     """The same as plain text in aligned columns."""
-    return [clean(status.experiment), *_align([COLUMNS, *map(_actor_cells, status.actors)]), *footer(status)]
+    return [clean(status.experiment), *align([COLUMNS, *map(_actor_cells, status.actors)]), *footer(status)]
 
 
 def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
     """One aligned line a writer, under a heading."""
-    return _align([WRITER_COLUMNS, *map(_writer_cells, writers)])
+    return align([WRITER_COLUMNS, *map(_writer_cells, writers)])
 
 
 def footer(status: Status) -> list[str]:
@@ -271,6 +271,7 @@ def _number(step: int | None) -> str:
     return "-" if step is None else str(step)
 
 
-def _align(cells: Sequence[Sequence[str]]) -> list[str]:
+def align(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, each column as wide as its widest cell."""
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]

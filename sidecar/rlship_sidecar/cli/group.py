@@ -11,6 +11,7 @@ import click
 from rlship import _version
 from rlship_sidecar import output
 from rlship_sidecar.cli.demo import demo
+from rlship_sidecar.cli.metrics import metrics
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.watch import watch
 from rlship_sidecar.errors import RlshipError
@@ -63,7 +64,7 @@ def rlship() -> None:
     """
 
 
-for verb in (watch, status, demo):
+for verb in (watch, status, metrics, demo):
     rlship.add_command(verb)
 
 

@@ -1,0 +1,55 @@
+"""`rlship metrics`: the catalogue of metrics that the sidecar knows by name."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from rlship_sidecar.cli.report import is_terminal
+from rlship_sidecar.errors import RlshipError
+
+
+@click.command(short_help="Metrics that are known by name, with units and reductions.")
+@click.argument("pattern", metavar="[PATTERN]", required=False)
+@click.option("--aliases", is_flag=True, show_envvar=True, help="Also list what other frameworks call them.")
+@click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each metric.")
+@click.pass_context
+def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bool) -> None:
+    """List the metrics that need no `define`: name, unit, reductions, who writes them, meaning.
+
+    PATTERN keeps those that have it in their name or in another framework's name for them; with * it has to match
+    the whole name.
+    """
+    from rlship_sidecar import catalogue
+
+    found = catalogue.matching(pattern)
+    if not found:
+        raise RlshipError(f"the catalogue has no metric like {pattern!r}", _way_out(pattern or ""))
+    if pattern and not any(catalogue.fits(metric.name, pattern) for metric in found):
+        aliases = True  # found by foreign names only: these are what was asked for
+    if json:
+        import msgspec
+
+        for metric in found:
+            click.echo(msgspec.json.encode(catalogue.as_json(metric)))
+    elif is_terminal(sys.stdout, os.environ):
+        from rich.console import Console
+
+        Console().print(catalogue.table(found, aliases=aliases))
+    else:
+        for line in catalogue.columns(found, aliases=aliases):
+            click.echo(line)
+    context.exit(0)
+
+
+def _way_out(pattern: str) -> str:
+    import difflib
+
+    from rlship.metrics import METRICS
+
+    known = [metric.name for metric in METRICS]
+    known += [alias.name for metric in METRICS for alias in metric.aliases]
+    near = difflib.get_close_matches(pattern, known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else "all of them: rlship metrics"
