@@ -45,9 +45,9 @@ From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
 ## Names
 
 The first reduction is the metric itself, the others are shown as `<metric>/<reduction>`. Where the meaning names a
-weight, log it with `weight=`: a mean of shares is the share of all only with their denominators as weights. *Increments*
-are how many more since the last time they were logged. Metrics marked *per rank* keep a value for every rank and name
-the one that has the greatest.
+weight, log it with `weight=`: a mean of shares is the share of all only with their denominators as weights.
+*Increments* are how many more since the last time they were logged. Metrics marked *per rank* keep a value for every
+rank and name the one that has the greatest.
 """
 
 _FOREIGN_HEAD = """
