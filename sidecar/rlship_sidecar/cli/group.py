@@ -11,6 +11,7 @@ import click
 from rlship import _version
 from rlship_sidecar import output
 from rlship_sidecar.cli.demo import demo
+from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.metrics import metrics
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.watch import watch
@@ -64,7 +65,7 @@ def rlship() -> None:
     """
 
 
-for verb in (watch, status, metrics, demo):
+for verb in (watch, status, export, metrics, demo):
     rlship.add_command(verb)
 
 

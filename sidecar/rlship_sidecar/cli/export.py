@@ -1,0 +1,163 @@
+"""`rlship export`: an experiment's files in the format of another program."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from rlship_sidecar import terminal
+from rlship_sidecar.cli import places
+from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
+
+if TYPE_CHECKING:
+    from rlship_sidecar.trace.chrome import Writes
+    from rlship_sidecar.trace.export import Exported
+
+INCOMPLETE = 3
+STDOUT = "-"
+VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
+
+
+@click.command(short_help="Spans, events and barriers as a trace for Perfetto.")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option("--chrome-trace", is_flag=True, show_envvar=True, help=f"Trace Event Format, for {VIEWERS}.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default=STDOUT,
+    show_envvar=True,
+    help="Where to; - is standard output. Compressed if it ends in .gz.",
+)
+@click.option("--step", "steps", metavar="A:B", show_envvar=True, help="Only steps A to B, and what went on meanwhile.")
+@click.option(
+    "--counter",
+    "counters",
+    metavar="NAME",
+    multiple=True,
+    show_envvar=True,
+    help="Also draw a metric, <metric> or <actor>/<metric>. Repeat for several.",
+)
+@click.option(
+    "--align-clocks/--no-align-clocks",
+    default=True,
+    show_envvar=True,
+    help="Correct each host's times by what its clock is known to be off.",
+)
+@click.pass_context
+def export(
+    context: click.Context,
+    directory: Path,
+    chrome_trace: bool,
+    output: str,
+    steps: str | None,
+    counters: tuple[str, ...],
+    align_clocks: bool,
+) -> None:
+    """Write what the processes of the experiment in DIR did when as one trace: a process for each writer, all actors
+    on one time axis.
+
+    Reads the writers' files alone: no sidecar is needed. Exits with 3 if lines could not be used.
+    """
+    if not chrome_trace:
+        raise UsageProblem("export needs to know what to write", "--chrome-trace writes a trace for Perfetto")
+    from rlship_sidecar.trace.export import export as write_trace
+    from rlship_sidecar.trace.selection import Selection, parse_steps
+
+    selection = Selection(None if steps is None else parse_steps(steps), counters)
+    experiment = _the_experiment(directory)
+    if output == STDOUT and sys.stdout.isatty():
+        raise UsageProblem("a trace is not for the terminal", "write it to a file: -o trace.json.gz")
+    try:
+        with _writing(output) as stream:
+            told = write_trace(experiment, stream, selection, align_clocks=align_clocks)
+    except OSError as problem:
+        if output == STDOUT and isinstance(problem, BrokenPipeError):
+            raise
+        raise RlshipError(
+            f"{problem.filename or output}: {problem.strerror or problem}",
+            "the trace was not written; is there room, and may you write there?",
+        ) from problem
+    for line in _report(told, selection.steps is not None, counters, output):
+        click.echo(line, err=True)
+    context.exit(0 if told.complete else INCOMPLETE)
+
+
+def _the_experiment(directory: Path) -> Path:
+    places.require(directory)
+    from rlship_sidecar import discover
+
+    found = discover.experiments(directory)
+    if not found:
+        raise NothingToWatch(
+            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
+            "give the folder that a job logs to",
+        )
+    if len(found) > 1:
+        raise UsageProblem(
+            f"{directory} holds {len(found)} experiments, and a trace is of one", f"name it, such as {found[0]}"
+        )
+    return found[0]
+
+
+@contextmanager
+def _writing(output: str) -> Iterator[Writes]:
+    """The stream to write to. A file appears under its name once it is whole."""
+    if output == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if _is_special(output):
+        with open(output, "wb") as file, _compressing(file, output) as stream:
+            yield stream
+        return
+    part = f"{output}.{os.getpid()}.part"
+    try:
+        with open(part, "wb") as file, _compressing(file, output) as stream:
+            yield stream
+        os.replace(part, output)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+@contextmanager
+def _compressing(file: BinaryIO, output: str) -> Iterator[Writes]:
+    if not output.endswith(".gz"):
+        yield file
+        return
+    with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:  # no name, no time: the same trace is the same bytes
+        yield stream
+
+
+def _is_special(output: str) -> bool:
+    try:
+        return not stat.S_ISREG(os.stat(output).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _report(told: Exported, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:
+    where = "standard output" if output == STDOUT else terminal.clean(output)
+    parts = f"{told.spans} spans, {told.events} events, {told.barriers} barriers of {told.writers} writers"
+    yield f"{where}: {parts}; open it in {VIEWERS}"
+    if told.hosts:
+        yield f"times are corrected on {told.hosts} host{'s' if told.hosts > 1 else ''} by what the clocks were off"
+    if counters and not told.values:
+        yield f"no value of {', '.join(map(terminal.clean, counters))}{' in these steps' if ranged else ''}"
+    lines = [f"{terminal.clean(name)} cannot be read: {why}" for name, why in told.unreadable.items()]
+    for name, reasons in told.unusable.items():
+        listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.items())
+        lines.append(f"{terminal.clean(name)}: {sum(reasons.values())} could not be used: {listed}")
+    yield from lines[: terminal.MOST_LINES]
+    if len(lines) > terminal.MOST_LINES:
+        yield f"and {len(lines) - terminal.MOST_LINES} files more"

@@ -1,0 +1,75 @@
+"""What of an experiment goes into a trace: a range of steps, and metrics as counters. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from rlship_formats.records import MAX_STEP, Open
+from rlship_sidecar.errors import UsageProblem
+
+STEP_AXIS = "global_step"
+
+_RANGE = re.compile(r"(\d*)(:?)(\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps from `first` to `last`, both included."""
+
+    first: int = 0
+    last: int = MAX_STEP
+
+    def __contains__(self, step: int) -> bool:
+        return self.first <= step <= self.last
+
+
+def parse_steps(given: str) -> Steps:
+    """`A:B`, `A:`, `:B` or a single step; raises UsageProblem."""
+    match = _RANGE.fullmatch(given.strip())
+    hint = "give the first and the last step, such as 100:110; either may be left out, and 100 is that step alone"
+    if match is None or not (match[1] or match[3]):
+        raise UsageProblem(f"--step {given!r} is not a range of steps", hint)
+    first = int(match[1] or 0)
+    last = int(match[3]) if match[3] else (MAX_STEP if match[2] else first)
+    if first > last:
+        raise UsageProblem(f"--step {given!r} ends before it begins", hint)
+    return Steps(first, last)
+
+
+@dataclass(slots=True)
+class Window:
+    """The time that the kept steps took, in µs of the common clock: what has no step of that axis is kept by it."""
+
+    start: int | None = None
+    end: int | None = None
+
+    def widen(self, start: int, end: int) -> None:
+        """Take in something of a kept step."""
+        self.start = start if self.start is None else min(self.start, start)
+        self.end = end if self.end is None else max(self.end, end)
+
+    def touches(self, start: int, end: int) -> bool:
+        """Whether something took place at least partly in that time."""
+        return self.start is not None and self.end is not None and start <= self.end and end >= self.start
+
+
+@dataclass(slots=True)
+class Selection:
+    """What is kept. `steps` None is everything; `counters` are names of metrics, with or without the actor's."""
+
+    steps: Steps | None = None
+    counters: tuple[str, ...] = ()
+    window: Window = field(default_factory=Window)
+
+    def keeps(self, opened: Open, step: int | None, start: int, end: int) -> bool:
+        """Whether a record is kept: by its step where its actor counts steps of the common axis, else by its time."""
+        if self.steps is None:
+            return True
+        if step is not None and opened.axis == STEP_AXIS:
+            return step in self.steps
+        return self.window.touches(start, end)
+
+    def counts(self, actor: str, metric: str) -> bool:
+        """Whether a metric is drawn as a counter."""
+        return metric in self.counters or f"{actor}/{metric}" in self.counters

@@ -1,0 +1,171 @@
+"""Times, clocks, sorting and selection, each on its own."""
+
+from __future__ import annotations
+
+import os
+import random
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlship_formats.records import BadRecord, Open
+from rlship_formats.timeline import Clock, Event, Span, parse_clock, parse_event, parse_span
+from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.trace.clocks import Clocks, microseconds
+from rlship_sidecar.trace.selection import Selection, Steps, parse_steps
+from rlship_sidecar.trace.sorting import FAN_IN, Sorted
+
+T = 1763600000.0
+
+
+@given(whole=st.integers(1_600_000_000, 2_000_000_000), micro=st.integers(0, 999_999))
+def test_microseconds_are_exact(whole: int, micro: int) -> None:
+    """A time that was written with six digits is that number of microseconds, after any number of seconds."""
+    text = f"{whole}.{micro:06}"
+    assert microseconds(float(text)) == int(Decimal(text) * 1_000_000)
+
+
+def test_microseconds_do_not_drift() -> None:
+    """A hundred thousand steps of a tenth of a second end where they should."""
+    assert [microseconds(T + n / 10) for n in range(100_000)] == [
+        1763600000000000 + n * 100_000 for n in range(100_000)
+    ]
+
+
+def test_the_last_known_offset_counts() -> None:
+    """A time is corrected by the offset that was known at it, one before all others by the first."""
+    clocks = Clocks()
+    clocks.add("n1", [Clock(T + 20, 2.0, None), Clock(T + 10, 1.0, 0.1)])
+    t = microseconds(T)
+    assert clocks.aligned("n1", t) == t - 1_000_000
+    assert clocks.aligned("n1", t + 10_000_000) == t + 9_000_000
+    assert clocks.aligned("n1", t + 19_999_999) == t + 18_999_999
+    assert clocks.aligned("n1", t + 20_000_000) == t + 18_000_000
+    assert clocks.aligned("n2", t) == t
+
+
+def test_files_of_a_host_share_its_clock() -> None:
+    """Clock records of several files of one host are taken together, in order of time."""
+    clocks = Clocks()
+    clocks.add("n1", [Clock(T + 30, 3.0, None)])
+    clocks.add("n1", [Clock(T + 10, 1.0, None), Clock(T + 50, -5.0, None)])
+    t = microseconds(T)
+    assert [clocks.aligned("n1", t + at) - t - at for at in (20_000_000, 40_000_000, 60_000_000)] == [
+        -1_000_000,
+        -3_000_000,
+        5_000_000,
+    ]
+    assert len(clocks) == 1
+
+
+@given(items=st.lists(st.tuples(st.integers(), st.text(max_size=3))), in_memory=st.integers(1, 10))
+def test_sorting(items: list[tuple[int, str]], in_memory: int) -> None:
+    """What goes in comes out sorted, wherever it was kept meanwhile."""
+    sorted_items: Sorted[tuple[int, str]] = Sorted(in_memory)
+    for item in items:
+        sorted_items.add(item)
+    assert list(sorted_items) == sorted(items)
+
+
+def test_sorting_many_runs() -> None:
+    """Runs of several batches are merged too, over several levels, and no file stays open."""
+    items = [(number,) for number in range(20_000)]
+    random.Random(3).shuffle(items)
+    before = os.listdir("/proc/self/fd")
+    sorted_items: Sorted[tuple[int]] = Sorted(70)
+    for item in items:
+        sorted_items.add(item)
+    assert len(os.listdir("/proc/self/fd")) - len(before) < 2 * FAN_IN
+    assert list(sorted_items) == [(number,) for number in range(20_000)]
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize(
+    ("given_text", "steps"),
+    [("3:7", Steps(3, 7)), ("3:", Steps(3)), (":7", Steps(0, 7)), ("7", Steps(7, 7)), ("7:7", Steps(7, 7))],
+)
+def test_ranges_of_steps(given_text: str, steps: Steps) -> None:
+    """Both ends are included, either may be left out."""
+    assert parse_steps(given_text) == steps
+
+
+@pytest.mark.parametrize("given_text", ["", ":", "a:b", "1:2:3", "-1:2", "7:3", "1-2"])
+def test_no_ranges_of_steps(given_text: str) -> None:
+    """Anything else is refused with an example."""
+    with pytest.raises(UsageProblem, match="100:110"):
+        parse_steps(given_text)
+
+
+def test_what_is_kept() -> None:
+    """By step on the common axis, by time without a step or on another axis."""
+    selection = Selection(Steps(3, 4))
+    trainer, buffer = Open(id="t", actor="trainer"), Open(id="b", actor="buffer", axis="batch")
+    assert not selection.keeps(trainer, None, 0, 10)
+    selection.window.widen(100, 200)
+    selection.window.widen(150, 300)
+    assert selection.keeps(trainer, 3, 0, 10)
+    assert not selection.keeps(trainer, 5, 150, 160)
+    assert [selection.keeps(buffer, 3, *span) for span in ((0, 99), (0, 100), (300, 400), (301, 400))] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert selection.keeps(trainer, None, 0, 500)
+    assert Selection().keeps(trainer, 5, 0, 0)
+
+
+def test_counters_are_named_with_or_without_the_actor() -> None:
+    """`loss` is every actor's, `trainer/loss` that of one."""
+    selection = Selection(None, ("loss", "trainer/lr"))
+    assert selection.counts("trainer", "loss")
+    assert selection.counts("critic", "loss")
+    assert selection.counts("trainer", "lr")
+    assert not selection.counts("critic", "lr")
+
+
+def test_records_of_the_time_axis() -> None:
+    """Spans, events and clocks are read field by field, with what may be left out."""
+    assert parse_span({"t": T, "dur": 2, "name": "fwd", "step": 3, "lane": "x", "err": "ValueError"}, 0) == Span(
+        "fwd", "x", T, 2.0, 3, "ValueError"
+    )
+    assert parse_span({"dur": 0.5, "name": "fwd"}, T) == Span("fwd", "main", T, 0.5, None, None)
+    assert parse_event({"t": T, "name": "pushed", "attrs": {"bytes": 3}}, 0) == Event("pushed", T, None, {"bytes": 3})
+    assert parse_event({"t": T, "name": "pushed", "step": 0}, 0) == Event("pushed", T, 0, {})
+    assert parse_clock({"t": T, "offset": -0.5, "err": 0.1}, 0) == Clock(T, -0.5, 0.1)
+    assert parse_clock({"offset": 1}, T) == Clock(T, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"kind": "span", "name": "fwd"},
+        {"kind": "span", "name": "fwd", "dur": -1},
+        {"kind": "span", "name": "fwd", "dur": True},
+        {"kind": "span", "name": "fwd", "dur": "1"},
+        {"kind": "span", "name": "fwd", "dur": 10**400},
+        {"kind": "span", "name": "", "dur": 1},
+        {"kind": "span", "name": 3, "dur": 1},
+        {"kind": "span", "name": "fwd", "dur": 1, "lane": 7},
+        {"kind": "span", "name": "fwd", "dur": 1, "err": {}},
+        {"kind": "event"},
+        {"kind": "event", "name": "x", "attrs": [1]},
+        {"kind": "clock"},
+        {"kind": "clock", "offset": None},
+        {"kind": "clock", "offset": 1, "err": -1},
+    ],
+)
+def test_records_that_cannot_be_used(record: dict[str, object]) -> None:
+    """A missing or impossible field makes the record a dead letter whose reason names the kind."""
+    parse = {"span": parse_span, "event": parse_event, "clock": parse_clock}[str(record["kind"])]
+    with pytest.raises(BadRecord, match=f"bad {record['kind']}"):
+        parse(record, T)
+
+
+@pytest.mark.parametrize("step", [None, -1, 3.0, True, "3"])
+def test_bad_steps(step: object) -> None:
+    """A step that is none is told as such."""
+    with pytest.raises(BadRecord, match="bad step"):
+        parse_span({"dur": 1, "name": "fwd", "step": step}, T)
