@@ -69,7 +69,7 @@ def test_the_format_is_pinned(tmp_path: Path) -> None:
     assert head.startswith('{"displayTimeUnit":"ms","otherData":{') and head.endswith(',"traceEvents":[')
     assert lines == [
         '{"ph":"M","pid":1,"name":"process_name","args":{"name":"trainer/0/r3 attempt 2"}},',
-        '{"ph":"M","pid":1,"name":"process_labels","args":{"labels":"host n07, pid 4121"}},',
+        '{"ph":"M","pid":1,"name":"process_labels","args":{"labels":"host n07,pid 4121"}},',
         '{"ph":"M","pid":1,"name":"process_sort_index","args":{"sort_index":1}},',
         '{"ph":"M","pid":1,"tid":2,"name":"thread_name","args":{"name":"main"}},',
         '{"ph":"M","pid":1,"tid":2,"name":"thread_sort_index","args":{"sort_index":1}},',

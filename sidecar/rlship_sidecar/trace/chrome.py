@@ -39,7 +39,7 @@ class ChromeTrace:
         stream.write(b'{"displayTimeUnit":"ms","otherData":' + text(dict(about)) + b',"traceEvents":[')
 
     def process(self, pid: int, name: str, labels: str) -> None:
-        """Name a process; processes are shown in the order of `pid`."""
+        """Name a process; processes are shown in the order of `pid`. `labels` are separated by commas."""
         for what, args in (
             ("process_name", {"name": name}),
             ("process_labels", {"labels": labels}),

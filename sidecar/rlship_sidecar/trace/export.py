@@ -225,7 +225,7 @@ class _Process:
         name = f"{opened.actor}/{opened.replica}/r{opened.rank}"
         name += f" attempt {opened.attempt}" if opened.attempt else ""
         name += " child" if opened.parent else ""
-        self._trace.process(self._pid, name, f"host {opened.host or 'unknown'}, pid {opened.pid}")
+        self._trace.process(self._pid, name, f"host {opened.host or 'unknown'},pid {opened.pid}")
 
     def _tid(self, key: Line | str, name: str, order: int) -> int:
         tid = self._drawn.get(key)
