@@ -117,49 +117,53 @@ class Batches:
 class _Batch:
     """The observations of one step; `t` is when the first one came."""
 
-    __slots__ = ("series", "single", "t", "weights")
+    __slots__ = ("first", "several", "t", "weights")
 
     def __init__(self, t: float) -> None:
         self.t = t
-        self.series: dict[str, list[Scalar]] = {}
+        self.first: dict[str, Scalar] = {}  # each metric's only value, or something where `several` has its values
+        self.several: dict[str, list[Scalar]] = {}
         self.weights: dict[str, list[str]] = {}
-        self.single = True  # each metric has one value and no weight
 
     def add(self, name: str, value: Any, weight: Any) -> None:
-        """Add one entry in which there is a weight or an array."""
-        several = type(value) is list
-        values = value if several else [value]
-        series = self.series.setdefault(name, [])
+        """Add any entry."""
+        array = type(value) is list
+        values = value if array else [value]
+        series = self.several.get(name)
+        if series is None:
+            series = self.several[name] = [self.first[name]] if name in self.first else []
         if weight is not None and name not in self.weights:
             self.weights[name] = ["1"] * len(series)
         if name in self.weights:
             if weight is None:
                 self.weights[name] += ["1"] * len(values)
             else:
-                self.weights[name] += weight if several else [weight_number(weight)]
+                self.weights[name] += weight if array else [weight_number(weight)]
         series += values
-        self.single = False
+        self.first.setdefault(name, None)
 
     def lines(self, step: Step, encoder: Encoder) -> list[Sized]:
         """The records of this step."""
-        if self.single:
-            line = encoder.line({name: values[0] for name, values in self.series.items()}, step, self.t)
+        if not self.several:
+            line = encoder.line(self.first, step, self.t)
             if line is not None:
                 return [(line, size_of(line), step)]
         found: dict[str, str | Observations] = {}
-        for name, values in self.series.items():
-            texts = _floats(values)
-            if texts is None:
-                texts = [*map(number, values)]
-            weights = self.weights.get(name)
-            found[name] = texts[0] if weights is None and len(texts) == 1 else Observations(texts, weights)
+        for name, value in self.first.items():
+            values = self.several.get(name)
+            if values is None:
+                found[name] = number(value)
+            else:
+                texts = _floats(values) or [*map(number, values)]
+                weights = self.weights.get(name)
+                found[name] = texts[0] if weights is None and len(texts) == 1 else Observations(texts, weights)
         return [(line, size_of(line), step) for line in encoder.pack(found, step, self.t)]
 
 
 def _by_step(entries: list[Entry], clock: Callable[[], float]) -> dict[Step, _Batch]:
     found: dict[Step, _Batch] = {}
     batch = _Batch(0.0)
-    series = batch.series
+    first = batch.first
     current: object = _NOWHERE
     for name, value, step, weight in entries:
         if step is not current:
@@ -168,19 +172,18 @@ def _by_step(entries: list[Entry], clock: Callable[[], float]) -> dict[Step, _Ba
                 # No mark where another thread was just moving when this was added.
                 found[step] = _Batch(value if name is None else clock())
             batch = found[step]
-            series = batch.series
+            first = batch.first
         if name is None:
             continue
-        if weight is None and type(value) is not list and not batch.weights:
-            values = series.get(name)
-            if values is None:
-                series[name] = [value]
-            else:
-                values.append(value)
-                batch.single = False
-        else:
+        if weight is not None or type(value) is list or batch.weights:
             batch.add(name, value, weight)
-    return {step: batch for step, batch in found.items() if batch.series}
+        elif name not in first:
+            first[name] = value
+        elif name in batch.several:
+            batch.several[name].append(value)
+        else:
+            batch.add(name, value, None)
+    return {step: batch for step, batch in found.items() if batch.first}
 
 
 def _floats(values: list[Scalar]) -> list[str] | None:
@@ -188,7 +191,7 @@ def _floats(values: list[Scalar]) -> list[str] | None:
 
     Which form they take is decided by the first one: see `Encoder._learn`.
     """
-    if {*map(type, values)} != {float} or 0.0 in values:
+    if len(values) == 1 or {*map(type, values)} != {float} or 0.0 in values:
         return None
     total: Any = sum(values)
     if total - total != 0:

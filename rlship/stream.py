@@ -230,6 +230,7 @@ class Stream:
         """Add to the reductions of a metric: two places in a program may ask for different ones of the same metric."""
         known = self.definitions.get(name, {}).get("reduce", ())
         if isinstance(reduce, str) and reduce in known:
+            self.gathering.asked[name] = reduce
             return
         with self.lock:
             try:

@@ -412,6 +412,7 @@ def test_a_timeout_inside_a_span_passes_through(tmp_path: Path) -> None:
         raise TooLateError
 
     logger = logger_at(tmp_path)
+    logger.start()
     logger.set_step(0)
     before = signal.signal(signal.SIGALRM, handler)
     hits = whole_spans = 0
