@@ -15,7 +15,7 @@ from benchmarks.files import values
 from benchmarks.report import Finding, Result, median, percentile, ratio
 from benchmarks.rounds import Figures, column, in_child, in_turn
 
-_SLICE = 2_000
+_SLICE = 10_000
 _KEYS = 20
 _STEP_S = 0.01  # work of one step of the busy loop
 
@@ -33,7 +33,7 @@ METHOD = (
 
 def measure(folder: Path, quick: bool) -> Result:
     """Run the rounds in `folder`."""
-    rounds, calls, steps = (1, 2_000, 100) if quick else (5, 60_000, 1_500)
+    rounds, calls, steps = (1, 10_000, 100) if quick else (5, 60_000, 1_500)
     place = iter(range(1_000_000))
 
     def run(subject: str) -> Figures:
