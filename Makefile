@@ -8,7 +8,7 @@ SEED ?= 1
 
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check mutants bench nfs soak clean
+.PHONY: help demo test lint check mutants bench nfs gpu soak clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,9 @@ soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUT
 
 nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/nfs.md)
 	$(BIN)/python -m tests.nfs
+
+gpu: $(VENV)/.installed-dev ## Try GPU times and tensors on a real GPU (VENV needs torch with CUDA)
+	$(BIN)/python -m tests.gpu
 
 clean: ## Remove what tools and builds left behind, but not the virtual environment
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

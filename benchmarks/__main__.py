@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks import idle, ingest, latency, memory, restart, writer
+from benchmarks import idle, ingest, latency, memory, restart, tracing, writer
 from benchmarks.report import Result, load, machine, table
 
 BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
     "writer": writer.measure,
+    "tracing": tracing.measure,
     "ingest": ingest.measure,
     "latency": latency.measure,
     "idle": idle.measure,

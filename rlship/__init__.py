@@ -15,20 +15,25 @@ is used.
 
 from __future__ import annotations
 
+from . import spans as _spans
 from ._version import __version__
 from .logger import Logger
 from .reduce import Reduce
 from .registry import current, init
 from .steps import StepScope
+from .tracer import Tracer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, SupportsIndex
 
+    from .spans import Span
+
 __all__ = [
     "Logger",
     "Reduce",
+    "Tracer",
     "__version__",
     "barrier",
     "close",
@@ -39,6 +44,7 @@ __all__ = [
     "record_metric",
     "rollback",
     "set_step",
+    "span",
     "step",
 ]
 
@@ -101,6 +107,32 @@ def define(
     A later call replaces what an earlier one said of the same metric.
     """
     current().define(metrics, reduce, unit=unit, per_rank=per_rank)
+
+
+def span(name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
+    """Record how long something took: a context manager, and a decorator of functions of every kind.
+
+        with rlship.span("rollout"):
+            ...
+
+        @rlship.span("reward")
+        async def reward(sample): ...
+
+    The duration is the metric `<name>_s`, in seconds: its mean and its greatest over ranks and calls. Its step is the
+    implicit one at the end. Spans may nest, and one object may be used by many threads and tasks at once. An exception
+    goes through; the record names its type.
+
+    Args:
+        name: at most 500 characters.
+        timer: `"gpu"` takes the time between two points of the current CUDA stream, and waits for neither. It is the
+            CPU's clock where the job has not imported torch and initialised CUDA; that is said once.
+        memory: with torch and CUDA, also log `<name>/mem_allocated_bytes` and `<name>/mem_reserved_bytes` (at the
+            end), `<name>/mem_peak_bytes` (the most allocated inside) and `<name>/mem_frag` (the share of what is
+            reserved that is not allocated), each the greatest over ranks and calls. It resets torch's own peak.
+    """
+    if timer == "cpu" and not memory and type(name) is str:
+        return _spans.Span(current, name)
+    return _spans.make(current, name, timer, memory)  # type: ignore[no-any-return]
 
 
 def set_step(step: SupportsIndex) -> None:

@@ -1,4 +1,7 @@
-"""What `record_metric` has seen since the last flush: one series per step and metric."""
+"""What `record_metric` has seen since the last flush, and its records: one for each step.
+
+The caller only appends to a list; sorting and encoding are done later, for many observations at once.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,21 @@ from .observations import Observations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeAlias
 
     from .buffer import Buffer, Sized
-    from .encode import Scalar
+    from .encode import Encoder, Scalar
+
+    Step: TypeAlias = int | None
+    # Metric, value or values, step, weight or the encoded weights of the values. Without a metric it says from which
+    # time on there are observations of that step.
+    Entry: TypeAlias = tuple[str | None, Any, Step, Any]
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
 MOST_OBSERVATIONS = 1024
+# A weight of these types, >= 0 and below this, needs no further look.
+NUMBERS = frozenset((float, int))
+INFINITY = float("inf")
 
 
 def observations(value: Any, weight: Any) -> tuple[list[Scalar], list[str] | None]:
@@ -40,85 +51,151 @@ def _weights(weight: Any, count: int) -> list[str]:
     return [*map(weight_number, found)]
 
 
-class _Series:
-    __slots__ = ("values", "weights")
-
-    def __init__(self) -> None:
-        self.values: list[Scalar] = []
-        self.weights: list[str] | None = None
-
-
-class Batch:
-    """The series of one step; `t` is when its first observation came."""
-
-    __slots__ = ("series", "t")
-
-    def __init__(self, t: float) -> None:
-        self.t = t
-        self.series: dict[str, _Series] = {}
-
-    def encoded(self) -> dict[str, str | Observations]:
-        """Each series as a value of a metrics record: a number, an array, or values with weights."""
-        found: dict[str, str | Observations] = {}
-        for name, series in self.series.items():
-            texts = [*map(number, series.values)]
-            if series.weights is None and len(texts) == 1:
-                found[name] = texts[0]
-            else:
-                found[name] = Observations(texts, series.weights)
-        return found
+_NOWHERE = object()
 
 
 class Batches:
-    """The open batches of one Stream. Its caller holds the Stream's lock."""
+    """The observations of one Stream that are not lines yet. `add` needs no lock, `move` its caller's.
 
-    def __init__(self) -> None:
-        self._open: dict[int | None, Batch] = {}
-        self._leaving: list[tuple[int | None, Batch]] = []
+    `entries` and `marked`, the step that was marked last, are for callers in a hurry: `if step is not batches.marked:
+    batches.mark(step)`, then append to `entries`.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.entries: list[Entry] = []
+        self.marked: object = _NOWHERE
+        self.values = 0  # those of arrays: an entry holds as many as there are
+        self._clock = clock
         self._lines: list[Sized] = []
-        self.count = 0
 
-    def add(self, name: str, values: list[Scalar], weights: list[str] | None, step: int | None, t: float) -> None:
+    def mark(self, step: Step) -> None:
+        """Note the time from which on there are observations of `step`."""
+        self.entries.append((None, self._clock(), step, None))
+        self.marked = step
+
+    def add(self, name: str, values: list[Scalar], weights: list[str] | None, step: Step) -> None:
         """Add observations of one metric; `weights` are encoded already, one for each value, or None for 1 each."""
-        batch = self._open.get(step)
-        if batch is None:
-            batch = self._open[step] = Batch(t)
-        series = batch.series.get(name)
-        if series is None:
-            series = batch.series[name] = _Series()
-        if weights is not None and series.weights is None:
-            series.weights = ["1"] * len(series.values)
-        series.values += values
-        if series.weights is not None:
-            series.weights += ["1"] * len(values) if weights is None else weights
-        self.count += len(values)
+        if step is not self.marked:
+            self.mark(step)
+        self.entries.append((name, values, step, weights))
+        self.values += len(values)
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to move."""
+        return len(self.entries) + self.values >= MOST_OBSERVATIONS
 
     def holds(self, name: str) -> bool:
         """Whether an observation of `name` may not have been moved yet."""
-        return bool(self._leaving or self._lines) or any(name in batch.series for batch in self._open.values())
+        return bool(self._lines) or any(entry[0] == name for entry in self.entries[:])
 
-    def move(
-        self,
-        upto: int | None,
-        buffer: Buffer,
-        pack: Callable[[dict[str, str | Observations], int | None, float], list[str]],
-    ) -> None:
-        """Move the batches of steps <= `upto` and that without a step, or all if it is None, into the buffer.
+    def move(self, upto: int | None, buffer: Buffer, encoder: Encoder) -> None:
+        """Move the observations of steps <= `upto` and those without a step, or all if it is None, into the buffer.
 
         A signal handler may raise in the middle. So what is moved goes from one place to the next by plain assignments
         with no call in between, and the next `move` goes on with what an interrupted one left.
         """
-        due = {step: batch for step, batch in self._open.items() if upto is None or step is None or step <= upto}
-        kept = {step: batch for step, batch in self._open.items() if step not in due}
-        leaving = [*due.items()]
-        count = sum(len(series.values) for batch in kept.values() for series in batch.series.values())
-        self._leaving += leaving
-        self._open = kept
-        self.count = count
-        buffer.move(self._lines)
-        while self._leaving:
-            step, batch = self._leaving[0]
-            lines = [(line, size_of(line), step) for line in pack(batch.encoded(), step, batch.t)]
+        entries = self.entries
+        count = len(entries)
+        if count:
+            due = entries[:count]
+            kept: list[Entry] = []
+            if upto is not None:
+                kept = [entry for entry in due if entry[2] is not None and entry[2] > upto]
+                if kept:
+                    due = [entry for entry in due if entry[2] is None or entry[2] <= upto]
+            lines = [line for step, batch in _by_step(due, self._clock).items() for line in batch.lines(step, encoder)]
+            values = sum(len(entry[1]) for entry in kept if type(entry[1]) is list)
             self._lines += lines
-            del self._leaving[0]
+            entries[:count] = kept
+            self.values = values
+            self.marked = _NOWHERE
+        if self._lines:
             buffer.move(self._lines)
+
+
+class _Batch:
+    """The observations of one step; `t` is when the first one came."""
+
+    __slots__ = ("first", "several", "t", "weights")
+
+    def __init__(self, t: float) -> None:
+        self.t = t
+        self.first: dict[str, Scalar] = {}  # each metric's only value, or something where `several` has its values
+        self.several: dict[str, list[Scalar]] = {}
+        self.weights: dict[str, list[str]] = {}
+
+    def add(self, name: str, value: Any, weight: Any) -> None:
+        """Add any entry."""
+        array = type(value) is list
+        values = value if array else [value]
+        series = self.several.get(name)
+        if series is None:
+            series = self.several[name] = [self.first[name]] if name in self.first else []
+        if weight is not None and name not in self.weights:
+            self.weights[name] = ["1"] * len(series)
+        if name in self.weights:
+            if weight is None:
+                self.weights[name] += ["1"] * len(values)
+            else:
+                self.weights[name] += weight if array else [weight_number(weight)]
+        series += values
+        self.first.setdefault(name, None)
+
+    def lines(self, step: Step, encoder: Encoder) -> list[Sized]:
+        """The records of this step."""
+        if not self.several:
+            line = encoder.line(self.first, step, self.t)
+            if line is not None:
+                return [(line, size_of(line), step)]
+        found: dict[str, str | Observations] = {}
+        for name, value in self.first.items():
+            values = self.several.get(name)
+            if values is None:
+                found[name] = number(value)
+            else:
+                texts = _floats(values) or [*map(number, values)]
+                weights = self.weights.get(name)
+                found[name] = texts[0] if weights is None and len(texts) == 1 else Observations(texts, weights)
+        return [(line, size_of(line), step) for line in encoder.pack(found, step, self.t)]
+
+
+def _by_step(entries: list[Entry], clock: Callable[[], float]) -> dict[Step, _Batch]:
+    found: dict[Step, _Batch] = {}
+    batch = _Batch(0.0)
+    first = batch.first
+    current: object = _NOWHERE
+    for name, value, step, weight in entries:
+        if step is not current:
+            current = step
+            if step not in found:
+                # No mark where another thread was just moving when this was added.
+                found[step] = _Batch(value if name is None else clock())
+            batch = found[step]
+            first = batch.first
+        if name is None:
+            continue
+        if weight is not None or type(value) is list or batch.weights:
+            batch.add(name, value, weight)
+        elif name not in first:
+            first[name] = value
+        elif name in batch.several:
+            batch.several[name].append(value)
+        else:
+            batch.add(name, value, None)
+    return {step: batch for step, batch in found.items() if batch.first}
+
+
+def _floats(values: list[Scalar]) -> list[str] | None:
+    """Many observations as JSON at once; None where they are not all finite floats other than zero.
+
+    Which form they take is decided by the first one: see `Encoder._learn`.
+    """
+    if len(values) == 1 or {*map(type, values)} != {float} or 0.0 in values:
+        return None
+    total: Any = sum(values)
+    if total - total != 0:
+        return None
+    if len(repr(values[0])) <= 16:
+        return [*map(float.__repr__, values)]
+    return ("%.17g," * len(values) % (*values,)).split(",")[:-1]

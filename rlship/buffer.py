@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Sized: TypeAlias = tuple[str, int, int | None]  # a line, its bytes, its step
+    Staged: TypeAlias = tuple[list[str], list[int | None], int]  # lines, their steps, the bytes of all
 
 CAPACITY = 8 << 20
 # Barriers, definitions and rollbacks are few and small, and losing one costs more than a line of values.
@@ -95,6 +96,19 @@ class Buffer:
                     self._steps += (step,)
                     self.size += size
                 del lines[0]
+
+    def extend(self, staged: list[Staged]) -> bool:
+        """Append many lines, each bundle leaving `staged` as it comes in. False where one does not fit as a whole."""
+        with self.lock:
+            while staged:
+                lines, steps, size = staged[0]
+                if self.size + size > self._limit:
+                    return False
+                self._lines += lines
+                self._steps += steps
+                self.size += size
+                del staged[0]
+            return True
 
     def append_control(self, line: str, size: int, step: int | None) -> bool:
         """The same for a line that may use the reserve."""

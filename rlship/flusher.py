@@ -53,7 +53,8 @@ class Timing:
 class Flusher:
     """Moves lines from the buffer into the file: when woken, every `timing.flush` seconds, and at the end.
 
-    `collect()` puts batched observations into the buffer, `beat()` a beat record. `network()` says whether written
+    `collect()` puts batched observations into the buffer and may say in how many seconds it wants to be called again,
+    `beat()` puts a beat record there. `network()` says whether written
     lines have to be synced to be seen. `trouble(error)` is told of every failed attempt, `well()` of the first that
     works again.
     """
@@ -63,7 +64,7 @@ class Flusher:
         buffer: Buffer,
         file: LineFile,
         timing: Timing,
-        collect: Callable[[], None],
+        collect: Callable[[], float | None],
         beat: Callable[[], None],
         network: Callable[[], bool],
         trouble: Callable[[Exception], None],
@@ -150,11 +151,12 @@ class Flusher:
         backoff = timing.backoff
         while True:
             asked, closing = self._asked, self._closing
+            soon: float | None = None
             try:
                 if network is None:
                     network = self._network()
                 if not self._failing:
-                    self._collect()
+                    soon = self._collect()
                     if time.monotonic() - last_line >= timing.beat and self._buffer.empty and closing is None:
                         self._beat()
                     self._file.put(*self._buffer.take())
@@ -190,4 +192,4 @@ class Flusher:
                 if time.monotonic() >= closing:
                     return
                 wait = min(wait, 0.05)
-            self._signal.acquire(timeout=wait)
+            self._signal.acquire(timeout=wait if soon is None else min(wait, soon))

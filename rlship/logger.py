@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from sys import modules
 
-from . import definitions, family
-from .batches import observations
+from . import definitions, device_values, family, spans
+from .batches import INFINITY, MOST_OBSERVATIONS, NUMBERS
 from .buffer import CAPACITY
 from .disk import Disk
-from .encode import UnusableError, size_of, why_unusable
+from .encode import size_of
 from .filesystem import is_network
 from .flusher import Timing
 from .guard import guarded, raised_by_signal
+from .multiprocessing_child import live_with_multiprocessing
+from .recording import record
 from .steps import Steps, StepScope, whole_step
 from .stream import Stream
 
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from typing import Any, SupportsIndex
 
     from .identity import Identity
+    from .spans import Span
+
+_INT64 = 1 << 63
 
 
 class Logger:
@@ -105,6 +111,8 @@ class Logger:
                         "log", f"log() takes a dict of names and values, not {metrics!r:.200}; it is left out"
                     )
                     return
+                if "torch" in modules and device_values.defer(stream, metrics, step, t, weight):
+                    return
                 for line in stream.encoder.lines(metrics, step, t, weight):
                     buffer.append(line, size_of(line), step)
             if buffer.size > stream.wake_at:
@@ -114,7 +122,6 @@ class Logger:
                 raise
             stream.failed("log", error)
 
-    @guarded(None)
     def record_metric(
         self,
         key: str,
@@ -124,24 +131,33 @@ class Logger:
     ) -> None:
         """Add observations of one metric at the implicit step. See `rlship.record_metric`."""
         stream = self._stream
-        if not stream.live and not self._begin():
-            return
-        name = key if type(key) is str else str(key)
-        if reduce is not None:
-            stream.ask(name, reduce)
-        step = self._steps.current()
-        if isinstance(value, dict):
-            self.log({name: value}, step, weight)
-            return
         try:
-            if not name:
-                raise UnusableError("the metric's name is empty")
-            values, weights = observations(value, weight)
-        except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
-            stream.unusable(name, value, why_unusable(error))
-            return
-        if not stream.observe(name, values, weights, step):
-            self.log({name: value}, step, weight)
+            gathering = stream.gathering
+            if (
+                (type(value) is float or (type(value) is int and -_INT64 <= value < _INT64))
+                and type(key) is str
+                and key
+                and stream.live
+                and (reduce is None or gathering.asked.get(key) is reduce)
+                and (weight is None or (type(weight) in NUMBERS and 0 <= weight < INFINITY))  # type: ignore[operator]
+            ):
+                steps = self._steps
+                step = steps.task.get()
+                if step is None:
+                    step = steps.process
+                batches = gathering.batches
+                if step is not batches.marked:
+                    batches.mark(step)
+                entries = batches.entries
+                entries.append((key, value, step, weight))
+                if len(entries) >= MOST_OBSERVATIONS:
+                    stream.collect()
+            elif stream.live or self._begin():
+                record(self, stream, key, value, reduce, weight)
+        except Exception as error:  # the promise is that logging never crashes the job
+            if raised_by_signal(error):
+                raise
+            stream.failed("record_metric", error)
 
     @guarded(None)
     def define(
@@ -160,6 +176,17 @@ class Logger:
         stream.declare(
             definitions.parse(metrics, reduce, unit, per_rank, lambda name, message: told(f"define {name}", message))
         )
+
+    def span(self, name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
+        """A context manager and decorator that records how long something took. See `rlship.span`."""
+        return spans.make(self._self, name, timer, memory)  # type: ignore[no-any-return]
+
+    def _self(self) -> Logger:
+        return self
+
+    def implicit_step(self) -> int | None:
+        """The step of calls that name none."""
+        return self._steps.current()
 
     # Steps
 
@@ -291,12 +318,16 @@ class Logger:
                 return True
             if not stream.start():
                 return False
-        _live_with_multiprocessing(self, stream)
+        live_with_multiprocessing(self.close, stream)
         return True
 
     def failed(self, where: str, error: Exception) -> None:
         """Count an internal error and say it once."""
         self._stream.failed(where, error)
+
+    def told(self, topic: str, message: str) -> None:
+        """Say it on stderr, once for each topic."""
+        self._stream.notices.once(topic, message)
 
     @property
     def begun(self) -> bool:
@@ -317,22 +348,3 @@ class Logger:
         self._stream = self._new_stream(
             parent=before.leave_to_parent(), declared=before.definitions, closed=before.closed
         )
-
-
-_MULTIPROCESSING_PRIORITY = -1000
-
-
-def _live_with_multiprocessing(logger: Logger, stream: Stream) -> None:
-    """A `multiprocessing` child ends by os._exit, which skips `atexit`, but its own finalisers do run.
-
-    One of a Pool is ended by a signal once its work is done: what it logs must not wait.
-    """
-    import sys
-
-    process = sys.modules.get("multiprocessing.process")
-    if process is None or process.parent_process() is None:
-        return
-    stream.wake_at = 0
-    from multiprocessing.util import Finalize
-
-    Finalize(None, logger.close, exitpriority=_MULTIPROCESSING_PRIORITY)

@@ -6,12 +6,14 @@ import os
 import sys
 import time
 
-from . import definitions, family, threads
-from .batches import MOST_OBSERVATIONS, Batches
+from . import definitions, family
 from .buffer import Buffer
+from .cuda import let_this_thread_look
+from .deferred import Deferred
 from .encode import ALLOWED, Encoder, json_value, size_of
 from .file import LineFile, Part
 from .flusher import Flusher
+from .gathering import Gathering
 from .guard import raised_by_signal
 from .header import file_name, open_record
 from .notices import Notices, say
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from .definitions import Entries
     from .disk import Disk
-    from .encode import Scalar
     from .flusher import Timing
     from .identity import Identity
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 WAKE_AT = 256 << 10
 _RELEARN_S = 5.0
 _AGAIN_S = 1.0
+_FOR_DEVICES = 0.8  # of the time that closing may take; the rest is for the disk
 
 
 class Stream:
@@ -71,10 +73,12 @@ class Stream:
         self.dropped_values = 0
         self.errors = 0
         self.notices = Notices()
-        # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
-        self.lock = threads.reentrant_lock()
         self.buffer = Buffer(clock, buffer_bytes)
         self.encoder = Encoder(self.unusable)
+        self.gathering = Gathering(self.buffer, self.encoder, clock)
+        self.lock = self.gathering.lock
+        self.collect = self.gathering.move
+        self.ended_spans = self.gathering.spans.waiting
         self._folder = folder
         self._identity = identity
         self._axis = axis
@@ -82,14 +86,13 @@ class Stream:
         self._checksum = checksum
         self._clock = clock
         self._timing = timing
-        self._batches = Batches()
-        # True for a thread that holds the lock means: a signal handler or finaliser runs in the middle of a change.
-        self._batching = False
+        self._looks = False
         self._relearn_at = 0.0
         self._begin_at = 0.0
         self._first_id: str | None = None
         self._first_definitions: Entries = {}
         self._disk_error = ""
+        self.deferred = Deferred(self.buffer, self.notices, self.failed)
         self._file = LineFile(self._next_part, self._define_lines, self.buffer.release, clock, disk, timing.look)
         self._flusher = Flusher(
             self.buffer,
@@ -102,7 +105,6 @@ class Stream:
             well=self._well,
         )
         self.wake = self._flusher.wake
-        self.flush = self._flusher.flush
 
     @property
     def path(self) -> str | None:
@@ -147,16 +149,25 @@ class Stream:
             return True
         if self.id is not None:
             family.withdraw(self.id)
+        limit = self._timing.close if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        self.deferred.wait(limit * _FOR_DEVICES)
+        self.deferred.settle()
         self.collect()
         self._control(f'{{"kind":"close","t":{self._clock():.3f},"reason":"exit"}}\n')
-        limit = self._timing.close if timeout is None else timeout
-        done = self._flusher.close(limit)
+        done = self._flusher.close(max(0.0, deadline - time.monotonic()))
         if not done:
             say(
                 f"{self._identity.actor}: not everything could be written to {self._folder} in {limit:g} s before the "
                 f"end"
             )
         return done
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all that was logged before is in the file. False after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        arrived = self.deferred.wait(timeout, nudge=self.wake)
+        return self._flusher.flush(max(0.0, deadline - time.monotonic())) and arrived
 
     def hold(self, timeout: float) -> bool:
         """Take the locks in their order, or none of them."""
@@ -174,52 +185,25 @@ class Stream:
     def leave_to_parent(self) -> str | None:
         """In a forked child: let go of the file, which is the parent process's. Returns whose child this process is."""
         self._flusher.drop_inherited()
+        self.deferred.leave()
         # A child that never logged has no file, so its own children are its parent's.
         return self.id if self.live and self.id is not None else self.parent
 
     # Lines
 
-    def observe(self, name: str, values: list[Scalar], weights: list[str] | None, step: int | None) -> bool:
-        """Add observations to the batch of their step.
-
-        False where nothing can be added, in a signal handler or finaliser that came in the middle of adding.
-        """
-        with self.lock:
-            if self._batching:
-                return False
-            self._batching = True
-            try:
-                self._batches.add(name, values, weights, step, self._clock())
-            finally:
-                self._batching = False
-        if self._batches.count >= MOST_OBSERVATIONS:
-            self.collect()
-        return True
-
-    def collect(self, upto: int | None = None) -> None:
-        """Move batched observations into the buffer, those of steps <= `upto` or all.
-
-        All under the lock: a barrier must not overtake lines that the writing thread is just moving.
-        """
-        with self.lock:
-            if self._batching:
-                return
-            self._batching = True
-            try:
-                self._batches.move(upto, self.buffer, self.encoder.pack)
-            finally:
-                self._batching = False
-
     def barrier(self, step: int, t: float) -> None:
         """Write a barrier of time `t`, and before it what was observed of steps up to `step`."""
         self.collect(step)
-        self._control(f'{{"kind":"barrier","step":{step},"t":{t:.3f}}}\n', step)
+        line = f'{{"kind":"barrier","step":{step},"t":{t:.3f}}}\n'
+        if not self.deferred.hold(step, line):
+            self._control(line, step)
         self.promised = max(self.promised, step)
         self.wake()
 
     def rollback(self, step: int) -> None:
-        """Write a rollback, and before it all that was observed."""
+        """Write a rollback, and before it all that was observed: what is late then is given up."""
         self.collect()
+        self.deferred.settle()
         self._control(f'{{"kind":"rollback","step":{step},"t":{self._clock():.3f}}}\n', step)
         self.promised = step - 1
 
@@ -235,7 +219,8 @@ class Stream:
     def declare(self, entries: Entries) -> None:
         """Write `define` records, which govern what is logged after them."""
         with self.lock:
-            if any(self._batches.holds(name) for name in entries):
+            self.gathering.asked.clear()
+            if any(self.gathering.batches.holds(name) for name in entries):
                 self.collect()  # a definition governs the lines after it, so what came before goes first
             kept = [self._control(line) for line in definitions.lines(entries)]
             if all(kept):  # else the next call says it again
@@ -245,6 +230,7 @@ class Stream:
         """Add to the reductions of a metric: two places in a program may ask for different ones of the same metric."""
         known = self.definitions.get(name, {}).get("reduce", ())
         if isinstance(reduce, str) and reduce in known:
+            self.gathering.asked[name] = reduce
             return
         with self.lock:
             try:
@@ -254,6 +240,7 @@ class Stream:
                 return
             if entry is not None:
                 self.declare({name: entry})
+            self.gathering.asked[name] = reduce
 
     def _define_lines(self) -> list[str]:
         return definitions.lines(dict(self.definitions))
@@ -283,12 +270,17 @@ class Stream:
         declared = definitions.lines(self._first_definitions) if first else self._define_lines()
         return Part(os.path.join(self._folder, "rlship", file_name(self._identity, writer)), [header, *declared])
 
-    def _periodic(self) -> None:
+    def _periodic(self) -> float | None:
         self.collect()
+        if self.deferred and not self._looks:
+            self._looks = True
+            let_this_thread_look()
+        soon = self.deferred.look()
         now = time.monotonic()
         if now >= self._relearn_at:
             self._relearn_at = now + _RELEARN_S
             self.encoder.relearn()
+        return soon
 
     def _beat(self) -> None:
         self._control(f'{{"kind":"beat","t":{self._clock():.3f}}}\n')

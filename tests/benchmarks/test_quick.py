@@ -18,6 +18,10 @@ BESIDE_LOG = ("json.dumps + os.write", "wandb with wandb-core", "tensorboardX ad
 # Figures and what each is compared with, where that needs no optional package.
 WANTED = {
     "writer": {(f"log of {keys} keys", name) for keys in (1, 5, 20) for name in BESIDE_LOG},
+    "tracing": {
+        *((name, "logging, a line each") for name in ("span", "record_metric")),
+        ("step of a busy loop, p99", "without logging"),
+    },
     "ingest": {("ingest", ""), ("ingest", "bare orjson.loads loop")},
     "latency": {(f"{n} writers, {p}", f"fdatasync, {p}") for n in (8, 64) for p in ("p50", "p99")},
     "idle": {("200 idle files", "bare os.stat loop")},
@@ -59,7 +63,7 @@ def test_an_unknown_name_is_refused() -> None:
     """A benchmark that does not exist is named, with those that do."""
     done = run("ingset")
     assert done.returncode == 2
-    assert "no benchmark 'ingset': choose from writer ingest latency idle memory restart" in done.stderr
+    assert "no benchmark 'ingset': choose from writer tracing ingest latency idle memory restart" in done.stderr
 
 
 def test_ratios_are_of_rounds() -> None:

@@ -1,0 +1,106 @@
+"""What a span measures on the GPU: its time, its memory or both."""
+
+from __future__ import annotations
+
+from . import cuda, cuda_memory
+from .guard import raised_by_signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .logger import Logger
+    from .spans import Ended, Spans
+    from .stream import Stream
+
+_TIMERS = ("cpu", "gpu")
+
+
+class DeviceProbe:
+    """How the spans of one `Span` are measured."""
+
+    __slots__ = ("_memory", "_timer")
+
+    def __init__(self, timer: str, memory: bool) -> None:
+        self._timer = timer
+        self._memory = memory
+
+    def begin(self, stream: Stream, name: str) -> Measured | None:
+        """Begin to measure. None where there is nothing to measure with, which is said once."""
+        told, memory = stream.notices.once, self._memory
+        if self._timer not in _TIMERS:
+            told("timer", f"span({name!r:.200}, timer={self._timer!r}): use 'cpu' or 'gpu'; it is the CPU's clock now")
+        gpu = self._timer == "gpu"
+        if not gpu and not memory:
+            return None
+        torch = cuda.initialised()
+        if torch is None:
+            lost = ["the CPU's clock is used"] * gpu + ["no memory is measured"] * memory
+            told("no gpu", f"span({name!r:.200}): {cuda.why_not()}, so {' and '.join(lost)}")
+            return None
+        try:
+            if cuda.capturing(torch):
+                return None
+            return Measured(name, cuda.Mark(torch) if gpu else None, cuda_memory.begin(torch) if memory else None)
+        except Exception as error:  # whatever the device says, the CPU's clock goes on
+            if raised_by_signal(error):
+                raise
+            stream.failed("span on the GPU", error)
+            return None
+
+
+class Measured:
+    """The measurements of one open span."""
+
+    __slots__ = ("_began", "_name", "_watch")
+
+    def __init__(self, name: str, began: cuda.Mark | None, watch: cuda_memory.Watch | None) -> None:
+        self._name = name
+        self._began = began
+        self._watch = watch
+
+    def end(self, ended: Ended, logger: Logger, stream: Stream) -> bool:
+        """Measure the end. True if the span is written later, with the GPU's time."""
+        try:
+            torch = cuda.initialised()
+            if torch is None or cuda.capturing(torch):
+                return False
+            if self._watch is not None:
+                entries = cuda_memory.definitions(self._name)
+                missing = {name: entry for name, entry in entries.items() if name not in stream.definitions}
+                if missing:
+                    stream.declare(missing)
+                logger.log(self._watch.end(torch, self._name), ended[2])
+            if self._began is None or self._began.device != torch.cuda.current_device():
+                return False  # no time can be taken between two devices
+            late = LateSpan(stream.gathering.spans, torch, self._began, cuda.Mark(torch), ended)
+        except Exception as error:  # whatever the device says, the CPU's clock has the time
+            if raised_by_signal(error):
+                raise
+            stream.failed("span on the GPU", error)
+            return False
+        stream.deferred.add(late)
+        return True
+
+
+class LateSpan:
+    """A span whose end the GPU has not reached."""
+
+    def __init__(self, spans: Spans, torch: Any, began: cuda.Mark, end: cuda.Mark, ended: Ended) -> None:
+        self.step = ended[2]
+        self._spans = spans
+        self._torch = torch
+        self._began = began
+        self._end = end
+        self._ended = ended
+
+    def ready(self) -> bool:
+        """Whether the GPU has reached both ends (they may lie on different streams)."""
+        return self._end.reached(self._torch) and self._began.reached(self._torch)
+
+    def lines(self) -> list[str]:
+        """The span's record, with the GPU's time."""
+        t, _, step, name, lane, err = self._ended
+        dur = max(0.0, self._began.seconds_until(self._end, self._torch))
+        # A lane of its own: the GPU comes later than the CPU, so that spans of both would not nest.
+        return [self._spans.line(t, dur, step, name, lane, err, " (gpu)")]
