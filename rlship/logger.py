@@ -9,10 +9,11 @@ from . import definitions, family
 from .batches import observations
 from .buffer import CAPACITY
 from .disk import Disk
-from .encode import UnusableError, size_of, why_unusable
+from .encode import UnusableError, size_of, why_not_a_name, why_unusable
 from .filesystem import is_network
 from .flusher import Timing
 from .guard import guarded, raised_by_signal
+from .occurrences import Occurrences
 from .steps import Steps, StepScope, whole_step
 from .stream import Stream
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .identity import Identity
 
 
-class Logger:
+class Logger(Occurrences):
     """One actor of this process, with a file of its own. Made by `rlship.init`; every method may be called by any
     thread.
 
@@ -134,8 +135,8 @@ class Logger:
             self.log({name: value}, step, weight)
             return
         try:
-            if not name:
-                raise UnusableError("the metric's name is empty")
+            if (wrong := why_not_a_name(name)) is not None:
+                raise UnusableError(wrong)
             values, weights = observations(value, weight)
         except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
             stream.unusable(name, value, why_unusable(error))
@@ -151,15 +152,17 @@ class Logger:
         *,
         unit: str | None = None,
         per_rank: bool | None = None,
+        stream: bool | None = None,
     ) -> None:
         """Declare metrics. See `rlship.define`."""
-        stream = self._stream
-        if not stream.live and not self._begin():
+        own = self._stream
+        if not own.live and not self._begin():
             return
-        told = stream.notices.once
-        stream.declare(
-            definitions.parse(metrics, reduce, unit, per_rank, lambda name, message: told(f"define {name}", message))
-        )
+
+        def told(name: str, message: str) -> None:
+            own.misuse.tell("define", f"define {name[:200]}", message)
+
+        own.declare(definitions.parse(metrics, reduce, unit, per_rank, stream, told))
 
     # Steps
 
@@ -169,13 +172,7 @@ class Logger:
         found = self._checked(step, "set_step", dropped=False)
         if found is None:
             return
-        stream = self._stream
-        if found <= stream.promised:
-            stream.notices.once(
-                "back",
-                f"set_step({found}) goes back behind barrier({stream.promised}): call rollback({found}) first if the "
-                f"job resumed from an older checkpoint",
-            )
+        self._stream.misuse.back("set_step", found, self._stream.promised, self._steps.outside())
         self._steps.put(found)
 
     def step(self, step: SupportsIndex) -> StepScope:
@@ -191,6 +188,7 @@ class Logger:
         found = self._own_step(step, "barrier")
         if found is None:
             return
+        self._stream.misuse.back("barrier", found, self._stream.promised - 1)
         self._stream.barrier(found, t)
         self._steps.put(found + 1)
 
@@ -206,16 +204,19 @@ class Logger:
         self._steps.put(found)
 
     def _checked(self, step: Any, call: str, dropped: bool = True) -> int | None:
+        misuse = self._stream.misuse
         try:
-            return whole_step(step)
+            found = whole_step(step)
+            misuse.step_on_device(step, call)
+            return found
         except Exception as error:  # the step's own code may raise anything
             if raised_by_signal(error):
                 raise
             why = str(error) if type(error) is ValueError else f"reading the step raised {type(error).__name__}"
             if dropped:
-                self._stream.refuse(call, f"{call}: {why}; the call is left out")
+                misuse.refuse(call, f"{call}: {why}; the call is left out")
             else:
-                self._stream.notices.once(f"step {call}", f"{call}: {why}; the call is left out")
+                misuse.tell(call, f"step {call}", f"{call}: {why}; the call is left out")
             return None
 
     def _own_step(self, step: Any, call: str) -> int | None:
@@ -223,9 +224,8 @@ class Logger:
             return self._checked(step, call, dropped=False)
         found = self._steps.current()
         if found is None:
-            self._stream.notices.once(
-                f"no step {call}", f"{call}() without a step: give one, or call set_step(n) before"
-            )
+            told = f"{call}() without a step: give one, or call set_step(n) before"
+            self._stream.misuse.tell(call, f"no step {call}", told)
         return found
 
     # The end
@@ -265,7 +265,7 @@ class Logger:
     @property
     def dropped_values(self) -> int:
         """How many values were left out because they are no metrics."""
-        return self._stream.dropped_values
+        return self._stream.misuse.dropped_values
 
     @property
     def errors(self) -> int:

@@ -9,23 +9,26 @@ import time
 from . import definitions, family, threads
 from .batches import MOST_OBSERVATIONS, Batches
 from .buffer import Buffer
-from .encode import ALLOWED, Encoder, json_value, size_of
+from .encode import Encoder, size_of
 from .file import LineFile, Part
 from .flusher import Flusher
 from .guard import raised_by_signal
 from .header import file_name, open_record
+from .jsondata import json_value
+from .misuse import Misuse, caller
 from .notices import Notices, say
+from .quota import Quota
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
 
     from .definitions import Entries
     from .disk import Disk
     from .encode import Scalar
     from .flusher import Timing
     from .identity import Identity
+    from .quota import Dropped
 
 # Lines wait at most Timing.flush, or until there are this many bytes of them.
 WAKE_AT = 256 << 10
@@ -41,7 +44,8 @@ class Stream:
 
     Attributes: `id` of the file that is written and of the writer whose child this process is (`parent`), each None
     where there is none; `definitions`, what was declared so far; `promised`, the step of the last barrier, -1 before
-    the first; `dropped_values` and `errors`, counts.
+    the first; `misuse`, what the job is told of its calls; `samples`, how many are kept; `tagged`, the tags of steps;
+    `errors`, a count.
     """
 
     def __init__(
@@ -68,13 +72,16 @@ class Stream:
         self.parent = parent
         self.definitions = dict(declared)
         self.promised = -1
-        self.dropped_values = 0
         self.errors = 0
         self.notices = Notices()
+        self.samples = Quota()
+        self.tagged: dict[int, frozenset[str]] = {}
         # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
         self.lock = threads.reentrant_lock()
         self.buffer = Buffer(clock, buffer_bytes)
-        self.encoder = Encoder(self.unusable)
+        self.misuse = Misuse(self.notices, self._event, self.buffer.refuse)
+        self.refuse, self.unusable = self.misuse.refuse, self.misuse.unusable
+        self.encoder = Encoder(self.unusable, several=self.misuse.several)
         self._folder = folder
         self._identity = identity
         self._axis = axis
@@ -89,6 +96,7 @@ class Stream:
         self._begin_at = 0.0
         self._first_id: str | None = None
         self._first_definitions: Entries = {}
+        self._places: dict[str, str] = {}
         self._disk_error = ""
         self._file = LineFile(self._next_part, self._define_lines, self.buffer.release, clock, disk, timing.look)
         self._flusher = Flusher(
@@ -148,6 +156,7 @@ class Stream:
         if self.id is not None:
             family.withdraw(self.id)
         self.collect()
+        self.tell_dropped(self.samples.settle(None))
         self._control(f'{{"kind":"close","t":{self._clock():.3f},"reason":"exit"}}\n')
         limit = self._timing.close if timeout is None else timeout
         done = self._flusher.close(limit)
@@ -213,6 +222,7 @@ class Stream:
     def barrier(self, step: int, t: float) -> None:
         """Write a barrier of time `t`, and before it what was observed of steps up to `step`."""
         self.collect(step)
+        self.tell_dropped(self.samples.settle(step))
         self._control(f'{{"kind":"barrier","step":{step},"t":{t:.3f}}}\n', step)
         self.promised = max(self.promised, step)
         self.wake()
@@ -220,6 +230,8 @@ class Stream:
     def rollback(self, step: int) -> None:
         """Write a rollback, and before it all that was observed."""
         self.collect()
+        self.tell_dropped(self.samples.settle(None))
+        self.tagged.clear()
         self._control(f'{{"kind":"rollback","step":{step},"t":{self._clock():.3f}}}\n', step)
         self.promised = step - 1
 
@@ -230,11 +242,24 @@ class Stream:
         attrs = json_value({"where": where, "error": error[:1000]})
         self._control(f'{{"kind":"event","t":{self._clock():.3f},"name":"rlship_error","attrs":{attrs}}}\n')
 
+    def tell_dropped(self, dropped: list[Dropped]) -> None:
+        """Write how many samples were not kept, one event for each step."""
+        for one in dropped:
+            step = "" if one.step is None else f'"step":{one.step},'
+            attrs = f'{{"n":{one.n},"pri":{one.pri!r}}}'
+            line = f'{{"kind":"event","t":{self._clock():.3f},{step}"name":"samples_dropped","attrs":{attrs}}}\n'
+            self._control(line, one.step)
+
     # Definitions
 
-    def declare(self, entries: Entries) -> None:
-        """Write `define` records, which govern what is logged after them."""
+    def declare(self, entries: Entries, by: str = "define") -> None:
+        """Write `define` records, which govern what is logged after them. `by` is the call that asks for it."""
         with self.lock:
+            here = f"{by} at {caller()}"
+            for name, earlier, later in definitions.disagreements(self.definitions, entries):
+                self.misuse.differing(name, earlier, self._places.get(name, "an earlier call"), later, by, here)
+            for name in entries:
+                self._places.setdefault(name, here)
             if any(self._batches.holds(name) for name in entries):
                 self.collect()  # a definition governs the lines after it, so what came before goes first
             kept = [self._control(line) for line in definitions.lines(entries)]
@@ -250,10 +275,10 @@ class Stream:
             try:
                 entry = definitions.with_more(self.definitions.get(name, {}), reduce)
             except ValueError as error:
-                self.notices.once(f"reduce {name}", f"record_metric({name[:200]!r}): {error}")
+                self.misuse.tell("record_metric", f"reduce {name}", f"record_metric({name[:200]!r}): {error}")
                 return
             if entry is not None:
-                self.declare({name: entry})
+                self.declare({name: entry}, "record_metric")
 
     def _define_lines(self) -> list[str]:
         return definitions.lines(dict(self.definitions))
@@ -295,23 +320,6 @@ class Stream:
 
     # What goes wrong
 
-    def refuse(self, call: str, message: str) -> None:
-        """A line that cannot be made is left out: say why, once for each kind of call, and count it."""
-        self.notices.once(f"refused {call}", message)
-        self.buffer.refuse(None)
-
-    def unusable(self, name: str, value: Any, why: str) -> None:
-        """A value that is no metric is left out: say so, once for each name, and count it."""
-        self.dropped_values += 1
-        what = f"{name[:200]!r} " + (
-            f"is left out: {why}"
-            if why
-            else f"has a value of type {_type_name(value)} that is no metric; it is left out"
-        )
-        message = f"{what}. Allowed: {ALLOWED}"
-        if self.notices.once(f"value {name}", message):
-            self._event("value", message)
-
     def failed(self, where: str, error: Exception) -> None:
         """An internal error: count it, and say it once for each place. Never raises: it is called where nothing may."""
         try:
@@ -338,8 +346,3 @@ class Stream:
             self.notices.forget("disk")
             say(f"writing to {self.path} again")
             self._event("disk", self._disk_error)
-
-
-def _type_name(value: Any) -> str:
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
