@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .encode import UnusableError, json_string, number, size_of, why_not_a_name, why_unusable
+from .guard import raised_by_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,11 +88,14 @@ def _cell(name: str, value: Any, room: int, told: Callable[[str, str], object]) 
         pieces.add_value(f"<{type(value).__name__}>", 0)
     if pieces.odd:
         told(name, pieces.odd)
+    text = "".join(pieces.texts)
     try:
         length = len(value)
-    except Exception:  # noqa: BLE001 - it has no length, or code of its own for it
-        length = 0
-    return _Cell(name, "".join(pieces.texts), None, length, room, whole)
+    except Exception as error:  # it has none, or code of its own for it
+        if raised_by_signal(error):
+            raise
+        length = len(text)
+    return _Cell(name, text, None, length, room, whole)
 
 
 def _shorten(cells: list[_Cell], room: int) -> None:

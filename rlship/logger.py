@@ -188,7 +188,7 @@ class Logger(Occurrences):
         found = self._own_step(step, "barrier")
         if found is None:
             return
-        self._stream.misuse.back("barrier", found, self._stream.promised - 1)
+        self._stream.misuse.back("barrier", found, self._stream.promised)
         self._stream.barrier(found, t)
         self._steps.put(found + 1)
 

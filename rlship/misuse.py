@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from .definitions import disagreements
 from .encode import ALLOWED
 
 TYPE_CHECKING = False
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from .definitions import Entries
     from .encode import LeftOut
     from .notices import Notices
 
@@ -42,6 +44,7 @@ class Misuse:
         self._notices = notices
         self._told = told
         self._refused = refused
+        self._places: dict[str, str] = {}
 
     def tell(self, where: str, topic: str, message: str) -> None:
         """Say it, unless something was said about `topic` before. `where` is the call, or what it is about."""
@@ -80,23 +83,30 @@ class Misuse:
         )
         return True
 
-    def differing(self, name: str, earlier: list[str], place: str, later: list[str], by: str, here: str) -> None:
-        """Two places ask for other reductions of one metric."""
-        if by == "define":
+    def compare(self, before: Entries, entries: Entries, by: str) -> None:
+        """What `by`, a call of the job, declares now: do two places ask for other reductions of one metric?"""
+        here = f"{by} at {caller()}"
+        for name, earlier, later in disagreements(before, entries):
             effect = "from here on the later one holds"
-        else:
-            more = [f"{name[:60]}/{one}" for one in later[1:]]
-            effect = f"all are kept: {name[:60]!r} is the {later[0]}, and the others are {', '.join(more)}"
-        self.tell(
-            by,
-            f"reductions {name[:200]}",
-            f"{name[:200]!r} is declared twice differently: {' and '.join(earlier)} by {place}, {' and '.join(later)} "
-            f"after {here}; {effect}. Ask for the same in both places, or for all in one define()",
-        )
+            if by != "define":
+                more = " and ".join(f"{name[:60]}/{one}" for one in later[1:])
+                effect = f"both are kept, {name[:60]!r} is the {later[0]} and {more} beside it"
+            self.tell(
+                by,
+                f"reductions {name[:200]}",
+                f"{name[:200]!r} is declared twice differently: {' and '.join(earlier)} by "
+                f"{self._places.get(name, 'an earlier call')}, {' and '.join(later)} after {here}; {effect}. Ask for "
+                f"the same in both places, or for all in one define()",
+            )
+        for name in entries:
+            self._places.setdefault(name, here)
 
     def back(self, call: str, step: int, promised: int, before: int | None = None) -> None:
-        """A step goes backwards: behind the barrier `promised`, or only behind `before`, the step that was set."""
-        if step <= promised:
+        """A step goes backwards: behind the barrier `promised`, or only behind `before`, the step that was set.
+
+        The same barrier once more is none.
+        """
+        if step < promised or (step == promised and call != "barrier"):
             after = f"barrier({promised})"
         elif before is not None and step < before:
             after = f"set_step({before})"

@@ -131,7 +131,7 @@ class Occurrences:
         if named is None:
             return
         if not hasattr(row, "items"):
-            stream.refuse("sample", f"sample({named[:40]!r}) takes a row as a dict of columns, not {row!r:.200}")
+            stream.refuse("row", f"sample({named[:40]!r}) takes a row as a dict of columns, not {row!r:.200}")
             return
         pri = quota.priority()
         with stream.lock:
@@ -149,7 +149,7 @@ class Occurrences:
         try:
             line = sample_line(named, row, self._score(named, score), pri, found, t, told)
         except UnusableError as error:
-            stream.refuse("sample row", f"sample({named[:40]!r}) is left out: {error}")
+            stream.refuse("columns", f"sample({named[:40]!r}) is left out: {error}")
             return
         size = size_of(line)
         stream.samples.spend(found, t, size)
@@ -165,7 +165,7 @@ class Occurrences:
         try:
             line = event_line(name, attrs, step, t, told)
         except UnusableError as error:
-            stream.refuse("event attrs", f"event({name[:40]!r}) is left out: {error}")
+            stream.refuse("attributes", f"event({name[:40]!r}) is left out: {error}")
             return False
         kept = stream.buffer.append(line, size_of(line), step)
         if stream.buffer.size > stream.wake_at:

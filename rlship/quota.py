@@ -34,12 +34,18 @@ class Dropped:
         self.n = 0
         self.pri = 1.0
 
+    def line(self, t: float) -> str:
+        """The event that tells it."""
+        step = "" if self.step is None else f'"step":{self.step},'
+        attrs = f'{{"n":{self.n},"pri":{self.pri!r}}}'
+        return f'{{"kind":"event","t":{t:.3f},{step}"name":"samples_dropped","attrs":{attrs}}}\n'
+
 
 class _Use:
-    __slots__ = ("dropped", "used")
+    __slots__ = ("dropped", "kept", "offered", "used")
 
     def __init__(self, step: int | None) -> None:
-        self.used = 0
+        self.used = self.kept = self.offered = 0
         self.dropped = Dropped(step)
 
     def told(self) -> Dropped | None:
@@ -52,9 +58,9 @@ class _Use:
 class Quota:
     """At most about `budget` bytes of samples for each step.
 
-    The first half of the budget is for whoever comes. After that a sample is kept if its `pri` is below the share of
-    the second half that is left: the fair random few of a step are those with the smallest `pri`, and they come
-    through however many there are. Whether a sample is kept does not depend on how long it is.
+    The first half of the budget is for whoever comes. After that the threshold for `pri` goes down as samples come and
+    as the budget is used: the fair random few of a step are those with the smallest `pri`, and they come through
+    however many there are. Whether a sample is kept does not depend on how long it is.
     """
 
     def __init__(self, budget: int = BYTES_PER_STEP) -> None:
@@ -69,7 +75,12 @@ class Quota:
         if use is None:
             use = self._uses.setdefault(key, _Use(step))
             self._newest = key
-        if use.used * 2 < self._budget or pri < 2.0 * (1.0 - use.used / self._budget):
+        use.offered += 1
+        if use.used * 2 < self._budget:
+            return True
+        # A quarter of those that still fit, of as many as there were: what is left lasts for very many.
+        fit = (self._budget - use.used) * use.kept / use.used
+        if pri * use.offered * 4 < fit:
             return True
         dropped = use.dropped
         dropped.n += 1
@@ -81,6 +92,7 @@ class Quota:
         use = self._uses.get(-1 - int(t // _WINDOW_S) if step is None else step)
         if use is not None:
             use.used += size
+            use.kept += 1
 
     def settle(self, upto: int | None) -> list[Dropped]:
         """What was dropped of steps up to `upto` (None: of all, and of none) and not told yet. They are done with."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextvars import ContextVar, Token
 
+from .guard import raised_by_signal
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,7 +36,9 @@ def _integer(step: Any) -> int | None:
     item = getattr(step, "item", None)
     try:
         found = item() if callable(item) else None
-    except (TypeError, ValueError, RuntimeError):  # of several elements
+    except (TypeError, ValueError, RuntimeError) as error:  # of several elements
+        if raised_by_signal(error):
+            raise
         return None
     return int(found) if isinstance(found, float) and found.is_integer() else None
 

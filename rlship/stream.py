@@ -15,8 +15,9 @@ from .flusher import Flusher
 from .guard import raised_by_signal
 from .header import file_name, open_record
 from .jsondata import json_value
-from .misuse import Misuse, caller
+from .misuse import Misuse
 from .notices import Notices, say
+from .probe import Probe
 from .quota import Quota
 
 TYPE_CHECKING = False
@@ -96,7 +97,6 @@ class Stream:
         self._begin_at = 0.0
         self._first_id: str | None = None
         self._first_definitions: Entries = {}
-        self._places: dict[str, str] = {}
         self._disk_error = ""
         self._file = LineFile(self._next_part, self._define_lines, self.buffer.release, clock, disk, timing.look)
         self._flusher = Flusher(
@@ -108,6 +108,7 @@ class Stream:
             network=lambda: network(folder),
             trouble=self._trouble,
             well=self._well,
+            probe=None if identity.local_rank else Probe(clock, self._measured),
         )
         self.wake = self._flusher.wake
         self.flush = self._flusher.flush
@@ -245,21 +246,14 @@ class Stream:
     def tell_dropped(self, dropped: list[Dropped]) -> None:
         """Write how many samples were not kept, one event for each step."""
         for one in dropped:
-            step = "" if one.step is None else f'"step":{one.step},'
-            attrs = f'{{"n":{one.n},"pri":{one.pri!r}}}'
-            line = f'{{"kind":"event","t":{self._clock():.3f},{step}"name":"samples_dropped","attrs":{attrs}}}\n'
-            self._control(line, one.step)
+            self._control(one.line(self._clock()), one.step)
 
     # Definitions
 
     def declare(self, entries: Entries, by: str = "define") -> None:
         """Write `define` records, which govern what is logged after them. `by` is the call that asks for it."""
         with self.lock:
-            here = f"{by} at {caller()}"
-            for name, earlier, later in definitions.disagreements(self.definitions, entries):
-                self.misuse.differing(name, earlier, self._places.get(name, "an earlier call"), later, by, here)
-            for name in entries:
-                self._places.setdefault(name, here)
+            self.misuse.compare(self.definitions, entries, by)
             if any(self._batches.holds(name) for name in entries):
                 self.collect()  # a definition governs the lines after it, so what came before goes first
             kept = [self._control(line) for line in definitions.lines(entries)]
@@ -317,6 +311,11 @@ class Stream:
 
     def _beat(self) -> None:
         self._control(f'{{"kind":"beat","t":{self._clock():.3f}}}\n')
+
+    def _measured(self, line: str) -> None:
+        with self.lock:
+            if self.parent is None and not self.closed:  # a child is on the host of its parent
+                self._control(line)
 
     # What goes wrong
 
