@@ -14,6 +14,10 @@ _DEEPEST = 30
 # What one entry of `cut` takes beside the name: a number of up to 12 digits, a colon and a comma, with room to spare.
 _CUT_BYTES = 20
 _SMALL = 64
+_QUICK_TEXT = 256 << 10
+_QUICK_LIST = 64 << 10
+_QUICK_INT = 1 << 63
+_SCALARS = frozenset((str, float, int, bool, type(None)))
 
 
 def json_value(value: Any) -> str:
@@ -42,6 +46,9 @@ def json_object(data: Mapping[Any, Any], room: int, told: Callable[[str, str], o
     length of the original: characters of a text, elements of a list or dict. `told(name, why)` hears of what is not
     kept as it is. Raises UnusableError where not even the names fit.
     """
+    quick = _quick_object(data)
+    if quick is not None and size_of(quick) <= room:
+        return quick, ""
     cells = []
     for key, value in data.items():
         name = key if type(key) is str else str(key)
@@ -54,6 +61,33 @@ def json_object(data: Mapping[Any, Any], room: int, told: Callable[[str, str], o
         _shorten(cells, room)
     whole = ",".join([f"{json_string(cell.name)}:{cell.text}" for cell in cells])
     return whole, ",".join([f"{json_string(cell.name)}:{cell.length}" for cell in cells if cell.short])
+
+
+def _quick_object(data: Mapping[Any, Any]) -> str | None:
+    """The members where all are plain and short, as they nearly always are; else None."""
+    parts = []
+    for key, value in data.items():
+        text = _quick(value)
+        if text is None or type(key) is not str or why_not_a_name(key) is not None:
+            return None
+        parts.append(f"{json_string(key)}:{text}")
+    return ",".join(parts)
+
+
+def _quick(value: Any) -> str | None:
+    kind = type(value)
+    if kind is str:
+        return json_string(value) if len(value) <= _QUICK_TEXT else None
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float or value is None:
+        return number(value)
+    if kind is int:
+        return int.__repr__(value) if -_QUICK_INT < value < _QUICK_INT else None
+    if kind is list and len(value) <= _QUICK_LIST and _SCALARS.issuperset(map(type, value)):
+        parts = [_quick(item) for item in value]
+        return None if None in parts else f"[{','.join(parts)}]"  # type: ignore[arg-type]
+    return None
 
 
 class _Cell:

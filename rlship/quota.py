@@ -51,8 +51,10 @@ class _Use:
     def told(self) -> Dropped | None:
         """What was dropped since the last time."""
         before = self.dropped
+        if not before.n:
+            return None
         self.dropped = Dropped(before.step)
-        return before if before.n else None
+        return before
 
 
 class Quota:

@@ -54,7 +54,7 @@ def test_the_lines_are_those_of_the_format(tmp_path: Path, monkeypatch: pytest.M
         '"to":["generator",1.5],"name":"größe","ok":true,"none":null}}',
         '{"kind":"event","t":1763600000.125,"step":12,"name":"step_tag","attrs":{"tag":"eval"}}',
         '{"kind":"sample","t":1763600000.125,"step":12,"table":"rollouts","score":0.75,"pri":0.125,'
-        '"row":{"prompt":"a \\"b\\"\\u000a","ids":[1,2],"r":0.5,"nan":"NaN"}}',
+        '"row":{"prompt":"a \\"b\\"\\n","ids":[1,2],"r":0.5,"nan":"NaN"}}',
         '{"kind":"sample","t":1763600000.125,"step":3,"table":"rollouts","pri":0.125,"row":{}}',
         '{"kind":"define","m":{"kl":{"reduce":"p99","stream":true}}}',
     ]
