@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 # How long one `clock` record holds, and the least time between two where the clock was set in between.
 _EVERY_S = 30.0
 _SOONEST_S = 5.0
-# Of so many stamps, this many that are just what the local kernel would have put there make it the one that did.
-_LOOKED = 8
+# Stamps that are looked back at, and the fewest to tell by. A clock of another host is never at the very nanosecond of
+# this kernel's last tick; a stamp between that tick and now may be chance, if the clocks agree.
+_LOOKED = 16
 _FEWEST = 3
-_OWN = 4
-_OWN_NO_MORE = 1
+_SAME_TICKS = 2
+_MOSTLY = 0.9
+_MOSTLY_STILL = 0.7
 # The kernel's cheap clock, which it stamps files with: the time of its last tick. Linux; Python has no name for it.
 _COARSE = 5
 # A Logger that was given another clock is not stamped with its times.
@@ -29,7 +31,7 @@ class Probe:
 
     `clock` is that of the records; `write(line)` takes a `clock` record. A filesystem may stamp files with the time of
     the host that writes. Then the stamps are exactly those of this host's kernel, and the records say
-    `"client_time":true`: they prove nothing.
+    `"client_time":true`: they prove nothing. (Newer kernels add to a tick where another file was just looked at.)
     """
 
     def __init__(self, clock: Callable[[], float], write: Callable[[str], object]) -> None:
@@ -38,10 +40,10 @@ class Probe:
         self._skew = Skew()
         self._now = self._began = self._ended = 0.0
         self._waiting = self._complete = False
-        self._ticks: tuple[int, int] = (0, 0)
+        self._ticks = (0, 0, 0)  # the last tick before and after writing, and the time after it
         self._tick = 0
         self._stamp = 0
-        self._own: list[bool] = []
+        self._alike: list[tuple[bool, bool]] = []
         self.client_time = False
         self._written_at = float("-inf")
         self._written: tuple[float, float] | None = None
@@ -54,7 +56,7 @@ class Probe:
 
     def wrote(self) -> None:
         """Lines were written since `begin`; they may reach the server from then on."""
-        self._began, self._ticks = self._now, (self._tick, _tick_ns())
+        self._began, self._ticks = self._now, (self._tick, _tick_ns(), time.time_ns())
         self._waiting, self._complete = True, False
 
     def synced(self) -> None:
@@ -79,17 +81,20 @@ class Probe:
 
     def _look(self, mtime_ns: int) -> None:
         coarse = coarseness_ns(mtime_ns)
-        first, last = self._ticks
+        first, last, after = self._ticks
+        first, last = first - first % coarse, last - last % coarse
         same_clock = abs(self._clock() - time.time()) < _SAME_S
-        own = same_clock and mtime_ns in (first - first % coarse, last - last % coarse)
-        self._own = [*self._own[1 - _LOOKED :], own]
-        count = sum(self._own)
-        self.client_time = count >= (_OWN_NO_MORE + 1 if self.client_time else _OWN)
+        alike = (same_clock and mtime_ns in (first, last), same_clock and first <= mtime_ns <= after)
+        self._alike = [*self._alike[1 - _LOOKED :], alike]
+        ticks, possible = (sum(found) for found in zip(*self._alike))
+        mostly = _MOSTLY_STILL if self.client_time else _MOSTLY
+        self.client_time = ticks >= _SAME_TICKS and possible >= mostly * len(self._alike)
 
     def _tell(self) -> None:
         before, wall, now = time.monotonic(), self._clock(), time.monotonic()
         found = self._skew.offset(now, wall)
-        if found is None or len(self._own) < (_LOOKED if any(self._own) else _FEWEST):
+        possible = all(own for _, own in self._alike)
+        if found is None or len(self._alike) < (_LOOKED if possible and not self.client_time else _FEWEST):
             return  # it is not known yet whose stamps they are
         if now - self._written_at < (_SOONEST_S if self._differs(found) else _EVERY_S):
             return

@@ -41,7 +41,8 @@ class Skew:
         """Data that left after `began` and had arrived by `ended` (monotonic seconds) were stamped with `mtime_ns`."""
         stamped = mtime_ns / 1e9
         late = max(_TICK_S, coarseness_ns(mtime_ns) / 1e9)
-        low, high = stamped - ended, stamped + late - began
+        meanwhile = DRIFT * (ended - began)  # between the stamp and `ended`
+        low, high = stamped - ended - meanwhile, stamped + late - began + meanwhile
         aged = DRIFT * max(0.0, ended - self.at)
         shared_low, shared_high = max(low, self.low - aged), min(high, self.high + aged)
         # Nothing in common: a clock was set, or the host slept, so that what was known before is void.

@@ -260,11 +260,12 @@ def test_going_back_without_rollback_is_told_once(tmp_path: Path, capsys: pytest
 def test_a_reduction_is_declared_once_and_new_ones_add_up(tmp_path: Path) -> None:
     """record_metric writes a define line when a reduction is first asked for, before the observation, and not again."""
     logger = logger_at(tmp_path, timing=SLOW)
-    logger.record_metric("reward", 1.0)
-    for _ in range(3):
-        logger.record_metric("reward", 2.0, Reduce.MEAN, weight=4)
-        logger.record_metric("reward", 3.0, "max")
-        logger.record_metric("reward", 4.0, [Reduce.MEAN, "max"])
+    with logger._stream.lock:  # keep the thread, which has just started, from collecting in between
+        logger.record_metric("reward", 1.0)
+        for _ in range(3):
+            logger.record_metric("reward", 2.0, Reduce.MEAN, weight=4)
+            logger.record_metric("reward", 3.0, "max")
+            logger.record_metric("reward", 4.0, [Reduce.MEAN, "max"])
     logger.close()
     found = records(tmp_path)
     assert [record["m"] for record in found if record.get("kind") == "define"] == [

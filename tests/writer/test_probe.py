@@ -39,9 +39,12 @@ class Server(Disk):
 
     def fstat(self, fd: int) -> os.stat_result:
         self.looks += 1
-        found = super().fstat(fd)
-        times = {"st_mtime_ns": self.stamp, "st_mtime": self.stamp / 1e9}
-        return os.stat_result([*found], {**{name: getattr(found, name) for name in ("st_atime_ns",)}, **times})
+        return stamped(super().fstat(fd), self.stamp)
+
+
+def stamped(status: os.stat_result, mtime_ns: int) -> os.stat_result:
+    """The same status with another time."""
+    return os.stat_result([*status], {"st_mtime_ns": mtime_ns})
 
 
 def clocks(folder: Path) -> list[dict[str, Any]]:
@@ -84,7 +87,7 @@ def records_so_far(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_host_whose_clock_is_off_says_so_on_a_real_filesystem(tmp_path: Path) -> None:
-    """The times of real files against a Logger whose clock is a minute fast."""
+    """The times of real files, against a Logger whose clock is a minute fast."""
     logger = logger_at(tmp_path, clock=lambda: time.time() + 60, network=lambda path: True, timing=OFTEN)
     busy(logger, 0.5)
     logger.close()
@@ -93,9 +96,30 @@ def test_a_host_whose_clock_is_off_says_so_on_a_real_filesystem(tmp_path: Path) 
     assert "client_time" not in found
 
 
-def test_a_filesystem_that_stamps_the_writers_time_is_known(tmp_path: Path) -> None:
+class Client(Disk):
+    """A disk whose files are stamped by the kernel that writes, at every other write with more than its last tick."""
+
+    def __init__(self, finer: bool, resolution_ns: int) -> None:
+        self.finer = finer
+        self.resolution_ns = resolution_ns
+        self.stamp = 0
+        self.writes = 0
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self.writes += 1
+        now = time.time_ns() if self.finer and self.writes % 2 else probe._tick_ns()
+        self.stamp = now - now % self.resolution_ns
+        return super().write(fd, data)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        return stamped(super().fstat(fd), self.stamp)
+
+
+@pytest.mark.parametrize(("finer", "resolution_ns"), [(False, 1), (True, 1), (False, 100), (False, 10**9)])
+def test_a_filesystem_that_stamps_the_writers_time_is_known(tmp_path: Path, finer: bool, resolution_ns: int) -> None:
     """Where stamps are the local kernel's own, tick for tick, the record says that they prove nothing."""
-    logger = logger_at(tmp_path, clock=time.time, network=lambda path: True, timing=OFTEN)
+    disk = Client(finer, resolution_ns)
+    logger = logger_at(tmp_path, disk=disk, clock=time.time, network=lambda path: True, timing=OFTEN)
     deadline = time.monotonic() + 20
     while "clock" not in kinds(records_so_far(tmp_path)):
         assert time.monotonic() < deadline
