@@ -176,7 +176,6 @@ class LineFile:
     # Opening
 
     def _ready(self) -> None:
-        self.modified_ns = 0
         if self._fd < 0:
             if self._created:
                 self._reopen()
@@ -253,7 +252,7 @@ class LineFile:
         self._settle(size)
 
     def _let_go(self, error: OSError) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self._fd, self.modified_ns = self._fd, -1, 0
         if fd >= 0 and error.errno != errno.EBADF:
             try:
                 self._disk.close(fd)

@@ -3,6 +3,7 @@
 The server stamps a file with its own time when data arrive. If they left this host after `began` and had arrived by
 `ended`, the stamp lies between the server's times at these moments, which bounds the difference of the clocks from both
 sides. What several such bounds have in common is narrower than each of them; as clocks drift, old ones are widened.
+One bound on each side may be wrong, as a server that stood still for a moment stamps late, and is left out.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 # Seconds that two clocks drift apart in a second at most: crystals stay below a fifth of it, a slewing daemon reaches
 # it.
 DRIFT = 5e-4
-# A stamp is the server's last tick, and as coarse as its filesystem keeps it.
-_TICK_S = 0.010
+# A stamp is the server's last tick (10 ms at most; more where its processor stood still), and as coarse as its
+# filesystem keeps it.
+_TICK_S = 0.020
+_KEPT = 32
 
 
 def coarseness_ns(mtime_ns: int) -> int:
@@ -25,37 +28,40 @@ def coarseness_ns(mtime_ns: int) -> int:
 
 
 class Skew:
-    """What is known of the server's clock minus this host's monotonic clock: an interval, which holds at `at`.
+    """What is known of the server's clock minus this host's monotonic clock.
 
     Of the host's wall clock only the value at the moment of asking matters, so that setting it does no harm.
     """
 
-    __slots__ = ("at", "high", "low")
+    __slots__ = ("_bounds",)
 
     def __init__(self) -> None:
-        self.at = 0.0
-        self.low = float("-inf")
-        self.high = float("inf")
+        self._bounds: list[tuple[float, float, float]] = []  # when, and the least and the most that it was then
 
     def observe(self, began: float, ended: float, mtime_ns: int) -> None:
         """Data that left after `began` and had arrived by `ended` (monotonic seconds) were stamped with `mtime_ns`."""
         stamped = mtime_ns / 1e9
         late = max(_TICK_S, coarseness_ns(mtime_ns) / 1e9)
         meanwhile = DRIFT * (ended - began)  # between the stamp and `ended`
-        low, high = stamped - ended - meanwhile, stamped + late - began + meanwhile
-        aged = DRIFT * max(0.0, ended - self.at)
-        shared_low, shared_high = max(low, self.low - aged), min(high, self.high + aged)
-        # Nothing in common: a clock was set, or the host slept, so that what was known before is void.
-        self.low, self.high = (low, high) if shared_low > shared_high else (shared_low, shared_high)
-        self.at = ended
+        newest = (ended, stamped - ended - meanwhile, stamped + late - began + meanwhile)
+        self._bounds = [*self._bounds[1 - _KEPT :], newest]
+        low, high = self._shared(ended)
+        if low > high:  # a clock was set, or the host slept, so that what was known before is void
+            self._bounds = [newest]
 
     def offset(self, now: float, wall: float) -> tuple[float, float] | None:
         """This host's clock, which shows `wall` at `now`, minus the server's, and the error of that; both seconds.
 
         None before the first observation.
         """
-        if self.high == float("inf"):
+        if not self._bounds:
             return None
-        aged = DRIFT * max(0.0, now - self.at)
-        server = now + (self.low + self.high) / 2
-        return wall - server, (self.high - self.low) / 2 + aged
+        low, high = self._shared(now)
+        return wall - (now + (low + high) / 2), (high - low) / 2
+
+    def _shared(self, now: float) -> tuple[float, float]:
+        """What all bounds have in common, but for the one that says most on each side."""
+        lows = sorted(low - DRIFT * (now - at) for at, low, _ in self._bounds)
+        highs = sorted(high + DRIFT * (now - at) for at, _, high in self._bounds)
+        spared = 1 if len(lows) > 2 else 0
+        return lows[-1 - spared], highs[spared]
