@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, SupportsIndex
 
+    from . import mlogger as mlogger
     from .spans import Span
 
 __all__ = [
@@ -35,18 +36,30 @@ __all__ = [
     "Reduce",
     "Tracer",
     "__version__",
+    "add_step_tag",
     "barrier",
+    "clear_step_tags",
     "close",
     "define",
+    "event",
     "flush",
     "init",
     "log",
     "record_metric",
     "rollback",
+    "sample",
     "set_step",
     "span",
     "step",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "mlogger":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return import_module(f"{__name__}.mlogger")
 
 
 def log(
@@ -92,6 +105,7 @@ def define(
     *,
     unit: str | None = None,
     per_rank: bool | None = None,
+    stream: bool | None = None,
 ) -> None:
     """Declare how metrics are reduced and measured. It governs what this process writes afterwards.
 
@@ -99,14 +113,66 @@ def define(
         rlship.define({"loss": "mean", "tokens": {"reduce": "sum", "unit": "tokens"}})
 
     Args:
-        metrics: one name, or names with their reduction, a list of them, or a dict of `reduce`, `unit` and `per_rank`.
+        metrics: one name, or names with their reduction, a list of them, or a dict of `reduce`, `unit`, `per_rank` and
+            `stream`.
         reduce: for the names that have none of their own: a `Reduce`, its name, or several. Default: mean.
         unit: unit of measure, for axes and labels.
         per_rank: keep a value for every rank as well, and which rank is the greatest. Default: no.
+        stream: where a sink shows every observation, show those of this metric, each with its own time. Default: no.
 
-    A later call replaces what an earlier one said of the same metric.
+    A later call replaces what an earlier one said of the same metric; where it asks for other reductions, that is said
+    once.
     """
-    current().define(metrics, reduce, unit=unit, per_rank=per_rank)
+    current().define(metrics, reduce, unit=unit, per_rank=per_rank, stream=stream)
+
+
+def event(name: str, /, *, step: SupportsIndex | None = None, **attrs: Any) -> None:
+    """Write that something happened.
+
+        rlship.event("weights_pushed", bytes=n, to="generator")
+
+    Args:
+        name: of what happened, at most 1000 characters; events of one name are counted by step and actor.
+        step: as in `log`.
+        attrs: facts about it, kept as in the row of a `sample`.
+    """
+    current().event(name, step=step, **attrs)
+
+
+def add_step_tag(tag: str) -> None:
+    """Tag the implicit step, so that its row says so: `rlship.add_step_tag("eval")`.
+
+    The tag holds for this step only. Adding it again writes nothing. Without an implicit step it is left out, and that
+    is said once.
+    """
+    current().add_step_tag(tag)
+
+
+def clear_step_tags() -> None:
+    """End the tags of the implicit step: one that is added again is written again. The step's row keeps them."""
+    current().clear_step_tags()
+
+
+def sample(
+    table: str, row: Mapping[str, Any], *, score: float | None = None, step: SupportsIndex | None = None
+) -> None:
+    """Offer a row of a table, such as a prompt and its response. Of each step the sidecar shows the rows with the
+    highest and the lowest scores and a fair random few, over all ranks.
+
+        rlship.sample("rollouts", {"prompt": prompt, "response": text, "reward": r}, score=r)
+
+    Args:
+        table: its name, at most 1000 characters.
+        row: columns and their values: numbers, texts, bools, None, lists and dicts of those, arrays and tensors; of
+            anything else its repr, which is said once. A line takes 1 MiB: where a row is longer, its longest values
+            are shortened, and the line says what they had.
+        score: what rows are ranked by, a finite number. Default: none, so that the row is only for the random few.
+        step: as in `log`.
+
+    A process keeps about 1 MiB of samples for a step (without a step: for ten seconds). When half of it is used,
+    further ones are kept by lot, ever fewer, and the event `samples_dropped` says how many were not.
+    """
+    current().sample(table, row, score=score, step=step)
 
 
 def span(name: str, *, timer: str = "cpu", memory: bool = False) -> Span:

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
 MOST_OBSERVATIONS = 1024
-# A weight of these types, >= 0 and below this, needs no further look.
+# A weight of these types, from 0 to `GREATEST`, needs no further look.
 NUMBERS = frozenset((float, int))
-INFINITY = float("inf")
 
 
 def observations(value: Any, weight: Any) -> tuple[list[Scalar], list[str] | None]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from .buffer import Buffer
-    from .notices import Notices
 
     class Late(Protocol):
         """A value on its way. Its methods are called by one thread at a time."""
@@ -43,19 +42,20 @@ class Deferred:
     """The late values of one Stream, in the order in which they were recorded.
 
     They are written as they arrive, whatever the order. Only a barrier waits: until those of its steps and all earlier
-    barriers are written, at most `patience` seconds. What is not there by then is given up, with a gap.
+    barriers are written, at most `patience` seconds. What is not there by then is given up, with a gap, and
+    `told(where, topic, message)` says so.
     """
 
     def __init__(
         self,
         buffer: Buffer,
-        notices: Notices,
+        told: Callable[[str, str, str], object],
         failed: Callable[[str, Exception], None],
         patience: float = PATIENCE_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._buffer = buffer
-        self._notices = notices
+        self._told = told
         self._failed = failed
         self._patience = patience
         self._now = now
@@ -72,8 +72,8 @@ class Deferred:
     def add(self, value: Late) -> None:
         """Write `value` when it has arrived."""
         if len(self._values) >= MOST:
-            self._notices.once(
-                "deferred full", f"{MOST} values of a device have not arrived: further ones are left out"
+            self._told(
+                "device", "deferred full", f"{MOST} values of a device have not arrived: further ones are left out"
             )
             self._buffer.refuse(value.step)
             return
@@ -171,7 +171,8 @@ class Deferred:
 
     def _give_up(self, entry: tuple[Late, float], told: bool = False) -> None:
         if not told:
-            self._notices.once(
+            self._told(
+                "device",
                 "deferred late",
                 f"a value or GPU time of step {entry[0].step} has not arrived from the device in "
                 f"{self._now() - entry[1]:.1f} s: it is left out, and the row says so",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .encode import json_value
+from .encode import why_not_a_name
+from .jsondata import json_value
 from .reduce import reduction_names
 
 TYPE_CHECKING = False
@@ -10,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, TypeAlias
 
-    # A metric's entry: `reduce` (a list of names), `unit`, `per_rank`; each may be absent.
+    # A metric's entry: `reduce` (a list of names), `unit`, `per_rank`, `stream`; each may be absent.
     Entries: TypeAlias = dict[str, dict[str, Any]]
 
-_FIELDS = ("reduce", "unit", "per_rank")
+_FIELDS = ("reduce", "unit", "per_rank", "stream")
 # Far below the limit of a line, whatever one name adds.
 _LINE_BYTES = 64 << 10
 
@@ -23,6 +24,7 @@ def parse(
     reduce: str | Iterable[str] | None,
     unit: str | None,
     per_rank: bool | None,
+    stream: bool | None,
     told: Callable[[str, str], object],
 ) -> Entries:
     """The entries that a call of `define` asks for. `told(name, message)` hears of what cannot be used."""
@@ -33,8 +35,8 @@ def parse(
         unknown = sorted(str(field) for field in own if field not in _FIELDS)
         if unknown:
             told(name, f"define({name[:200]!r}): {unknown} is not known: use {', '.join(_FIELDS)}")
-        if not name:
-            told(name, "define(''): a metric's name is not empty; it is left out")
+        if (wrong := why_not_a_name(name)) is not None:
+            told(name, f"define({name[:40]!r}): {wrong}; it is left out")
             continue
         entry: dict[str, Any] = {}
         asked = own.get("reduce")
@@ -45,10 +47,10 @@ def parse(
                 entry["reduce"] = reduction_names(asked)
         except ValueError as error:
             told(name, f"define({name[:200]!r}): {error}")
-        for field, common in (("unit", unit), ("per_rank", per_rank)):
+        for field, common in (("unit", unit), ("per_rank", per_rank), ("stream", stream)):
             given = own.get(field, common)
             if given is not None:
-                entry[field] = bool(given) if field == "per_rank" else str(given)
+                entry[field] = str(given) if field == "unit" else bool(given)
         entries[name] = entry
     return entries
 
@@ -78,3 +80,13 @@ def with_more(entry: dict[str, Any], reduce: str | Iterable[str]) -> dict[str, A
     known = entry.get("reduce", [])
     more = [name for name in reduction_names(reduce) if name not in known]
     return {**entry, "reduce": known + more} if more else None
+
+
+def disagreements(before: Entries, entries: Entries) -> list[tuple[str, list[str], list[str]]]:
+    """The metrics for which `entries` asks for other reductions than `before` does: name, earlier ones, later ones."""
+    found = []
+    for name, entry in entries.items():
+        earlier, later = before.get(name, {}).get("reduce"), entry.get("reduce")
+        if earlier and later and set(earlier) != set(later):
+            found.append((name, earlier, later))
+    return found

@@ -27,16 +27,20 @@ class DeviceProbe:
 
     def begin(self, stream: Stream, name: str) -> Measured | None:
         """Begin to measure. None where there is nothing to measure with, which is said once."""
-        told, memory = stream.notices.once, self._memory
+        told, memory = stream.misuse.tell, self._memory
         if self._timer not in _TIMERS:
-            told("timer", f"span({name!r:.200}, timer={self._timer!r}): use 'cpu' or 'gpu'; it is the CPU's clock now")
+            told(
+                "span",
+                "timer",
+                f"span({name!r:.200}, timer={self._timer!r}): use 'cpu' or 'gpu'; it is the CPU's clock now",
+            )
         gpu = self._timer == "gpu"
         if not gpu and not memory:
             return None
         torch = cuda.initialised()
         if torch is None:
             lost = ["the CPU's clock is used"] * gpu + ["no memory is measured"] * memory
-            told("no gpu", f"span({name!r:.200}): {cuda.why_not()}, so {' and '.join(lost)}")
+            told("span", "no gpu", f"span({name!r:.200}): {cuda.why_not()}, so {' and '.join(lost)}")
             return None
         try:
             if cuda.capturing(torch):
@@ -67,9 +71,9 @@ class Measured:
                 return False
             if self._watch is not None:
                 entries = cuda_memory.definitions(self._name)
-                missing = {name: entry for name, entry in entries.items() if name not in stream.definitions}
+                missing = {name: entry for name, entry in entries.items() if name not in stream.declared.entries}
                 if missing:
-                    stream.declare(missing)
+                    stream.declared.declare(missing, "span")
                 logger.log(self._watch.end(torch, self._name), ended[2])
             if self._began is None or self._began.device != torch.cuda.current_device():
                 return False  # no time can be taken between two devices

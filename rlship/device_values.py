@@ -37,8 +37,10 @@ def defer(stream: Stream, metrics: Any, step: int | None, t: float, weight: Any)
         if raised_by_signal(error):
             raise
         why = str(error) if isinstance(error, Unreadable) else f"whose copy raised {type(error).__name__}: {error}"
-        stream.notices.once(
-            "device", f"{', '.join(map(str, given))[:200]}: a tensor {why}, is read at once, and the call waits for it"
+        stream.misuse.tell(
+            "log",
+            "device",
+            f"{', '.join(map(str, given))[:200]}: a tensor {why}, is read at once, and the call waits for it",
         )
         return False
     stream.deferred.add(late)

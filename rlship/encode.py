@@ -15,19 +15,22 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Scalar: TypeAlias = float | int | bool | None
+    LeftOut: TypeAlias = tuple[str, Any, str]  # name, value, why
 
 # The format's limit is 1 MiB for a line; the LF is counted here too.
 LINE_LIMIT = 1 << 20
+LONGEST_NAME = 1000  # of a metric, an event, a table or a column, in characters
 _MOST_TEMPLATES = 256
 _STEPPED = '{"t":%.3f,"step":%d,'
 _INT64 = 1 << 63
+GREATEST = 1.7976931348623157e308  # of all doubles
 _SCALARS = frozenset((float, int, bool, type(None)))
 _PLAIN = frozenset((float, int, bool))
 _SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
 
 # Not `json`: importing it takes as long as this whole package, and importing it late, when another thread may just
 # fork, can leave the child with a lock on the import that nobody gives back.
-_ESCAPES = {code: f"\\u{code:04x}" for code in range(32)} | {ord('"'): '\\"', ord("\\"): "\\\\"}
+_CONTROL = {code: f"\\u{code:04x}" for code in range(32)}
 
 ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
 
@@ -45,11 +48,20 @@ def why_unusable(error: Exception) -> str:
     return f"reading its value raised {type(error).__name__}"
 
 
+def why_not_a_name(name: str) -> str | None:
+    """What to say of a name that cannot be used; None of one that can."""
+    if not name:
+        return "the name is empty"
+    return f"the name has {len(name)} characters, {LONGEST_NAME} are allowed" if len(name) > LONGEST_NAME else None
+
+
 def json_string(text: str) -> str:
     """`text` as a JSON string, not escaped beyond what JSON asks; half surrogate pairs become U+FFFD."""
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return f'"{text.translate(_ESCAPES)}"'
+    # Each of these is one search through the text, where `translate` is a look-up for each character.
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
+    return f'"{text}"' if text.isprintable() else f'"{text.translate(_CONTROL)}"'
 
 
 def size_of(line: str) -> int:
@@ -142,8 +154,8 @@ def plain_weights(weight: Any) -> Scalar | list[Scalar]:
 def weight_number(value: Any) -> str:
     """One weight as JSON. Raises UnusableError unless it is finite and not negative."""
     weight = scalar(value)
-    if weight is None or not (weight - weight == 0 and weight >= 0):
-        raise UnusableError(f"the weight {value!r} is not a finite number >= 0")
+    if weight is None or not 0 <= weight <= GREATEST:
+        raise UnusableError(f"the weight {value!r:.40} is not a finite number >= 0")
     return number(weight)
 
 
@@ -177,23 +189,6 @@ def summary(value: Mapping[Any, Any]) -> str:
     return "{" + ",".join(parts) + "}"
 
 
-def json_value(value: Any) -> str:
-    """Plain data as JSON, strings as in metric names."""
-    if isinstance(value, str):
-        return json_string(value)
-    if value is True or value is False:
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json_string(str(key))}:{json_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(json_value, value)) + "]"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        value = int(value)
-    if value is None or isinstance(value, (int, float)):
-        return number(value)
-    return json_string(str(value))
-
-
 class _Template:
     """How to write one set of keys with one set of types: see `Encoder._learn`."""
 
@@ -206,10 +201,19 @@ class _Template:
 
 
 class Encoder:
-    """Makes metrics records. `unusable(name, value, why)` is told of every value that is left out."""
+    """Makes metrics records. `unusable(name, value, why)` is told of every value that is left out.
 
-    def __init__(self, unusable: Callable[[str, Any, str], None], limit: int = LINE_LIMIT) -> None:
+    Where `several` is given it is told first of all that one call leaves out, and returns whether that is said then.
+    """
+
+    def __init__(
+        self,
+        unusable: Callable[[str, Any, str], None],
+        limit: int = LINE_LIMIT,
+        several: Callable[[list[LeftOut]], bool] = lambda left_out: False,
+    ) -> None:
         self._unusable = unusable
+        self._several = several
         self._limit = limit
         self._surely_short = limit >> 2  # in characters, of which none takes more than four bytes
         self._templates: dict[tuple[Any, ...], _Template] = {}
@@ -251,7 +255,10 @@ class Encoder:
         A column whose value needs all its digits is written with %.17g, which is as exact as repr and faster; one with
         a short repr keeps it, so that a learning rate reads 0.0003.
         """
-        if not (_PLAIN.issuperset(map(type, values)) and all(type(key) is str and key for key in metrics)):
+        if not (
+            _PLAIN.issuperset(map(type, values))
+            and all(type(key) is str and 0 < len(key) <= LONGEST_NAME for key in metrics)
+        ):
             return None
         quick, exact, integers = [], [], []
         for i, (key, value) in enumerate(metrics.items()):
@@ -277,7 +284,11 @@ class Encoder:
         because it says that this step was reached.
         """
         found: dict[str, str | Observations] = {}
-        self._collect("", metrics, weight, found)
+        left_out: list[LeftOut] = []
+        self._collect("", metrics, weight, found, left_out)
+        if left_out and not self._several(left_out):
+            for name, value, why in left_out:
+                self._unusable(name, value, why)
         return self.pack(found, step, t)
 
     def pack(self, found: dict[str, str | Observations], step: int | None, t: float) -> list[str]:
@@ -308,7 +319,12 @@ class Encoder:
         return lines
 
     def _collect(
-        self, prefix: str, metrics: Mapping[Any, Any], weight: Any, found: dict[str, str | Observations]
+        self,
+        prefix: str,
+        metrics: Mapping[Any, Any],
+        weight: Any,
+        found: dict[str, str | Observations],
+        left_out: list[LeftOut],
     ) -> None:
         for key, value in metrics.items():
             name = prefix + (key if type(key) is str else str(key))
@@ -325,10 +341,10 @@ class Encoder:
                     weights = plain_weights(value["w"])
                     encoded = observed(v, weights if isinstance(weights, list) else [weights])
                 else:
-                    self._collect(name + "/", value, weight, found)
+                    self._collect(name + "/", value, weight, found, left_out)
                     continue
-                if not name:
-                    raise UnusableError("the metric's name is empty")
+                if (wrong := why_not_a_name(name)) is not None:
+                    raise UnusableError(wrong)
                 found[name] = encoded
             except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the others are good
-                self._unusable(name, value, why_unusable(error))
+                left_out.append((name, value, why_unusable(error)))

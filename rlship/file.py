@@ -73,6 +73,7 @@ class LineFile:
         self._fd = -1
         self._key = (0, 0)
         self._offset = 0
+        self.modified_ns = 0  # the file's time as of the last look, before what was written since; 0: not known
         self._queue: deque[tuple[list[str], list[int | None]]] = deque()
         self._piece: _Piece | None = None
         # Lines that must be there whole before anything else: the header, or what follows a line that may be torn.
@@ -123,17 +124,17 @@ class LineFile:
                 self._finish(piece)
         return written
 
-    def sync(self) -> None:
-        """Make what is written visible to other machines.
+    def sync(self) -> bool:
+        """Make what is written visible to other machines. False where this filesystem has no such thing.
 
         Raises OSError; then a `gap` is queued and writing goes on.
         """
         try:
             self._disk.sync(self._fd)
         except OSError as error:
-            if error.errno in (errno.EINVAL, errno.ENOTSUP):  # this filesystem has no such thing
+            if error.errno in (errno.EINVAL, errno.ENOTSUP):
                 self.forget_unsynced()
-                return
+                return False
             if error.errno in LOST:
                 self._let_go(error)
                 raise
@@ -146,6 +147,7 @@ class LineFile:
                 self.in_vain = True
             raise
         self.forget_unsynced()
+        return True
 
     def forget_unsynced(self) -> None:
         """All that was written is safe: synced, or on a local filesystem, where a returned write is enough."""
@@ -185,9 +187,10 @@ class LineFile:
         except OSError as error:
             self._let_go(error)
             raise
+        self.modified_ns = status.st_mtime_ns
         if status.st_size != self._offset and (status.st_dev, status.st_ino) != self._key:
             # Someone closed our descriptor and the number now means another file: not ours to write to or to close.
-            self._fd = -1
+            self._fd, self.modified_ns = -1, 0
             self._reopen()
         elif status.st_nlink == 0:
             self._abandon()
@@ -249,7 +252,7 @@ class LineFile:
         self._settle(size)
 
     def _let_go(self, error: OSError) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self._fd, self.modified_ns = self._fd, -1, 0
         if fd >= 0 and error.errno != errno.EBADF:
             try:
                 self._disk.close(fd)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from .buffer import Buffer
     from .file import LineFile
+    from .probe import Probe
 
 
 _RARER = 12
@@ -56,7 +57,7 @@ class Flusher:
     `collect()` puts batched observations into the buffer and may say in how many seconds it wants to be called again,
     `beat()` puts a beat record there. `network()` says whether written
     lines have to be synced to be seen. `trouble(error)` is told of every failed attempt, `well()` of the first that
-    works again.
+    works again. `probe`, where there is one, measures the clock on a network filesystem.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Flusher:
         network: Callable[[], bool],
         trouble: Callable[[Exception], None],
         well: Callable[[], None],
+        probe: Probe | None = None,
     ) -> None:
         self._buffer = buffer
         self._file = file
@@ -78,6 +80,7 @@ class Flusher:
         self._network = network
         self._trouble = trouble
         self._well = well
+        self._probe = probe
         # Bare locks as signals: unlike Event and Condition they may be used in a signal handler at any moment.
         self._signal = threads.lock()
         self._signal.acquire()
@@ -160,16 +163,25 @@ class Flusher:
                     if time.monotonic() - last_line >= timing.beat and self._buffer.empty and closing is None:
                         self._beat()
                     self._file.put(*self._buffer.take())
-                if self._file.write_out():
+                probe = self._probe if network else None
+                if probe:
+                    probe.begin()
+                written = self._file.write_out()
+                if probe:
+                    probe.stamped(self._file.modified_ns)
+                if written:
                     last_line = time.monotonic()
                     unsynced = True
+                    if probe:
+                        probe.wrote()
                 if unsynced and not network:
                     self._file.forget_unsynced()
                     unsynced = False
                 due = asked > self._done or closing is not None or self._failing  # well only once synced again
                 if unsynced and (due or time.monotonic() >= next_sync):
                     next_sync = time.monotonic() + timing.sync
-                    self._file.sync()
+                    if self._file.sync() and probe:
+                        probe.synced()
                     unsynced = False
                 if self._failing:
                     self._failing, backoff = False, timing.backoff
@@ -185,6 +197,8 @@ class Flusher:
             except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on and hears of it once
                 self._trouble(error)
                 self._failing = True
+                if self._probe:
+                    self._probe.failed()
                 # Where each attempt costs a new file, they have to be few.
                 most = timing.backoff_most * (_RARER if self._file.in_vain else 1)
                 wait, backoff = min(backoff, most), min(backoff * 2, most)

@@ -12,20 +12,17 @@ if TYPE_CHECKING:
 
     from .buffer import Buffer
     from .encode import Encoder
+    from .misuse import Misuse
 
 
 class Gathering:
-    """The observations and spans of one Stream on their way into its buffer.
+    """The observations and spans of one Stream on their way into its buffer."""
 
-    Attributes: `asked`, with which `reduce` each metric was recorded last: the same again has nothing new to say.
-    """
-
-    def __init__(self, buffer: Buffer, encoder: Encoder, clock: Callable[[], float]) -> None:
+    def __init__(self, buffer: Buffer, encoder: Encoder, misuse: Misuse, clock: Callable[[], float]) -> None:
         # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
         self.lock = threads.reentrant_lock()
         self.batches = Batches(clock)
-        self.spans = Spans()
-        self.asked: dict[str, object] = {}
+        self.spans = Spans(misuse)
         self._buffer = buffer
         self._encoder = encoder
         # True for a thread that holds the lock means: a signal handler or finaliser runs in the middle of a move.

@@ -7,12 +7,14 @@ import _signal  # type: ignore[import-not-found]  # `signal` itself takes a mill
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Concatenate, ParamSpec, TypeVar
+    from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-    from .logger import Logger
+    class _Telling(Protocol):
+        def failed(self, where: str, error: Exception) -> None: ...
 
     P = ParamSpec("P")
     R = TypeVar("R")
+    S = TypeVar("S", bound=_Telling)
 
 
 def raised_by_signal(error: BaseException) -> bool:
@@ -32,11 +34,11 @@ def raised_by_signal(error: BaseException) -> bool:
     return False
 
 
-def guarded(fallback: R) -> Callable[[Callable[Concatenate[Logger, P], R]], Callable[Concatenate[Logger, P], R]]:
+def guarded(fallback: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
     """Make a method of Logger that never raises into the job: an error is counted and told, and gives `fallback`."""
 
-    def wrap(method: Callable[Concatenate[Logger, P], R]) -> Callable[Concatenate[Logger, P], R]:
-        def safe(self: Logger, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def wrap(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+        def safe(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return method(self, *args, **kwargs)
             except Exception as error:  # the promise is that logging never crashes the job

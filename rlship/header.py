@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ._version import __version__
-from .encode import json_value
+from .jsondata import json_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

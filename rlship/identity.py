@@ -31,6 +31,15 @@ _PLACERS: _Launchers = (
     ("slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
 )
 
+# Which of this host's processes this is, as the launcher that gave the rank says it.
+_LOCAL_RANKS = {
+    "torchrun": ("LOCAL_RANK", "RAY_LOCAL_RANK"),
+    "openmpi": ("OMPI_COMM_WORLD_LOCAL_RANK",),
+    "pmi": ("MPI_LOCALRANKID",),
+    "pmix": ("SLURM_LOCALID",),
+    "slurm": ("SLURM_LOCALID",),
+}
+
 # torchrun counts its own restarts anew each time the batch system starts it again, so the outer counter has to weigh
 # more.
 _OUTER_ATTEMPTS = ("SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT")
@@ -44,12 +53,22 @@ LONGEST_NAME = 200
 
 
 class Identity:
-    """Who writes. `source` says where the rank came from: "given", "RLSHIP_RANK", a launcher or "none"."""
+    """Who writes. `source` says where the rank came from: "given", "RLSHIP_RANK", a launcher or "none"; `local_rank` is
+    the process's place on its host, where a launcher says it.
+    """
 
-    __slots__ = ("actor", "attempt", "host", "rank", "replica", "source", "world")
+    __slots__ = ("actor", "attempt", "host", "local_rank", "rank", "replica", "source", "world")
 
     def __init__(
-        self, actor: str, replica: str, rank: int, world: int | None, attempt: int, source: str, host: str
+        self,
+        actor: str,
+        replica: str,
+        rank: int,
+        world: int | None,
+        attempt: int,
+        source: str,
+        host: str,
+        local_rank: int | None = None,
     ) -> None:
         self.actor = actor
         self.replica = replica
@@ -58,6 +77,7 @@ class Identity:
         self.attempt = attempt
         self.source = source
         self.host = host
+        self.local_rank = local_rank
 
 
 def detect(
@@ -81,6 +101,7 @@ def detect(
     own_attempt = found.given("attempt", attempt, 0, ATTEMPTS_END)
     env_world = found.variable("RLSHIP_WORLD", least=1)
     place = found.place()
+    local_rank = found.variable(*_LOCAL_RANKS.get(place.source, ()))
     if own_rank is not None:
         place = _Place("given", own_rank, None, None)
     else:
@@ -109,6 +130,7 @@ def detect(
         attempt=own_attempt,
         source=place.source,
         host=os.uname().nodename or "unknown",
+        local_rank=local_rank,
     )
 
 

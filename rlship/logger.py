@@ -7,14 +7,15 @@ from functools import partial
 from sys import modules
 
 from . import definitions, device_values, family, spans
-from .batches import INFINITY, MOST_OBSERVATIONS, NUMBERS
+from .batches import MOST_OBSERVATIONS, NUMBERS
 from .buffer import CAPACITY
 from .disk import Disk
-from .encode import size_of
+from .encode import GREATEST, LONGEST_NAME, size_of
 from .filesystem import is_network
 from .flusher import Timing
 from .guard import guarded, raised_by_signal
 from .multiprocessing_child import live_with_multiprocessing
+from .occurrences import Occurrences
 from .recording import record
 from .steps import Steps, StepScope, whole_step
 from .stream import Stream
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _INT64 = 1 << 63
 
 
-class Logger:
+class Logger(Occurrences):
     """One actor of this process, with a file of its own. Made by `rlship.init`; every method may be called by any
     thread.
 
@@ -132,20 +133,19 @@ class Logger:
         """Add observations of one metric at the implicit step. See `rlship.record_metric`."""
         stream = self._stream
         try:
-            gathering = stream.gathering
+            batches = stream.gathering.batches
             if (
                 (type(value) is float or (type(value) is int and -_INT64 <= value < _INT64))
                 and type(key) is str
-                and key
+                and 0 < len(key) <= LONGEST_NAME
                 and stream.live
-                and (reduce is None or gathering.asked.get(key) is reduce)
-                and (weight is None or (type(weight) in NUMBERS and 0 <= weight < INFINITY))  # type: ignore[operator]
+                and (reduce is None or stream.asked.get(key) is reduce)
+                and (weight is None or (type(weight) in NUMBERS and 0 <= weight <= GREATEST))  # type: ignore[operator]
             ):
                 steps = self._steps
                 step = steps.task.get()
                 if step is None:
                     step = steps.process
-                batches = gathering.batches
                 if step is not batches.marked:
                     batches.mark(step)
                 entries = batches.entries
@@ -167,15 +167,17 @@ class Logger:
         *,
         unit: str | None = None,
         per_rank: bool | None = None,
+        stream: bool | None = None,
     ) -> None:
         """Declare metrics. See `rlship.define`."""
-        stream = self._stream
-        if not stream.live and not self._begin():
+        own = self._stream
+        if not own.live and not self._begin():
             return
-        told = stream.notices.once
-        stream.declare(
-            definitions.parse(metrics, reduce, unit, per_rank, lambda name, message: told(f"define {name}", message))
-        )
+
+        def told(name: str, message: str) -> None:
+            own.misuse.tell("define", f"define {name[:200]}", message)
+
+        own.declared.declare(definitions.parse(metrics, reduce, unit, per_rank, stream, told))
 
     def span(self, name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
         """A context manager and decorator that records how long something took. See `rlship.span`."""
@@ -196,13 +198,7 @@ class Logger:
         found = self._checked(step, "set_step", dropped=False)
         if found is None:
             return
-        stream = self._stream
-        if found <= stream.promised:
-            stream.notices.once(
-                "back",
-                f"set_step({found}) goes back behind barrier({stream.promised}): call rollback({found}) first if the "
-                f"job resumed from an older checkpoint",
-            )
+        self._stream.misuse.back("set_step", found, self._stream.promised, self._steps.outside())
         self._steps.put(found)
 
     def step(self, step: SupportsIndex) -> StepScope:
@@ -218,6 +214,7 @@ class Logger:
         found = self._own_step(step, "barrier")
         if found is None:
             return
+        self._stream.misuse.back("barrier", found, self._stream.promised)
         self._stream.barrier(found, t)
         self._steps.put(found + 1)
 
@@ -233,16 +230,19 @@ class Logger:
         self._steps.put(found)
 
     def _checked(self, step: Any, call: str, dropped: bool = True) -> int | None:
+        misuse = self._stream.misuse
         try:
-            return whole_step(step)
+            found = whole_step(step)
+            misuse.step_on_device(step, call)
+            return found
         except Exception as error:  # the step's own code may raise anything
             if raised_by_signal(error):
                 raise
             why = str(error) if type(error) is ValueError else f"reading the step raised {type(error).__name__}"
             if dropped:
-                self._stream.refuse(call, f"{call}: {why}; the call is left out")
+                misuse.refuse(call, f"{call}: {why}; the call is left out")
             else:
-                self._stream.notices.once(f"step {call}", f"{call}: {why}; the call is left out")
+                misuse.tell(call, f"step {call}", f"{call}: {why}; the call is left out")
             return None
 
     def _own_step(self, step: Any, call: str) -> int | None:
@@ -250,9 +250,8 @@ class Logger:
             return self._checked(step, call, dropped=False)
         found = self._steps.current()
         if found is None:
-            self._stream.notices.once(
-                f"no step {call}", f"{call}() without a step: give one, or call set_step(n) before"
-            )
+            told = f"{call}() without a step: give one, or call set_step(n) before"
+            self._stream.misuse.tell(call, f"no step {call}", told)
         return found
 
     # The end
@@ -292,7 +291,7 @@ class Logger:
     @property
     def dropped_values(self) -> int:
         """How many values were left out because they are no metrics."""
-        return self._stream.dropped_values
+        return self._stream.misuse.dropped_values
 
     @property
     def errors(self) -> int:
@@ -325,9 +324,9 @@ class Logger:
         """Count an internal error and say it once."""
         self._stream.failed(where, error)
 
-    def told(self, topic: str, message: str) -> None:
-        """Say it on stderr, once for each topic."""
-        self._stream.notices.once(topic, message)
+    def told(self, where: str, topic: str, message: str) -> None:
+        """Say it on stderr and in the file, once for each topic."""
+        self._stream.misuse.tell(where, topic, message)
 
     @property
     def begun(self) -> bool:
@@ -346,5 +345,5 @@ class Logger:
         """In a forked child: forget the parent's buffer, thread and file; the first call opens a file of its own."""
         before = self._stream
         self._stream = self._new_stream(
-            parent=before.leave_to_parent(), declared=before.definitions, closed=before.closed
+            parent=before.leave_to_parent(), declared=before.declared.entries, closed=before.closed
         )

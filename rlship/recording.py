@@ -6,7 +6,7 @@ from sys import modules
 
 from . import device_values
 from .batches import observations
-from .encode import UnusableError, why_unusable
+from .encode import UnusableError, why_not_a_name, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 def record(logger: Logger, stream: Stream, key: Any, value: Any, reduce: Any, weight: Any) -> None:
     """Add observations of one metric at the implicit step, whatever they are."""
     name = key if type(key) is str else str(key)
-    if reduce is not None:
-        stream.ask(name, reduce)
+    wrong = why_not_a_name(name)
+    if reduce is not None and wrong is None:
+        stream.declared.ask(name, reduce)
     step = logger.implicit_step()
     if isinstance(value, dict) or ("torch" in modules and device_values.on_device(value, weight)):
         logger.log({name: value}, step, weight)
         return
     try:
-        if not name:
-            raise UnusableError("the metric's name is empty")
+        if wrong is not None:
+            raise UnusableError(wrong)
         values, weights = observations(value, weight)
     except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
         stream.unusable(name, value, why_unusable(error))

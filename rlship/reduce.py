@@ -18,6 +18,10 @@ class Reduce(str, enum.Enum):
     * `MIN`, `MAX`: of the observations, whatever their weight.
     * `FIRST`, `LAST`: in the order written, of the lowest rank that has any.
     * `COUNT`: how many finite observations there are.
+    * `P50`, `P90`, `P95`, `P99`: quantiles of the observations, whatever their weight. `HIST`: their histogram.
+    * `RATE`: their sum by second.
+
+    A name with a dot in it (`"mypkg.trimmed_mean"`) is a reduction of your own, which the sidecar knows.
     """
 
     MEAN = "mean"
@@ -28,24 +32,38 @@ class Reduce(str, enum.Enum):
     LAST = "last"
     STD = "std"
     COUNT = "count"
+    P50 = "p50"
+    P90 = "p90"
+    P95 = "p95"
+    P99 = "p99"
+    HIST = "hist"
+    RATE = "rate"
 
 
 NAMES = tuple(member.value for member in Reduce)
+_LONGEST = 200
+_ALLOWED = f"use one or several of {', '.join(NAMES)}, or the name of your own with a dot in it"
 
 
 def reduction_names(reduce: str | Iterable[str]) -> list[str]:
     """The names in `reduce`, a `Reduce`, a string or several of them, without duplicates and in order.
 
-    Raises ValueError where there is none, or one that does not exist.
+    A name with a dot is passed through: only the sidecar can know whether that reduction exists. Raises ValueError
+    where there is none, or one that does not exist.
     """
     given = [reduce] if isinstance(reduce, str) else list(reduce)
     found: list[str] = []
     for item in given:
         name = item.value if isinstance(item, Reduce) else item
-        if name not in NAMES:
-            raise ValueError(f"reduce={item!r} does not exist: use one or several of {', '.join(NAMES)}")
+        if name not in NAMES and not (isinstance(name, str) and _is_own(name)):
+            raise ValueError(f"reduce={item!r:.200} does not exist: {_ALLOWED}")
         if name not in found:
             found.append(name)
     if not found:
-        raise ValueError(f"reduce={reduce!r} names no reduction: use one or several of {', '.join(NAMES)}")
+        raise ValueError(f"reduce={reduce!r:.200} names no reduction: {_ALLOWED}")
     return found
+
+
+def _is_own(name: str) -> bool:
+    """Whether this may be the name of an entry point: short, with a dot inside."""
+    return "." in name[1:-1] and len(name) <= _LONGEST and not any(c.isspace() for c in name)

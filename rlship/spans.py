@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .buffer import Buffer, Sized, Staged
     from .device_probe import Measured
     from .logger import Logger
+    from .misuse import Misuse
     from .stream import Stream
 
     F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +40,8 @@ _mark = time.perf_counter
 class Spans:
     """The ended spans of one Stream that are not lines yet. Adding to `waiting` needs no lock, `move` its caller's."""
 
-    def __init__(self) -> None:
+    def __init__(self, misuse: Misuse) -> None:
+        self._misuse = misuse
         self.waiting: list[Ended] = []
         self._staged: list[Staged] = []
         self._lines: list[Sized] = []
@@ -94,6 +96,11 @@ class Spans:
         return lines, steps
 
     def _learn(self, name: str) -> str:
+        if not 0 < len(name) <= LONGEST_NAME:
+            wrong = f"has {len(name)} characters, {LONGEST_NAME} are allowed: it is shortened"
+            if not name:
+                wrong = f"is empty: {UNNAMED!r} stands in its place"
+            self._misuse.tell("span", f"span name {name[:200]}", f"span({name[:40]!r}): the name {wrong}")
         own = json_string(name[:LONGEST_NAME] or UNNAMED).replace("%", "%%")
         form = f'{{"kind":"span","t":%.6f,"dur":%.9g,"step":%d,"name":{own},"lane":%s}}\n'
         if len(self._forms) >= _MOST_FORMS:
@@ -121,7 +128,9 @@ class Span:
             logger = self._find()
             stream = logger._stream
             if stream.live or logger.start():
-                device = None if self._device is None else self._device.begin(stream, self._name)
+                device = (
+                    None if self._device is None else self._device.begin(stream, self._name[:LONGEST_NAME] or UNNAMED)
+                )
                 if self._open is None:
                     self._open = logger, stream, device, logger._clock(), _mark()
                 else:
@@ -154,7 +163,7 @@ class Span:
         stream = logger._stream
         if not stream.live and not logger.start():
             return None
-        device = None if self._device is None else self._device.begin(stream, self._name)
+        device = None if self._device is None else self._device.begin(stream, self._name[:LONGEST_NAME] or UNNAMED)
         return logger, stream, device, logger._clock(), _mark()
 
     def end(self, entry: Entry, kind: type[BaseException] | None = None) -> None:
@@ -183,7 +192,7 @@ class Span:
 
     def refuse(self, why: str) -> None:
         """Say of this span, once, what it cannot do."""
-        self._find().told(f"span {self._name}", f"span({self._name!r}): {why}")
+        self._find().told("span", f"span {self._name[:200]}", f"span({self._name!r:.200}): {why}")
 
     def _nest(self, entry: Entry) -> None:
         lane = lanes.current()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextvars import ContextVar, Token
 
+from .guard import raised_by_signal
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import SupportsIndex
+    from typing import Any, SupportsIndex
 
 MAX_STEP = 2**53 - 1
 
@@ -15,20 +17,30 @@ MAX_STEP = 2**53 - 1
 def whole_step(step: SupportsIndex | float) -> int:
     """`step` as an integer in 0..2^53-1. Raises ValueError that says what is allowed.
 
-    Integers of any type and floats with an integral value (`3.0`) are accepted, booleans are not.
+    Integers of any type and floats with an integral value (`3.0`) are accepted, also as a scalar of numpy, torch or
+    jax; booleans are not.
     """
-    found = None
-    if not isinstance(step, (bool, str)):
-        try:
-            if isinstance(step, float):
-                found = int(step) if step.is_integer() else None
-            else:
-                found = step.__index__()
-        except (AttributeError, TypeError):
-            found = None
+    found = None if isinstance(step, (bool, str)) else _integer(step)
     if found is None or not 0 <= found <= MAX_STEP:
-        raise ValueError(f"step={step!r} is not a step: use an integer from 0 to 2**53-1, or None for no step")
+        raise ValueError(f"step={step!r:.200} is not a step: use an integer from 0 to 2**53-1, or None for no step")
     return found
+
+
+def _integer(step: Any) -> int | None:
+    if isinstance(step, float):
+        return int(step) if step.is_integer() else None
+    try:
+        return int(step.__index__())
+    except (AttributeError, TypeError):
+        pass  # no integer; perhaps a scalar that holds an integral number
+    item = getattr(step, "item", None)
+    try:
+        found = item() if callable(item) else None
+    except (TypeError, ValueError, RuntimeError) as error:  # of several elements
+        if raised_by_signal(error):
+            raise
+        return None
+    return int(found) if isinstance(found, float) and found.is_integer() else None
 
 
 class Steps:
@@ -42,6 +54,10 @@ class Steps:
         """The step of this task if it is inside `with step(n)`, else the process's, else None."""
         own = self.task.get()
         return self.process if own is None else own
+
+    def outside(self) -> int | None:
+        """The process's step; None inside `with step(n)`, where any step may be set."""
+        return self.process if self.task.get() is None else None
 
     def put(self, step: int) -> None:
         """Set the step: of this task if it is inside `with step(n)`, and of the process otherwise."""

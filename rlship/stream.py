@@ -9,24 +9,29 @@ import time
 from . import definitions, family
 from .buffer import Buffer
 from .cuda import let_this_thread_look
+from .declared import Declared
 from .deferred import Deferred
-from .encode import ALLOWED, Encoder, json_value, size_of
+from .encode import Encoder, size_of
 from .file import LineFile, Part
 from .flusher import Flusher
 from .gathering import Gathering
 from .guard import raised_by_signal
 from .header import file_name, open_record
+from .jsondata import json_value
+from .misuse import Misuse
 from .notices import Notices, say
+from .probe import Probe
+from .quota import Quota
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
     from .definitions import Entries
     from .disk import Disk
     from .flusher import Timing
     from .identity import Identity
+    from .quota import Dropped
 
 # Lines wait at most Timing.flush, or until there are this many bytes of them.
 WAKE_AT = 256 << 10
@@ -42,8 +47,9 @@ class Stream:
     Logger has checked them.
 
     Attributes: `id` of the file that is written and of the writer whose child this process is (`parent`), each None
-    where there is none; `definitions`, what was declared so far; `promised`, the step of the last barrier, -1 before
-    the first; `dropped_values` and `errors`, counts.
+    where there is none; `declared`, what was declared so far; `promised`, the step of the last barrier, -1 before
+    the first; `misuse`, what the job is told of its calls; `samples`, how many are kept; `tagged`, the tags of steps;
+    `errors`, a count.
     """
 
     def __init__(
@@ -68,17 +74,21 @@ class Stream:
         self.wake_at = WAKE_AT
         self.id: str | None = None
         self.parent = parent
-        self.definitions = dict(declared)
         self.promised = -1
-        self.dropped_values = 0
         self.errors = 0
         self.notices = Notices()
+        self.samples = Quota()
+        self.tagged: dict[int, frozenset[str]] = {}
         self.buffer = Buffer(clock, buffer_bytes)
-        self.encoder = Encoder(self.unusable)
-        self.gathering = Gathering(self.buffer, self.encoder, clock)
+        self.misuse = Misuse(self.notices, self._event, self.buffer.refuse)
+        self.refuse, self.unusable = self.misuse.refuse, self.misuse.unusable
+        self.encoder = Encoder(self.unusable, several=self.misuse.several)
+        self.gathering = Gathering(self.buffer, self.encoder, self.misuse, clock)
         self.lock = self.gathering.lock
         self.collect = self.gathering.move
         self.ended_spans = self.gathering.spans.waiting
+        self.declared = Declared(declared, self.gathering, self.misuse, self._control)
+        self.asked = self.declared.asked
         self._folder = folder
         self._identity = identity
         self._axis = axis
@@ -92,8 +102,8 @@ class Stream:
         self._first_id: str | None = None
         self._first_definitions: Entries = {}
         self._disk_error = ""
-        self.deferred = Deferred(self.buffer, self.notices, self.failed)
-        self._file = LineFile(self._next_part, self._define_lines, self.buffer.release, clock, disk, timing.look)
+        self.deferred = Deferred(self.buffer, self.misuse.tell, self.failed)
+        self._file = LineFile(self._next_part, self.declared.lines, self.buffer.release, clock, disk, timing.look)
         self._flusher = Flusher(
             self.buffer,
             self._file,
@@ -103,6 +113,7 @@ class Stream:
             network=lambda: network(folder),
             trouble=self._trouble,
             well=self._well,
+            probe=None if identity.local_rank else Probe(clock, self._measured),
         )
         self.wake = self._flusher.wake
 
@@ -122,7 +133,7 @@ class Stream:
             return False
         self.live = True  # first of all: a signal handler may log from here on, and must not start it once more
         self.id = self._first_id = os.urandom(8).hex()
-        self._first_definitions = dict(self.definitions)
+        self._first_definitions = dict(self.declared.entries)
         try:
             self._flusher.start()
         except RuntimeError as error:
@@ -154,6 +165,7 @@ class Stream:
         self.deferred.wait(limit * _FOR_DEVICES)
         self.deferred.settle()
         self.collect()
+        self.tell_dropped(self.samples.settle(None))
         self._control(f'{{"kind":"close","t":{self._clock():.3f},"reason":"exit"}}\n')
         done = self._flusher.close(max(0.0, deadline - time.monotonic()))
         if not done:
@@ -194,6 +206,7 @@ class Stream:
     def barrier(self, step: int, t: float) -> None:
         """Write a barrier of time `t`, and before it what was observed of steps up to `step`."""
         self.collect(step)
+        self.tell_dropped(self.samples.settle(step))
         line = f'{{"kind":"barrier","step":{step},"t":{t:.3f}}}\n'
         if not self.deferred.hold(step, line):
             self._control(line, step)
@@ -204,6 +217,8 @@ class Stream:
         """Write a rollback, and before it all that was observed: what is late then is given up."""
         self.collect()
         self.deferred.settle()
+        self.tell_dropped(self.samples.settle(None))
+        self.tagged.clear()
         self._control(f'{{"kind":"rollback","step":{step},"t":{self._clock():.3f}}}\n', step)
         self.promised = step - 1
 
@@ -214,36 +229,10 @@ class Stream:
         attrs = json_value({"where": where, "error": error[:1000]})
         self._control(f'{{"kind":"event","t":{self._clock():.3f},"name":"rlship_error","attrs":{attrs}}}\n')
 
-    # Definitions
-
-    def declare(self, entries: Entries) -> None:
-        """Write `define` records, which govern what is logged after them."""
-        with self.lock:
-            self.gathering.asked.clear()
-            if any(self.gathering.batches.holds(name) for name in entries):
-                self.collect()  # a definition governs the lines after it, so what came before goes first
-            kept = [self._control(line) for line in definitions.lines(entries)]
-            if all(kept):  # else the next call says it again
-                self.definitions.update(entries)
-
-    def ask(self, name: str, reduce: str | Iterable[str]) -> None:
-        """Add to the reductions of a metric: two places in a program may ask for different ones of the same metric."""
-        known = self.definitions.get(name, {}).get("reduce", ())
-        if isinstance(reduce, str) and reduce in known:
-            self.gathering.asked[name] = reduce
-            return
-        with self.lock:
-            try:
-                entry = definitions.with_more(self.definitions.get(name, {}), reduce)
-            except ValueError as error:
-                self.notices.once(f"reduce {name}", f"record_metric({name[:200]!r}): {error}")
-                return
-            if entry is not None:
-                self.declare({name: entry})
-            self.gathering.asked[name] = reduce
-
-    def _define_lines(self) -> list[str]:
-        return definitions.lines(dict(self.definitions))
+    def tell_dropped(self, dropped: list[Dropped]) -> None:
+        """Write how many samples were not kept, one event for each step."""
+        for one in dropped:
+            self._control(one.line(self._clock()), one.step)
 
     # For the writing thread
 
@@ -267,7 +256,7 @@ class Stream:
             labels=self._labels,
         )
         # Of the first part only what was declared before it began: a later definition must not govern earlier lines.
-        declared = definitions.lines(self._first_definitions) if first else self._define_lines()
+        declared = definitions.lines(self._first_definitions) if first else self.declared.lines()
         return Part(os.path.join(self._folder, "rlship", file_name(self._identity, writer)), [header, *declared])
 
     def _periodic(self) -> float | None:
@@ -285,24 +274,12 @@ class Stream:
     def _beat(self) -> None:
         self._control(f'{{"kind":"beat","t":{self._clock():.3f}}}\n')
 
+    def _measured(self, line: str) -> None:
+        with self.lock:
+            if self.parent is None and not self.closed:  # a child is on the host of its parent
+                self._control(line)
+
     # What goes wrong
-
-    def refuse(self, call: str, message: str) -> None:
-        """A line that cannot be made is left out: say why, once for each kind of call, and count it."""
-        self.notices.once(f"refused {call}", message)
-        self.buffer.refuse(None)
-
-    def unusable(self, name: str, value: Any, why: str) -> None:
-        """A value that is no metric is left out: say so, once for each name, and count it."""
-        self.dropped_values += 1
-        what = f"{name[:200]!r} " + (
-            f"is left out: {why}"
-            if why
-            else f"has a value of type {_type_name(value)} that is no metric; it is left out"
-        )
-        message = f"{what}. Allowed: {ALLOWED}"
-        if self.notices.once(f"value {name}", message):
-            self._event("value", message)
 
     def failed(self, where: str, error: Exception) -> None:
         """An internal error: count it, and say it once for each place. Never raises: it is called where nothing may."""
@@ -330,8 +307,3 @@ class Stream:
             self.notices.forget("disk")
             say(f"writing to {self.path} again")
             self._event("disk", self._disk_error)
-
-
-def _type_name(value: Any) -> str:
-    kind = type(value)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

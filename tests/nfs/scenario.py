@@ -126,6 +126,21 @@ def go(course: Course) -> None:
     time.sleep(GRACE_S)
     assert course.sidecar.stop() == 0, course.sidecar.said()
     exactly_once(course)
+    one_clock(course)
+
+
+def one_clock(course: Course) -> None:
+    """Server and clients have one clock here: what a writer measured has to allow for no difference at all."""
+    found = []
+    for path in (course.experiment / "rlship").glob("*.jsonl"):
+        parsed = [json.loads(line) for line in path.read_text(errors="replace").split("\n")[:-1] if '"clock"' in line]
+        found += [record for record in parsed if record.get("kind") == "clock"]
+    assert found, "no writer measured its clock"
+    wrong = [record for record in found if abs(record["offset"]) > record["err"]]
+    assert not wrong, wrong
+    same = sum("client_time" in record for record in found)
+    course.tell("clock records, all with a true bound", f"{len(found)}, {same} of them with the kernel's own ticks")
+    course.tell("their widest and narrowest bound, s", [max(r["err"] for r in found), min(r["err"] for r in found)])
 
 
 def new_file(course: Course) -> None:

@@ -16,7 +16,7 @@ from rlship import deferred
 from rlship.deferred import Deferred
 from rlship.flusher import Timing
 from tests.tracing import fake_torch
-from tests.writer.reading import QUICK, kinds, logger_at, metrics, program, records, soon
+from tests.writer.reading import QUICK, answers, kinds, logger_at, metrics, program, records, soon
 
 
 def spans(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -91,6 +91,7 @@ def test_without_a_gpu_the_cpu_clock_is_used(
     text = f"span('x'): {said}, so the CPU's clock is used and no memory is measured"
     assert capsys.readouterr().err.count(text) == 1
     assert [span["lane"] for span in spans(records(tmp_path))] == ["main", "main"]
+    assert answers(tmp_path) == [("span", text)]
     assert (missing == "CUDA") == ("torch" in sys.modules)
 
 
@@ -102,7 +103,7 @@ def test_a_half_imported_torch_is_no_torch(tmp_path: Path, monkeypatch: pytest.M
         logger.log({"a": [1.5, 2.5]})
         logger.record_metric("b", [1.5])
     logger.close()
-    assert kinds(records(tmp_path)) == ["open", "metrics", "metrics", "span", "close"]
+    assert kinds(records(tmp_path)) == ["open", "event", "metrics", "metrics", "span", "close"]
 
 
 def test_a_tensor_on_the_device_is_copied_and_read_later(tmp_path: Path, torch: Any) -> None:
@@ -184,6 +185,7 @@ def test_what_cannot_be_copied_is_read_at_once_and_told_once(
     said = capsys.readouterr().err
     assert said.count("is read at once, and the call waits for it") == 1
     assert "mps: a tensor on mps, not on CUDA, is read at once" in said
+    assert [where for where, _ in answers(tmp_path)] == ["log"]
 
 
 def test_while_a_graph_is_captured_the_device_is_left_alone(
@@ -197,7 +199,7 @@ def test_while_a_graph_is_captured_the_device_is_left_alone(
     torch.cuda.capturing = False
     logger.close()
     assert (torch.synchronisations, torch.queries, torch.cuda.streams[0].recorded) == (0, 0, 0)
-    assert kinds(records(tmp_path)) == ["open", "gap", "span", "close"]
+    assert kinds(records(tmp_path)) == ["open", "event", "gap", "span", "close"]
     assert "while its CUDA graph is captured; it is left out" in capsys.readouterr().err
 
 
@@ -235,10 +237,14 @@ def test_a_value_that_never_comes_is_given_up(
     torch.cuda.streams[0].run()
     logger.close()
     assert [(r["kind"], r.get("n"), r.get("from"), r.get("to")) for r in found[1:]] == [
+        ("event", None, None, None),
         ("gap", 2, 3, 3),
         ("barrier", None, None, None),
     ]
-    assert kinds(records(tmp_path)) == ["open", "gap", "barrier", "close"]
+    assert kinds(records(tmp_path)) == ["open", "event", "gap", "barrier", "close"]
+    ((where, text),) = answers(tmp_path)
+    assert where == "device"
+    assert "of step 3 has not arrived from the device" in text
     assert logger.dropped_lines == 2
     assert capsys.readouterr().err.count("has not arrived from the device") == 1
 
@@ -294,7 +300,7 @@ def test_closing_does_not_wait_for_ever(tmp_path: Path, torch: Any) -> None:
     began = time.monotonic()
     assert logger.close()
     assert time.monotonic() - began < 2.0
-    assert kinds(records(tmp_path)) == ["open", "metrics", "gap", "barrier", "close"]
+    assert kinds(records(tmp_path)) == ["open", "metrics", "event", "gap", "barrier", "close"]
 
 
 def test_a_rollback_is_not_passed(tmp_path: Path, torch: Any) -> None:
@@ -308,8 +314,8 @@ def test_a_rollback_is_not_passed(tmp_path: Path, torch: Any) -> None:
     torch.cuda.streams[0].run()
     logger.close()
     found = records(tmp_path)
-    assert kinds(found) == ["open", "metrics", "gap", "barrier", "rollback", "close"]
-    assert (found[2]["from"], found[2]["to"]) == (6, 6)
+    assert kinds(found) == ["open", "metrics", "event", "gap", "barrier", "rollback", "close"]
+    assert (found[3]["from"], found[3]["to"]) == (6, 6)
 
 
 def test_too_many_late_values_are_left_out(tmp_path: Path, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,11 +334,10 @@ def test_too_many_late_values_are_left_out(tmp_path: Path, torch: Any, monkeypat
 def test_a_value_that_no_barrier_waits_for_is_given_up_in_the_end(torch: Any) -> None:
     """Without barriers a value that never comes is forgotten after five minutes."""
     from rlship.buffer import Buffer
-    from rlship.notices import Notices
 
     now = [0.0]
     buffer = Buffer(lambda: 0.0)
-    late = Deferred(buffer, Notices(), lambda where, error: None, now=lambda: now[0])
+    late = Deferred(buffer, lambda where, topic, message: None, lambda where, error: None, now=lambda: now[0])
     late.add(Value(None))
     now[0] = 299.0
     late.look()
@@ -411,11 +416,10 @@ def test_barriers_wait_for_their_values_whatever_comes_when(events: list[tuple[s
     values that are written and within 5 s; barriers keep their order.
     """
     from rlship.buffer import Buffer
-    from rlship.notices import Notices
 
     now = [0.0]
     buffer = Buffer(lambda: 0.0, 1 << 20)
-    late = Deferred(buffer, Notices(), lambda where, error: None, now=lambda: now[0])
+    late = Deferred(buffer, lambda where, topic, message: None, lambda where, error: None, now=lambda: now[0])
     values: list[Value] = []
     barriers: list[tuple[str, int, float, int]] = []  # line, step, when, how many values were before it
     written: dict[str, float] = {}

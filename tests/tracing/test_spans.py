@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.flusher import Timing
-from tests.writer.reading import NOW, files, lines, logger_at, metrics, program, records, soon, whole
+from tests.writer.reading import NOW, answers, files, lines, logger_at, metrics, program, records, soon, whole
 
 
 def spans(folder: Path) -> list[dict[str, Any]]:
@@ -97,13 +97,15 @@ def test_an_exception_is_named_and_goes_on(tmp_path: Path) -> None:
     assert [(span["name"], span.get("err")) for span in spans(tmp_path)] == [("fails", "KeyError"), ("closed", None)]
 
 
-def test_names_and_lanes_of_any_text(tmp_path: Path) -> None:
-    """Percent signs, quotes and letters of any script are kept; a long name is cut, an empty one gets a name."""
+def test_names_and_lanes_of_any_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Percent signs, quotes and letters of any script are kept; a long name is cut, an empty one gets a name, and both
+    are told once, on stderr and in the file.
+    """
     logger = logger_at(tmp_path)
     given = ['50 % "x"\\', "é漢🙂", "x" * 600, "", "\ud800"]
 
     def work() -> None:
-        for name in given:
+        for name in given * 2:
             with logger.span(name):
                 pass
 
@@ -111,8 +113,12 @@ def test_names_and_lanes_of_any_text(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     logger.close()
-    assert names(tmp_path) == ['50 % "x"\\', "é漢🙂", "x" * 500, "unnamed", "\ufffd"]
+    assert names(tmp_path) == ['50 % "x"\\', "é漢🙂", "x" * 500, "unnamed", "\ufffd"] * 2
     assert {span["lane"] for span in spans(tmp_path)} == {'%d "t" é'}
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].endswith("the name has 600 characters, 500 are allowed: it is shortened")
+    assert told[1:] == ["rlship: span(''): the name is empty: 'unnamed' stands in its place"]
+    assert [(where, f"rlship: {text}") for where, text in answers(tmp_path)] == [("span", text) for text in told]
 
 
 def test_functions_of_every_kind_are_wrapped(tmp_path: Path) -> None:
@@ -446,6 +452,7 @@ def test_a_misspelt_timer_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[
             pass
     logger.close()
     assert capsys.readouterr().err.count("span('x', timer='cuda'): use 'cpu' or 'gpu'") == 1
+    assert [where for where, _ in answers(tmp_path)] == ["span"]
     assert names(tmp_path) == ["x", "x"]
 
 

@@ -75,6 +75,12 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines(folder)]
 
 
+def answers(folder: Path) -> list[tuple[str, str]]:
+    """What the file says of wrong use: about what, and the text."""
+    found = [record["attrs"] for record in records(folder) if record.get("name") == "rlship_error"]
+    return [(attrs["where"], attrs["error"]) for attrs in found]
+
+
 def soon(folder: Path, enough: Callable[[list[dict[str, Any]]], bool], seconds: float = 10.0) -> list[dict[str, Any]]:
     """The records of the file that is being written, once they are `enough`."""
     deadline = time.monotonic() + seconds

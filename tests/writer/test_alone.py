@@ -32,6 +32,7 @@ import rlship
 rlship.init(sys.argv[1], "trainer")
 rlship.log({"loss": 0.5, "lengths": [1, 2], "g": {"x": 1}, "bad": "text"}, step=1)
 rlship.record_metric("r", 1.0, rlship.Reduce.MEAN, weight=2)
+rlship.event("e", a=object()); rlship.sample("t", {"text": "x" * 2_000_000}); rlship.mlogger.log({"a": 1})
 rlship.define("x", "max"); rlship.barrier(1); assert rlship.flush()
 foreign = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names) - {"rlship", "__main__"}
 print(sorted(foreign))
@@ -50,7 +51,7 @@ def test_importing_loads_nothing_slow(tmp_path: Path) -> None:
         """
 import rlship
 slow = ("json", "logging", "socket", "dataclasses", "typing", "re", "asyncio", "subprocess", "inspect", "tempfile",
-        "random", "multiprocessing", "hashlib", "pathlib", "warnings_")
+        "random", "multiprocessing", "hashlib", "pathlib", "warnings_", "rlship.mlogger")
 print([name for name in slow if name in sys.modules])
 """,
     )

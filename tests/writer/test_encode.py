@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship.encode import LINE_LIMIT, Encoder
+from rlship.encode import LINE_LIMIT, LONGEST_NAME, Encoder
 
 
 class Heard:
@@ -288,7 +288,7 @@ def test_an_empty_name_is_left_out() -> None:
     """The format has no metric without a name."""
     (record,), heard = encode({"": 1.0, "a": 2.0})
     assert record["m"] == {"a": 2.0}
-    assert heard.told == [("", "the metric's name is empty")]
+    assert heard.told == [("", "the name is empty")]
 
 
 def test_half_surrogate_pairs_become_the_replacement_character() -> None:
@@ -345,8 +345,19 @@ def test_a_short_record_that_does_not_fit_the_limit_is_split_too() -> None:
     assert {name: value for record in records for name, value in record["m"].items()} == given_values
 
 
-def test_a_name_longer_than_a_line_is_left_out() -> None:
-    """What cannot fit any line is told, and its record's other values are kept."""
-    (record,), heard = encode({"a" * LINE_LIMIT: 1.0, "b": 2.0})
-    assert record["m"] == {"b": 2.0}
-    assert len(heard.told) == 1
+@pytest.mark.parametrize("length", [LONGEST_NAME + 1, LINE_LIMIT])
+def test_a_name_that_is_too_long_is_left_out(length: int) -> None:
+    """It is told with its length, and its record's other values are kept; one of the longest name is kept."""
+    (record,), heard = encode({"a" * length: 1.0, "b": 2.0, "c" * LONGEST_NAME: 3.0})
+    assert record["m"] == {"b": 2.0, "c" * LONGEST_NAME: 3.0}
+    assert [why for _, why in heard.told] == [f"the name has {length} characters, 1000 are allowed"]
+
+
+def test_what_several_takes_is_not_told_one_by_one() -> None:
+    """All that one call leaves out is offered at once, in the order of the call."""
+    heard, offered = Heard(), []
+    for takes in (True, False):
+        encoder = Encoder(heard, several=lambda left_out, takes=takes: not offered.append(left_out) and takes)  # type: ignore[misc, func-returns-value]
+        encoder.lines({"a": "text", "b": 1, "c": {"d": object()}}, 1, 5.0)
+        assert [name for name, _, _ in offered[-1]] == ["a", "c/d"]
+        assert [name for name, _ in heard.told] == ([] if takes else ["a", "c/d"])

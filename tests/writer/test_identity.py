@@ -222,3 +222,25 @@ def test_long_names_are_cut_and_told() -> None:
     who = detect("a" * 300, replica="b" * 201, environ={}, warn=told.append)
     assert (len(who.actor), len(who.replica)) == (200, 200)
     assert [text.partition("=")[0] for text in told] == ["actor", "replica"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "given", "expected"),
+    [
+        ({}, {}, None),
+        ({"RANK": "3", "LOCAL_RANK": "1"}, {}, 1),
+        ({"RANK": "3", "RAY_LOCAL_RANK": "2"}, {}, 2),
+        ({"RANK": "8", "LOCAL_RANK": "0"}, {"rank": 1, "world": 2}, 0),
+        ({"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_LOCAL_RANK": "2", "SLURM_PROCID": "0"}, {}, 2),
+        ({"PMI_RANK": "6", "MPI_LOCALRANKID": "2"}, {}, 2),
+        ({"SLURM_PROCID": "7", "SLURM_LOCALID": "3"}, {}, 3),
+        # What a batch system left behind says nothing of a process that another launcher started.
+        ({"JAX_PROCESS_ID": "3", "SLURM_PROCID": "0", "SLURM_LOCALID": "5"}, {}, None),
+        ({"LOCAL_RANK": "5"}, {"rank": 5}, None),
+    ],
+)
+def test_the_place_on_the_host_comes_from_the_launcher_of_the_rank(
+    environ: dict[str, str], given: dict[str, Any], expected: int | None
+) -> None:
+    """The local rank, or None where no launcher says it."""
+    assert detect("trainer", environ=environ, **given).local_rank == expected

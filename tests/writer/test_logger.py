@@ -260,11 +260,12 @@ def test_going_back_without_rollback_is_told_once(tmp_path: Path, capsys: pytest
 def test_a_reduction_is_declared_once_and_new_ones_add_up(tmp_path: Path) -> None:
     """record_metric writes a define line when a reduction is first asked for, before the observation, and not again."""
     logger = logger_at(tmp_path, timing=SLOW)
-    logger.record_metric("reward", 1.0)
-    for _ in range(3):
-        logger.record_metric("reward", 2.0, Reduce.MEAN, weight=4)
-        logger.record_metric("reward", 3.0, "max")
-        logger.record_metric("reward", 4.0, [Reduce.MEAN, "max"])
+    with logger._stream.lock:  # keep the thread, which has just started, from collecting in between
+        logger.record_metric("reward", 1.0)
+        for _ in range(3):
+            logger.record_metric("reward", 2.0, Reduce.MEAN, weight=4)
+            logger.record_metric("reward", 3.0, "max")
+            logger.record_metric("reward", 4.0, [Reduce.MEAN, "max"])
     logger.close()
     found = records(tmp_path)
     assert [record["m"] for record in found if record.get("kind") == "define"] == [
@@ -272,7 +273,7 @@ def test_a_reduction_is_declared_once_and_new_ones_add_up(tmp_path: Path) -> Non
         {"reward": {"reduce": ["mean", "max"]}},
     ]
     assert metrics(found)[0] == {"m": {"reward": 1.0}}
-    assert kinds(found)[1:4] == ["metrics", "define", "metrics"]
+    assert kinds(found)[1:6] == ["metrics", "define", "event", "metrics", "define"]
 
 
 def test_define_takes_names_lists_and_dicts(tmp_path: Path) -> None:
@@ -304,15 +305,16 @@ def test_a_definition_never_governs_lines_logged_before_it(tmp_path: Path) -> No
 def test_wrong_reductions_are_told_and_the_value_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown reduction names what there is; the observation counts under the default."""
     logger = logger_at(tmp_path, timing=SLOW)
-    logger.record_metric("a", 1.0, "average")
-    logger.record_metric("a", 2.0, "average")
+    with logger._stream.lock:  # keep the thread, which has just started, from collecting the first alone
+        logger.record_metric("a", 1.0, "average")
+        logger.record_metric("a", 2.0, "average")
     logger.define("b", "p200")
     logger.define({"c": {"reduce": "mean", "units": "s"}})
     logger.close()
     told = capsys.readouterr().err
     assert told.count("reduce='average' does not exist: use one or several of mean, sum") == 1
     assert "define('b'): reduce='p200' does not exist" in told
-    assert "['units'] is not known: use reduce, unit, per_rank" in told
+    assert "['units'] is not known: use reduce, unit, per_rank, stream" in told
     # One record, or two where the writing thread began between the calls.
     assert metrics(records(tmp_path)) in ([{"m": {"a": [1.0, 2.0]}}], [{"m": {"a": 1}}, {"m": {"a": 2}}])
 
@@ -358,10 +360,10 @@ def test_steps_of_any_integer_type_are_steps(tmp_path: Path) -> None:
     import numpy as np
 
     logger = logger_at(tmp_path)
-    for step in (np.int64(1), np.uint8(2), 3.0, 2**53 - 1, 0):
+    for step in (np.int64(1), np.uint8(2), 3.0, 2**53 - 1, 0, np.float32(4.0), np.array(5), np.array([6.0])):
         logger.log({"a": 1}, step=step)  # type: ignore[arg-type]
     logger.close()
-    assert [record["step"] for record in metrics(records(tmp_path))] == [1, 2, 3, 2**53 - 1, 0]
+    assert [record["step"] for record in metrics(records(tmp_path))] == [1, 2, 3, 2**53 - 1, 0, 4, 5, 6]
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "loss", [("a", 1)]])
@@ -382,7 +384,7 @@ def test_barrier_without_any_step_is_told(tmp_path: Path, capsys: pytest.Capture
     logger.barrier()
     logger.close()
     assert "barrier() without a step" in capsys.readouterr().err
-    assert kinds(records(tmp_path)) == ["open", "close"]
+    assert kinds(records(tmp_path)) == ["open", "event", "close"]
 
 
 class Explosive:

@@ -58,6 +58,41 @@ rlship.log({"parent": 2})
     assert [record["m"] for record in metrics(parent) if "waiting" not in record["m"]] == [{"parent": 1}, {"parent": 2}]
 
 
+def test_what_a_child_says_is_in_its_own_file(tmp_path: Path) -> None:
+    """Events, tags and samples after a fork: the child's have its step, none of the parent's is written twice, and the
+    two draw different priorities.
+    """
+    program(
+        """
+import os, sys, rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.set_step(7)
+rlship.add_step_tag("eval")
+rlship.event("parent")
+rlship.sample("t", {"who": "parent"})
+if os.fork() == 0:
+    rlship.event("child"); rlship.add_step_tag("eval")
+    for _ in range(3): rlship.sample("t", {"who": "child"})
+    rlship.flush()
+    os._exit(0)
+os.wait()
+for _ in range(3): rlship.sample("t", {"who": "parent"})
+""",
+        tmp_path,
+    )
+    drawn = []
+    for path in files(tmp_path):
+        own = [json.loads(line) for line in whole(path)]
+        who, samples = ("child", 3) if "parent" in own[0] else ("parent", 4)
+        said = [record["name"] for record in own if record["kind"] == "event"]
+        assert sorted(said) == sorted([who, "step_tag"])
+        rows = [record for record in own if record["kind"] == "sample"]
+        assert [record["row"] for record in rows] == [{"who": who}] * samples
+        assert {record["step"] for record in rows} == {7}
+        drawn += [record["pri"] for record in rows]
+    assert len(set(drawn)) == 7
+
+
 def test_children_that_do_not_log_make_no_file(tmp_path: Path) -> None:
     """A fork that only waits or runs a program leaves nothing behind; its own child belongs to the grandparent."""
     program(
@@ -92,6 +127,7 @@ stop = threading.Event()
 def work():
     while not stop.is_set():
         rlship.log({"parent": 1.5}); rlship.record_metric("r", 1.0); rlship.barrier(1)
+        rlship.sample("t", {"a": 1}); rlship.event("e")
 threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
 for t in threads: t.start()
 for i in range(15):

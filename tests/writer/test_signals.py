@@ -45,6 +45,10 @@ def test_the_exception_of_a_handler_passes_through_every_call(tmp_path: Path, ha
             signal.raise_signal(signal.SIGUSR1)
             return 1
 
+        def tolist(self) -> list[int]:
+            signal.raise_signal(signal.SIGUSR1)
+            return [1]
+
     logger = logger_at(tmp_path)
     before = signal.signal(signal.SIGUSR1, handler)
     try:
@@ -54,6 +58,9 @@ def test_the_exception_of_a_handler_passes_through_every_call(tmp_path: Path, ha
             lambda: logger.record_metric("a", Slow()),
             lambda: logger.barrier(Slow()),  # type: ignore[arg-type]
             lambda: logger.step(Slow()),  # type: ignore[arg-type]
+            lambda: logger.event("e", a=Slow()),
+            lambda: logger.sample("t", {"a": [Slow()]}),
+            lambda: logger.sample("t", {}, score=Slow()),
         ):
             with pytest.raises(TooLateError):
                 call()

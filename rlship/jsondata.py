@@ -1,0 +1,233 @@
+"""Plain data as JSON: what is neither a metric nor its value. Long texts are shortened to fit a line."""
+
+from __future__ import annotations
+
+from .encode import UnusableError, json_string, number, size_of, why_not_a_name, why_unusable
+from .guard import raised_by_signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+_DEEPEST = 30
+# What one entry of `cut` takes beside the name: a number of up to 12 digits, a colon and a comma, with room to spare.
+_CUT_BYTES = 20
+_SMALL = 64
+_QUICK_TEXT = 256 << 10
+_QUICK_LIST = 64 << 10
+_QUICK_INT = 1 << 63
+_SCALARS = frozenset((str, float, int, bool, type(None)))
+
+
+def json_value(value: Any) -> str:
+    """Plain data of our own as JSON, strings as in metric names."""
+    if isinstance(value, str):
+        return json_string(value)
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json_string(str(key))}:{json_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(json_value, value)) + "]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    if value is None or isinstance(value, (int, float)):
+        return number(value)
+    return json_string(str(value))
+
+
+def json_object(data: Mapping[Any, Any], room: int, told: Callable[[str, str], object]) -> tuple[str, str]:
+    """A job's data as the members of a JSON object of at most `room` bytes, and those of its `cut`.
+
+    Numbers, strings, bools, None, lists and dicts of them are kept; what has a `tolist` (an array, a tensor) is the
+    list of its numbers, and anything else its repr. Where that is too long, the longest values are shortened to one
+    length: of a text its beginning is kept, of a list or dict the beginning of its JSON, as a text. `cut` has the
+    length of the original: characters of a text, elements of a list or dict. `told(name, why)` hears of what is not
+    kept as it is. Raises UnusableError where not even the names fit.
+    """
+    quick = _quick_object(data)
+    if quick is not None and size_of(quick) <= room:
+        return quick, ""
+    cells = []
+    for key, value in data.items():
+        name = key if type(key) is str else str(key)
+        if (wrong := why_not_a_name(name)) is not None:
+            told(name[:40], f"{wrong}; it is left out")
+            continue
+        cells.append(_cell(name, value, room, told))
+    used = sum(cell.key + cell.size for cell in cells)
+    if used > room:
+        _shorten(cells, room)
+    whole = ",".join([f"{json_string(cell.name)}:{cell.text}" for cell in cells])
+    return whole, ",".join([f"{json_string(cell.name)}:{cell.length}" for cell in cells if cell.short])
+
+
+def _quick_object(data: Mapping[Any, Any]) -> str | None:
+    """The members where all are plain and short, as they nearly always are; else None."""
+    parts = []
+    for key, value in data.items():
+        text = _quick(value)
+        if text is None or type(key) is not str or why_not_a_name(key) is not None:
+            return None
+        parts.append(f"{json_string(key)}:{text}")
+    return ",".join(parts)
+
+
+def _quick(value: Any) -> str | None:
+    kind = type(value)
+    if kind is str:
+        return json_string(value) if len(value) <= _QUICK_TEXT else None
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float or value is None:
+        return number(value)
+    if kind is int:
+        return int.__repr__(value) if -_QUICK_INT < value < _QUICK_INT else None
+    if kind is list and len(value) <= _QUICK_LIST and _SCALARS.issuperset(map(type, value)):
+        parts = [_quick(item) for item in value]
+        return None if None in parts else f"[{','.join(parts)}]"  # type: ignore[arg-type]
+    return None
+
+
+class _Cell:
+    """One value: `text` is its JSON, of `size` bytes, where it is `whole`; else there is more than fits any line."""
+
+    __slots__ = ("key", "length", "name", "plain", "short", "size", "text")
+
+    def __init__(self, name: str, text: str, plain: str | None, length: int, room: int, whole: bool) -> None:
+        self.name = name
+        self.key = size_of(json_string(name)) + 2
+        self.text = text
+        self.plain = plain  # what is shortened; None: the JSON itself
+        self.length = length
+        self.size = size_of(text) if whole else room + 1
+        self.short = False
+
+
+def _cell(name: str, value: Any, room: int, told: Callable[[str, str], object]) -> _Cell:
+    if type(value) is str:
+        kept = value[:room]
+        return _Cell(name, json_string(kept), kept, len(value), room, len(kept) == len(value))
+    pieces = _Pieces(room)
+    whole = True
+    try:
+        pieces.add_value(value, 0)
+    except _FullError:
+        whole = False
+    except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the others are good
+        why = why_unusable(error)
+        told(name, f"{why}; its type stands in its place")
+        pieces = _Pieces(room)
+        pieces.add_value(f"<{type(value).__name__}>", 0)
+    if pieces.odd:
+        told(name, pieces.odd)
+    text = "".join(pieces.texts)
+    try:
+        length = len(value)
+    except Exception as error:  # it has none, or code of its own for it
+        if raised_by_signal(error):
+            raise
+        length = len(text)
+    return _Cell(name, text, None, length, room, whole)
+
+
+def _shorten(cells: list[_Cell], room: int) -> None:
+    """Bring the longest values down to one size, so that all fit."""
+    names = sum(cell.key for cell in cells)
+    told = sum(cell.key + _CUT_BYTES for cell in cells if cell.size > _SMALL)
+    level = _level([cell.size for cell in cells], room - names - told)
+    if level < _SMALL:
+        raise UnusableError(f"its {len(cells)} values do not fit in a line of 1 MiB")
+    for cell in cells:
+        if cell.size > level:
+            cell.text = _beginning(cell.text if cell.plain is None else cell.plain, level)
+            cell.short = True
+
+
+def _level(sizes: list[int], room: int) -> int:
+    """The greatest size to which all may be brought down so that together they take at most `room`."""
+    left = len(sizes)
+    for size in sorted(sizes):
+        if size * left > room:
+            return room // left
+        room -= size
+        left -= 1
+    return max(sizes, default=0)
+
+
+def _beginning(text: str, most: int) -> str:
+    """A beginning of `text` as a JSON string of at most `most` bytes."""
+    kept = text[: most - 2]
+    encoded = json_string(kept)
+    while (size := size_of(encoded)) > most:  # escapes and other alphabets take more than a byte a character
+        kept = kept[: max(0, len(kept) * most // size - 1)]
+        encoded = json_string(kept)
+    return encoded
+
+
+class _FullError(Exception):
+    """There is more than fits in a line."""
+
+
+class _Pieces:
+    """The JSON of one value in pieces, at most `room` characters of them. `odd`: what was first not kept as it was."""
+
+    __slots__ = ("odd", "room", "texts")
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.texts: list[str] = []
+        self.odd = ""
+
+    def add(self, text: str) -> None:
+        self.room -= len(text)
+        self.texts.append(text)
+        if self.room < 0:
+            raise _FullError
+
+    def add_value(self, value: Any, depth: int) -> None:
+        if isinstance(value, str):
+            self.add(json_string(value[: self.room + 1]))
+        elif value is None or isinstance(value, (bool, int, float)):
+            self._add_number(value)
+        elif depth >= _DEEPEST:
+            self._add_repr(value, f"it is more than {_DEEPEST} lists or dicts deep")
+        elif isinstance(value, dict):
+            for i, (key, item) in enumerate(value.items()):
+                self.add(f"{',' if i else '{'}{json_string(str(key)[: self.room + 1])}:")
+                self.add_value(item, depth + 1)
+            self.add("}" if value else "{}")
+        elif isinstance(value, (list, tuple)):
+            for i, item in enumerate(value):
+                self.add("," if i else "[")
+                self.add_value(item, depth + 1)
+            self.add("]" if value else "[]")
+        else:
+            self._add_foreign(value, depth)
+
+    def _add_number(self, value: float | None) -> None:
+        if isinstance(value, bool):
+            self.add("true" if value else "false")
+            return
+        try:
+            self.add(number(value))
+        except UnusableError:  # an integer that no double can hold
+            self._add_repr(value, "it is too large for a double")
+
+    def _add_foreign(self, value: Any, depth: int) -> None:
+        tolist = getattr(value, "tolist", None)
+        if not callable(tolist):
+            self._add_repr(value, f"it has a part of type {type(value).__name__}, which JSON does not have")
+            return
+        if getattr(value, "is_cuda", False):
+            self.odd = self.odd or "it is on a GPU, and reading it waits for the device: call .cpu() in a better moment"
+        plain = tolist()
+        if isinstance(plain, (list, bool, int, float, str)):
+            self.add_value(plain, depth + 1)
+        else:
+            self._add_repr(plain, f"it has a part of type {type(value).__name__}, which JSON does not have")
+
+    def _add_repr(self, value: Any, why: str) -> None:
+        self.odd = self.odd or f"{why}: its repr stands in its place"
+        self.add(json_string(repr(value)[: self.room + 1]))

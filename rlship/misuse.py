@@ -1,0 +1,135 @@
+"""What a job does that cannot be done as it says: one helpful answer to each thing, on stderr and in the file."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .definitions import disagreements
+from .encode import ALLOWED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .definitions import Entries
+    from .encode import LeftOut
+    from .notices import Notices
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# That many values of one call that are no metrics are a configuration, or something else that is no metrics at all.
+_NO_METRICS = 5
+_SHOWN = 3
+
+
+def caller() -> str:
+    """The place in the job that called, such as "train.py:12"; "" where there is none."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+class Misuse:
+    """Tells a thing the first time and counts it every time. `told(where, message)` writes it into the file.
+
+    Attributes: `dropped_values`, how many values were left out.
+    """
+
+    def __init__(
+        self, notices: Notices, told: Callable[[str, str], object], refused: Callable[[int | None], object]
+    ) -> None:
+        self.dropped_values = 0
+        self._notices = notices
+        self._told = told
+        self._refused = refused
+        self._places: dict[str, str] = {}
+
+    def tell(self, where: str, topic: str, message: str) -> None:
+        """Say it, unless something was said about `topic` before. `where` is the call, or what it is about."""
+        if self._notices.once(topic, message):
+            self._told(where, message)
+
+    def refuse(self, call: str, message: str) -> None:
+        """A line that cannot be made is left out: say why, once for each kind of call, and count it."""
+        self.tell(call, f"refused {call}", message)
+        self._refused(None)
+
+    def unusable(self, name: str, value: Any, why: str) -> None:
+        """A value that is no metric is left out: say so, once for each name, and count it."""
+        self.dropped_values += 1
+        if not why:
+            why = f"has a value of type {_type_name(value)} that is no metric; it is left out"
+        else:
+            why = f"is left out: {why}"
+        message = f"{name[:200]!r} {why}. Allowed: {ALLOWED}"
+        if isinstance(value, str):
+            message += ". float() makes a number of a text; event() and sample() take texts as they are"
+        self.tell("value", f"value {name[:200]}", message)
+
+    def several(self, left_out: list[LeftOut]) -> bool:
+        """The same of all that one call leaves out, where it is so much that it is no metrics: say that instead."""
+        kinds = [(name, value) for name, value, why in left_out if not why]
+        if len(kinds) < _NO_METRICS:
+            return False
+        self.dropped_values += len(left_out)
+        some = ", ".join(f"{name[:60]!r} ({_type_name(value)})" for name, value in kinds[:_SHOWN])
+        self.tell(
+            "value",
+            "values",
+            f"{len(left_out)} values of one call are no metrics, such as {some}; they are left out. A configuration "
+            f"can be kept by init(labels=…) or event('config', **config), texts by sample(). Allowed: {ALLOWED}",
+        )
+        return True
+
+    def compare(self, before: Entries, entries: Entries, by: str) -> None:
+        """What `by`, a call of the job, declares now: do two places ask for other reductions of one metric?"""
+        here = f"{by} at {caller()}"
+        for name, earlier, later in disagreements(before, entries):
+            effect = "from here on the later one holds"
+            if by != "define":
+                more = " and ".join(f"{name[:60]}/{one}" for one in later[1:])
+                effect = f"both are kept, {name[:60]!r} is the {later[0]} and {more} beside it"
+            self.tell(
+                by,
+                f"reductions {name[:200]}",
+                f"{name[:200]!r} is declared twice differently: {' and '.join(earlier)} by "
+                f"{self._places.get(name, 'an earlier call')}, {' and '.join(later)} after {here}; {effect}. Ask for "
+                f"the same in both places, or for all in one define()",
+            )
+        for name in entries:
+            self._places.setdefault(name, here)
+
+    def back(self, call: str, step: int, promised: int, before: int | None = None) -> None:
+        """A step goes backwards: behind the barrier `promised`, or only behind `before`, the step that was set.
+
+        The same barrier once more is none.
+        """
+        if step < promised or (step == promised and call != "barrier"):
+            after = f"barrier({promised})"
+        elif before is not None and step < before:
+            after = f"set_step({before})"
+        else:
+            return
+        self.tell(
+            call,
+            "back",
+            f"{call}({step}) goes back behind {after}: call rollback({step}) first if the job resumed from an older "
+            f"checkpoint; to add to an earlier step, use log(…, step={step}) or `with step({step})`",
+        )
+
+    def step_on_device(self, step: Any, call: str) -> None:
+        """A step that has to be read from a GPU."""
+        if getattr(step, "is_cuda", False):
+            self.tell(
+                call,
+                "step on a GPU",
+                f"{call}: the step is a tensor on a GPU, and reading it waits for the device each time: count steps "
+                f"with an int",
+            )
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

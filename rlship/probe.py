@@ -1,0 +1,116 @@
+"""The writer's measurement of its host's clock, from syncs that are made anyway."""
+
+from __future__ import annotations
+
+import time
+
+from .skew import Skew, coarseness_ns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# How long one `clock` record holds, and the least time between two where the clock was set in between.
+_EVERY_S = 30.0
+_SOONEST_S = 5.0
+# Stamps that are looked back at, and the fewest to tell by. A clock of another host is never at the very nanosecond of
+# this kernel's last tick; a stamp between that tick and now may be chance, if the clocks agree.
+_LOOKED = 16
+_FEWEST = 3
+_SAME_TICKS = 2
+_MOSTLY = 0.9
+_MOSTLY_STILL = 0.7
+# The kernel's cheap clock, which it stamps files with: the time of its last tick. Linux; Python has no name for it.
+_COARSE = 5
+# A Logger that was given another clock is not stamped with its times.
+_SAME_S = 0.005
+
+
+class Probe:
+    """Watches one file being written and synced, all on the writing thread.
+
+    `clock` is that of the records; `write(line)` takes a `clock` record. A filesystem may stamp files with the time of
+    the host that writes. Then the stamps are exactly those of this host's kernel, and the records say
+    `"client_time":true`: they prove nothing. (Newer kernels add to a tick where another file was just looked at.)
+    """
+
+    def __init__(self, clock: Callable[[], float], write: Callable[[str], object]) -> None:
+        self._clock = clock
+        self._write = write
+        self._skew = Skew()
+        self._now = self._began = self._ended = 0.0
+        self._waiting = self._complete = False
+        self._ticks = (0, 0, 0)  # the last tick before and after writing, and the time after it
+        self._tick = 0
+        self._stamp = 0
+        self._alike: list[tuple[bool, bool]] = []
+        self.client_time = False
+        self._written_at = float("-inf")
+        self._written: tuple[float, float] | None = None
+        self._written_client_time = False
+
+    def begin(self) -> None:
+        """Lines may be written from here on."""
+        self._now = time.monotonic()
+        self._tick = _tick_ns()
+
+    def wrote(self) -> None:
+        """Lines were written since `begin`; they may reach the server from then on."""
+        self._began, self._ticks = self._now, (self._tick, _tick_ns(), time.time_ns())
+        self._waiting, self._complete = True, False
+
+    def synced(self) -> None:
+        """All that was written is with the server."""
+        self._ended, self._complete = time.monotonic(), self._waiting
+
+    def failed(self) -> None:
+        """Whether something is with the server is not known: what was measured is void."""
+        self._waiting = self._complete = False
+
+    def stamped(self, mtime_ns: int) -> None:
+        """The file's time, looked at before anything else was written. 0 where it was not looked at."""
+        if not self._complete:
+            return
+        self._waiting = self._complete = False
+        if mtime_ns <= 0 or mtime_ns == self._stamp:  # the second is of the tick before, or not fresh
+            return
+        self._stamp = mtime_ns
+        self._skew.observe(self._began, self._ended, mtime_ns)
+        self._look(mtime_ns)
+        self._tell()
+
+    def _look(self, mtime_ns: int) -> None:
+        coarse = coarseness_ns(mtime_ns)
+        first, last, after = self._ticks
+        first, last = first - first % coarse, last - last % coarse
+        same_clock = abs(self._clock() - time.time()) < _SAME_S
+        alike = (same_clock and mtime_ns in (first, last), same_clock and first <= mtime_ns <= after)
+        self._alike = [*self._alike[1 - _LOOKED :], alike]
+        ticks, possible = (sum(found) for found in zip(*self._alike))
+        mostly = _MOSTLY_STILL if self.client_time else _MOSTLY
+        self.client_time = ticks >= _SAME_TICKS and possible >= mostly * len(self._alike)
+
+    def _tell(self) -> None:
+        before, wall, now = time.monotonic(), self._clock(), time.monotonic()
+        found = self._skew.offset(now, wall)
+        possible = all(own for _, own in self._alike)
+        if found is None or len(self._alike) < (_LOOKED if possible and not self.client_time else _FEWEST):
+            return  # it is not known yet whose stamps they are
+        if now - self._written_at < (_SOONEST_S if self._differs(found) else _EVERY_S):
+            return
+        offset, error = found[0], found[1] + (now - before) + 1e-6  # of the two clocks' reading, and of the rounding
+        mark = ',"client_time":true' if self.client_time else ""
+        self._write(f'{{"kind":"clock","t":{wall:.3f},"offset":{offset:.6f},"err":{error:.6f}{mark}}}\n')
+        self._written_at, self._written, self._written_client_time = now, found, self.client_time
+
+    def _differs(self, found: tuple[float, float]) -> bool:
+        if self._written is None or self._written_client_time != self.client_time:
+            return True
+        return abs(found[0] - self._written[0]) > self._written[1]
+
+
+def _tick_ns() -> int:
+    try:
+        return time.clock_gettime_ns(_COARSE)
+    except (AttributeError, OSError):  # not Linux
+        return 0

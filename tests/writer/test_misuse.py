@@ -1,0 +1,238 @@
+"""Wrong use: one helpful answer to each thing, on stderr once, counted, and once in the file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlship.logger
+from rlship import Reduce
+from tests.writer.reading import answers, logger_at, metrics, records
+
+
+def test_reductions_that_two_places_ask_for_differently(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both calls' reductions and places in the code are named, with what becomes of them; asking alike is silent."""
+    logger = logger_at(tmp_path)
+    for _ in range(2):
+        logger.record_metric("same", 1.0, Reduce.SUM)
+        logger.define("same", "sum")
+        logger.record_metric("mixed", 1.0, Reduce.MEAN)
+        logger.record_metric("mixed", 1.0, "max")
+        logger.define("replaced", ["min", "mean"])
+        logger.define({"replaced": "last"})
+        logger.define("unit", unit="s")
+        logger.record_metric("unit", 1.0, "sum")
+    logger.close()
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2
+    place = r"test_misuse.py:"
+    assert "'mixed' is declared twice differently: mean by record_metric at " + place in told[0]
+    assert ", mean and max after record_metric at " + place in told[0]
+    assert "both are kept, 'mixed' is the mean and mixed/max beside it" in told[0]
+    assert "'replaced' is declared twice differently: min and mean by define at " + place in told[1]
+    assert ", last after define at " + place in told[1]
+    assert "from here on the later one holds" in told[1]
+    assert [where for where, _ in answers(tmp_path)] == ["record_metric", "define"]
+    assert logger._stream.notices.counts["reductions replaced"] == 3
+
+
+@pytest.mark.parametrize("weight", [-1.0, -1, math.nan, math.inf, 10**400, [-1.0], "heavy"])
+def test_a_weight_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], weight: Any) -> None:
+    """The value is left out rather than counted wrongly, in log and in record_metric."""
+    logger = logger_at(tmp_path)
+    for _ in range(2):
+        logger.log({"loss": 1.5}, weight=weight)
+        logger.record_metric("reward", 1.5, weight=weight)
+    assert logger.dropped_values == 4
+    logger.close()
+    told = capsys.readouterr().err
+    for name in ("loss", "reward"):
+        assert told.count(f"{name!r} is left out: the weight ") == 1
+    assert [where for where, _ in answers(tmp_path)] == ["value", "value"]
+    assert not any(record["m"] for record in metrics(records(tmp_path)))
+
+
+def test_wrong_use_amid_quick_calls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls that take record_metric's quick way for plain numbers hear the same of what is wrong with them."""
+    slow: list[Any] = []
+
+    def counted(*args: Any) -> None:
+        slow.append(args[2:])
+        record(*args)
+
+    record = rlship.logger.record
+    monkeypatch.setattr(rlship.logger, "record", counted)
+    logger = logger_at(tmp_path)
+    logger.set_step(1)
+    logger.record_metric("a", 1.0, Reduce.SUM)
+    slow.clear()
+    logger.record_metric("a", 2.0, Reduce.SUM)
+    logger.record_metric("a", 3)
+    logger.record_metric("a", 4.0, weight=2)
+    assert slow == []
+    wrong: list[tuple[Any, ...]] = [
+        ("x" * 1001, 1.0),
+        ("", 1.0),
+        ("a", 1.0, Reduce.SUM, -1.0),
+        ("a", 1.0, None, 10**400),
+        ("a", "yes"),
+        ("b", 10**400),
+        ("b", 5.0, "average"),
+    ]
+    for call in wrong * 2:
+        logger.record_metric(*call)
+    logger.record_metric("a", 6.0, Reduce.MAX)
+    assert len(slow) == 2 * len(wrong) + 1
+    logger.record_metric("a", 7.0, Reduce.MAX)
+    logger.define("a", Reduce.MIN)
+    logger.record_metric("a", 8.0, Reduce.MAX)
+    assert len(slow) == 2 * len(wrong) + 2
+    logger.set_step(0)
+    assert logger.dropped_values == 12
+    logger.close()
+    told = capsys.readouterr().err
+    assert told.count("\n") == 7
+    texts = dict(answers(tmp_path))
+    assert [where for where, _ in answers(tmp_path)] == [*["value"] * 4, "record_metric", "record_metric", "set_step"]
+    assert "set_step(0) goes back behind set_step(1)" in texts["set_step"]
+    found = records(tmp_path)
+    assert [record["m"] for record in found if record.get("kind") == "define"] == [
+        {"a": {"reduce": "sum"}},
+        {"a": {"reduce": ["sum", "max"]}},
+        {"a": {"reduce": "min"}},
+        {"a": {"reduce": ["min", "max"]}},
+    ]
+    observed = [record["m"] for record in metrics(found)]
+    seen: list[float] = []
+    for m in observed:
+        value = m["a"]
+        seen += value["v"] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    assert seen == [1.0, 2.0, 3, 4.0, 6.0, 7.0, 8.0]
+
+
+def test_a_text_as_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer says how a text becomes a number and where texts go."""
+    logger = logger_at(tmp_path)
+    for _ in range(2):
+        logger.log({"a": "0.5", "b": 1.0}, step=1)
+        logger.record_metric("c", "yes")
+    assert logger.dropped_values == 4
+    logger.close()
+    told = capsys.readouterr().err
+    assert told.count("'a' has a value of type str that is no metric; it is left out") == 1
+    assert told.count("float() makes a number of a text; event() and sample() take texts as they are") == 2
+    assert metrics(records(tmp_path)) == [{"step": 1, "m": {"b": 1.0}}] * 2
+
+
+def test_a_configuration_as_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dict full of texts gets one answer, not one for each key, and its numbers are kept."""
+    config = {
+        "lr": 3e-4,
+        "model": {"name": "qwen", "layers": 24, "dtype": "bf16"},
+        "data": {"path": "/data", "split": "train", "files": ["a", "b"]},
+        "tags": {"x"},
+    }
+    logger = logger_at(tmp_path)
+    logger.log(config)
+    logger.log(config)
+    assert logger.dropped_values == 12
+    logger.close()
+    told = capsys.readouterr().err
+    assert told.count("rlship: ") == 1
+    assert "6 values of one call are no metrics, such as 'model/name' (str), 'model/dtype' (str), 'data/path'" in told
+    assert "init(labels=…) or event('config', **config)" in told
+    assert len(answers(tmp_path)) == 1
+    assert metrics(records(tmp_path)) == [{"m": {"lr": 3e-4, "model/layers": 24}}] * 2
+
+
+def test_a_step_that_goes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind a barrier or only behind set_step: both ways out are named. Inside `with step(n)` any step may be set."""
+    logger = logger_at(tmp_path)
+    logger.set_step(9)
+    with logger.step(3):
+        logger.set_step(2)
+    logger.log({"a": 1}, step=1)
+    assert capsys.readouterr().err == ""
+    logger.set_step(8)
+    told = capsys.readouterr().err
+    assert "set_step(8) goes back behind set_step(9): call rollback(8) first if the job resumed from an older" in told
+    assert "to add to an earlier step, use log(…, step=8) or `with step(8)`" in told
+    logger.barrier(8)
+    logger.set_step(8)
+    logger.barrier(7)
+    assert capsys.readouterr().err == ""
+    assert logger._stream.notices.counts["back"] == 3
+    logger.rollback(2)
+    logger.set_step(2)
+    logger.barrier(2)
+    assert logger._stream.notices.counts["back"] == 3
+    logger.close()
+    assert len(answers(tmp_path)) == 1
+
+
+def test_a_barrier_that_goes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same barrier again is no mistake, an earlier one is."""
+    logger = logger_at(tmp_path)
+    logger.barrier(5)
+    logger.barrier(5)
+    assert capsys.readouterr().err == ""
+    logger.barrier(4)
+    logger.close()
+    assert "barrier(4) goes back behind barrier(5): call rollback(4) first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1001])
+def test_names_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """In log, record_metric and define: the rest of the call is used."""
+    logger = logger_at(tmp_path)
+    for _ in range(2):
+        logger.log({name: 1.0, "a": 2.0}, step=1)
+        logger.record_metric(name, 1.0)
+        logger.define({name: "sum", "a": "sum"})
+    logger.close()
+    told = capsys.readouterr().err
+    why = "the name is empty" if not name else "the name has 1001 characters, 1000 are allowed"
+    assert told.count(f"{name[:200]!r} is left out: {why}") == 1
+    assert told.count(f"define({name[:40]!r}): {why}; it is left out") == 1
+    assert [where for where, _ in answers(tmp_path)] == ["value", "define"]
+    found = records(tmp_path)
+    assert metrics(found) == [{"step": 1, "m": {"a": 2.0}}] * 2
+    assert all(record["m"] == {"a": {"reduce": "sum"}} for record in found if record.get("kind") == "define")
+
+
+@pytest.mark.parametrize("step", [1.5, np.float32(0.5), np.array([1, 2]), np.array([1.0, 2.0]), np.array("x"), "7"])
+def test_a_step_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], step: Any) -> None:
+    """Floats, arrays and texts that are no step: the value is shown, and what is allowed."""
+    logger = logger_at(tmp_path)
+    for _ in range(2):
+        logger.log({"a": 1.0}, step=step)
+        logger.barrier(step)
+    logger.close()
+    told = capsys.readouterr().err
+    assert told.count("is not a step: use an integer from 0 to 2**53-1, or None for no step") == 2
+    assert f"log: step={step!r}" in told
+    assert [where for where, _ in answers(tmp_path)] == ["log", "barrier"]
+
+
+def test_a_step_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A tensor on a GPU is a step, but reading it waits for the device, which is said once."""
+
+    class Tensor:
+        is_cuda = True
+
+        def __index__(self) -> int:
+            return 4
+
+    logger = logger_at(tmp_path)
+    for _ in range(2):
+        logger.log({"a": 1.0}, step=Tensor())
+    logger.set_step(Tensor())
+    logger.close()
+    assert capsys.readouterr().err.count("the step is a tensor on a GPU, and reading it waits for the device") == 1
+    assert metrics(records(tmp_path)) == [{"step": 4, "m": {"a": 1.0}}] * 2

@@ -1,0 +1,25 @@
+"""The same functions under another name."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+import rlship
+from rlship import mlogger
+
+
+def test_it_has_the_functions_of_the_package() -> None:
+    """Every public name is there and is the very same object, so that both may be mixed."""
+    assert rlship.mlogger is mlogger
+    for name in rlship.__all__:
+        if not name.startswith("__"):
+            assert getattr(mlogger, name) is getattr(rlship, name)
+    assert isinstance(mlogger.log, types.FunctionType)
+
+
+def test_other_names_are_no_attributes() -> None:
+    """A misspelt function is an AttributeError that names it, as without the lazy module."""
+    with pytest.raises(AttributeError, match="module 'rlship' has no attribute 'mlog'"):
+        _ = rlship.mlog  # type: ignore[attr-defined]
