@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
 DEFAULT_REDUCTION = "mean"
 
-_NONFINITE = frozenset(("NaN", "Infinity", "-Infinity"))
+NONFINITE = frozenset(("NaN", "Infinity", "-Infinity"))
 _SUMMARY_FIELDS = ("w", "sum", "min", "max", "first", "last", "m2")
 
 
@@ -54,7 +54,7 @@ def observe(value: Any) -> Observations | None:
     if value is None:
         return None
     if kind is str:
-        if value in _NONFINITE:
+        if value in NONFINITE:
             return Observations((), None, 1)
         raise DeadValue("bad value")
     if kind is list:
@@ -71,7 +71,7 @@ def _number(value: Any) -> float | None:
     kind = type(value)
     if kind is float or kind is int or kind is bool:
         return float(value)
-    if kind is str and value in _NONFINITE:
+    if kind is str and value in NONFINITE:
         return None
     raise DeadValue("bad value")
 

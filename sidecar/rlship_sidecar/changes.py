@@ -19,7 +19,9 @@ class SavedWriter(NamedTuple):
 
 
 class SavedBlock(NamedTuple):
-    """A stretch of a file: which steps its metrics records have (-1: none), and the `t` its first line inherits."""
+    """A stretch of a file: which steps its metrics and barrier records have (-1: none), the `t` its first line
+    inherits, and that of the segment's last barrier record before it.
+    """
 
     file: str
     start: int
@@ -27,6 +29,7 @@ class SavedBlock(NamedTuple):
     t: float
     lowest: int
     highest: int
+    barrier_t: float | None
 
 
 @dataclass(slots=True)

@@ -26,8 +26,24 @@ from rlship_formats.records import (
     parse_open,
     time_of,
 )
+from rlship_formats.standing import STANDING, stands_for
 from rlship_formats.values import DEFAULT_REDUCTION, DeadValue, observe
-from rlship_sidecar.lines import WIDE, Batch, Dead, Dense, Mark, NotDense, Schema, Schemas, Sparse, Value, excerpt_of
+from rlship_sidecar.lines import (
+    WIDE,
+    BarrierLine,
+    Batch,
+    Dead,
+    Dense,
+    Mark,
+    NotDense,
+    SampleLine,
+    Schema,
+    Schemas,
+    Sparse,
+    TagLine,
+    Value,
+    excerpt_of,
+)
 
 _DEFAULT = (DEFAULT_REDUCTION,)
 _METRICS = object()  # stands for "no kind": a metrics record
@@ -39,17 +55,31 @@ class Decoder:
     so far.
     """
 
-    __slots__ = ("_by_names", "_last", "_schemas", "_usual", "asks", "foreign", "opened", "segment", "t")
+    __slots__ = (
+        "_by_names",
+        "_by_standing",
+        "_last",
+        "_schemas",
+        "_usual",
+        "asks",
+        "barrier_t",
+        "foreign",
+        "opened",
+        "segment",
+        "t",
+    )
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
         self._by_names: dict[tuple[str, ...], Schema] = {}
+        self._by_standing: dict[tuple[str, str], Schema] = {}
         self._last: Schema | None = None  # of the last dense line
         self._usual: Schema | None = None  # two dense lines in a row had it: the next is expected to
         self.opened: Open | None = None
         self.foreign = False  # the file says that it is of another format version: none of its lines can be used
         self.segment = 0
         self.t = 0.0
+        self.barrier_t: float | None = None  # of the segment's last barrier record
         self.asks: dict[str, tuple[str, ...]] = {}
 
     def decode(self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int) -> Batch:
@@ -67,6 +97,8 @@ class Decoder:
         steps_seen = 0
         consumed = 0
         barrier = -1  # the highest of the segment: a later one takes back no earlier promise
+        barrier_t = self.barrier_t
+        add_barrier = batch.barriers.append
         opened = self.opened is not None
         new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
         usual, last = self._usual, self._last
@@ -136,17 +168,41 @@ class Decoder:
                     if step > barrier:
                         barrier = step
                     stamp = record.get("t")
-                    t = stamp if type(stamp) is float and T_MIN <= stamp <= T_MAX else time_of(record, t)
+                    if type(stamp) is float and T_MIN <= stamp <= T_MAX:
+                        t = stamp
+                    else:
+                        before, t = t, time_of(record, t)
+                        batch.inherited_t += t == before
                     if t > newest_t:
                         newest_t = t
+                    add_barrier(new(BarrierLine, (step, t, offset, self.segment, barrier_t)))
+                    barrier_t = t
+                    consumed += 1
+                    continue
+                elif type(kind) is str and kind in STANDING and type(step) is int and 0 <= step <= MAX_STEP:
+                    if step != step_before:
+                        if consumed and (step > last_step or steps_seen >= max_steps):
+                            break
+                        steps_seen += 1
+                        step_before = step
+                    before, stamp = t, time_of(record, t)
+                    stands = self._standing(batch, kind, record, line, offset, stamp)
+                    if stands is not None:
+                        batch.saw(step, begins=not self.segment)
+                        batch.inherited_t += stamp == before
+                        t = stamp
+                        schema, at, data = stands
+                        if at > newest_t:
+                            newest_t = at
+                        add_line(new(Dense, (step, at, offset, self.segment, schema, data)))
                     consumed += 1
                     continue
                 elif kind == "rollback" and barrier >= 0:
                     batch.marks.append(Mark("barrier", self.segment, barrier))
                     barrier = -1
-            self.t, self._usual, self._last = t, usual, last
+            self.t, self._usual, self._last, self.barrier_t = t, usual, last, barrier_t
             self._other(batch, record, line, offset)
-            t, usual, last = self.t, self._usual, self._last
+            t, usual, last, barrier_t = self.t, self._usual, self._last, self.barrier_t
             opened = self.opened is not None
             if t > newest_t:
                 newest_t = t
@@ -154,18 +210,17 @@ class Decoder:
             consumed += 1
         if barrier >= 0:
             batch.marks.append(Mark("barrier", self.segment, barrier))
-        self.t, self._usual, self._last = t, usual, last
+        self.t, self._usual, self._last, self.barrier_t = t, usual, last, barrier_t
         batch.newest_t = newest_t
         batch.consumed = consumed
         return batch
 
-    def restore(self, opened: Open, t: float, marks: Sequence[bytes]) -> None:
-        """Take the state that the file had at some offset: its open record, the `t` there, and the define and rollback
-        lines before it.
+    def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
+        """Take the state that the file had at some offset: its open record, the `t` there, that of the segment's last
+        barrier record, and the define and rollback lines before it.
         """
-        self.opened, self.t, self.segment, self.asks = opened, t, 0, {}
-        self._by_names = {}
-        self._usual = self._last = None
+        self.opened, self.t, self.barrier_t, self.segment, self.asks = opened, t, barrier_t, 0, {}
+        self._forget_schemas()
         for line in marks:
             record = orjson.loads(line)
             if record["kind"] == "define":
@@ -239,6 +294,7 @@ class Decoder:
         elif kind == "rollback":
             step = _step(record)
             self.segment += 1
+            self.barrier_t = None
             batch.marks.append(Mark("rollback", self.segment, step))
             batch.kept.append((offset, line))
         elif kind == "define":
@@ -250,6 +306,40 @@ class Decoder:
                 batch.marks.append(Mark("close", self.segment, -1))
         elif "step" in record and not is_step(record["step"]):
             raise BadRecord("bad step")
+        elif kind in STANDING and self._standing(batch, kind, record, line, offset, time_of(record, self.t)):
+            batch.counts["stream records"] = batch.counts.get("stream records", 0) + 1
+
+    def _standing(
+        self, batch: Batch, kind: str, record: dict[str, Any], line: bytes, offset: int, t: float
+    ) -> tuple[Schema, float, bytes] | None:
+        """The metrics line that a span, event or sample stands for: schema, time and packed values; None for a bad one,
+        which is a dead letter.
+        """
+        try:
+            stands = stands_for(kind, record, t)
+        except BadRecord as bad:
+            batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
+            return None
+        step = record.get("step", -1)
+        if stands.tag and step >= 0:
+            batch.tags.append(TagLine(step, offset, self.segment, stands.tag))
+        if stands.sample is not None and step >= 0:
+            batch.samples.append(SampleLine(step, t, offset, self.segment, *stands.sample))
+        schema = self._by_standing.get((kind, stands.metric))
+        if schema is None:
+            names = (stands.metric,) if stands.metric else ()
+            asks = tuple(self.asks.get(name, stands.reduce) for name in names)
+            schema = self._schemas.of(names, asks)
+            if len(self._by_standing) >= 256:
+                self._by_standing.clear()
+            self._by_standing[kind, stands.metric] = schema
+        return schema, stands.t, schema.pack(stands.value) if stands.metric else b""
+
+    def _forget_schemas(self) -> None:
+        """What governs lines has changed."""
+        self._by_names = {}
+        self._by_standing = {}
+        self._usual = self._last = None
 
     def _odd_metrics(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
         """A metrics record that is not the common one: without a step it is a stream record, else something in it is
@@ -269,8 +359,7 @@ class Decoder:
             batch.dead.append(Dead(offset, "bad define", excerpt_of(line), name))
         if any(self.asks.get(name, _DEFAULT) != reductions for name, reductions in asked.items()):
             self.asks.update(asked)
-            self._by_names = {}
-            self._usual = self._last = None
+            self._forget_schemas()
             batch.kept.append((offset, line))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from rlship_sidecar.align import MAX_KEPT, Actor, Patience
+from rlship_sidecar.align import Actor
 from rlship_sidecar.changes import Changes, SavedWriter
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.intake import Intake, words
@@ -21,6 +21,7 @@ from rlship_sidecar.reduce import reduce_unit
 from rlship_sidecar.rows import Arrival, Row, Unit
 from rlship_sidecar.source import Source, load_source, read_again, read_from_floor, still_there
 from rlship_sidecar.store import Store
+from rlship_sidecar.units import MAX_KEPT, Patience
 from rlship_sidecar.window import Window
 
 GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before they are made without it
@@ -253,8 +254,7 @@ class Experiment:
             source = self.sources[name]
             try:
                 for batch in read_again(source, self.store, self.intake.schemas, steps):
-                    for line in batch.lines:
-                        windows[line.step].add(writer.segments[line.segment], line)
+                    _sort_in(windows, writer, batch)
             except FileNotFoundError as error:
                 if not (end or source.missing_for(now) >= GONE_AFTER_S):
                     source.problem = source.problem or words(error)
@@ -325,3 +325,16 @@ class Experiment:
 
 def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: str) -> Row:
     return replace(row, arrival=Arrival(no, revision, changed, how))
+
+
+def _sort_in(windows: Mapping[int, Window], writer: Writer, batch: Batch) -> None:
+    """Put each line of a batch into the window of its step."""
+    segments = writer.segments
+    for line in batch.lines:
+        windows[line.step].add(segments[line.segment], line)
+    for barrier in batch.barriers:
+        windows[barrier.step].barriers.append((segments[barrier.segment], barrier))
+    for sample in batch.samples:
+        windows[sample.step].samples.append((segments[sample.segment], sample))
+    for tag in batch.tags:
+        windows[tag.step].tags.append((segments[tag.segment], tag))

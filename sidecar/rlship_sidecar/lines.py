@@ -106,6 +106,37 @@ class Sparse(NamedTuple):
     values: tuple[Value, ...]
 
 
+class BarrierLine(NamedTuple):
+    """A barrier record. `before_t` is the time of the one before it in its segment, None if it is the first."""
+
+    step: int
+    t: float
+    offset: int
+    segment: int
+    before_t: float | None
+
+
+class SampleLine(NamedTuple):
+    """A sample record, without its content; `score` is None where it has none that can be compared."""
+
+    step: int
+    t: float
+    offset: int
+    segment: int
+    table: str
+    score: float | None
+    pri: float
+
+
+class TagLine(NamedTuple):
+    """A `step_tag` event."""
+
+    step: int
+    offset: int
+    segment: int
+    tag: str
+
+
 class Mark(NamedTuple):
     """A line that says something about its writer rather than a metric: kind is barrier, rollback, close or gap."""
 
@@ -134,6 +165,9 @@ class Batch:
     """
 
     lines: list[Dense | Sparse] = field(default_factory=list)
+    barriers: list[BarrierLine] = field(default_factory=list)
+    samples: list[SampleLine] = field(default_factory=list)
+    tags: list[TagLine] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     dead: list[Dead] = field(default_factory=list)
     kept: list[tuple[int, bytes]] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 
 _SQL = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -11,7 +11,8 @@ rowid;
 create table marks (file text not null, offset integer not null, line blob not null, primary key (file, offset)) without
 rowid;
 create table blocks (file text not null, start integer not null, stop integer not null, t real not null,
-                     lowest integer not null, highest integer not null, primary key (file, start)) without rowid;
+                     lowest integer not null, highest integer not null, barrier_t real, primary key (file, start))
+                     without rowid;
 create table rows (no integer primary key, body blob not null);
 create table units (actor text not null, kind text not null, number integer not null, no integer not null,
                     revision integer not null, partial integer not null, primary key (actor, kind, number)) without

@@ -39,7 +39,8 @@ class _State(msgspec.Struct, array_like=True):
     closed: bool
     newest_t: float
     t: float
-    block: tuple[int, float, int, int]
+    barrier_t: float | None
+    block: tuple[int, float, int, int, float | None]
     opened_at: int
     foreign: bool
     head: bytes
@@ -78,6 +79,7 @@ class Source:
     block_t: float = 0.0
     block_lowest: int = -1
     block_highest: int = -1
+    block_barrier_t: float | None = None
     fresh_blocks: list[SavedBlock] = field(default_factory=list)
     fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -117,16 +119,30 @@ class Source:
         self.mark, end = mark, mark.offset
         if batch.highest >= 0:
             self.at_step = batch.highest
-            self.block_highest = max(self.block_highest, batch.highest)
-            self.block_lowest = batch.lowest if self.block_lowest < 0 else min(self.block_lowest, batch.lowest)
+            self._index(batch.lowest, batch.highest)
+        if batch.barriers:
+            steps = [barrier.step for barrier in batch.barriers]
+            self._index(min(steps), max(steps))
         self.fresh_marks.extend(batch.kept)
         if end - self.block_start >= BLOCK_BYTES:
             self.fresh_blocks.append(self._block())
-            self.block_start, self.block_t = end, self.decoder.t
+            self.block_start, self.block_t, self.block_barrier_t = end, self.decoder.t, self.decoder.barrier_t
             self.block_lowest = self.block_highest = -1
 
+    def _index(self, lowest: int, highest: int) -> None:
+        self.block_highest = max(self.block_highest, highest)
+        self.block_lowest = lowest if self.block_lowest < 0 else min(self.block_lowest, lowest)
+
     def _block(self) -> SavedBlock:
-        return SavedBlock(self.name, self.block_start, self.read, self.block_t, self.block_lowest, self.block_highest)
+        return SavedBlock(
+            self.name,
+            self.block_start,
+            self.read,
+            self.block_t,
+            self.block_lowest,
+            self.block_highest,
+            self.block_barrier_t,
+        )
 
     def blocks(self, store: Store, lowest: int, highest: int) -> list[SavedBlock]:
         """All blocks that may hold records of these steps, the unfinished one included."""
@@ -139,10 +155,10 @@ class Source:
     def saved(self) -> SavedWriter:
         """What the store has to keep of this file now."""
         writer = self.writer
-        block = (self.block_start, self.block_t, self.block_lowest, self.block_highest)
+        block = (self.block_start, self.block_t, self.block_lowest, self.block_highest, self.block_barrier_t)
         if writer is None:
             state = _State(
-                None, [], [], -1, True, False, 0.0, self.decoder.t, block, 0, self.decoder.foreign, *self.mark[1:]
+                None, [], [], -1, True, False, 0.0, self.decoder.t, None, block, 0, self.decoder.foreign, *self.mark[1:]
             )
         else:
             segments = [(s.begins, s.barrier, s.last) for s in writer.segments]
@@ -155,6 +171,7 @@ class Source:
                 writer.closed,
                 writer.newest_t,
                 self.decoder.t,
+                self.decoder.barrier_t,
                 block,
                 self.opened_at,
                 False,
@@ -176,13 +193,13 @@ def load_source(
     state = msgspec.json.decode(saved.state, type=_State)
     source = new_source(saved.file, path, files, schemas)
     source.mark = Bookmark(saved.read, state.head, state.before)
-    source.block_start, source.block_t, source.block_lowest, source.block_highest = state.block
+    source.block_start, source.block_t, source.block_lowest, source.block_highest, source.block_barrier_t = state.block
     if state.open is None:
         source.decoder.t, source.decoder.foreign = state.t, state.foreign
         return source
     source.opened_at = state.opened_at
     marks = [line for offset, line in store.marks(saved.file) if offset < saved.read]
-    source.decoder.restore(state.open, state.t, marks)
+    source.decoder.restore(state.open, state.t, state.barrier_t, marks)
     writer = source.writer = Writer(saved.file, state.open, seen_at=now, line_at=now)
     writer.segments = [
         Segment(writer, number, begins, barrier, last) for number, (begins, barrier, last) in enumerate(state.segments)
@@ -274,7 +291,7 @@ def _read_block(
         chosen = [
             (line, offset)
             for line, offset in zip(piece_lines, piece_offsets)
-            if offset in kept or any(needle in line for needle in digits)
+            if offset in kept or any(needle in line for needle in digits) or _may_be_barrier(line)
         ]
         lines, offsets = [line for line, _ in chosen], [offset for _, offset in chosen]
     batch = _decode(source.writer.open, schemas, block, marks, lines, offsets)
@@ -283,9 +300,19 @@ def _read_block(
     if steps is not None:
         wanted = frozenset(steps)
         batch.lines = [line for line in batch.lines if line.step in wanted]
+        batch.barriers = [barrier for barrier in batch.barriers if barrier.step in wanted]
+        batch.samples = [sample for sample in batch.samples if sample.step in wanted]
+        batch.tags = [tag for tag in batch.tags if tag.step in wanted]
     if start > block.start:
         batch.lines = [line for line in batch.lines if line.offset >= start]
     return batch
+
+
+def _may_be_barrier(line: bytes) -> bool:
+    """Whether the line can be a barrier record, of which the one before a step's own matters too. A backslash may spell
+    anything.
+    """
+    return b"barrier" in line or b"\\" in line
 
 
 def _decode(
@@ -298,5 +325,7 @@ def _decode(
 ) -> Batch:
     decoder = Decoder(schemas)
     # Before the open record the decoder's t is 0.
-    decoder.restore(opened, block.t or opened.t, [line for offset, line in marks if offset < block.start])
+    decoder.restore(
+        opened, block.t or opened.t, block.barrier_t, [line for offset, line in marks if offset < block.start]
+    )
     return decoder.decode(lines, offsets, max_steps=_ALL, last_step=_ALL)

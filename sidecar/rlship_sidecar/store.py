@@ -141,7 +141,7 @@ class Store:
             changes.writers,
         )
         many("insert or replace into marks values (?, ?, ?)", changes.marks)
-        many("insert or replace into blocks values (?, ?, ?, ?, ?, ?)", changes.blocks)
+        many("insert or replace into blocks values (?, ?, ?, ?, ?, ?, ?)", changes.blocks)
         many("insert into rows values (?, ?)", ((row.arrival.no, row.to_json()) for row in changes.rows))
         many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
         many("insert or ignore into dirty values (?, 'step', ?)", changes.dirty)

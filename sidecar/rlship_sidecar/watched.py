@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlship_sidecar.align import Patience
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.discover import WRITERS_FOLDER
 from rlship_sidecar.errors import RlshipError
@@ -23,6 +22,7 @@ from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.status import STATUS_FILE, Status, write_status
 from rlship_sidecar.store import Store
 from rlship_sidecar.survey import survey
+from rlship_sidecar.units import Patience
 from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
 
 IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlship_sidecar.align import Patience
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.store import Store
+from rlship_sidecar.units import Patience
 
 LOCAL = Filesystem("tmpfs", True, "/")
 REMOTE = Filesystem("nfs4", False, "/")
