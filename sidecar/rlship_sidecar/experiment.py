@@ -245,8 +245,8 @@ class Experiment:
     ) -> dict[int, Window] | None:
         """Windows of steps, out of the files; None where a file cannot be read just now.
 
-        A file that is missing for long is a dead letter: a row to be closed is made of the others, a row that exists
-        stays as it is. Should the file come back, they are made anew.
+        Where a file is missing for long, a row to be closed is made of the others, and a row that exists stays as it
+        is, and a dead letter says so once. Should the file come back, they are made anew.
         """
         windows = {step: Window() for step in steps}
         gone = False
@@ -260,8 +260,12 @@ class Experiment:
                     source.problem = source.problem or words(error)
                     return None
                 gone = True
-                what = "its row" if closing else "a revision"
-                self._dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))
+                known = (
+                    source.gone and closing
+                ) or source in self._unrestored  # said when it was set aside, or not found
+                if not known:
+                    what = "its row" if closing else "a revision"
+                    self._dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))
                 if not source.gone:
                     self._miss(source, steps)
             except OSError as error:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlship_formats.values import EMPTY, Observations, Partial, defined, figure, fold, merge
+from rlship_sidecar.barriers import Clocks, NoClocks, measured
 from rlship_sidecar.lineage import Order, Segment, counting, order_of, rank_names, replica_key
 from rlship_sidecar.lines import WIDE, Schema
 from rlship_sidecar.roster import Roster
@@ -26,13 +27,16 @@ from rlship_sidecar.window import Block, Window
 Matrix = NDArray[np.float64]
 Overrides = Mapping[str, Sequence[str]]
 _NOT_SEEN = Order(None, (), (), ())
+_NO_CLOCKS = NoClocks()
 
 
-def reduce_unit(unit: Unit, window: Window, roster: Roster, overrides: Overrides) -> Row:
+def reduce_unit(unit: Unit, window: Window, roster: Roster, overrides: Overrides, clocks: Clocks = _NO_CLOCKS) -> Row:
     """The row of a unit. `overrides` are the configuration's reductions, by `<actor>/<metric>` or `<metric>`."""
     figures, order, underivable, t = _reduce_blocks(unit.actor, window, roster, overrides) or _reduce_any(
         unit.actor, window, overrides
     )
+    for name, value in measured(window.barriers, clocks).items():
+        figures.setdefault(f"{unit.actor}/{name}", value)
     expected, missing, absent = roster.coverage(unit.index)
     coverage = Coverage(
         ranks=order.ranks,

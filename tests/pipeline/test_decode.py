@@ -315,7 +315,7 @@ def test_a_restored_decoder_goes_on_the_same(data: st.DataObject, lines: list[by
         assert before.lines == before.kept == []
         return
     again = Decoder(Schemas())
-    again.restore(first.opened, first.t, [line for _, line in before.kept])
+    again.restore(first.opened, first.t, first.barrier_t, [line for _, line in before.kept])
     rest = (lines[cut:], offsets[cut:])
     assert content([again.decode(*rest, max_steps=ALL, last_step=ALL)]) == content(
         [first.decode(*rest, max_steps=ALL, last_step=ALL)]
