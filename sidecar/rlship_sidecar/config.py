@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from rlship_formats.values import REDUCTIONS
+from rlship_formats.values import REDUCTIONS, is_reduction
 from rlship_sidecar.errors import UsageProblem
 
 CONFIG_FILE = "rlship.toml"
@@ -35,6 +35,7 @@ _LeaseSeconds = Annotated[float, Meta(ge=1, description="seconds, a finite numbe
 _PollSeconds = Annotated[float, Meta(ge=0.01, le=60, description="seconds, a number in 0.01..60")]
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
+_Switch = Annotated[bool, Meta(description="true or false")]
 _Reductions = Annotated[
     dict[str, list[str]], Meta(description='a table of lists of names, such as "trainer/loss" = ["mean", "max"]')
 ]
@@ -58,6 +59,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     state_dir: _Path | None = None
     sinks: _Names = msgspec.field(default_factory=lambda: ["wandb", "tensorboard"])
     sink: _Tables = msgspec.field(default_factory=dict)
+    per_rank: _Switch = False
     reductions: _Reductions = msgspec.field(default_factory=dict)
 
 
@@ -165,6 +167,8 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             raise UsageProblem(
                 f"{variable}: not JSON: {problem}", """write RLSHIP_REDUCTIONS='{"trainer/loss": ["mean", "max"]}'"""
             ) from problem
+    if key == "per_rank":
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if key.endswith("_s"):
         try:
             return float(text)
@@ -234,8 +238,9 @@ def _check_reductions(place: str, reductions: dict[str, list[str]]) -> None:
                 "allowed: a metric's name and a non-empty list",
             )
         for name in names:
-            if name not in REDUCTIONS:
-                hint = " ".join(filter(None, (did_you_mean(name, REDUCTIONS), f"Allowed are: {', '.join(REDUCTIONS)}")))
+            if not is_reduction(name):
+                allowed = f"Allowed are: {', '.join(REDUCTIONS)}, and names with a dot, of other packages"
+                hint = " ".join(filter(None, (did_you_mean(name, REDUCTIONS), allowed)))
                 raise UsageProblem(f'{place}: reductions: "{metric}" = {names!r}: there is no reduction "{name}"', hint)
 
 

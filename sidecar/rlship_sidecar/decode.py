@@ -17,6 +17,7 @@ from rlship_formats.records import (
     MAX_STEP,
     T_MAX,
     T_MIN,
+    Asks,
     BadRecord,
     Open,
     UnsupportedVersion,
@@ -27,7 +28,7 @@ from rlship_formats.records import (
     time_of,
 )
 from rlship_formats.standing import STANDING, stands_for
-from rlship_formats.values import DEFAULT_REDUCTION, DeadValue, observe
+from rlship_formats.values import DeadValue, observe
 from rlship_sidecar.lines import (
     WIDE,
     BarrierLine,
@@ -45,19 +46,19 @@ from rlship_sidecar.lines import (
     excerpt_of,
 )
 
-_DEFAULT = (DEFAULT_REDUCTION,)
 _METRICS = object()  # stands for "no kind": a metrics record
 _COMMON = b'{"t":'  # how the common line begins; others are not worth the attempt to read them as one
 
 
 class Decoder:
-    """The state that a file's lines leave behind: who opened it, the segment, the last `t` and the reductions defined
-    so far.
+    """The state that a file's lines leave behind: who opened it, the segment, the last `t` and what was defined so
+    far.
     """
 
     __slots__ = (
         "_by_names",
         "_by_standing",
+        "_governing",
         "_last",
         "_schemas",
         "_usual",
@@ -80,7 +81,8 @@ class Decoder:
         self.segment = 0
         self.t = 0.0
         self.barrier_t: float | None = None  # of the segment's last barrier record
-        self.asks: dict[str, tuple[str, ...]] = {}
+        self.asks: dict[str, Asks] = {}  # the entries of the file's defines
+        self._governing: dict[str, Asks] = {}  # what they come to, for metrics that had a line since
 
     def decode(self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int) -> Batch:
         """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps`
@@ -230,15 +232,34 @@ class Decoder:
         self.t = t
 
     def _schema(self, names: tuple[str, ...]) -> Schema:
-        schema = self._schemas.of(names, tuple(self.asks.get(name, _DEFAULT) for name in names))
+        schema = self._schemas.of(names, tuple(self._governs(name) for name in names))
         if len(self._by_names) >= 64:
             self._by_names.clear()
         if len(names) <= WIDE:
             self._by_names[names] = schema
         return schema
 
+    def _governs(self, metric: str, reduce: tuple[str, ...] = ()) -> Asks:
+        """What governs a metric from here on. `reduce`: what a line asks for by its kind, where no define says."""
+        assert self.opened is not None
+        defined, known = self.asks.get(metric), self._schemas.defaults(self.opened.actor)[metric]
+        asks = defined or known
+        if not (defined and defined.reduce):
+            asks = asks._replace(reduce=reduce or known.reduce)
+        if not reduce and len(self._governing) < WIDE:
+            self._governing[metric] = asks
+        return asks
+
+    def _forget_schemas(self) -> None:
+        """What governs lines has changed."""
+        self._by_names = {}
+        self._by_standing = {}
+        self._governing = {}
+        self._usual = self._last = None
+
     def _sparse(self, batch: Batch, metrics: dict[str, Any], step: int, t: float, offset: int) -> Sparse:
         values = []
+        governing = self._governing
         for name, value in metrics.items():
             try:
                 if not name:
@@ -248,7 +269,7 @@ class Decoder:
                 batch.dead.append(Dead(offset, str(dead), excerpt_of(_text(name) + b": " + _text(value)), name))
                 continue
             if observations is not None:
-                values.append(Value(name, self.asks.get(name, _DEFAULT), observations))
+                values.append(Value(name, governing.get(name) or self._governs(name), observations))
         return Sparse(step, t, offset, self.segment, tuple(values))
 
     def _unparsed(self, batch: Batch, line: bytes, offset: int) -> None:
@@ -328,18 +349,12 @@ class Decoder:
         schema = self._by_standing.get((kind, stands.metric))
         if schema is None:
             names = (stands.metric,) if stands.metric else ()
-            asks = tuple(self.asks.get(name, stands.reduce) for name in names)
+            asks = tuple(self._governs(name, stands.reduce) for name in names)
             schema = self._schemas.of(names, asks)
             if len(self._by_standing) >= 256:
                 self._by_standing.clear()
             self._by_standing[kind, stands.metric] = schema
         return schema, stands.t, schema.pack(stands.value) if stands.metric else b""
-
-    def _forget_schemas(self) -> None:
-        """What governs lines has changed."""
-        self._by_names = {}
-        self._by_standing = {}
-        self._usual = self._last = None
 
     def _odd_metrics(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
         """A metrics record that is not the common one: without a step it is a stream record, else something in it is
@@ -357,7 +372,7 @@ class Decoder:
         asked, bad = parse_define(record)
         for name in bad:
             batch.dead.append(Dead(offset, "bad define", excerpt_of(line), name))
-        if any(self.asks.get(name, _DEFAULT) != reductions for name, reductions in asked.items()):
+        if any(self.asks.get(name) != asks for name, asks in asked.items()):
             self.asks.update(asked)
             self._forget_schemas()
             batch.kept.append((offset, line))

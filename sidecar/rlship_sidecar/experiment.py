@@ -5,11 +5,9 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import orjson
 
 from rlship_sidecar.align import Actor
 from rlship_sidecar.changes import Changes, SavedWriter
@@ -19,6 +17,7 @@ from rlship_sidecar.lineage import Writer
 from rlship_sidecar.lines import Batch, Dead
 from rlship_sidecar.reduce import reduce_unit
 from rlship_sidecar.rows import Arrival, Row, Unit
+from rlship_sidecar.rules import Rules
 from rlship_sidecar.source import Source, load_source, read_again, read_from_floor, still_there
 from rlship_sidecar.store import Store
 from rlship_sidecar.units import MAX_KEPT, Patience
@@ -39,7 +38,7 @@ class Experiment:
         *,
         now: float,
         patience: Patience | None = None,
-        overrides: Mapping[str, Sequence[str]] | None = None,
+        rules: Rules | None = None,
         max_open_files: int = 256,
     ) -> None:
         self.directory = directory
@@ -47,7 +46,7 @@ class Experiment:
         self.filesystem = filesystem
         self.intake = Intake(str(directory), filesystem, max_open_files)
         self.actors: dict[str, Actor] = {}
-        self.overrides = dict(overrides or {})
+        self.rules = rules or Rules()
         self._patience = patience or Patience()
         self._changed: dict[str, Source] = {}
         self._dead: list[tuple[str, Dead]] = []
@@ -56,7 +55,7 @@ class Experiment:
         self._unrestored: list[Source] = []
         self._hindered: set[str] = set()
         self._saved_at = now
-        store.adopt(orjson.dumps(self.overrides, option=orjson.OPT_SORT_KEYS).decode())
+        store.adopt(self.rules.signature())
         self._load(now)
 
     def close(self) -> None:
@@ -204,8 +203,8 @@ class Experiment:
                 window = actor.close(closing.step)
                 if window.empty:
                     continue  # the only file that had lines of it is gone
-                row = reduce_unit(unit, window, actor.roster, self.overrides)
-                rows.append(_numbered(row, first_no + len(rows), 0, tuple(row.figures), closing.how))
+                row = reduce_unit(unit, window, actor.roster, self.rules)
+                rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
         return rows
 
     def _open_units(self) -> int:
@@ -286,7 +285,7 @@ class Experiment:
         before = self.store.newest(unit)
         if window is None or before is None:
             return None
-        row = reduce_unit(unit, window, actor.roster, self.overrides)
+        row = reduce_unit(unit, window, actor.roster, self.rules)
         changed = row.differing(before)
         if row == before and not changed:
             return None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Gap, Open
+from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
 from rlship_formats.values import Observations
 
 NotDense = struct.error  # what packing anything but plain numbers raises
@@ -22,11 +22,11 @@ MOST_KNOWN = 1000  # metrics of a line that a parser is made for: one takes abou
 
 
 class Schema:
-    """The metrics of a dense line, in its order, and the reductions in force for each; compared by identity."""
+    """The metrics of a dense line, in its order, and what governs each; compared by identity."""
 
     __slots__ = ("_parse", "asks", "names", "pack")
 
-    def __init__(self, names: tuple[str, ...], asks: tuple[tuple[str, ...], ...]) -> None:
+    def __init__(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> None:
         self.names = names
         self.asks = asks
         # A nameless metric is a dead value, which only the sparse form can express.
@@ -89,10 +89,10 @@ class Dense(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One metric's observations on a line and the reductions in force there."""
+    """One metric's observations on a line and what governs them there."""
 
     metric: str
-    asks: tuple[str, ...]
+    asks: Asks
     observations: Observations
 
 
@@ -191,13 +191,41 @@ class Batch:
             self.lowest = step
 
 
+Lookup = Callable[[str, str], Asks | None]  # what is known of an actor's metric by its name
+_DEFAULT = Asks()
+_MOST_NAMES = 10_000
+
+
+class Defaults(dict[str, Asks]):
+    """What governs an actor's metrics where no `define` does, by name: looked up once for each."""
+
+    def __init__(self, actor: str, lookup: Lookup) -> None:
+        super().__init__()
+        self._actor = actor
+        self._lookup = lookup
+
+    def __missing__(self, metric: str) -> Asks:
+        asks = self._lookup(self._actor, metric) or _DEFAULT
+        if len(self) < _MOST_NAMES:
+            self[metric] = asks
+        return asks
+
+
+def nothing_known(actor: str, metric: str) -> None:
+    """The lookup that knows no metric: the default is the mean for all."""
+
+
 class Schemas:
-    """Interned schemas: equal metrics and reductions give the same object, also across files."""
+    """Interned schemas: equal metrics that equal things govern give the same object, also across files. `lookup` says
+    what governs metrics that no `define` names.
+    """
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[str, ...], tuple[tuple[str, ...], ...]], Schema] = {}
+    def __init__(self, lookup: Lookup = nothing_known) -> None:
+        self._lookup = lookup
+        self._known: dict[tuple[tuple[str, ...], tuple[Asks, ...]], Schema] = {}
+        self._defaults: dict[str, Defaults] = {}
 
-    def of(self, names: tuple[str, ...], asks: tuple[tuple[str, ...], ...]) -> Schema:
+    def of(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> Schema:
         """The schema of these metrics; forgets all where a job makes up ever new ones, which costs only speed."""
         schema = self._known.get((names, asks))
         if schema is None:
@@ -207,6 +235,13 @@ class Schemas:
             if len(names) <= WIDE:
                 self._known[names, asks] = schema
         return schema
+
+    def defaults(self, actor: str) -> Defaults:
+        """What governs the actor's metrics by their names alone."""
+        found = self._defaults.get(actor)
+        if found is None:
+            found = self._defaults[actor] = Defaults(actor, self._lookup)
+        return found
 
 
 def too_long(offset: int, excerpt: bytes) -> Dead:

@@ -135,4 +135,5 @@ def _notes(experiment: Experiment) -> list[str]:
             opened = places[0].open
             if any(_overlap(a, b) for a in places for b in places):
                 notes.append(f"two writers claim {name}/{opened.replica}/r{opened.rank}: set rank or replica")
+    notes += experiment.rules.customs.problems.values()
     return notes

@@ -16,6 +16,7 @@ from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.lease import Lease, acquire
+from rlship_sidecar.rules import Rules
 from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
@@ -170,7 +171,7 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             filesystem_of(os.path.realpath(path)),
             now=time.monotonic(),
             patience=Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s),
-            overrides=config.reductions,
+            rules=Rules(config.reductions, config.per_rank),
             max_open_files=_file_budget(),
         )
     except BaseException:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_formats.records import Gap
+from rlship_formats.records import Asks, Gap
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lines import Batch, Dead, Dense, Mark, Schemas, Sparse, too_long
 from tests.reference.experiments import experiments
@@ -173,9 +173,9 @@ def test_a_definition_governs_later_lines_only() -> None:
     )
     first, second, third = batch.lines
     assert isinstance(first, Dense) and isinstance(second, Dense) and isinstance(third, Sparse)
-    assert first.schema.asks == (("mean",), ("mean",))
-    assert second.schema.asks == (("max", "mean"), ("mean",))
-    assert [value.asks for value in third.values] == [("mean",), ("sum",)]
+    assert first.schema.asks == (Asks(("mean",)), Asks(("mean",)))
+    assert second.schema.asks == (Asks(("max", "mean")), Asks(("mean",)))
+    assert [value.asks for value in third.values] == [Asks(("mean",)), Asks(("sum",))]
 
 
 def test_a_definition_is_used_as_far_as_it_can_be() -> None:
@@ -189,7 +189,7 @@ def test_a_definition_is_used_as_far_as_it_can_be() -> None:
     assert reasons(*lines) == [("bad define", name) for name in ("a", "b", "", "c")]
     (line,) = decoded(*lines).lines
     assert isinstance(line, Dense)
-    assert line.schema.asks == (("max",), ("min",))
+    assert line.schema.asks == (Asks(("max",)), Asks(("min",)))
 
 
 def test_only_definitions_that_change_something_are_kept() -> None:
