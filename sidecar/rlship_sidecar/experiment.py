@@ -5,7 +5,7 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 

@@ -28,8 +28,8 @@ def reduce_unit(
     clocks: Clocks = _NO_CLOCKS,
     seconds: float | None = None,
 ) -> Row:
-    """The row of a unit. `rules` are the configuration's. `seconds` is what the rates of a unit that is no step are over,
-    None where that is not known; those of a step are over the time between barriers.
+    """The row of a unit. `rules` are the configuration's. `seconds` is what the rates of a unit that is no step are
+    over, None where that is not known; those of a step are over the time between barriers.
     """
     over: Seconds = between_barriers(window.barriers) if unit.kind == "step" else seconds
     found = reduce_blocks(unit.actor, window, roster, rules, over) or reduce_any(unit.actor, window, rules, over)

@@ -62,6 +62,7 @@ class SinkStatus:
     sent: int
     where: str = ""
     error: str = ""
+    note: str = ""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
     store = experiment.store
     newest = {name: _newest(store, actor) for name, actor in experiment.actors.items()}
     actors = [_actor(actor, newest[name], now) for name, actor in sorted(experiment.actors.items())]
-    dead = store.dead_counts()
+    dead, shipping = store.dead_counts(), list(sinks)
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
     lacking = [LackingStatus(*found) for found in store.lacking()]
@@ -36,7 +36,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         complete=not (lacking or dead_letters or dead_values or _unread(experiment)),
         actors=actors,
         writers=[_writer(source, now) for source in experiment.sources.values()],
-        sinks=list(sinks),
+        sinks=shipping,
         dead_letters=[
             DeadLetterStatus(file, reason, count, offset, excerpt)
             for file, reason, _, count, offset, excerpt in dead[:MAX_LISTED]
@@ -45,7 +45,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         dead_value_count=dead_values,
         lacking=lacking,
         counts=store.counts(),
-        notes=_notes(experiment),
+        notes=_notes(experiment) + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from rlship_sidecar.rows import Row, count_ranks
 
 Flat = dict[str, float | int | str]
+_NONE: Mapping[str, float] = {}
 
 
-def flatten(row: Row) -> Flat:
-    """The keys of one point: x, coverage, revision and the shipped figures.
+def flatten(row: Row, ranks: Mapping[str, float] = _NONE) -> Flat:
+    """The keys of one point: x, coverage, revision, the shipped figures, and `ranks`, values of single ranks.
 
     A user's figure of the same key as a derived one wins. An x key wins over both, for without it the point would stand
     elsewhere. `<actor>/missing_ranks` ("0.3 0.5-7") is there only when ranks are missing, `<actor>/revision` only from
@@ -24,9 +27,21 @@ def flatten(row: Row) -> Flat:
         flat[f"{actor}/missing_ranks"] = " ".join(coverage.missing)
     if row.arrival.revision > 0:
         flat[f"{actor}/revision"] = row.arrival.revision
+    flat.update(ranks)
     flat.update(row.shipped)
     flat.update(row.x)
     return flat
+
+
+def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
+    """The shipped values of single ranks under keys of their own: `<actor>/<metric>/r<replica>.<rank>`. A figure or
+    histogram of the row with such a key wins.
+    """
+    for metric, values in row.shipped_per_rank.items():
+        for rank, value in values:
+            key = f"{metric}/r{rank}"
+            if key not in row.figures and key not in row.hists:
+                yield key, value
 
 
 def axis(row: Row) -> tuple[str, float | int]:
