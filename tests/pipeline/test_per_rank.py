@@ -6,7 +6,7 @@ from typing import Any
 
 from rlship_sidecar.rows import Row
 from tests.pipeline.simulated import simulation
-from tests.reference.building import barrier, file, log
+from tests.reference.building import T0, barrier, file, log
 
 
 def defined(**entries: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,20 @@ def test_a_summary_hides_the_observations() -> None:
     assert row.coverage.underivable == ("trainer/busy", "trainer/busy/hist")
 
 
-def test_a_rate_without_barrier_times_is_underivable() -> None:
-    """Nothing tells how long the first step took."""
-    row = row_of(ranks(1, 2, define=defined(busy={"reduce": ["sum", "rate"]})))
-    assert (row.figures, row.coverage.underivable) == ({"trainer/busy": 3.0}, ("trainer/busy/rate",))
+def test_rates_over_the_time_between_barriers() -> None:
+    """The first step's rate is underivable, for nothing tells how long it took; later ones add up over the ranks."""
+    define = defined(tokens={"reduce": ["rate", "sum"], "per_rank": True})
+    with simulation() as sim:
+        for rank, seconds in enumerate((2.0, 4.0)):
+            records = [define]
+            for step in range(3):
+                ended = {"kind": "barrier", "step": step, "t": T0 + seconds * step}
+                records += [log(step, tokens=100.0 * step), ended]
+            sim.write(f"{rank}.jsonl", file(*records, id=f"w{rank}", rank=rank))
+        sim.finish()
+        rows = {unit.index: row for unit, row in sim.final().items()}
+    assert (rows[0].figures["trainer/tokens/sum"], rows[0].per_rank) == (0.0, {})
+    assert rows[0].coverage.underivable == ("trainer/tokens",)
+    assert [rows[step].figures["trainer/tokens"] for step in (1, 2)] == [75.0, 150.0]
+    assert rows[2].per_rank == {"trainer/tokens": [("0.0", 100.0), ("0.1", 50.0)]}
+    assert rows[2].coverage.underivable == ()
