@@ -17,7 +17,7 @@ from rlship_formats.values import PARTIAL_REDUCTIONS, QUANTILES
 from rlship_sidecar.figures import Figure, PerRank, Reduced
 from rlship_sidecar.lineage import Order, Segment, order_of
 from rlship_sidecar.lines import WIDE, Schema
-from rlship_sidecar.per_rank import NAMES, named, scalars
+from rlship_sidecar.per_rank import NAMES, rank_name, scalars
 from rlship_sidecar.rates import Seconds
 from rlship_sidecar.roster import Roster
 from rlship_sidecar.rules import Rules, keys
@@ -227,15 +227,16 @@ class _Extras:
             return
         segments = self._order.segments
         ranks = [segment.writer.rank for segment in segments]
+        names = [rank_name(rank) for rank in ranks]
         replicas = {segment.writer.rank.replica for segment in whole.segments}
         for column, key, first, free in plan.ranked:
             found = self._alone(first, self._matrix[:, column].tolist(), segments)
-            kept = [(rank, value) for rank, value in zip(ranks, found) if isinstance(value, float)]
+            kept = [(place, value) for place, value in enumerate(found) if isinstance(value, float)]
             if not kept:
                 continue
-            of, values = [rank for rank, _ in kept], [value for _, value in kept]
-            per_rank[key] = named(of, values)
+            per_rank[key] = [(names[place], value) for place, value in kept]
             if free:
+                of, values = [ranks[place] for place, _ in kept], [value for _, value in kept]
                 figures.update((f"{key}/{what}", x) for what, x in scalars(of, values, replicas) if what in free)
 
     def _alone(self, first: str, xs: list[float], segments: Sequence[Segment]) -> Sequence[Figure]:

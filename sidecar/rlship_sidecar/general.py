@@ -26,7 +26,7 @@ from rlship_formats.values import (
 from rlship_sidecar.custom import Customs
 from rlship_sidecar.figures import UNDEFINED, Figure, PerRank, Reduced
 from rlship_sidecar.lineage import Segment, counting, order_of, replica_key
-from rlship_sidecar.per_rank import named, scalars
+from rlship_sidecar.per_rank import rank_name, scalars
 from rlship_sidecar.rates import Seconds, rate
 from rlship_sidecar.rows import RankName
 from rlship_sidecar.rules import Rules, keys
@@ -217,7 +217,7 @@ def _per_rank(
                 ranks.append(rank)
                 values.append(value)
         if values:
-            found[key] = named(ranks, values)
+            found[key] = [(rank_name(rank), value) for rank, value in zip(ranks, values)]
             if metric.governed:
                 more += [(f"{key}/{what}", value) for what, value in scalars(ranks, values, replicas)]
     return found, more

@@ -24,6 +24,6 @@ def scalars(ranks: Sequence[RankName], values: Sequence[float], replicas: Iterab
     return found
 
 
-def named(ranks: Iterable[RankName], values: Iterable[float]) -> list[tuple[str, float]]:
-    """The values under their ranks' names."""
-    return [(f"{rank.replica}.{rank.rank}", value) for rank, value in zip(ranks, values)]
+def rank_name(rank: RankName) -> str:
+    """What a rank is called where it stands alone."""
+    return f"{rank.replica}.{rank.rank}"
