@@ -189,7 +189,9 @@ class Decoder:
                         step_before = step
                     before, stamp = t, time_of(record, t)
                     stands = self._standing(batch, kind, record, line, offset, stamp)
-                    if stands is not None:
+                    if stands is None:
+                        step_before = -1  # a line that cannot be used has no step: the next one's was not seen yet
+                    else:
                         batch.saw(step, begins=not self.segment)
                         batch.inherited_t += stamp == before
                         t = stamp

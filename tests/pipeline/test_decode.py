@@ -213,7 +213,7 @@ def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
     ]
     again = Decoder(Schemas(known))
     assert batch.opened is not None
-    again.restore(batch.opened, 0.0, [line for _, line in batch.kept])
+    again.restore(batch.opened, 0.0, None, [line for _, line in batch.kept])
     assert again.decode(lines[-1:], [0], max_steps=ALL, last_step=ALL).lines[0].values == batch.lines[-1].values  # type: ignore[union-attr]
 
 
@@ -330,6 +330,13 @@ def files(draw: st.DrawFn) -> list[bytes]:
     data = draw(experiments())
     whole = draw(st.sampled_from([*data.values(), b""]))
     return [line for line in whole.split(b"\n")[:-1] if len(line) < 10_000]
+
+
+def test_a_bad_sample_hides_no_step() -> None:
+    """A line that is no use right before one of the same step does not keep that step from being noted."""
+    lines = (OPEN, b'{"step":5,"m":{"a":1}}', b'{"kind":"sample","step":1,"table":"t"}', b'{"step":1,"m":{"a":1}}')
+    batch = decoded(*lines)
+    assert (batch.lowest, batch.highest) == (1, 5)
 
 
 @settings(max_examples=120, deadline=None)
