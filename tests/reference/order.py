@@ -121,3 +121,15 @@ def supersedes(new: Contribution, old: Contribution) -> bool:
         and age(new.root, new.segment) > age(old.root, old.segment)
         and not side_by_side(new.root, old.root)
     )
+
+
+# --- lines with whose they are ---
+
+
+def lines_of(crew: Sequence[Writer]) -> list[tuple[Writer, Segment, Measured]]:
+    return [(writer, segment, line) for writer in crew for segment in writer.segments for line in segment.measured]
+
+
+def making_up(counting: Sequence[Contribution]) -> list[tuple[Writer, Segment, Measured]]:
+    """The lines that make up a unit, with whose they are."""
+    return [(c.writer, c.segment, line) for c in counting for line in c.lines]

@@ -16,12 +16,12 @@ from tests.reference.coverage import step_coverage
 from tests.reference.experiment import Experiment, read_experiment
 from tests.reference.figures import step_rate
 from tests.reference.lines import read_file
-from tests.reference.order import Contribution, contributions_of, merge_order, without_superseded
-from tests.reference.records import Measured, Segment, Writer
+from tests.reference.order import contributions_of, lines_of, making_up, merge_order, without_superseded
+from tests.reference.records import Writer
 from tests.reference.rows import ReferenceRow, differing, exactly, same_row
-from tests.reference.samples import samples_of, tags_of
 from tests.reference.settings import DEFAULTS, NO_OVERRIDES, Reductions, Settings
-from tests.reference.unit import policy_lag, reduced
+from tests.reference.streams import stream_rows
+from tests.reference.unit import finished, policy_lag, reduced
 
 __all__ = ["NO_OVERRIDES", "Settings", "dead_letters", "differing", "exactly", "final_rows", "same_row"]
 
@@ -36,16 +36,13 @@ def final_rows(
         crew = experiment.crew(actor)
         steps = {line.step for _, _, line in lines_of(crew) if line.step is not None}
         rows += [step_row(experiment, crew, step) for step in sorted(steps)]
+        rows += stream_rows(experiment, crew)
     return {row.unit: row for row in rows}
 
 
 def dead_letters(files: Mapping[str, bytes]) -> list[tuple[str, int, str, str | None]]:
     """(file, byte where its line begins, reason, metric or None for a whole line), by file and offset."""
     return [(name, *dead) for name in sorted(files) for dead in read_file(name, files[name]).dead]
-
-
-def lines_of(crew: Sequence[Writer]) -> list[tuple[Writer, Segment, Measured]]:
-    return [(writer, segment, line) for writer in crew for segment in writer.segments for line in segment.measured]
 
 
 def step_row(experiment: Experiment, crew: Sequence[Writer], step: int) -> ReferenceRow:
@@ -61,22 +58,12 @@ def step_row(experiment: Experiment, crew: Sequence[Writer], step: int) -> Refer
     lag = policy_lag(experiment, counting, rate, step if axis == experiment.lead_axis() else None)
     if lag is not None:
         result.add(f"{actor}/policy_lag", lag)
-    return ReferenceRow(
+    return finished(
+        experiment,
+        result,
+        counting,
         unit=Unit(actor, "step", step),
         t=max(line.t for _, _, line in present),
         x={axis: step},
-        figures=result.figures,
-        coverage=step_coverage(crew, step, counting, result.underivable),
-        hists=result.hists,
-        per_rank=result.per_rank,
-        tags=tags_of(counting),
-        samples=samples_of(counting, experiment.settings.samples),
-        sketched=result.sketched,
-        sketched_ranks=result.sketched_ranks,
-        chosen=result.chosen,
+        cover=step_coverage(crew, step, counting, result.underivable),
     )
-
-
-def making_up(counting: Sequence[Contribution]) -> list[tuple[Writer, Segment, Measured]]:
-    """The lines that make up a unit, with whose they are."""
-    return [(c.writer, c.segment, line) for c in counting for line in c.lines]

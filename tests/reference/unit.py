@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rlship_sidecar.rows import Coverage, Unit
 from tests.reference.asking import Keys, Metrics, asked_for, entries, owners
 from tests.reference.experiment import Experiment
 from tests.reference.figures import MOST_EXACT, QUANTILES, Figures, Rate, held, histogram, sorted_values
 from tests.reference.order import Contribution, is_digits, rank_name, rank_order
 from tests.reference.records import Writer
-from tests.reference.rows import Histogram
+from tests.reference.rows import Histogram, ReferenceRow
+from tests.reference.samples import samples_of, tags_of
 
 POLICY = "policy_version"
 
@@ -162,3 +164,30 @@ def policy_lag(experiment: Experiment, counting: Sequence[Contribution], rate: R
     except ArithmeticError:
         return None
     return None if figure is None or not math.isfinite(now - figure) else now - figure
+
+
+def finished(
+    experiment: Experiment,
+    result: Reduced,
+    counting: Sequence[Contribution],
+    *,
+    unit: Unit,
+    t: float,
+    x: dict[str, int | float],
+    cover: Coverage,
+) -> ReferenceRow:
+    """The row of a unit, once all of it is known."""
+    return ReferenceRow(
+        unit=unit,
+        t=t,
+        x=x,
+        figures=result.figures,
+        coverage=cover,
+        hists=result.hists,
+        per_rank=result.per_rank,
+        tags=tags_of(counting),
+        samples=samples_of(counting, experiment.settings.samples),
+        sketched=result.sketched,
+        sketched_ranks=result.sketched_ranks,
+        chosen=result.chosen,
+    )
