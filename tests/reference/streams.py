@@ -168,15 +168,16 @@ def waited_for(
 
 
 def is_expected(experiment: Experiment, root: Writer, stretch: Stretch) -> bool:
-    streams = [line for _, _, line in lines_of([root]) if line.step is None]
+    """Whether it has streamed by the end of the stretch, and had not closed when it began."""
+    streams = [line.t for _, _, line in lines_of([root]) if line.step is None]
     if root.closed is not None and experiment.clocks.server_time(root, root.closed) < stretch.start:
         return False
-    return any(line.time <= stretch.end for line in streams)
+    return streams != [] and experiment.clocks.server_time(root, min(streams)) <= stretch.end
 
 
 def newest(experiment: Experiment, root: Writer) -> float:
-    """The greatest time of any of its lines."""
-    return max(experiment.clocks.server_time(root, t) for t in root.times)
+    """When it wrote the line with the greatest t."""
+    return experiment.clocks.server_time(root, max(root.times))
 
 
 def first_open(experiment: Experiment) -> float:

@@ -266,6 +266,14 @@ def test_a_rank_is_as_far_as_its_newest_writer() -> None:
     assert cover(died, closed) == (2, ("0.1",))
 
 
+def test_times_of_coverage_are_those_of_the_least_and_greatest_t() -> None:
+    """Where a clock was set back, the line with the greatest t is not the one with the greatest time."""
+    lines = [stream(20, x=1), stream(12, x=1), stream(25, x=1), clock(50, after=21), clock(-99, after=15)]
+    who = {"rank": 1, "id": "h", "host": "n"}
+    assert cover(streams(*lines, **who)) == (1, ())
+    assert cover(streams(*lines, clock(0), **who)) == (2, ("0.1",))
+
+
 def test_nobody_is_absent_in_streams() -> None:
     """The world says nothing of who streams; a child's lines are its root's rank's."""
     child = streams(stream(1, x=3), parent="g", id="h", rank=5)
