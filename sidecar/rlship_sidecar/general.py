@@ -25,11 +25,12 @@ from rlship_formats.values import (
 )
 from rlship_sidecar.custom import Customs
 from rlship_sidecar.figures import UNDEFINED, Figure, PerRank, Reduced
-from rlship_sidecar.lineage import Segment, counting, order_of, replica_key
+from rlship_sidecar.lineage import Segment, newest, order_of, replica_key
 from rlship_sidecar.per_rank import rank_name, scalars
 from rlship_sidecar.rates import Seconds, rate
 from rlship_sidecar.rows import RankName
 from rlship_sidecar.rules import Rules, keys
+from rlship_sidecar.samples import counted
 from rlship_sidecar.window import Window
 
 
@@ -127,13 +128,16 @@ def reduce_any(actor: str, window: Window, rules: Rules, seconds: Seconds) -> Re
     used: set[Segment] = set()
     ts: list[float] = []
     for name, items in sorted(_items(window).items()):
-        counted = _counted(items)
-        used.update(item.segment for item in counted)
-        ts.extend(item.t for item in counted)
-        metric = metrics[name] = _metric(actor, name, counted, rules, seconds)
+        items = _counted(items)
+        used.update(item.segment for item in items)
+        ts.extend(item.t for item in items)
+        metric = metrics[name] = _metric(actor, name, items, rules, seconds)
         for key, value in metric.figures:
             # A key means one thing in every row: who owns it does not depend on whether there is a figure in this one.
             (primary if key == f"{actor}/{name}" else derived).setdefault(key, value)
+    for found in counted(window.samples).values():
+        used.update(segment for segment, _ in found)
+        ts.extend(line.t for _, line in found)
     merged = {**derived, **primary}
     per_rank, more = _per_rank(actor, metrics, {segment.writer.rank.replica for segment in used}, rules, seconds)
     for key, value in more:
@@ -171,12 +175,7 @@ def _items(window: Window) -> dict[str, list[Item]]:
 
 def _counted(items: list[Item]) -> list[Item]:
     """The items that no newer segment of their rank supersedes."""
-    by_rank: dict[RankName, dict[Segment, None]] = {}
-    for item in items:
-        by_rank.setdefault(item.segment.writer.rank, {})[item.segment] = None
-    if all(len(segments) == 1 for segments in by_rank.values()):
-        return items
-    kept = {segment for segments in by_rank.values() for segment in counting(segments)}
+    kept = newest(item.segment for item in items)
     return [item for item in items if item.segment in kept]
 
 

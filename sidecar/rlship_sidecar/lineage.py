@@ -145,6 +145,14 @@ def counting(segments: Iterable[Segment]) -> list[Segment]:
     ]
 
 
+def newest(segments: Iterable[Segment]) -> set[Segment]:
+    """Of segments that have a metric at a step, of whatever ranks, those that count."""
+    by_rank: dict[RankName, dict[Segment, None]] = {}
+    for segment in segments:
+        by_rank.setdefault(segment.writer.rank, {})[segment] = None
+    return {segment for found in by_rank.values() for segment in counting(found)}
+
+
 @lru_cache(4096)
 def replica_key(replica: str) -> tuple[int, int, str]:
     """Replicas of digits sort as numbers and first, others by code point."""

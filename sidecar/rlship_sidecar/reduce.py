@@ -10,7 +10,7 @@ from __future__ import annotations
 from rlship_sidecar.barriers import Clocks, NoClocks, measured
 from rlship_sidecar.blocks import everyone, reduce_blocks
 from rlship_sidecar.general import reduce_any
-from rlship_sidecar.lineage import order_of, rank_names
+from rlship_sidecar.lineage import newest, order_of, rank_names
 from rlship_sidecar.rates import Seconds, between_barriers
 from rlship_sidecar.roster import Roster
 from rlship_sidecar.rows import Coverage, Row, Unit, name_ranks
@@ -50,4 +50,6 @@ def reduce_unit(
     )
     segments = order.segments or order_of(tuple(everyone(window))).segments
     x: dict[str, int | float] = {segments[0].writer.open.axis: unit.index}
-    return Row(unit, found.t, x, found.figures, coverage, hists=found.hists, per_rank=found.per_rank)
+    tagging = newest(segment for segment, _ in window.tags)
+    tags = tuple(sorted({line.tag for segment, line in window.tags if segment in tagging}))
+    return Row(unit, found.t, x, found.figures, coverage, hists=found.hists, per_rank=found.per_rank, tags=tags)

@@ -91,7 +91,7 @@ class Arrival:
 @dataclass(frozen=True, slots=True)
 class Row:
     """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}. `figures`,
-    `hists` and `per_rank` (by key a rank's name and its value, in merge order) are complete in every revision.
+    `hists`, `per_rank` (by key a rank's name and its value, in merge order) and `tags` are complete in every revision.
     """
 
     unit: Unit
@@ -102,6 +102,7 @@ class Row:
     arrival: Arrival = field(default=Arrival(0, 0, (), "complete"), compare=False)
     hists: dict[str, Histogram] = field(default_factory=dict)
     per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
     @property
     def shipped(self) -> dict[str, float]:
@@ -176,6 +177,8 @@ class Row:
             body["hists"] = {key: hist._asdict() for key, hist in self.hists.items()}
         if self.per_rank:
             body["per_rank"] = {key: dict(values) for key, values in self.per_rank.items()}
+        if self.tags:
+            body["tags"] = self.tags
         return orjson.dumps(body)
 
     @classmethod
@@ -204,4 +207,5 @@ class Row:
                 for key, hist in body.get("hists", {}).items()
             },
             {key: list(values.items()) for key, values in body.get("per_rank", {}).items()},
+            tuple(body.get("tags", ())),
         )

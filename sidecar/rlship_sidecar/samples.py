@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlship_sidecar.lineage import Segment, counting
+from rlship_sidecar.lineage import Segment, newest
 from rlship_sidecar.lines import SampleLine
-from rlship_sidecar.rows import RankName
 
 TOP, BOTTOM, RANDOM = "top", "bottom", "random"
 
@@ -32,25 +31,26 @@ class Chosen(NamedTuple):
     why: tuple[str, ...]
 
 
+def counted(lines: Iterable[tuple[Segment, SampleLine]]) -> dict[str, list[tuple[Segment, SampleLine]]]:
+    """Each table's samples that no newer segment of their rank supersedes, in merge and file order."""
+    tables: dict[str, list[tuple[Segment, SampleLine]]] = {}
+    for segment, line in lines:
+        tables.setdefault(line.table, []).append((segment, line))
+    return {table: _counted(found) for table, found in sorted(tables.items())}
+
+
+def _counted(found: list[tuple[Segment, SampleLine]]) -> list[tuple[Segment, SampleLine]]:
+    kept = newest(segment for segment, _ in found)
+    return sorted((one for one in found if one[0] in kept), key=lambda one: (one[0].merge_key, one[1].offset))
+
+
 def choose(lines: Iterable[tuple[Segment, SampleLine]], each: int) -> dict[str, list[Chosen]]:
     """The samples of each table, at most `each` of a kind, in merge and file order.
 
     The writers drew `pri` evenly from 0..1, so the lowest ones of all ranks are a fair choice among all their samples,
     whatever the order in which they were read.
     """
-    tables: dict[str, list[tuple[Segment, SampleLine]]] = {}
-    for segment, line in lines:
-        tables.setdefault(line.table, []).append((segment, line))
-    return {table: _choose(_counted(found), each) for table, found in sorted(tables.items())}
-
-
-def _counted(found: list[tuple[Segment, SampleLine]]) -> list[tuple[Segment, SampleLine]]:
-    """Those that no newer segment of their rank supersedes, in merge and file order."""
-    by_rank: dict[RankName, dict[Segment, None]] = {}
-    for segment, _ in found:
-        by_rank.setdefault(segment.writer.rank, {})[segment] = None
-    kept = {segment for segments in by_rank.values() for segment in counting(segments)}
-    return sorted((one for one in found if one[0] in kept), key=lambda one: (one[0].merge_key, one[1].offset))
+    return {table: _choose(found, each) for table, found in counted(lines).items()}
 
 
 def _choose(found: list[tuple[Segment, SampleLine]], each: int) -> list[Chosen]:

@@ -14,8 +14,8 @@ def flatten(row: Row, ranks: Mapping[str, float] = _NONE) -> Flat:
     """The keys of one point: x, coverage, revision, the shipped figures, and `ranks`, values of single ranks.
 
     A user's figure of the same key as a derived one wins. An x key wins over both, for without it the point would stand
-    elsewhere. `<actor>/missing_ranks` ("0.3 0.5-7") is there only when ranks are missing, `<actor>/revision` only from
-    the first revision on.
+    elsewhere. `<actor>/missing_ranks` ("0.3 0.5-7") is there only when ranks are missing, `<actor>/tags` only where there
+    are any, `<actor>/revision` only from the first revision on.
     """
     actor, coverage = row.unit.actor, row.coverage
     flat: Flat = {
@@ -25,6 +25,8 @@ def flatten(row: Row, ranks: Mapping[str, float] = _NONE) -> Flat:
     }
     if coverage.missing:
         flat[f"{actor}/missing_ranks"] = " ".join(coverage.missing)
+    if row.tags:
+        flat[f"{actor}/tags"] = " ".join(row.tags)
     if row.arrival.revision > 0:
         flat[f"{actor}/revision"] = row.arrival.revision
     flat.update(ranks)
