@@ -32,7 +32,7 @@ def barrier_figures(crew: Sequence[Writer], step: int, clocks: Clocks) -> dict[s
     least = next(one for one in times if one.time == min(other.time for other in times))
     spread = last.time - least.time
     figures = {"spread_s": spread}
-    on_one_host = last.root.host != "" and last.root.host == least.root.host
+    on_one_host = spread > 0 and last.root.host != "" and last.root.host == least.root.host
     beyond_error = last.err is not None and least.err is not None and spread > last.err + least.err
     if on_one_host or beyond_error:
         figures |= place(last.root, "last", are_numbers({one.root.replica for one in times}))

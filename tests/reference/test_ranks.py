@@ -183,7 +183,12 @@ def test_the_last_rank_of_one_host() -> None:
     one_host = [reaching(t, rank, host="n") for rank, t in enumerate((3, 7.5, 7.5))]
     assert barriers(*one_host) == {"spread_s": 4.5, "last_rank": 1.0}
     assert barriers(reaching(3, host=""), reaching(4, 1, host="")) == {"spread_s": 1.0}
-    assert barriers(reaching(3, host="n"), reaching(3, 1, host="m")) == {"spread_s": 0.0, "last_rank": 0.0}
+
+
+def test_nobody_is_last_where_all_come_at_once() -> None:
+    """Without a spread there is no last rank, on one host or on two."""
+    for host in ("n", "m"):
+        assert barriers(reaching(3, 0, clock(0), host="n"), reaching(3, 1, clock(0), host=host)) == {"spread_s": 0.0}
 
 
 def test_the_last_rank_of_several_hosts() -> None:
