@@ -50,7 +50,7 @@ def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> di
     last = max(ends, key=lambda end: end.at)  # the first in merge order among equals
     spread = last.at - first.at
     figures = {SPREAD: spread}
-    if first.host == last.host:
+    if first.host and first.host == last.host:
         error: float | None = 0.0
     else:
         error = None if first.error_s is None or last.error_s is None else first.error_s + last.error_s
