@@ -18,6 +18,8 @@ MAX_STEP = (1 << 53) - 1
 MAX_WORLD = 1 << 20
 T_MIN, T_MAX = 946_684_800.0, 4_102_444_800.0  # years 2000 to 2100: outside, a clock was not set
 
+MAX_OFFSET_S = 1e9
+
 KNOWN_KINDS = frozenset(
     ("open", "define", "span", "event", "sample", "barrier", "rollback", "gap", "clock", "beat", "close")
 )
@@ -143,6 +145,18 @@ def parse_gap(record: dict[str, Any]) -> Gap:
     if not (is_step(first) and is_step(last) and first <= last):
         raise BadRecord("bad gap")
     return Gap(n, first, last)
+
+
+def parse_clock(record: dict[str, Any]) -> tuple[float, float]:
+    """Offset and error bound of a `clock` record, in seconds; raises BadRecord."""
+    offset, err = record.get("offset"), record.get("err")
+    if not isinstance(offset, (float, int)) or not isinstance(err, (float, int)):
+        raise BadRecord("bad clock")
+    if isinstance(offset, bool) or isinstance(err, bool):
+        raise BadRecord("bad clock")
+    if not (-MAX_OFFSET_S <= offset <= MAX_OFFSET_S and 0 <= err <= MAX_OFFSET_S):
+        raise BadRecord("bad clock")
+    return float(offset), float(err)
 
 
 def parse_define(record: dict[str, Any]) -> tuple[dict[str, Asks], list[str]]:

@@ -36,12 +36,20 @@ class Actor:
 
     # Lines in ------------------------------------------------------------------------------------------------------
 
-    def add_writer(self, writer: Writer, now: float) -> None:
-        """A file, new or known. Children that waited for it as their parent count for its rank from now on."""
+    def add_writer(self, writer: Writer, now: float) -> list[Writer]:
+        """A file, new or known. Children that waited for it as their parent count for its rank from now on: they are
+        returned.
+        """
         self._blocker = None
         self.early.forgotten = max(self.early.forgotten, *(segment.barrier for segment in writer.segments))
-        for child in self.roster.add(writer):
+        moved = self.roster.add(writer)
+        for child in moved:
             self._touch_all(child, now)
+        return moved
+
+    def touch_all(self, now: float) -> None:
+        """Every row may have changed."""
+        self._touch(0, self.highest_closed, now)
 
     def apply(self, writer: Writer, batch: Batch, now: float) -> None:
         """What new lines of a file say. Values for a step that has a row are not taken in: they make it dirty."""
@@ -161,11 +169,13 @@ class Actor:
             writer.implicit = False
             segment.barrier = max(segment.barrier, mark.step)
         elif mark.kind == "rollback":
-            segment = Segment(writer, mark.segment, barrier=mark.step - 1)
+            segment = Segment(writer, mark.segment, barrier=mark.step - 1, since=mark.t)
             writer.segments.append(segment)
             self._begin(segment, mark.step, now)
         elif mark.kind == "close":
             writer.closed = True
+            if writer.close_t is None:
+                writer.close_t = mark.t
             uncovered = min(segment.covers_to for segment in writer.segments) + 1
             self._touch(uncovered, self.highest_closed, now, partial=True)
         elif mark.gap is not None:

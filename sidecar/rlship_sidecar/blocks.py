@@ -17,6 +17,7 @@ from rlship_formats.values import PARTIAL_REDUCTIONS, QUANTILES
 from rlship_sidecar.figures import Figure, PerRank, Reduced
 from rlship_sidecar.lineage import Order, Segment, order_of
 from rlship_sidecar.lines import WIDE, Schema
+from rlship_sidecar.naming import LEAD_STEPS, POLICY_VERSION
 from rlship_sidecar.per_rank import NAMES, rank_name, scalars
 from rlship_sidecar.rates import Seconds
 from rlship_sidecar.roster import Roster
@@ -48,6 +49,7 @@ def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seco
         taken = taken | plan.keys
     whole = orders[0] if len(orders) == 1 else order_of(tuple(everyone(window)))
     made = Reduced({}, {}, {}, taken, whole, (), max(max(block.ts) for block in window.blocks.values()))
+    made = made._replace(lags=any(plan.lags for plan in plans))
     underivable: list[str] = []
     for plan, block, order in zip(plans, window.blocks.values(), orders):
         if not plan.clean or not _reduce_block(plan, block, order, made, underivable, rules, seconds):
@@ -93,7 +95,7 @@ class Plan:
     those that no partial can tell, with the column and key of each figure.
     """
 
-    __slots__ = ("clean", "columns", "extra", "keys", "ranked")
+    __slots__ = ("clean", "columns", "extra", "keys", "lags", "ranked")
 
     def __init__(self, actor: str, schema: Schema, rules: Rules) -> None:
         columns: dict[str, tuple[list[int], list[str]]] = {}
@@ -126,6 +128,9 @@ class Plan:
                 self.ranked.append(_Ranked(index, key, first, free))
         taken.update(f"{key}/{what}" for _, key, _, free in self.ranked for what in free)
         self.keys = frozenset(taken)
+        self.lags = any(
+            name == POLICY_VERSION and governs.unit == LEAD_STEPS for name, governs in zip(schema.names, schema.asks)
+        )
 
 
 _PLANS: dict[tuple[str, Schema, Rules], Plan] = {}

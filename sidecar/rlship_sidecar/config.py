@@ -33,6 +33,7 @@ _Seconds = Annotated[float, Meta(ge=0, description="seconds, a finite number >= 
 _MoreSeconds = Annotated[float, Meta(gt=0, description="seconds, a finite number > 0")]
 _LeaseSeconds = Annotated[float, Meta(ge=1, description="seconds, a finite number >= 1")]
 _PollSeconds = Annotated[float, Meta(ge=0.01, le=60, description="seconds, a number in 0.01..60")]
+_Window = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, a number in 0.1..86400")]
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
 _Switch = Annotated[bool, Meta(description="true or false")]
@@ -54,6 +55,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     implicit_s: _MoreSeconds = 10.0
     revise_s: _Seconds = 5.0
     lease_ttl_s: _LeaseSeconds = 30.0
+    lead: str = "trainer"
+    clock_window_s: _Window = 10.0
     poll_s: _PollSeconds | None = None
     drain_s: _Seconds = 60.0
     state_dir: _Path | None = None

@@ -22,6 +22,7 @@ from rlship_formats.records import (
     Open,
     UnsupportedVersion,
     is_step,
+    parse_clock,
     parse_define,
     parse_gap,
     parse_open,
@@ -33,6 +34,7 @@ from rlship_sidecar.lines import (
     WIDE,
     BarrierLine,
     Batch,
+    ClockRecord,
     Dead,
     Dense,
     Mark,
@@ -58,6 +60,7 @@ class Decoder:
     __slots__ = (
         "_by_names",
         "_by_standing",
+        "_by_stream",
         "_governing",
         "_last",
         "_schemas",
@@ -74,6 +77,7 @@ class Decoder:
         self._schemas = schemas
         self._by_names: dict[tuple[str, ...], Schema] = {}
         self._by_standing: dict[tuple[str, str], Schema] = {}
+        self._by_stream: dict[tuple[str, ...], Schema] = {}
         self._last: Schema | None = None  # of the last dense line
         self._usual: Schema | None = None  # two dense lines in a row had it: the next is expected to
         self.opened: Open | None = None
@@ -92,7 +96,8 @@ class Decoder:
         """
         batch = Batch()
         add_line = batch.lines.append
-        by_names = self._by_names
+        add_stream = batch.streams.append
+        by_names, by_stream = self._by_names, self._by_stream
         t = self.t
         newest_t = 0.0
         step_before = -1
@@ -161,7 +166,27 @@ class Decoder:
                             add_line(new(Dense, (step, t, offset, self.segment, schema, data)))
                             if schema is last:
                                 usual = schema
+                            else:
+                                batch.schemas.add(schema)
                             last = schema
+                        consumed += 1
+                        continue
+                    if step is None and type(metrics) is dict and "step" not in record:
+                        stamp = record.get("t")
+                        if type(stamp) is float and T_MIN <= stamp <= T_MAX:
+                            t = stamp
+                        else:
+                            t = time_of(record, t)
+                        if t > newest_t:
+                            newest_t = t
+                        names = tuple(metrics)
+                        schema = by_stream.get(names) or self._stream_schema(names)
+                        try:
+                            data = schema.pack(*metrics.values())
+                        except (NotDense, OverflowError):
+                            add_stream(self._sparse(batch, metrics, -1, t, offset))
+                        else:
+                            add_stream(new(Dense, (-1, t, offset, self.segment, schema, data)))
                         consumed += 1
                         continue
                 elif kind == "barrier" and type(step) is int and 0 <= step <= MAX_STEP:
@@ -199,6 +224,7 @@ class Decoder:
                         if at > newest_t:
                             newest_t = at
                         add_line(new(Dense, (step, at, offset, self.segment, schema, data)))
+                        batch.schemas.add(schema)
                     consumed += 1
                     continue
                 elif kind == "rollback" and barrier >= 0:
@@ -210,12 +236,12 @@ class Decoder:
             opened = self.opened is not None
             if t > newest_t:
                 newest_t = t
-            by_names = self._by_names
+            by_names, by_stream = self._by_names, self._by_stream
             consumed += 1
         if barrier >= 0:
             batch.marks.append(Mark("barrier", self.segment, barrier))
         self.t, self._usual, self._last, self.barrier_t = t, usual, last, barrier_t
-        batch.newest_t = newest_t
+        batch.newest_t = max(batch.newest_t, newest_t)
         batch.consumed = consumed
         return batch
 
@@ -234,11 +260,17 @@ class Decoder:
         self.t = t
 
     def _schema(self, names: tuple[str, ...]) -> Schema:
+        return self._remembered(self._by_names, names)
+
+    def _stream_schema(self, names: tuple[str, ...]) -> Schema:
+        return self._remembered(self._by_stream, names)
+
+    def _remembered(self, known: dict[tuple[str, ...], Schema], names: tuple[str, ...]) -> Schema:
         schema = self._schemas.of(names, tuple(self._governs(name) for name in names))
-        if len(self._by_names) >= 64:
-            self._by_names.clear()
+        if len(known) >= 64:
+            known.clear()
         if len(names) <= WIDE:
-            self._by_names[names] = schema
+            known[names] = schema
         return schema
 
     def _governs(self, metric: str, reduce: tuple[str, ...] = ()) -> Asks:
@@ -257,6 +289,7 @@ class Decoder:
         self._by_names = {}
         self._by_standing = {}
         self._governing = {}
+        self._by_stream = {}
         self._usual = self._last = None
 
     def _sparse(self, batch: Batch, metrics: dict[str, Any], step: int, t: float, offset: int) -> Sparse:
@@ -272,6 +305,8 @@ class Decoder:
                 continue
             if observations is not None:
                 values.append(Value(name, governing.get(name) or self._governs(name), observations))
+                if step >= 0:
+                    batch.names.add(name)
         return Sparse(step, t, offset, self.segment, tuple(values))
 
     def _unparsed(self, batch: Batch, line: bytes, offset: int) -> None:
@@ -311,26 +346,32 @@ class Decoder:
 
     def _known(self, batch: Batch, kind: Any, record: dict[str, Any], line: bytes, offset: int) -> None:
         if kind is _METRICS:
-            self._odd_metrics(batch, record, offset)
-        elif kind == "barrier":
+            raise BadRecord("bad step" if "step" in record and not is_step(record["step"]) else "bad metrics")
+        if kind == "barrier":
             raise BadRecord("bad step")
-        elif kind == "rollback":
+        if kind == "rollback":
             step = _step(record)
             self.segment += 1
             self.barrier_t = None
-            batch.marks.append(Mark("rollback", self.segment, step))
+            batch.marks.append(Mark("rollback", self.segment, step, t=time_of(record, self.t)))
             batch.kept.append((offset, line))
         elif kind == "define":
             self._define(batch, record, line, offset)
         elif kind == "gap":
-            batch.marks.append(Mark("gap", self.segment, -1, parse_gap(record)))
+            batch.marks.append(Mark("gap", self.segment, -1, parse_gap(record), self.t))
         elif kind == "close":
             if record.get("reason") != "roll":
-                batch.marks.append(Mark("close", self.segment, -1))
+                batch.marks.append(Mark("close", self.segment, -1, t=time_of(record, self.t)))
         elif "step" in record and not is_step(record["step"]):
             raise BadRecord("bad step")
-        elif kind in STANDING and self._standing(batch, kind, record, line, offset, time_of(record, self.t)):
-            batch.counts["stream records"] = batch.counts.get("stream records", 0) + 1
+        elif kind == "clock":
+            batch.clocks.append(ClockRecord(time_of(record, self.t), *parse_clock(record)))
+        elif kind in STANDING:
+            stands = self._standing(batch, kind, record, line, offset, time_of(record, self.t))
+            if stands is not None:
+                schema, at, data = stands
+                batch.newest_t = max(batch.newest_t, at)
+                batch.streams.append(Dense(-1, at, offset, self.segment, schema, data))
 
     def _standing(
         self, batch: Batch, kind: str, record: dict[str, Any], line: bytes, offset: int, t: float
@@ -344,10 +385,12 @@ class Decoder:
             batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
             return None
         step = record.get("step", -1)
-        if stands.tag and step >= 0:
-            batch.tags.append(TagLine(step, offset, self.segment, stands.tag))
-        if stands.sample is not None and step >= 0:
-            batch.samples.append(SampleLine(step, t, offset, self.segment, *stands.sample))
+        if stands.tag:
+            tag = TagLine(step, t, offset, self.segment, stands.tag)
+            (batch.tags if step >= 0 else batch.streams).append(tag)
+        if stands.sample is not None:
+            sample = SampleLine(step, t, offset, self.segment, *stands.sample)
+            (batch.samples if step >= 0 else batch.streams).append(sample)
         schema = self._by_standing.get((kind, stands.metric))
         if schema is None:
             names = (stands.metric,) if stands.metric else ()
@@ -357,18 +400,6 @@ class Decoder:
                 self._by_standing.clear()
             self._by_standing[kind, stands.metric] = schema
         return schema, stands.t, schema.pack(stands.value) if stands.metric else b""
-
-    def _odd_metrics(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
-        """A metrics record that is not the common one: without a step it is a stream record, else something in it is
-        wrong.
-        """
-        if "step" in record and not is_step(record["step"]):
-            raise BadRecord("bad step")
-        metrics = record.get("m")
-        if not isinstance(metrics, dict) or "step" in record:
-            raise BadRecord("bad metrics")
-        self._sparse(batch, metrics, -1, 0.0, offset)  # for its dead values
-        batch.counts["stream records"] = batch.counts.get("stream records", 0) + 1
 
     def _define(self, batch: Batch, record: dict[str, Any], line: bytes, offset: int) -> None:
         asked, bad = parse_define(record)

@@ -26,10 +26,11 @@ from rlship_formats.values import (
 from rlship_sidecar.custom import Customs
 from rlship_sidecar.figures import UNDEFINED, Figure, PerRank, Reduced
 from rlship_sidecar.lineage import Segment, newest, order_of, replica_key
+from rlship_sidecar.naming import LEAD_STEPS, POLICY_VERSION, Naming
 from rlship_sidecar.per_rank import rank_name, scalars
 from rlship_sidecar.rates import Seconds, rate
 from rlship_sidecar.rows import RankName
-from rlship_sidecar.rules import Rules, keys
+from rlship_sidecar.rules import Rules
 from rlship_sidecar.samples import counted
 from rlship_sidecar.window import Window
 
@@ -118,28 +119,29 @@ class _Metric(NamedTuple):
     first: str
     contributions: Contributions
     governed: bool
+    lags: bool
 
 
-def reduce_any(actor: str, window: Window, rules: Rules, seconds: Seconds) -> Reduced:
-    """The reduced window. `seconds`: what rates are over."""
+def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *, superseding: bool = True) -> Reduced:
+    """The reduced window. `seconds`: what rates are over; `superseding`: whether newer segments replace older ones."""
     primary: dict[str, Figure] = {}
     derived: dict[str, Figure] = {}
     metrics: dict[str, _Metric] = {}
     used: set[Segment] = set()
     ts: list[float] = []
     for name, items in sorted(_items(window).items()):
-        items = _counted(items)
+        items = _counted(items) if superseding else items
         used.update(item.segment for item in items)
         ts.extend(item.t for item in items)
-        metric = metrics[name] = _metric(actor, name, items, rules, seconds)
+        metric = metrics[name] = _metric(naming, name, items, rules, seconds)
         for key, value in metric.figures:
             # A key means one thing in every row: who owns it does not depend on whether there is a figure in this one.
-            (primary if key == f"{actor}/{name}" else derived).setdefault(key, value)
-    for found in counted(window.samples).values():
+            (primary if key == naming.plain(name) else derived).setdefault(key, value)
+    for found in counted(window.samples, superseding=superseding).values():
         used.update(segment for segment, _ in found)
         ts.extend(line.t for _, line in found)
     merged = {**derived, **primary}
-    per_rank, more = _per_rank(actor, metrics, {segment.writer.rank.replica for segment in used}, rules, seconds)
+    per_rank, more = _per_rank(naming, metrics, {segment.writer.rank.replica for segment in used}, rules, seconds)
     for key, value in more:
         merged.setdefault(key, value)
     if not used:
@@ -152,6 +154,7 @@ def reduce_any(actor: str, window: Window, rules: Rules, seconds: Seconds) -> Re
         order_of(tuple(used)),
         tuple(sorted(key for key, value in merged.items() if value is None)),
         max(ts),
+        POLICY_VERSION in metrics and metrics[POLICY_VERSION].lags,
     )
 
 
@@ -179,13 +182,14 @@ def _counted(items: list[Item]) -> list[Item]:
     return [item for item in items if item.segment in kept]
 
 
-def _metric(actor: str, name: str, items: list[Item], rules: Rules, seconds: Seconds) -> _Metric:
-    asks = rules.chosen(actor, name) or tuple(dict.fromkeys(ask for item in items for ask in item.asks.reduce))
+def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds: Seconds) -> _Metric:
+    asks = rules.chosen(naming.actor, name) or tuple(dict.fromkeys(ask for item in items for ask in item.asks.reduce))
     contributions = Contributions(_parts(items, with_m2="std" in asks), with_m2="std" in asks)
-    figures = [(key, contributions.derive(ask, seconds, rules.customs)) for ask, key in keys(actor, name, asks)]
-    if contributions.total.nonfinite:
-        figures.append((f"{actor}/{name}/nonfinite", float(contributions.total.nonfinite)))
-    return _Metric(figures, asks[0], contributions, any(item.asks.per_rank for item in items))
+    figures = [(key, contributions.derive(ask, seconds, rules.customs)) for ask, key in naming.keys(name, asks)]
+    if contributions.total.nonfinite and not naming.first_only:
+        figures.append((f"{naming.plain(name)}/nonfinite", float(contributions.total.nonfinite)))
+    lags = name == POLICY_VERSION and any(item.asks.unit == LEAD_STEPS for item in items)
+    return _Metric(figures, asks[0], contributions, any(item.asks.per_rank for item in items), lags)
 
 
 def _parts(items: Iterable[Item], *, with_m2: bool) -> list[Part]:
@@ -199,15 +203,15 @@ def _parts(items: Iterable[Item], *, with_m2: bool) -> list[Part]:
 
 
 def _per_rank(
-    actor: str, metrics: dict[str, _Metric], replicas: set[str], rules: Rules, seconds: Seconds
+    naming: Naming, metrics: dict[str, _Metric], replicas: set[str], rules: Rules, seconds: Seconds
 ) -> tuple[PerRank, list[tuple[str, Figure]]]:
     """The per-rank values, and the figures that follow from them, by key."""
     found: PerRank = {}
     more: list[tuple[str, Figure]] = []
     for name, metric in metrics.items():
-        if metric.first == "hist" or not (metric.governed or rules.per_rank):
+        if metric.first == "hist" or naming.first_only or not (metric.governed or rules.per_rank):
             continue
-        key = f"{actor}/{name}"
+        key = naming.plain(name)
         ranks: list[RankName] = []
         values: list[float] = []
         for rank, contributions in metric.contributions.by_rank():

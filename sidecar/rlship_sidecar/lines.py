@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,14 +24,20 @@ MOST_KNOWN = 1000  # metrics of a line that a parser is made for: one takes abou
 class Schema:
     """The metrics of a dense line, in its order, and what governs each; compared by identity."""
 
-    __slots__ = ("_parse", "asks", "names", "pack")
+    __slots__ = ("_parse", "asks", "names", "pack", "streamed")
 
     def __init__(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> None:
         self.names = names
         self.asks = asks
+        self.streamed = any(ask.stream for ask in asks)
         # A nameless metric is a dead value, which only the sparse form can express.
         self.pack = _not_dense if "" in names else Struct(f"{len(names)}d").pack
         self._parse: Callable[[bytes], Any] | None = None
+
+    def values(self, data: bytes) -> tuple[Value, ...]:
+        """The packed values of a line, one by one."""
+        xs = struct.unpack(f"{len(self.names)}d", data)
+        return tuple(Value(name, asks, Observations((x,), None, 0)) for name, asks, x in zip(self.names, self.asks, xs))
 
     def read(self, line: bytes) -> tuple[int, float, bytes] | None:
         """Step, `t` and packed values of a line of just `t`, `step` and numbers for these metrics; None for others.
@@ -132,18 +138,33 @@ class TagLine(NamedTuple):
     """A `step_tag` event."""
 
     step: int
+    t: float
     offset: int
     segment: int
     tag: str
 
 
+StreamLine: TypeAlias = "Dense | Sparse | SampleLine | TagLine"  # its step is -1
+
+
 class Mark(NamedTuple):
-    """A line that says something about its writer rather than a metric: kind is barrier, rollback, close or gap."""
+    """A line that says something about its writer rather than a metric: kind is barrier, rollback, close or gap. `t` is
+    the time of a rollback or close, for a gap that of the line before.
+    """
 
     kind: str
     segment: int
     step: int
     gap: Gap | None = None
+    t: float = 0.0
+
+
+class ClockRecord(NamedTuple):
+    """A `clock` record: at `t` of the host's clock it was off by `offset` seconds, give or take `err`."""
+
+    t: float
+    offset: float
+    err: float
 
 
 class Dead(NamedTuple):
@@ -161,6 +182,8 @@ class Batch:
     line in segment 0.
     `lowest` and `highest` are the steps of its metrics records (-1: none); `inherited_t` counts lines that took their
     `t` from a line before.
+    `streams` are its metrics records without a step, with their samples and tags. `schemas` and `names` are of metrics
+    with a step, where they were not the last line's.
     `kept` are the define and rollback lines that later lines depend on, with their offsets.
     """
 
@@ -168,6 +191,10 @@ class Batch:
     barriers: list[BarrierLine] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
     tags: list[TagLine] = field(default_factory=list)
+    streams: list[StreamLine] = field(default_factory=list)
+    clocks: list[ClockRecord] = field(default_factory=list)
+    schemas: set[Schema] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
     marks: list[Mark] = field(default_factory=list)
     dead: list[Dead] = field(default_factory=list)
     kept: list[tuple[int, bytes]] = field(default_factory=list)

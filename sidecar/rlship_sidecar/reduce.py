@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from rlship_sidecar.barriers import Clocks, NoClocks, measured
 from rlship_sidecar.blocks import everyone, reduce_blocks
+from rlship_sidecar.figures import add_lag
 from rlship_sidecar.general import reduce_any
 from rlship_sidecar.lineage import newest, order_of, rank_names
-from rlship_sidecar.rates import Seconds, between_barriers
+from rlship_sidecar.naming import Naming
+from rlship_sidecar.rates import between_barriers
 from rlship_sidecar.roster import Roster
 from rlship_sidecar.rows import Coverage, Row, Unit, name_ranks
 from rlship_sidecar.rules import Rules
@@ -26,13 +28,15 @@ def reduce_unit(
     roster: Roster,
     rules: Rules,
     clocks: Clocks = _NO_CLOCKS,
-    seconds: float | None = None,
+    lead_axis: str | None = None,
 ) -> Row:
-    """The row of a unit. `rules` are the configuration's. `seconds` is what the rates of a unit that is no step are
-    over, None where that is not known; those of a step are over the time between barriers.
+    """The row of a step. `rules` are the configuration's. `lead_axis`: what the lead's steps count, None without a
+    lead.
     """
-    over: Seconds = between_barriers(window.barriers) if unit.kind == "step" else seconds
-    found = reduce_blocks(unit.actor, window, roster, rules, over) or reduce_any(unit.actor, window, rules, over)
+    over = between_barriers(window.barriers)
+    found = reduce_blocks(unit.actor, window, roster, rules, over) or reduce_any(
+        Naming(unit.actor), window, rules, over
+    )
     for name, value in measured(window.barriers, clocks).items():
         key = f"{unit.actor}/{name}"
         if key not in found.taken:
@@ -49,7 +53,10 @@ def reduce_unit(
         underivable=found.underivable,
     )
     segments = order.segments or order_of(tuple(everyone(window))).segments
-    x: dict[str, int | float] = {segments[0].writer.open.axis: unit.index}
+    axis = segments[0].writer.open.axis
+    x: dict[str, int | float] = {axis: unit.index}
+    if axis == lead_axis:
+        add_lag(Naming(unit.actor), found, unit.index)
     tagging = newest(segment for segment, _ in window.tags)
     tags = tuple(sorted({line.tag for segment, line in window.tags if segment in tagging}))
     return Row(unit, found.t, x, found.figures, coverage, hists=found.hists, per_rank=found.per_rank, tags=tags)

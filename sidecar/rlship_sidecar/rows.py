@@ -11,10 +11,14 @@ import orjson
 
 from rlship_formats.histogram import Histogram
 
+STEP, ALIGNED, CLOCK, POINT = "step", "aligned", "clock", "point:"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
-    """What becomes one row: `index` is the step of a unit of kind "step"."""
+    """What becomes one row. `kind` and `index`: "step" or "aligned" and the step, "clock" and the number of the window,
+    "point:<open.id>" and the byte offset of the line.
+    """
 
     actor: str
     kind: str

@@ -31,16 +31,21 @@ class Chosen(NamedTuple):
     why: tuple[str, ...]
 
 
-def counted(lines: Iterable[tuple[Segment, SampleLine]]) -> dict[str, list[tuple[Segment, SampleLine]]]:
-    """Each table's samples that no newer segment of their rank supersedes, in merge and file order."""
+def counted(
+    lines: Iterable[tuple[Segment, SampleLine]], *, superseding: bool = True
+) -> dict[str, list[tuple[Segment, SampleLine]]]:
+    """Each table's samples, in merge and file order; `superseding`: without those that a newer segment of their rank
+    supersedes.
+    """
     tables: dict[str, list[tuple[Segment, SampleLine]]] = {}
     for segment, line in lines:
         tables.setdefault(line.table, []).append((segment, line))
-    return {table: _counted(found) for table, found in sorted(tables.items())}
+    return {table: _counted(found, superseding) for table, found in sorted(tables.items())}
 
 
-def _counted(found: list[tuple[Segment, SampleLine]]) -> list[tuple[Segment, SampleLine]]:
-    kept = newest(segment for segment, _ in found)
+def _counted(found: list[tuple[Segment, SampleLine]], superseding: bool) -> list[tuple[Segment, SampleLine]]:
+    segments = {segment for segment, _ in found}
+    kept = newest(segments) if superseding else segments
     return sorted((one for one in found if one[0] in kept), key=lambda one: (one[0].merge_key, one[1].offset))
 
 

@@ -21,6 +21,14 @@ class Patience:
     revise_s: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """The configuration's `lead` and `clock_window_s`."""
+
+    lead: str = "trainer"
+    clock_window_s: float = 10.0
+
+
 @dataclass(slots=True)
 class OpenUnit:
     """A step with lines and no row. `window` is None where its values were not kept: they are in the files."""

@@ -23,7 +23,7 @@ from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.status import STATUS_FILE, Status, write_status
 from rlship_sidecar.store import Store
 from rlship_sidecar.survey import survey
-from rlship_sidecar.units import Patience
+from rlship_sidecar.units import Patience, StreamConfig
 from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
 
 IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us
@@ -171,6 +171,7 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             filesystem_of(os.path.realpath(path)),
             now=time.monotonic(),
             patience=Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s),
+            streams=StreamConfig(config.lead, config.clock_window_s),
             rules=Rules(config.reductions, config.per_rank),
             max_open_files=_file_budget(),
         )

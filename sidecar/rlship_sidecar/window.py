@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rlship_sidecar.lineage import Segment
-from rlship_sidecar.lines import BarrierLine, Dense, SampleLine, Schema, Sparse, TagLine
+from rlship_sidecar.lines import BarrierLine, Dense, SampleLine, Schema, Sparse, StreamLine, TagLine
 
 
 @dataclass(slots=True)
@@ -50,3 +50,14 @@ class Window:
         block.owners.append(segment)
         block.offsets.append(line.offset)
         block.ts.append(line.t)
+
+
+def put(window: Window, segment: Segment, line: StreamLine) -> None:
+    """Take in a stream line of any kind."""
+    if type(line) is SampleLine:
+        window.samples.append((segment, line))
+    elif type(line) is TagLine:
+        window.tags.append((segment, line))
+    else:
+        assert type(line) is Dense or type(line) is Sparse
+        window.add(segment, line)

@@ -19,6 +19,7 @@ from rlship_sidecar.custom import GROUP, Customs
 from rlship_sidecar.general import reduce_any
 from rlship_sidecar.lineage import Segment, Writer
 from rlship_sidecar.lines import Dense, Schema, Schemas, Sparse, Value
+from rlship_sidecar.naming import Naming
 from rlship_sidecar.rates import Seconds
 from rlship_sidecar.reduce import reduce_unit
 from rlship_sidecar.roster import Roster
@@ -133,7 +134,7 @@ def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roste
     """Where whole columns are reduced at once, every figure has the bits that merged partials give."""
     window, roster, rules, seconds = drawn
     fast = reduce_blocks("trainer", window, roster, rules, seconds)
-    slow = reduce_any("trainer", window, rules, seconds)
+    slow = reduce_any(Naming("trainer"), window, rules, seconds)
     if fast is None:
         return
     assert bits(fast.figures) == bits(slow.figures)

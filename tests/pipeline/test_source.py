@@ -17,7 +17,8 @@ from rlship_sidecar import align
 from rlship_sidecar import source as sourcing
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lines import Dense, Schemas, Sparse
-from rlship_sidecar.source import Source, load_source, read_again, read_from_floor
+from rlship_sidecar.rereading import read_again, read_from_floor
+from rlship_sidecar.source import Source, load_source
 from rlship_sidecar.tail import Descriptors
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback

@@ -11,7 +11,7 @@ from rlship_sidecar import output
 from rlship_sidecar.rows import Row, count_ranks
 from rlship_sidecar.sinks.budget import PER_RANK_REDUCE, check_budget
 from rlship_sidecar.sinks.contract import Run, SinkRefused
-from rlship_sidecar.sinks.flat import axis, rank_keys
+from rlship_sidecar.sinks.flat import axis, family, rank_keys
 from rlship_sidecar.sinks.options import check_names
 
 
@@ -81,7 +81,7 @@ def line(row: Row, *, ranks: bool = False) -> str:
         )
     if row.arrival.revision:
         parts.append(f"[revision {row.arrival.revision}]")
-    prefix = f"{row.unit.actor}/"
+    prefix = f"{family(row)}/"
     shown = {key: f"{figure:.4g}" for key, figure in row.shipped.items()}
     for key, hist in row.shipped_hists.items():
         shown[key] = f"[{hist.edges[0]:.4g}..{hist.edges[-1]:.4g} n={sum(hist.counts)}]"

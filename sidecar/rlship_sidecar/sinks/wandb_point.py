@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.flat import axis, flatten
+from rlship_sidecar.sinks.flat import axis, family, flatten
 
 MAX_POINT_BYTES = 1_000_000
 DROPPED_KEYS = "rlship/dropped_keys"
@@ -17,7 +17,8 @@ RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
 
 class Point(NamedTuple):
-    """One history line to be: `number` is its `_step`, `axis` the x key of the charts of `actor`, `data` the values in
+    """One history line to be: `number` is its `_step`, `axis` the x key of the charts of keys that
+    begin with `actor`, `data` the values in
     JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins` (edges).
     """
 
@@ -46,7 +47,7 @@ def point(row: Row, ranks: Mapping[str, float] = _NONE) -> Point:
     if len(data) > MAX_POINT_BYTES:
         data = _fit(values, (row.shipped.keys() | hists.keys() | ranks.keys()) - row.x.keys())
     left = tuple(_allowed(key) for key in hists if key not in row.x and _allowed(key) in values)
-    return Point(row.arrival.no, row.unit.actor, _allowed(axis(row)[0]), data, left)
+    return Point(row.arrival.no, family(row), _allowed(axis(row)[0]), data, left)
 
 
 def _fit(values: dict[str, Any], keys: Iterable[str]) -> bytes:
