@@ -8,15 +8,17 @@ one of the reasons listed in docs/semantics.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
-from rlship_formats.values import DEFAULT_REDUCTION, REDUCTIONS
+from rlship_formats.values import DEFAULT_REDUCTION, is_reduction
 
 FORMAT_VERSION = 1
 MAX_LINE_BYTES = 1 << 20
 MAX_STEP = (1 << 53) - 1
 MAX_WORLD = 1 << 20
 T_MIN, T_MAX = 946_684_800.0, 4_102_444_800.0  # years 2000 to 2100: outside, a clock was not set
+
+MAX_OFFSET_S = 1e9
 
 KNOWN_KINDS = frozenset(
     ("open", "define", "span", "event", "sample", "barrier", "rollback", "gap", "clock", "beat", "close")
@@ -50,6 +52,18 @@ class Open:
     host: str = ""
     pid: int = 0
     writer: str = ""
+
+
+class Asks(NamedTuple):
+    """What governs a metric's lines: by an entry of a `define`, or by what is known of the metric's name.
+
+    `reduce` are the reductions asked for, the first one first; () in an entry that leaves them to the default.
+    """
+
+    reduce: tuple[str, ...] = (DEFAULT_REDUCTION,)
+    per_rank: bool = False
+    stream: bool = False
+    unit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,30 +147,48 @@ def parse_gap(record: dict[str, Any]) -> Gap:
     return Gap(n, first, last)
 
 
-def parse_define(record: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """Reductions per metric that a `define` asks for, and the metrics whose entry is unusable; raises BadRecord."""
+def parse_clock(record: dict[str, Any]) -> tuple[float, float]:
+    """Offset and error bound of a `clock` record, in seconds; raises BadRecord."""
+    offset, err = record.get("offset"), record.get("err")
+    if not isinstance(offset, (float, int)) or not isinstance(err, (float, int)):
+        raise BadRecord("bad clock")
+    if isinstance(offset, bool) or isinstance(err, bool):
+        raise BadRecord("bad clock")
+    if not (-MAX_OFFSET_S <= offset <= MAX_OFFSET_S and 0 <= err <= MAX_OFFSET_S):
+        raise BadRecord("bad clock")
+    return float(offset), float(err)
+
+
+def parse_define(record: dict[str, Any]) -> tuple[dict[str, Asks], list[str]]:
+    """What a `define` asks for per metric, and the metrics whose entry is unusable; raises BadRecord."""
     metrics = record.get("m")
     if not isinstance(metrics, dict):
         raise BadRecord("bad define")
-    asked: dict[str, tuple[str, ...]] = {}
+    asked: dict[str, Asks] = {}
     bad: list[str] = []
     for name, entry in metrics.items():
-        reductions = _reductions(entry)
-        if reductions is None or not name:
+        asks = _asks(entry)
+        if asks is None or not name:
             bad.append(name)
         else:
-            asked[name] = reductions
+            asked[name] = asks
     return asked, bad
 
 
-def _reductions(entry: Any) -> tuple[str, ...] | None:
+def _asks(entry: Any) -> Asks | None:
     if not isinstance(entry, dict):
         return None
-    wanted = entry.get("reduce", DEFAULT_REDUCTION)
-    if isinstance(wanted, str):
-        wanted = [wanted]
-    if not isinstance(wanted, list) or not wanted:
-        return None
-    if not all(isinstance(name, str) and name in REDUCTIONS for name in wanted):
-        return None
-    return tuple(dict.fromkeys(wanted))
+    wanted: Any = ()
+    if "reduce" in entry:
+        wanted = entry["reduce"]
+        if isinstance(wanted, str):
+            wanted = [wanted]
+        if not isinstance(wanted, list) or not wanted or not all(is_reduction(name) for name in wanted):
+            return None
+    unit = entry.get("unit")
+    return Asks(
+        tuple(dict.fromkeys(wanted)),
+        entry.get("per_rank") is True,
+        entry.get("stream") is True,
+        unit if isinstance(unit, str) else None,
+    )

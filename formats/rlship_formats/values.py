@@ -9,11 +9,25 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
+# What a partial alone can tell; the others need the observations, or times.
+PARTIAL_REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+REDUCTIONS = (*PARTIAL_REDUCTIONS, *QUANTILES, "hist", "rate")
 DEFAULT_REDUCTION = "mean"
+MAX_CUSTOM_NAME = 100
 
-_NONFINITE = frozenset(("NaN", "Infinity", "-Infinity"))
+NONFINITE = frozenset(("NaN", "Infinity", "-Infinity"))
 _SUMMARY_FIELDS = ("w", "sum", "min", "max", "first", "last", "m2")
+
+
+def is_custom(reduction: str) -> bool:
+    """Whether a reduction is somebody else's: its name has a dot in it."""
+    return "." in reduction
+
+
+def is_reduction(name: object) -> bool:
+    """Whether a `define` or the configuration may ask for it: one of `REDUCTIONS`, or the name of a custom one."""
+    return isinstance(name, str) and (name in REDUCTIONS or (is_custom(name) and len(name) <= MAX_CUSTOM_NAME))
 
 
 class DeadValue(ValueError):
@@ -54,7 +68,7 @@ def observe(value: Any) -> Observations | None:
     if value is None:
         return None
     if kind is str:
-        if value in _NONFINITE:
+        if value in NONFINITE:
             return Observations((), None, 1)
         raise DeadValue("bad value")
     if kind is list:
@@ -71,7 +85,7 @@ def _number(value: Any) -> float | None:
     kind = type(value)
     if kind is float or kind is int or kind is bool:
         return float(value)
-    if kind is str and value in _NONFINITE:
+    if kind is str and value in NONFINITE:
         return None
     raise DeadValue("bad value")
 
@@ -194,8 +208,8 @@ def _merge_m2(a: Partial, b: Partial) -> float | None:
 
 
 def figure(partial: Partial, reduction: str) -> float | None:
-    """The figure of a reduction other than first and last, None where it cannot be had; see `defined` for which of the
-    two reasons.
+    """The figure of one of `PARTIAL_REDUCTIONS` (first and last: of the lowest rank's partial), None where it cannot be
+    had; see `defined` for which of the two reasons.
     """
     value: float | None
     if reduction == "count":

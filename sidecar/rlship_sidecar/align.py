@@ -8,61 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rlship_sidecar.lineage import Segment, Writer, side_by_side
 from rlship_sidecar.lines import Batch, Mark
 from rlship_sidecar.roster import Roster, Waiting
+from rlship_sidecar.units import MAX_KEPT, Closing, Dirty, EarlyBarriers, OpenUnit, Patience, RowIndex
 from rlship_sidecar.window import Window
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait, in seconds: the configuration's values of the same names; see docs/architecture.md."""
-
-    join_s: float = 60.0
-    grace_s: float = 30.0
-    max_wait_s: float = 600.0
-    implicit_s: float = 10.0
-    revise_s: float = 5.0
-
-
-@dataclass(slots=True)
-class OpenUnit:
-    """A step with lines and no row. `window` is None where its values were not kept: they are in the files."""
-
-    window: Window | None
-    barrier_at: float | None = None
-    line_at: float = 0.0
-
-
-@dataclass(slots=True)
-class Dirty:
-    """A closed step whose row may have changed."""
-
-    since: float
-    partial: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """A decision to close a step; `how` is "complete", "partial" or "end"."""
-
-    step: int
-    how: str
-
-
-MAX_KEPT = 64  # open units that keep their values; the files are the buffer for the rest
-
-
-class RowIndex(Protocol):
-    """What the store knows of an actor's closed steps. `partial` means that the row lacks ranks."""
-
-    def row_of(self, step: int) -> bool | None:
-        """None if the step has no row, else whether that row is partial."""
-
-    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
-        """(step, partial) of the rows from `first` to `last` inclusive, or only the partial ones of them."""
 
 
 @dataclass(slots=True)
@@ -79,16 +30,26 @@ class Actor:
     highest_closed: int = -1
     kept: int = 0
     metrics_at: float = 0.0
+    early: EarlyBarriers = field(default_factory=EarlyBarriers)
     _revised_at: dict[int, float] = field(default_factory=dict)
     _blocker: tuple[int, Writer] | None = None
 
     # Lines in ------------------------------------------------------------------------------------------------------
 
-    def add_writer(self, writer: Writer, now: float) -> None:
-        """A new file. Children that waited for it as their parent count for its rank from now on."""
+    def add_writer(self, writer: Writer, now: float) -> list[Writer]:
+        """A file, new or known. Children that waited for it as their parent count for its rank from now on: they are
+        returned.
+        """
         self._blocker = None
-        for child in self.roster.add(writer):
+        self.early.forgotten = max(self.early.forgotten, *(segment.barrier for segment in writer.segments))
+        moved = self.roster.add(writer)
+        for child in moved:
             self._touch_all(child, now)
+        return moved
+
+    def touch_all(self, now: float) -> None:
+        """Every row may have changed."""
+        self._touch(0, self.highest_closed, now)
 
     def apply(self, writer: Writer, batch: Batch, now: float) -> None:
         """What new lines of a file say. Values for a step that has a row are not taken in: they make it dirty."""
@@ -102,6 +63,7 @@ class Actor:
         if batch.lines:
             self.metrics_at = now
             self._take_in(writer, batch, now)
+        self._take_barriers(writer, batch, now)
         for segment in writer.segments:
             before = covered[segment.number] if segment.number < len(covered) else (segment.begins or 0) - 1
             self._covers(before, segment.covers_to, now)
@@ -131,6 +93,27 @@ class Actor:
                 segment.last = max(segment.last, step)
             if unit is not None and unit.window is not None:
                 unit.window.add(segment, line)
+        for sample in batch.samples:
+            unit = units.get(sample.step)
+            if unit is not None and unit.window is not None:
+                unit.window.samples.append((segments[sample.segment], sample))
+        for tag in batch.tags:
+            unit = units.get(tag.step)
+            if unit is not None and unit.window is not None:
+                unit.window.tags.append((segments[tag.segment], tag))
+
+    def _take_barriers(self, writer: Writer, batch: Batch, now: float) -> None:
+        """Barrier records are measured: when they were written belongs to their step's row."""
+        for line in batch.barriers:
+            step, segment = line.step, writer.segments[line.segment]
+            unit = self.open.get(step)
+            if unit is not None:
+                if unit.window is not None:
+                    unit.window.barriers.append((segment, line))
+            elif step <= self.highest_closed and (partial := self.rows.row_of(step)) is not None:
+                self.soil(step, partial, now)
+            else:
+                self.early.add(segment, line)
 
     def refill(self, windows: Mapping[int, Window]) -> None:
         """Values of open steps, read again out of the files."""
@@ -139,7 +122,9 @@ class Actor:
             self.kept += 1
 
     def restore(self, writer: Writer, batch: Batch, now: float, *, late: bool = False) -> None:
-        """Lines applied before a restart: open their steps again. What has a row has them, unless they come `late`."""
+        """Lines applied before a restart: open their steps again, whose values come from the files when they close.
+        What has a row has them, unless they come `late`.
+        """
         self.metrics_at = now  # nobody knows when they came, so they count as new, like their writer
         for line in batch.lines:
             step = line.step
@@ -149,15 +134,17 @@ class Actor:
                     if late:
                         self.soil(step, partial, now)
                     continue
-                unit = self._open(step, now)
+                self._open(step, now, keep=False)
+            elif unit.window is not None:
+                unit.window = None
+                self.kept -= 1
             writer.starts.setdefault(step, line.offset)
-            if unit.window is not None:
-                unit.window.add(writer.segments[line.segment], line)
 
-    def _open(self, step: int, now: float) -> OpenUnit:
-        keep = self.kept < MAX_KEPT
+    def _open(self, step: int, now: float, *, keep: bool = True) -> OpenUnit:
+        early = self.early.take(step)
+        keep = keep and self.kept < MAX_KEPT and step > self.early.forgotten
         self.kept += keep
-        unit = self.open[step] = OpenUnit(Window() if keep else None, line_at=now)
+        unit = self.open[step] = OpenUnit(Window(barriers=early) if keep else None, line_at=now)
         self._blocker = None
         return unit
 
@@ -182,11 +169,13 @@ class Actor:
             writer.implicit = False
             segment.barrier = max(segment.barrier, mark.step)
         elif mark.kind == "rollback":
-            segment = Segment(writer, mark.segment, barrier=mark.step - 1)
+            segment = Segment(writer, mark.segment, barrier=mark.step - 1, since=mark.t)
             writer.segments.append(segment)
             self._begin(segment, mark.step, now)
         elif mark.kind == "close":
             writer.closed = True
+            if writer.close_t is None:
+                writer.close_t = mark.t
             uncovered = min(segment.covers_to for segment in writer.segments) + 1
             self._touch(uncovered, self.highest_closed, now, partial=True)
         elif mark.gap is not None:

@@ -19,7 +19,10 @@ class SavedWriter(NamedTuple):
 
 
 class SavedBlock(NamedTuple):
-    """A stretch of a file: which steps its metrics records have (-1: none), and the `t` its first line inherits."""
+    """A stretch of a file: which steps its metrics and barrier records have (-1: none), the `t` its first line
+    inherits, and that of the segment's last barrier record before it, and the least and the greatest `t` of
+    its stream lines (None: no such lines).
+    """
 
     file: str
     start: int
@@ -27,6 +30,9 @@ class SavedBlock(NamedTuple):
     t: float
     lowest: int
     highest: int
+    barrier_t: float | None
+    t_low: float | None
+    t_high: float | None
 
 
 @dataclass(slots=True)
@@ -37,8 +43,8 @@ class Changes:
     marks: list[tuple[str, int, bytes]] = field(default_factory=list)
     blocks: list[SavedBlock] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
-    dirty: list[tuple[str, int]] = field(default_factory=list)
-    revised: list[tuple[str, int]] = field(default_factory=list)
+    dirty: list[tuple[str, str, int]] = field(default_factory=list)
+    revised: list[tuple[str, str, int]] = field(default_factory=list)
     dead: list[tuple[str, Dead]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 

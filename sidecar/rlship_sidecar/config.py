@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from rlship_formats.values import REDUCTIONS
+from rlship_formats.values import REDUCTIONS, is_reduction
 from rlship_sidecar.errors import UsageProblem
 
 CONFIG_FILE = "rlship.toml"
@@ -33,8 +33,10 @@ _Seconds = Annotated[float, Meta(ge=0, description="seconds, a finite number >= 
 _MoreSeconds = Annotated[float, Meta(gt=0, description="seconds, a finite number > 0")]
 _LeaseSeconds = Annotated[float, Meta(ge=1, description="seconds, a finite number >= 1")]
 _PollSeconds = Annotated[float, Meta(ge=0.01, le=60, description="seconds, a number in 0.01..60")]
+_Window = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, a number in 0.1..86400")]
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
+_Switch = Annotated[bool, Meta(description="true or false")]
 _Reductions = Annotated[
     dict[str, list[str]], Meta(description='a table of lists of names, such as "trainer/loss" = ["mean", "max"]')
 ]
@@ -53,11 +55,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     implicit_s: _MoreSeconds = 10.0
     revise_s: _Seconds = 5.0
     lease_ttl_s: _LeaseSeconds = 30.0
+    lead: str = "trainer"
+    clock_window_s: _Window = 10.0
     poll_s: _PollSeconds | None = None
     drain_s: _Seconds = 60.0
     state_dir: _Path | None = None
     sinks: _Names = msgspec.field(default_factory=lambda: ["wandb", "tensorboard"])
     sink: _Tables = msgspec.field(default_factory=dict)
+    per_rank: _Switch = False
     reductions: _Reductions = msgspec.field(default_factory=dict)
 
 
@@ -165,6 +170,8 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             raise UsageProblem(
                 f"{variable}: not JSON: {problem}", """write RLSHIP_REDUCTIONS='{"trainer/loss": ["mean", "max"]}'"""
             ) from problem
+    if key == "per_rank":
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
     if key.endswith("_s"):
         try:
             return float(text)
@@ -234,8 +241,9 @@ def _check_reductions(place: str, reductions: dict[str, list[str]]) -> None:
                 "allowed: a metric's name and a non-empty list",
             )
         for name in names:
-            if name not in REDUCTIONS:
-                hint = " ".join(filter(None, (did_you_mean(name, REDUCTIONS), f"Allowed are: {', '.join(REDUCTIONS)}")))
+            if not is_reduction(name):
+                allowed = f"Allowed are: {', '.join(REDUCTIONS)}, and names with a dot, of other packages"
+                hint = " ".join(filter(None, (did_you_mean(name, REDUCTIONS), allowed)))
                 raise UsageProblem(f'{place}: reductions: "{metric}" = {names!r}: there is no reduction "{name}"', hint)
 
 

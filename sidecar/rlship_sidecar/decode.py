@@ -17,40 +17,76 @@ from rlship_formats.records import (
     MAX_STEP,
     T_MAX,
     T_MIN,
+    Asks,
     BadRecord,
     Open,
     UnsupportedVersion,
     is_step,
+    parse_clock,
     parse_define,
     parse_gap,
     parse_open,
     time_of,
 )
-from rlship_formats.values import DEFAULT_REDUCTION, DeadValue, observe
-from rlship_sidecar.lines import WIDE, Batch, Dead, Dense, Mark, NotDense, Schema, Schemas, Sparse, Value, excerpt_of
+from rlship_formats.standing import STANDING, stands_for
+from rlship_formats.values import DeadValue, observe
+from rlship_sidecar.lines import (
+    WIDE,
+    BarrierLine,
+    Batch,
+    ClockRecord,
+    Dead,
+    Dense,
+    Mark,
+    NotDense,
+    SampleLine,
+    Schema,
+    Schemas,
+    Sparse,
+    TagLine,
+    Value,
+    excerpt_of,
+)
 
-_DEFAULT = (DEFAULT_REDUCTION,)
 _METRICS = object()  # stands for "no kind": a metrics record
 _COMMON = b'{"t":'  # how the common line begins; others are not worth the attempt to read them as one
 
 
 class Decoder:
-    """The state that a file's lines leave behind: who opened it, the segment, the last `t` and the reductions defined
-    so far.
+    """The state that a file's lines leave behind: who opened it, the segment, the last `t` and what was defined so
+    far.
     """
 
-    __slots__ = ("_by_names", "_last", "_schemas", "_usual", "asks", "foreign", "opened", "segment", "t")
+    __slots__ = (
+        "_by_names",
+        "_by_standing",
+        "_by_stream",
+        "_governing",
+        "_last",
+        "_schemas",
+        "_usual",
+        "asks",
+        "barrier_t",
+        "foreign",
+        "opened",
+        "segment",
+        "t",
+    )
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
         self._by_names: dict[tuple[str, ...], Schema] = {}
+        self._by_standing: dict[tuple[str, str], Schema] = {}
+        self._by_stream: dict[tuple[str, ...], Schema] = {}
         self._last: Schema | None = None  # of the last dense line
         self._usual: Schema | None = None  # two dense lines in a row had it: the next is expected to
         self.opened: Open | None = None
         self.foreign = False  # the file says that it is of another format version: none of its lines can be used
         self.segment = 0
         self.t = 0.0
-        self.asks: dict[str, tuple[str, ...]] = {}
+        self.barrier_t: float | None = None  # of the segment's last barrier record
+        self.asks: dict[str, Asks] = {}  # the entries of the file's defines
+        self._governing: dict[str, Asks] = {}  # what they come to, for metrics that had a line since
 
     def decode(self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int) -> Batch:
         """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps`
@@ -60,13 +96,16 @@ class Decoder:
         """
         batch = Batch()
         add_line = batch.lines.append
-        by_names = self._by_names
+        add_stream = batch.streams.append
+        by_names, by_stream = self._by_names, self._by_stream
         t = self.t
         newest_t = 0.0
         step_before = -1
         steps_seen = 0
         consumed = 0
         barrier = -1  # the highest of the segment: a later one takes back no earlier promise
+        barrier_t = self.barrier_t
+        add_barrier = batch.barriers.append
         opened = self.opened is not None
         new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
         usual, last = self._usual, self._last
@@ -127,7 +166,27 @@ class Decoder:
                             add_line(new(Dense, (step, t, offset, self.segment, schema, data)))
                             if schema is last:
                                 usual = schema
+                            else:
+                                batch.schemas.add(schema)
                             last = schema
+                        consumed += 1
+                        continue
+                    if step is None and type(metrics) is dict and "step" not in record:
+                        stamp = record.get("t")
+                        if type(stamp) is float and T_MIN <= stamp <= T_MAX:
+                            t = stamp
+                        else:
+                            t = time_of(record, t)
+                        if t > newest_t:
+                            newest_t = t
+                        names = tuple(metrics)
+                        schema = by_stream.get(names) or self._stream_schema(names)
+                        try:
+                            data = schema.pack(*metrics.values())
+                        except (NotDense, OverflowError):
+                            add_stream(self._sparse(batch, metrics, -1, t, offset))
+                        else:
+                            add_stream(new(Dense, (-1, t, offset, self.segment, schema, data)))
                         consumed += 1
                         continue
                 elif kind == "barrier" and type(step) is int and 0 <= step <= MAX_STEP:
@@ -136,36 +195,62 @@ class Decoder:
                     if step > barrier:
                         barrier = step
                     stamp = record.get("t")
-                    t = stamp if type(stamp) is float and T_MIN <= stamp <= T_MAX else time_of(record, t)
+                    if type(stamp) is float and T_MIN <= stamp <= T_MAX:
+                        t = stamp
+                    else:
+                        before, t = t, time_of(record, t)
+                        batch.inherited_t += t == before
                     if t > newest_t:
                         newest_t = t
+                    add_barrier(new(BarrierLine, (step, t, offset, self.segment, barrier_t)))
+                    barrier_t = t
+                    consumed += 1
+                    continue
+                elif type(kind) is str and kind in STANDING and type(step) is int and 0 <= step <= MAX_STEP:
+                    if step != step_before:
+                        if consumed and (step > last_step or steps_seen >= max_steps):
+                            break
+                        steps_seen += 1
+                        step_before = step
+                    before, stamp = t, time_of(record, t)
+                    stands = self._standing(batch, kind, record, line, offset, stamp)
+                    if stands is None:
+                        step_before = -1  # a line that cannot be used has no step: the next one's was not seen yet
+                    else:
+                        batch.saw(step, begins=not self.segment)
+                        batch.inherited_t += stamp == before
+                        t = stamp
+                        schema, at, data = stands
+                        if at > newest_t:
+                            newest_t = at
+                        add_line(new(Dense, (step, at, offset, self.segment, schema, data)))
+                        batch.schemas.add(schema)
                     consumed += 1
                     continue
                 elif kind == "rollback" and barrier >= 0:
                     batch.marks.append(Mark("barrier", self.segment, barrier))
                     barrier = -1
-            self.t, self._usual, self._last = t, usual, last
+            self.t, self._usual, self._last, self.barrier_t = t, usual, last, barrier_t
             self._other(batch, record, line, offset)
-            t, usual, last = self.t, self._usual, self._last
+            t, usual, last, barrier_t = self.t, self._usual, self._last, self.barrier_t
             opened = self.opened is not None
             if t > newest_t:
                 newest_t = t
-            by_names = self._by_names
+            by_names, by_stream = self._by_names, self._by_stream
             consumed += 1
         if barrier >= 0:
             batch.marks.append(Mark("barrier", self.segment, barrier))
-        self.t, self._usual, self._last = t, usual, last
-        batch.newest_t = newest_t
+        self.t, self._usual, self._last, self.barrier_t = t, usual, last, barrier_t
+        batch.newest_t = max(batch.newest_t, newest_t)
         batch.consumed = consumed
         return batch
 
-    def restore(self, opened: Open, t: float, marks: Sequence[bytes]) -> None:
-        """Take the state that the file had at some offset: its open record, the `t` there, and the define and rollback
-        lines before it.
+    def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
+        """Take the state that the file had at some offset: its open record, the `t` there, that of the segment's last
+        barrier record, and the define and rollback lines before it.
         """
-        self.opened, self.t, self.segment, self.asks = opened, t, 0, {}
-        self._by_names = {}
-        self._usual = self._last = None
+        self.opened, self.t, self.barrier_t, self.segment, self.asks = opened, t, barrier_t, 0, {}
+        self._forget_schemas()
         for line in marks:
             record = orjson.loads(line)
             if record["kind"] == "define":
@@ -175,15 +260,41 @@ class Decoder:
         self.t = t
 
     def _schema(self, names: tuple[str, ...]) -> Schema:
-        schema = self._schemas.of(names, tuple(self.asks.get(name, _DEFAULT) for name in names))
-        if len(self._by_names) >= 64:
-            self._by_names.clear()
+        return self._remembered(self._by_names, names)
+
+    def _stream_schema(self, names: tuple[str, ...]) -> Schema:
+        return self._remembered(self._by_stream, names)
+
+    def _remembered(self, known: dict[tuple[str, ...], Schema], names: tuple[str, ...]) -> Schema:
+        schema = self._schemas.of(names, tuple(self._governs(name) for name in names))
+        if len(known) >= 64:
+            known.clear()
         if len(names) <= WIDE:
-            self._by_names[names] = schema
+            known[names] = schema
         return schema
+
+    def _governs(self, metric: str, reduce: tuple[str, ...] = ()) -> Asks:
+        """What governs a metric from here on. `reduce`: what a line asks for by its kind, where no define says."""
+        assert self.opened is not None
+        defined, known = self.asks.get(metric), self._schemas.defaults(self.opened.actor)[metric]
+        asks = defined or known
+        if not (defined and defined.reduce):
+            asks = asks._replace(reduce=reduce or known.reduce)
+        if not reduce and len(self._governing) < WIDE:
+            self._governing[metric] = asks
+        return asks
+
+    def _forget_schemas(self) -> None:
+        """What governs lines has changed."""
+        self._by_names = {}
+        self._by_standing = {}
+        self._governing = {}
+        self._by_stream = {}
+        self._usual = self._last = None
 
     def _sparse(self, batch: Batch, metrics: dict[str, Any], step: int, t: float, offset: int) -> Sparse:
         values = []
+        governing = self._governing
         for name, value in metrics.items():
             try:
                 if not name:
@@ -193,7 +304,9 @@ class Decoder:
                 batch.dead.append(Dead(offset, str(dead), excerpt_of(_text(name) + b": " + _text(value)), name))
                 continue
             if observations is not None:
-                values.append(Value(name, self.asks.get(name, _DEFAULT), observations))
+                values.append(Value(name, governing.get(name) or self._governs(name), observations))
+                if step >= 0:
+                    batch.names.add(name)
         return Sparse(step, t, offset, self.segment, tuple(values))
 
     def _unparsed(self, batch: Batch, line: bytes, offset: int) -> None:
@@ -233,44 +346,68 @@ class Decoder:
 
     def _known(self, batch: Batch, kind: Any, record: dict[str, Any], line: bytes, offset: int) -> None:
         if kind is _METRICS:
-            self._odd_metrics(batch, record, offset)
-        elif kind == "barrier":
+            raise BadRecord("bad step" if "step" in record and not is_step(record["step"]) else "bad metrics")
+        if kind == "barrier":
             raise BadRecord("bad step")
-        elif kind == "rollback":
+        if kind == "rollback":
             step = _step(record)
             self.segment += 1
-            batch.marks.append(Mark("rollback", self.segment, step))
+            self.barrier_t = None
+            batch.marks.append(Mark("rollback", self.segment, step, t=time_of(record, self.t)))
             batch.kept.append((offset, line))
         elif kind == "define":
             self._define(batch, record, line, offset)
         elif kind == "gap":
-            batch.marks.append(Mark("gap", self.segment, -1, parse_gap(record)))
+            batch.marks.append(Mark("gap", self.segment, -1, parse_gap(record), self.t))
         elif kind == "close":
             if record.get("reason") != "roll":
-                batch.marks.append(Mark("close", self.segment, -1))
+                batch.marks.append(Mark("close", self.segment, -1, t=time_of(record, self.t)))
         elif "step" in record and not is_step(record["step"]):
             raise BadRecord("bad step")
+        elif kind == "clock":
+            batch.clocks.append(ClockRecord(time_of(record, self.t), *parse_clock(record)))
+        elif kind in STANDING:
+            stands = self._standing(batch, kind, record, line, offset, time_of(record, self.t))
+            if stands is not None:
+                schema, at, data = stands
+                batch.newest_t = max(batch.newest_t, at)
+                batch.streams.append(Dense(-1, at, offset, self.segment, schema, data))
 
-    def _odd_metrics(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
-        """A metrics record that is not the common one: without a step it is a stream record, else something in it is
-        wrong.
+    def _standing(
+        self, batch: Batch, kind: str, record: dict[str, Any], line: bytes, offset: int, t: float
+    ) -> tuple[Schema, float, bytes] | None:
+        """The metrics line that a span, event or sample stands for: schema, time and packed values; None for a bad one,
+        which is a dead letter.
         """
-        if "step" in record and not is_step(record["step"]):
-            raise BadRecord("bad step")
-        metrics = record.get("m")
-        if not isinstance(metrics, dict) or "step" in record:
-            raise BadRecord("bad metrics")
-        self._sparse(batch, metrics, -1, 0.0, offset)  # for its dead values
-        batch.counts["stream records"] = batch.counts.get("stream records", 0) + 1
+        try:
+            stands = stands_for(kind, record, t)
+        except BadRecord as bad:
+            batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
+            return None
+        step = record.get("step", -1)
+        if stands.tag:
+            tag = TagLine(step, t, offset, self.segment, stands.tag)
+            (batch.tags if step >= 0 else batch.streams).append(tag)
+        if stands.sample is not None:
+            sample = SampleLine(step, t, offset, self.segment, *stands.sample)
+            (batch.samples if step >= 0 else batch.streams).append(sample)
+        schema = self._by_standing.get((kind, stands.metric))
+        if schema is None:
+            names = (stands.metric,) if stands.metric else ()
+            asks = tuple(self._governs(name, stands.reduce) for name in names)
+            schema = self._schemas.of(names, asks)
+            if len(self._by_standing) >= 256:
+                self._by_standing.clear()
+            self._by_standing[kind, stands.metric] = schema
+        return schema, stands.t, schema.pack(stands.value) if stands.metric else b""
 
     def _define(self, batch: Batch, record: dict[str, Any], line: bytes, offset: int) -> None:
         asked, bad = parse_define(record)
         for name in bad:
             batch.dead.append(Dead(offset, "bad define", excerpt_of(line), name))
-        if any(self.asks.get(name, _DEFAULT) != reductions for name, reductions in asked.items()):
+        if any(self.asks.get(name) != asks for name, asks in asked.items()):
             self.asks.update(asked)
-            self._by_names = {}
-            self._usual = self._last = None
+            self._forget_schemas()
             batch.kept.append((offset, line))
 
 

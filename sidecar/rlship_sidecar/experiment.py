@@ -5,25 +5,31 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
-from rlship_sidecar.align import MAX_KEPT, Actor, Patience
+from rlship_sidecar.align import Actor
 from rlship_sidecar.changes import Changes, SavedWriter
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.intake import Intake, words
 from rlship_sidecar.lineage import Writer
 from rlship_sidecar.lines import Batch, Dead
+from rlship_sidecar.recall import Recall
+from rlship_sidecar.recent import Kept
 from rlship_sidecar.reduce import reduce_unit
+from rlship_sidecar.rereading import read_from_floor
 from rlship_sidecar.rows import Arrival, Row, Unit
-from rlship_sidecar.source import Source, load_source, read_again, read_from_floor, still_there
+from rlship_sidecar.rules import Rules
+from rlship_sidecar.source import Source, load_source, still_there
 from rlship_sidecar.store import Store
+from rlship_sidecar.stream_files import Ranges
+from rlship_sidecar.streaming import Made, Streaming
+from rlship_sidecar.streams import Streams
+from rlship_sidecar.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.window import Window
 
-GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before they are made without it
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
 
 
@@ -38,7 +44,8 @@ class Experiment:
         *,
         now: float,
         patience: Patience | None = None,
-        overrides: Mapping[str, Sequence[str]] | None = None,
+        rules: Rules | None = None,
+        streams: StreamConfig | None = None,
         max_open_files: int = 256,
     ) -> None:
         self.directory = directory
@@ -46,16 +53,18 @@ class Experiment:
         self.filesystem = filesystem
         self.intake = Intake(str(directory), filesystem, max_open_files)
         self.actors: dict[str, Actor] = {}
-        self.overrides = dict(overrides or {})
+        self.rules = rules or Rules()
         self._patience = patience or Patience()
         self._changed: dict[str, Source] = {}
         self._dead: list[tuple[str, Dead]] = []
         self._counts: dict[str, int] = {}
-        self._revised: list[tuple[str, int]] = []
+        self._revised: list[tuple[str, str, int]] = []
         self._unrestored: list[Source] = []
         self._hindered: set[str] = set()
         self._saved_at = now
-        store.adopt(orjson.dumps(self.overrides, option=orjson.OPT_SORT_KEYS).decode())
+        self._unrecovered: list[Writer] = []
+        self._streams = streams or StreamConfig()
+        store.adopt(self.rules.signature())
         self._load(now)
 
     def close(self) -> None:
@@ -77,6 +86,7 @@ class Experiment:
     def _load(self, now: float) -> None:
         """Go on where the store left off: rebuild what was open, remember what is dirty."""
         intake = self.intake
+        self._recall = Recall(self.store, intake)
         for saved in self._verified():
             source = load_source(saved, intake.path(saved.file), intake.files, intake.schemas, self.store, now)
             self.sources[saved.file] = source
@@ -84,10 +94,18 @@ class Experiment:
                 self._actor(source.writer.open.actor).add_writer(source.writer, now)
         for actor in self.actors.values():
             actor.dirty.clear()  # children that were loaded before their parents made it so: the store knows better
-        for name, step in self.store.dirty():
-            self._actor(name).soil(step, self.store.row_of(name, step) is True, now)
+        dirty = self.store.dirty()
+        for unit in dirty:
+            if unit.kind == "step":
+                self._actor(unit.actor).soil(unit.index, self.store.row_of(unit.actor, unit.index) is True, now)
         for actor in self.actors.values():
             actor.newly_dirty.clear()
+        writers = [source.writer for source in self.sources.values() if source.writer is not None]
+        self.streaming = Streaming(
+            self.store, self.actors, self._recall.files(), self._streams, self._patience, self.rules
+        )
+        self.streaming.load(writers, [unit for unit in dirty if unit.kind != "step"], now)
+        self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
         self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
         self._restore(now)
 
@@ -107,6 +125,8 @@ class Experiment:
                     begun = True
                     batch.lines = [line for line in batch.lines if line.step not in taken_in]
                     actor.restore(source.writer, batch, now, late=source.missed)
+                    if source.missed:
+                        self.streaming.came_back(source.writer, batch, now)
             except OSError as error:
                 source.problem = source.problem or words(error)
                 if not (begun or source.gone):
@@ -152,15 +172,20 @@ class Experiment:
             intake.discover(now, force=end)
         if self._unrestored:
             self._restore(now)
+        if self._unrecovered:
+            self._recover(now)
         more = intake.read(now, self.sources if only is None else only, self._apply, end=end)
         # Where bytes are waited for it is not the end yet.
         more = more or (end and intake.holding)
         open_before = self._open_units()
         rows = self._close_units(now, timers=only is None, end=end and not more)
         rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
+        made = self._stream(now, end=end and not more)
+        self._take_missed()
+        rows += [_renumbered(row, self.store.row_count() + len(rows) + place) for place, row in enumerate(made.rows)]
         # At most so many units of an actor are closed or revised at a time: there may be more.
         settled = open_before - self._open_units() + len(self._revised)
-        more = more or settled >= MAX_KEPT or (end and settled > 0)
+        more = more or settled >= MAX_KEPT or (end and settled > 0) or made.more
         self._commit(rows, now, force=(end and not more) or bool(intake.replaced))
         if intake.replaced:
             self._set_aside(intake.replaced, now)
@@ -171,19 +196,31 @@ class Experiment:
         if batch.opened is not None:
             source.opened_at = batch.opened_at
             source.writer = Writer(source.name, batch.opened, seen_at=now, line_at=now)
-            self._actor(batch.opened.actor).add_writer(source.writer, now)
+            moved = self._actor(batch.opened.actor).add_writer(source.writer, now)
+            self.streaming.add_writer(source.writer, moved, now)
         if source.writer is not None:
+            before_t = source.writer.newest_t
             self._actor(source.writer.open.actor).apply(source.writer, batch, now)
+            self.streaming.apply(source.writer, batch, before_t, now)
         self._changed[source.name] = source
         self._dead.extend((source.name, dead) for dead in batch.dead)
         for name, count in batch.counts.items():
             self._counts[name] = self._counts.get(name, 0) + count
 
+    def _take_missed(self) -> None:
+        """Files that rows were made without may come back."""
+        for source in self._recall.missed:
+            self._changed[source.name] = source
+            if source not in self._unrestored:
+                self._unrestored.append(source)
+        self._dead += self._recall.dead
+        self._recall.missed, self._recall.dead = [], []
+
     def _set_aside(self, replaced: list[Source], now: float) -> None:
         """Files that do not hold any more what was read of them count as gone; what has their names is read as new."""
         self.store.set_aside([source.name for source in replaced])
         self.intake = self.intake.anew()
-        self.actors = {}
+        self.actors.clear()
         self._load(now)
 
     # Rows ----------------------------------------------------------------------------------------------------------
@@ -203,9 +240,13 @@ class Experiment:
                 window = actor.close(closing.step)
                 if window.empty:
                     continue  # the only file that had lines of it is gone
-                row = reduce_unit(unit, window, actor.roster, self.overrides)
-                rows.append(_numbered(row, first_no + len(rows), 0, tuple(row.figures), closing.how))
+                row = self._reduced(unit, window, actor)
+                rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
         return rows
+
+    def _reduced(self, unit: Unit, window: Window, actor: Actor) -> Row:
+        streaming = self.streaming
+        return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis)
 
     def _open_units(self) -> int:
         return sum(len(actor.open) for actor in self.actors.values())
@@ -214,7 +255,7 @@ class Experiment:
         """Fetch values that were not kept. False: a file cannot be read just now, so nothing of the actor closes."""
         if not steps:
             return True
-        windows = self._reread(actor, steps, now, closing=True, end=end)
+        windows = self._recall.steps(actor, steps, now, closing=True, end=end)
         if windows is None:
             return False
         actor.refill(windows)
@@ -228,53 +269,42 @@ class Experiment:
             steps = actor.due(now, end=end)
             if not steps:
                 continue
-            windows = self._reread(actor, steps, now, closing=False, end=end)
+            windows = self._recall.steps(actor, steps, now, closing=False, end=end)
             if windows is None:
                 continue
             for step in steps:
                 actor.revised(step, now)
-                self._revised.append((name, step))
+                self._revised.append((name, "step", step))
                 row = self._revision(actor, step, windows.get(step), first_no + len(rows))
                 if row is not None:
                     rows.append(row)
         return rows
 
-    def _reread(
-        self, actor: Actor, steps: Sequence[int], now: float, *, closing: bool, end: bool
-    ) -> dict[int, Window] | None:
-        """Windows of steps, out of the files; None where a file cannot be read just now.
+    # Streams -------------------------------------------------------------------------------------------------------
 
-        A file that is missing for long is a dead letter: a row to be closed is made of the others, a row that exists
-        stays as it is. Should the file come back, they are made anew.
-        """
-        windows = {step: Window() for step in steps}
-        gone = False
-        for name, writer in actor.roster.writers.items():
-            source = self.sources[name]
+    def _recover(self, now: float) -> None:
+        """Find out which stream lines wait, from every file that can be read; of others they may come back."""
+        waiting = []
+        for writer in self._unrecovered:
+            source = self.sources[writer.file]
             try:
-                for batch in read_again(source, self.store, self.intake.schemas, steps):
-                    for line in batch.lines:
-                        windows[line.step].add(writer.segments[line.segment], line)
-            except FileNotFoundError as error:
-                if not (end or source.missing_for(now) >= GONE_AFTER_S):
-                    source.problem = source.problem or words(error)
-                    return None
-                gone = True
-                what = "its row" if closing else "a revision"
-                self._dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))
-                if not source.gone:
-                    self._miss(source, steps)
+                self.streaming.recover(writer, now)
+            except FileNotFoundError:
+                self._recall.miss_streams(source, [(-math.inf, math.inf)])
             except OSError as error:
                 source.problem = words(error)
-                return None
-        return {} if gone and not closing else windows
+                waiting.append(writer)
+        self._unrecovered = waiting
 
-    def _miss(self, source: Source, steps: Sequence[int]) -> None:
-        """A file that rows are made without may come back: remember where its lines of these steps begin."""
-        source.miss(min(block.start for block in source.blocks(self.store, min(steps), max(steps))))
-        self._changed[source.name] = source
-        if source not in self._unrestored:
-            self._unrestored.append(source)
+    def _stream(self, now: float, *, end: bool) -> Made:
+        hindered = self._hindered.union(writer.open.actor for writer in self._unrecovered)
+
+        def collect(streams: Streams, ranges: Ranges, closing: bool) -> list[Kept] | None:
+            return self._recall.streams(streams, ranges, now, end=end)
+
+        made = self.streaming.rows(now, hindered, collect, end=end)
+        self._revised += [(unit.actor, unit.kind, unit.index) for unit in made.revised]
+        return made
 
     def _revision(self, actor: Actor, step: int, window: Window | None, no: int) -> Row | None:
         """The next revision of a row, or None if nothing in it changed."""
@@ -282,15 +312,16 @@ class Experiment:
         before = self.store.newest(unit)
         if window is None or before is None:
             return None
-        row = reduce_unit(unit, window, actor.roster, self.overrides)
+        row = self._reduced(unit, window, actor)
         changed = row.differing(before)
         if row == before and not changed:
             return None
         return _numbered(row, no, before.arrival.revision + 1, changed, "revision")
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
-        dirty = [(actor.name, step) for actor in self.actors.values() for step in actor.newly_dirty]
-        urgent = rows or self._revised or dirty or self._dead or force
+        dirty = [(actor.name, "step", step) for actor in self.actors.values() for step in actor.newly_dirty]
+        dirty += [(name, *unit) for name, streams in self.streaming.streams.items() for unit in streams.newly_dirty]
+        urgent = rows or self._revised or dirty or self._dead or self.store.changed or force
         if not urgent and (not self._changed or now - self._saved_at < SAVE_EVERY_S):
             return
         changed = self._changed.values()
@@ -312,6 +343,8 @@ class Experiment:
             source.fresh_blocks.clear()
         for actor in self.actors.values():
             actor.newly_dirty.clear()
+        for streams in self.streaming.streams.values():
+            streams.newly_dirty.clear()
         self._changed, self._dead, self._counts = {}, [], {}
         self._saved_at = now
 
@@ -325,3 +358,7 @@ class Experiment:
 
 def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: str) -> Row:
     return replace(row, arrival=Arrival(no, revision, changed, how))
+
+
+def _renumbered(row: Row, no: int) -> Row:
+    return replace(row, arrival=replace(row.arrival, no=no))

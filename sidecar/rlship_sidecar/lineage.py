@@ -5,6 +5,7 @@ The terms are those of docs/semantics.md, "Which contributions count".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,7 +23,7 @@ MergeKey = tuple[tuple[int, int, str], int, int, float, str, int, str]
 @dataclass(slots=True, eq=False)
 class Segment:
     """The lines of one file between rollbacks. `begins` is None until a stepped line; `barrier` and `last` are -1 for
-    none yet.
+    none yet. `since` is the `t` of its first line, the `open` or the rollback.
     """
 
     writer: Writer
@@ -30,10 +31,13 @@ class Segment:
     begins: int | None = None
     barrier: int = -1
     last: int = -1
+    since: float = math.nan
     merge_key: MergeKey = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         opened = self.writer.open
+        if math.isnan(self.since):
+            self.since = opened.t
         # Partials merge in this order; the file name parts copies of one file.
         self.merge_key = (
             replica_key(opened.replica),
@@ -67,6 +71,8 @@ class Writer:
     """One file. Times named `…_at` are seconds of the sidecar's monotonic clock; `newest_t` is Unix seconds from the
     lines.
     `replaced`: another file has its name now, perhaps with the same lines.
+    `stream_t` is the least of its stream lines, `close_t` that of its close, `point_t` that of the last line that
+    became a row of its own.
     `lowest` is the lowest step of its metrics records, -1 for none yet;
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
@@ -80,6 +86,9 @@ class Writer:
     replaced: bool = False
     lowest: int = -1
     newest_t: float = 0.0
+    stream_t: float | None = None
+    close_t: float | None = None
+    point_t: float | None = None
     seen_at: float = 0.0
     line_at: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)
@@ -143,6 +152,14 @@ def counting(segments: Iterable[Segment]) -> list[Segment]:
             for other, other_age in zip(candidates, ages)
         )
     ]
+
+
+def newest(segments: Iterable[Segment]) -> set[Segment]:
+    """Of segments that have a metric at a step, of whatever ranks, those that count."""
+    by_rank: dict[RankName, dict[Segment, None]] = {}
+    for segment in segments:
+        by_rank.setdefault(segment.writer.rank, {})[segment] = None
+    return {segment for found in by_rank.values() for segment in counting(found)}
 
 
 @lru_cache(4096)

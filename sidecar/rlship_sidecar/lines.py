@@ -6,11 +6,11 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Gap, Open
+from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
 from rlship_formats.values import Observations
 
 NotDense = struct.error  # what packing anything but plain numbers raises
@@ -22,16 +22,22 @@ MOST_KNOWN = 1000  # metrics of a line that a parser is made for: one takes abou
 
 
 class Schema:
-    """The metrics of a dense line, in its order, and the reductions in force for each; compared by identity."""
+    """The metrics of a dense line, in its order, and what governs each; compared by identity."""
 
-    __slots__ = ("_parse", "asks", "names", "pack")
+    __slots__ = ("_parse", "asks", "names", "pack", "streamed")
 
-    def __init__(self, names: tuple[str, ...], asks: tuple[tuple[str, ...], ...]) -> None:
+    def __init__(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> None:
         self.names = names
         self.asks = asks
+        self.streamed = any(ask.stream for ask in asks)
         # A nameless metric is a dead value, which only the sparse form can express.
         self.pack = _not_dense if "" in names else Struct(f"{len(names)}d").pack
         self._parse: Callable[[bytes], Any] | None = None
+
+    def values(self, data: bytes) -> tuple[Value, ...]:
+        """The packed values of a line, one by one."""
+        xs = struct.unpack(f"{len(self.names)}d", data)
+        return tuple(Value(name, asks, Observations((x,), None, 0)) for name, asks, x in zip(self.names, self.asks, xs))
 
     def read(self, line: bytes) -> tuple[int, float, bytes] | None:
         """Step, `t` and packed values of a line of just `t`, `step` and numbers for these metrics; None for others.
@@ -89,10 +95,10 @@ class Dense(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One metric's observations on a line and the reductions in force there."""
+    """One metric's observations on a line and what governs them there."""
 
     metric: str
-    asks: tuple[str, ...]
+    asks: Asks
     observations: Observations
 
 
@@ -106,13 +112,59 @@ class Sparse(NamedTuple):
     values: tuple[Value, ...]
 
 
+class BarrierLine(NamedTuple):
+    """A barrier record. `before_t` is the time of the one before it in its segment, None if it is the first."""
+
+    step: int
+    t: float
+    offset: int
+    segment: int
+    before_t: float | None
+
+
+class SampleLine(NamedTuple):
+    """A sample record, without its content; `score` is None where it has none that can be compared."""
+
+    step: int
+    t: float
+    offset: int
+    segment: int
+    table: str
+    score: float | None
+    pri: float
+
+
+class TagLine(NamedTuple):
+    """A `step_tag` event."""
+
+    step: int
+    t: float
+    offset: int
+    segment: int
+    tag: str
+
+
+StreamLine: TypeAlias = "Dense | Sparse | SampleLine | TagLine"  # its step is -1
+
+
 class Mark(NamedTuple):
-    """A line that says something about its writer rather than a metric: kind is barrier, rollback, close or gap."""
+    """A line that says something about its writer rather than a metric: kind is barrier, rollback, close or gap. `t` is
+    the time of a rollback or close, for a gap that of the line before.
+    """
 
     kind: str
     segment: int
     step: int
     gap: Gap | None = None
+    t: float = 0.0
+
+
+class ClockRecord(NamedTuple):
+    """A `clock` record: at `t` of the host's clock it was off by `offset` seconds, give or take `err`."""
+
+    t: float
+    offset: float
+    err: float
 
 
 class Dead(NamedTuple):
@@ -130,10 +182,19 @@ class Batch:
     line in segment 0.
     `lowest` and `highest` are the steps of its metrics records (-1: none); `inherited_t` counts lines that took their
     `t` from a line before.
+    `streams` are its metrics records without a step, with their samples and tags. `schemas` and `names` are of metrics
+    with a step, where they were not the last line's.
     `kept` are the define and rollback lines that later lines depend on, with their offsets.
     """
 
     lines: list[Dense | Sparse] = field(default_factory=list)
+    barriers: list[BarrierLine] = field(default_factory=list)
+    samples: list[SampleLine] = field(default_factory=list)
+    tags: list[TagLine] = field(default_factory=list)
+    streams: list[StreamLine] = field(default_factory=list)
+    clocks: list[ClockRecord] = field(default_factory=list)
+    schemas: set[Schema] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
     marks: list[Mark] = field(default_factory=list)
     dead: list[Dead] = field(default_factory=list)
     kept: list[tuple[int, bytes]] = field(default_factory=list)
@@ -157,13 +218,41 @@ class Batch:
             self.lowest = step
 
 
+Lookup = Callable[[str, str], Asks | None]  # what is known of an actor's metric by its name
+_DEFAULT = Asks()
+_MOST_NAMES = 10_000
+
+
+class Defaults(dict[str, Asks]):
+    """What governs an actor's metrics where no `define` does, by name: looked up once for each."""
+
+    def __init__(self, actor: str, lookup: Lookup) -> None:
+        super().__init__()
+        self._actor = actor
+        self._lookup = lookup
+
+    def __missing__(self, metric: str) -> Asks:
+        asks = self._lookup(self._actor, metric) or _DEFAULT
+        if len(self) < _MOST_NAMES:
+            self[metric] = asks
+        return asks
+
+
+def nothing_known(actor: str, metric: str) -> None:
+    """The lookup that knows no metric: the default is the mean for all."""
+
+
 class Schemas:
-    """Interned schemas: equal metrics and reductions give the same object, also across files."""
+    """Interned schemas: equal metrics that equal things govern give the same object, also across files. `lookup` says
+    what governs metrics that no `define` names.
+    """
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[tuple[str, ...], tuple[tuple[str, ...], ...]], Schema] = {}
+    def __init__(self, lookup: Lookup = nothing_known) -> None:
+        self._lookup = lookup
+        self._known: dict[tuple[tuple[str, ...], tuple[Asks, ...]], Schema] = {}
+        self._defaults: dict[str, Defaults] = {}
 
-    def of(self, names: tuple[str, ...], asks: tuple[tuple[str, ...], ...]) -> Schema:
+    def of(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> Schema:
         """The schema of these metrics; forgets all where a job makes up ever new ones, which costs only speed."""
         schema = self._known.get((names, asks))
         if schema is None:
@@ -173,6 +262,13 @@ class Schemas:
             if len(names) <= WIDE:
                 self._known[names, asks] = schema
         return schema
+
+    def defaults(self, actor: str) -> Defaults:
+        """What governs the actor's metrics by their names alone."""
+        found = self._defaults.get(actor)
+        if found is None:
+            found = self._defaults[actor] = Defaults(actor, self._lookup)
+        return found
 
 
 def too_long(offset: int, excerpt: bytes) -> Dead:

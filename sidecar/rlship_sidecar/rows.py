@@ -5,18 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
+
+from rlship_formats.histogram import Histogram
+
+STEP, ALIGNED, CLOCK, POINT = "step", "aligned", "clock", "point:"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
-    """What becomes one row: `index` is the step of a unit of kind "step"."""
+    """What becomes one row. `kind` and `index`: "step" or "aligned" and the step, "clock" and the number of the window,
+    "point:<open.id>" and the byte offset of the line.
+    """
 
     actor: str
     kind: str
     index: int
+
+
+_Value = TypeVar("_Value")
 
 
 class RankName(NamedTuple):
@@ -85,8 +94,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}; `figures` is
-    complete in every revision.
+    """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}. `figures`,
+    `hists`, `per_rank` (by key a rank's name and its value, in merge order) and `tags` are complete in every revision.
     """
 
     unit: Unit
@@ -95,27 +104,57 @@ class Row:
     figures: dict[str, float]
     coverage: Coverage
     arrival: Arrival = field(default=Arrival(0, 0, (), "complete"), compare=False)
+    hists: dict[str, Histogram] = field(default_factory=dict)
+    per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
 
     @property
     def shipped(self) -> dict[str, float]:
         """The figures that are new or changed in this revision."""
+        return self._shipped(self.figures)
+
+    @property
+    def shipped_hists(self) -> dict[str, Histogram]:
+        """The histograms that are new or changed in this revision."""
+        return self._shipped(self.hists)
+
+    @property
+    def shipped_per_rank(self) -> dict[str, list[tuple[str, float]]]:
+        """The per-rank values that are new or changed in this revision, all those of a key together."""
+        return self._shipped(self.per_rank)
+
+    def _shipped(self, values: dict[str, _Value]) -> dict[str, _Value]:
         if self.arrival.revision == 0:
-            return self.figures
-        return {key: self.figures[key] for key in self.arrival.changed if key in self.figures}
+            return values
+        return {key: values[key] for key in self.arrival.changed if key in values}
+
+    def keys(self) -> tuple[str, ...]:
+        """Everything there is a value under, each once."""
+        if not (self.hists or self.per_rank):
+            return tuple(self.figures)
+        return tuple(dict.fromkeys((*self.figures, *self.hists, *self.per_rank)))
 
     def differing(self, before: Row) -> tuple[str, ...]:
-        """Keys of figures that are new or have other bits than in `before`: 0.0 and -0.0 are not the same."""
+        """Keys whose values are new or have other bits than in `before`: 0.0 and -0.0 are not the same."""
         old = before.figures
-        return tuple(
+        changed = [
             key
             for key, value in self.figures.items()
             if old.get(key) != value or math.copysign(1.0, old[key]) != math.copysign(1.0, value)
-        )
+        ]
+        changed += [key for key, hist in self.hists.items() if hist != before.hists.get(key)]
+        # As text every bit shows.
+        changed += [
+            key
+            for key, values in self.per_rank.items()
+            if key not in before.per_rank or orjson.dumps(values) != orjson.dumps(before.per_rank[key])
+        ]
+        return tuple(dict.fromkeys(changed))
 
     def to_json(self) -> bytes:
         """One line of JSON without its LF; the jsonl sink's format and the store's."""
         coverage = self.coverage
-        body = {
+        body: dict[str, Any] = {
             "row": self.arrival.no,
             "actor": self.unit.actor,
             "kind": self.unit.kind,
@@ -138,6 +177,12 @@ class Row:
                 "closed": self.arrival.closed,
             },
         }
+        if self.hists:
+            body["hists"] = {key: hist._asdict() for key, hist in self.hists.items()}
+        if self.per_rank:
+            body["per_rank"] = {key: dict(values) for key, values in self.per_rank.items()}
+        if self.tags:
+            body["tags"] = self.tags
         return orjson.dumps(body)
 
     @classmethod
@@ -161,4 +206,10 @@ class Row:
                 tuple(coverage["underivable"]),
             ),
             Arrival(body["row"], arrival["revision"], tuple(arrival["changed"]), arrival["closed"]),
+            {
+                key: Histogram(tuple(hist["edges"]), tuple(hist["counts"]))
+                for key, hist in body.get("hists", {}).items()
+            },
+            {key: list(values.items()) for key, values in body.get("per_rank", {}).items()},
+            tuple(body.get("tags", ())),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 
 _SQL = """
 create table meta (key text primary key, value text not null) without rowid;
@@ -11,7 +11,9 @@ rowid;
 create table marks (file text not null, offset integer not null, line blob not null, primary key (file, offset)) without
 rowid;
 create table blocks (file text not null, start integer not null, stop integer not null, t real not null,
-                     lowest integer not null, highest integer not null, primary key (file, start)) without rowid;
+                     lowest integer not null, highest integer not null, barrier_t real,
+                     t_low real, t_high real, primary key (file, start))
+                     without rowid;
 create table rows (no integer primary key, body blob not null);
 create table units (actor text not null, kind text not null, number integer not null, no integer not null,
                     revision integer not null, partial integer not null, primary key (actor, kind, number)) without
@@ -24,9 +26,24 @@ create table dead (file text not null, offset integer not null, metric text not 
 create table dead_counts (file text not null, reason text not null, is_value integer not null, count integer not null,
                           offset integer not null, excerpt text not null,
                           primary key (file, reason, is_value)) without rowid;
+create table clocks (host text not null, t real not null, offset real not null, err real not null,
+                     primary key (host, t)) without rowid;
+create table timeline (step integer primary key, until real not null, since real not null, until_t real not null,
+                       since_t real not null, file text not null, host text not null, replica text not null,
+                       rank integer not null, attempt integer not null, open_t real not null, id text not null,
+                       segment integer not null);
+create index timeline_order on timeline (until, step);
+create index timeline_until on timeline (host, until_t);
+create index timeline_since on timeline (host, since_t);
+create table frontiers (actor text primary key, clock integer, until real not null, step integer not null) without
+rowid;
+create table names (actor text not null, name text not null, stepped integer not null,
+                    primary key (actor, name, stepped)) without rowid;
+create table gaps (actor text not null, file text not null, t real not null, n integer not null);
+create index gaps_at on gaps (actor, t);
 create table counts (name text primary key, count integer not null) without rowid;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
 
 TABLES = [statement.strip() for statement in _SQL.split(";") if statement.strip()]
-TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts")
+TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts", "timeline", "gaps")

@@ -126,7 +126,9 @@ class Shipper:
         else:
             state = "idle"
         error = delivery.complaint()
-        return SinkStatus(self.name, state, delivery.delivered_to, delivery.next_row, delivery.where, error)
+        return SinkStatus(
+            self.name, state, delivery.delivered_to, delivery.next_row, delivery.where, error, delivery.note
+        )
 
     def _ship(self) -> None:
         try:

@@ -1,19 +1,17 @@
 """One writer's file inside the sidecar: its tail, its decoder, how far it is applied, and the index of its blocks.
 
-The block index says which steps each 256 KiB of the file holds, so that a step can be read again without reading the
-file.
+The block index says which steps and times each 256 KiB of the file holds, so that a unit can be read again without
+reading the file.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from rlship_formats.records import MAX_LINE_BYTES, Gap, Open
+from rlship_formats.records import Gap, Open
 from rlship_sidecar.changes import SavedBlock, SavedWriter
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.discover import SUFFIX
@@ -24,27 +22,29 @@ from rlship_sidecar.tail import START, Bookmark, Descriptors, Replaced, Tail
 
 BLOCK_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024
-_ALL = 1 << 62
-_FEW_STEPS = 8
 
 
 class _State(msgspec.Struct, array_like=True):
     """What the store keeps of a file besides its position: enough to go on as if there had been no restart."""
 
     open: Open | None
-    segments: list[tuple[int | None, int, int]]
+    segments: list[tuple[int | None, int, int, float]]
     gaps: list[Gap]
     lowest: int
     implicit: bool
     closed: bool
     newest_t: float
     t: float
-    block: tuple[int, float, int, int]
+    barrier_t: float | None
+    block: tuple[int, float, int, int, float | None, float | None, float | None]
     opened_at: int
     foreign: bool
     head: bytes
     before: bytes
     missed: bool = False
+    stream_t: float | None = None
+    close_t: float | None = None
+    point_t: float | None = None
 
 
 @dataclass(slots=True)
@@ -78,6 +78,9 @@ class Source:
     block_t: float = 0.0
     block_lowest: int = -1
     block_highest: int = -1
+    block_barrier_t: float | None = None
+    block_t_low: float | None = None
+    block_t_high: float | None = None
     fresh_blocks: list[SavedBlock] = field(default_factory=list)
     fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -117,35 +120,66 @@ class Source:
         self.mark, end = mark, mark.offset
         if batch.highest >= 0:
             self.at_step = batch.highest
-            self.block_highest = max(self.block_highest, batch.highest)
-            self.block_lowest = batch.lowest if self.block_lowest < 0 else min(self.block_lowest, batch.lowest)
+            self._index(batch.lowest, batch.highest)
+        if batch.barriers:
+            steps = [barrier.step for barrier in batch.barriers]
+            self._index(min(steps), max(steps))
+        if batch.streams:
+            ts = [line.t for line in batch.streams]
+            low, high = min(ts), max(ts)
+            self.block_t_low = low if self.block_t_low is None else min(self.block_t_low, low)
+            self.block_t_high = high if self.block_t_high is None else max(self.block_t_high, high)
         self.fresh_marks.extend(batch.kept)
         if end - self.block_start >= BLOCK_BYTES:
-            self.fresh_blocks.append(self._block())
-            self.block_start, self.block_t = end, self.decoder.t
+            self.fresh_blocks.append(self.unfinished())
+            self.block_start, self.block_t, self.block_barrier_t = end, self.decoder.t, self.decoder.barrier_t
             self.block_lowest = self.block_highest = -1
+            self.block_t_low = self.block_t_high = None
 
-    def _block(self) -> SavedBlock:
-        return SavedBlock(self.name, self.block_start, self.read, self.block_t, self.block_lowest, self.block_highest)
+    def _index(self, lowest: int, highest: int) -> None:
+        self.block_highest = max(self.block_highest, highest)
+        self.block_lowest = lowest if self.block_lowest < 0 else min(self.block_lowest, lowest)
+
+    def unfinished(self) -> SavedBlock:
+        """The block that the file's end is in."""
+        return SavedBlock(
+            self.name,
+            self.block_start,
+            self.read,
+            self.block_t,
+            self.block_lowest,
+            self.block_highest,
+            self.block_barrier_t,
+            self.block_t_low,
+            self.block_t_high,
+        )
 
     def blocks(self, store: Store, lowest: int, highest: int) -> list[SavedBlock]:
         """All blocks that may hold records of these steps, the unfinished one included."""
         found = store.blocks(self.name, lowest, highest)
-        for block in (*self.fresh_blocks, self._block()):
+        for block in (*self.fresh_blocks, self.unfinished()):
             if block.lowest >= 0 and block.lowest <= highest and block.highest >= lowest:
+                found.append(block)
+        return found
+
+    def blocks_at(self, store: Store, low: float, high: float) -> list[SavedBlock]:
+        """All blocks that may hold stream lines with `t` in low..high, the unfinished one included."""
+        found = store.blocks_at(self.name, low, high)
+        for block in (*self.fresh_blocks, self.unfinished()):
+            if block.t_low is not None and block.t_high is not None and block.t_low <= high and block.t_high >= low:
                 found.append(block)
         return found
 
     def saved(self) -> SavedWriter:
         """What the store has to keep of this file now."""
         writer = self.writer
-        block = (self.block_start, self.block_t, self.block_lowest, self.block_highest)
+        block = (self.block_start, *self.unfinished()[3:])
         if writer is None:
             state = _State(
-                None, [], [], -1, True, False, 0.0, self.decoder.t, block, 0, self.decoder.foreign, *self.mark[1:]
+                None, [], [], -1, True, False, 0.0, self.decoder.t, None, block, 0, self.decoder.foreign, *self.mark[1:]
             )
         else:
-            segments = [(s.begins, s.barrier, s.last) for s in writer.segments]
+            segments = [(s.begins, s.barrier, s.last, s.since) for s in writer.segments]
             state = _State(
                 writer.open,
                 segments,
@@ -155,11 +189,15 @@ class Source:
                 writer.closed,
                 writer.newest_t,
                 self.decoder.t,
+                self.decoder.barrier_t,
                 block,
                 self.opened_at,
                 False,
                 *self.mark[1:],
                 self.missed,
+                writer.stream_t,
+                writer.close_t,
+                writer.point_t,
             )
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
@@ -176,19 +214,24 @@ def load_source(
     state = msgspec.json.decode(saved.state, type=_State)
     source = new_source(saved.file, path, files, schemas)
     source.mark = Bookmark(saved.read, state.head, state.before)
-    source.block_start, source.block_t, source.block_lowest, source.block_highest = state.block
+    source.block_start, source.block_t, source.block_lowest, source.block_highest, source.block_barrier_t = state.block[
+        :5
+    ]
+    source.block_t_low, source.block_t_high = state.block[5:]
     if state.open is None:
         source.decoder.t, source.decoder.foreign = state.t, state.foreign
         return source
     source.opened_at = state.opened_at
     marks = [line for offset, line in store.marks(saved.file) if offset < saved.read]
-    source.decoder.restore(state.open, state.t, marks)
+    source.decoder.restore(state.open, state.t, state.barrier_t, marks)
     writer = source.writer = Writer(saved.file, state.open, seen_at=now, line_at=now)
     writer.segments = [
-        Segment(writer, number, begins, barrier, last) for number, (begins, barrier, last) in enumerate(state.segments)
+        Segment(writer, number, begins, barrier, last, since)
+        for number, (begins, barrier, last, since) in enumerate(state.segments)
     ]
     writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
     writer.implicit, writer.closed = state.implicit, state.closed
+    writer.stream_t, writer.close_t, writer.point_t = state.stream_t, state.close_t, state.point_t
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
     if saved.floor < saved.read:
         source.unrestored, source.missed = saved.floor, state.missed
@@ -208,95 +251,3 @@ def still_there(saved: SavedWriter, path: str) -> bool:
     except OSError:
         return True
     return True
-
-
-def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection[int]) -> Iterator[Batch]:
-    """The applied lines of some steps, read from the file once more; raises OSError, FileNotFoundError if what was read
-    is not there any more.
-    """
-    marks: list[tuple[int, bytes]] | None = None
-    for block in source.blocks(store, min(steps), max(steps)):
-        if marks is None:
-            _still_there(source)
-            marks = store.marks(source.name) + source.fresh_marks
-        yield _read_block(source, schemas, block, marks, steps)
-
-
-def read_from_floor(source: Source, store: Store, schemas: Schemas, floor: int) -> Iterator[Batch]:
-    """The applied lines from `floor` on; raises as `read_again` does."""
-    _still_there(source)
-    marks = store.marks(source.name)
-    start = floor
-    while start < source.read:
-        block = store.block_at(source.name, start) or source._block()
-        yield _read_block(source, schemas, block, marks, None, start)
-        start = block.stop
-
-
-def _still_there(source: Source) -> None:
-    try:
-        source.tail.twin().check(source.mark)
-    except Replaced as error:
-        raise FileNotFoundError(0, error.strerror, source.tail.path) from error
-
-
-def _read_block(
-    source: Source,
-    schemas: Schemas,
-    block: SavedBlock,
-    marks: list[tuple[int, bytes]],
-    steps: Collection[int] | None,
-    start: int = 0,
-) -> Batch:
-    """Decode a block; with few `steps`, only lines that can be theirs: a step's digits stand in its line, as JSON has
-    one way to write it.
-    """
-    assert source.writer is not None
-    piece_lines: list[bytes] = []
-    piece_offsets: list[int] = []
-    tail = source.tail.twin()
-    position = block.start
-    while position < block.stop:
-        # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
-        piece = tail.read(Bookmark(position), min(block.stop - position, MAX_LINE_BYTES + 1))
-        if piece.end == position and not tail.searching:
-            # What was read of it is not there any more, and will not come back.
-            raise FileNotFoundError(0, "the file is shorter than it was", source.tail.path)
-        piece_lines += piece.lines
-        piece_offsets += piece.offsets
-        position = piece.end
-    before_open = bisect_left(piece_offsets, source.opened_at)
-    piece_lines, piece_offsets = piece_lines[before_open:], piece_offsets[before_open:]
-    lines, offsets = piece_lines, piece_offsets
-    if steps is not None and len(steps) <= _FEW_STEPS:
-        digits = [str(step).encode() for step in steps]
-        kept = {offset for offset, _ in marks}
-        chosen = [
-            (line, offset)
-            for line, offset in zip(piece_lines, piece_offsets)
-            if offset in kept or any(needle in line for needle in digits)
-        ]
-        lines, offsets = [line for line, _ in chosen], [offset for _, offset in chosen]
-    batch = _decode(source.writer.open, schemas, block, marks, lines, offsets)
-    if batch.inherited_t and lines is not piece_lines:
-        batch = _decode(source.writer.open, schemas, block, marks, piece_lines, piece_offsets)
-    if steps is not None:
-        wanted = frozenset(steps)
-        batch.lines = [line for line in batch.lines if line.step in wanted]
-    if start > block.start:
-        batch.lines = [line for line in batch.lines if line.offset >= start]
-    return batch
-
-
-def _decode(
-    opened: Open,
-    schemas: Schemas,
-    block: SavedBlock,
-    marks: list[tuple[int, bytes]],
-    lines: list[bytes],
-    offsets: list[int],
-) -> Batch:
-    decoder = Decoder(schemas)
-    # Before the open record the decoder's t is 0.
-    decoder.restore(opened, block.t or opened.t, [line for offset, line in marks if offset < block.start])
-    return decoder.decode(lines, offsets, max_steps=_ALL, last_step=_ALL)

@@ -50,6 +50,30 @@ class ActorStatus:
 
 
 @dataclass(slots=True)
+class StreamStatus:
+    """What an actor logs without a step. `step` and `until` (Unix seconds): up to there it is in rows, beside steps of
+    the lead and over time; None: nothing is. `lag_s`: how much newer its newest line is than `until`; `waits_for`: the
+    rank that is furthest behind, "" if none is waited for.
+    """
+
+    actor: str
+    step: int | None
+    until: float | None
+    lag_s: float
+    waits_for: str = ""
+
+
+@dataclass(slots=True)
+class ClockStatus:
+    """A host's clock: `offset_s` ahead of the file server's, give or take `error_s`, as it said `age_s` ago."""
+
+    host: str
+    offset_s: float
+    error_s: float
+    age_s: float
+
+
+@dataclass(slots=True)
 class SinkStatus:
     """One sink. It confirmed all rows below `next_row` and was handed those below `sent`.
 
@@ -62,6 +86,7 @@ class SinkStatus:
     sent: int
     where: str = ""
     error: str = ""
+    note: str = ""
 
 
 @dataclass(slots=True)
@@ -77,12 +102,13 @@ class DeadLetterStatus:
 
 @dataclass(slots=True)
 class LackingStatus:
-    """How many of an actor's rows lack ranks, and the first and the last such step."""
+    """How many of an actor's rows of a `kind` lack ranks, and the index of the first and the last such unit."""
 
     actor: str
     rows: int
     first: int
     last: int
+    kind: str = "step"
 
 
 @dataclass(slots=True)
@@ -106,6 +132,9 @@ class Status:
     lacking: list[LackingStatus] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    lead: str = ""
+    streams: list[StreamStatus] = field(default_factory=list)
+    clocks: list[ClockStatus] = field(default_factory=list)
     running: bool = False
 
 

@@ -5,23 +5,22 @@ One `commit` is one transaction. Rows are numbered 0, 1, 2, … and never change
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rlship_sidecar import schema
 from rlship_sidecar.changes import Changes, SavedBlock, SavedWriter
+from rlship_sidecar.dead_letters import DEAD_DETAILS, bury, letters, totals
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
-
-DEAD_DETAILS = 1000  # letters kept in full per file and reason (lines and values apart); the others are only counted
-
-_NO_METRIC = "\n"  # marks a dead line among dead values, whose metric may have any name, the empty one too
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +112,23 @@ class Store:
                 connection.close()
             self._connections.clear()
 
+    # What stages keep in tables of their own (see `ledger`) --------------------------------------------------------
+
+    def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return self._reader().execute(sql, values).fetchall()
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Change a table, in the transaction that the next `commit` ends."""
+        if not self._connection.in_transaction:
+            self._connection.execute("begin immediate")
+        self._connection.execute(sql, values)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there are changes to commit."""
+        return self._connection.in_transaction
+
     # The one transaction -------------------------------------------------------------------------------------------
 
     def commit(self, changes: Changes) -> None:
@@ -124,7 +140,8 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         connection = self._connection
-        connection.execute("begin immediate")
+        if not connection.in_transaction:
+            connection.execute("begin immediate")
         try:
             yield
             connection.execute("commit")
@@ -141,35 +158,16 @@ class Store:
             changes.writers,
         )
         many("insert or replace into marks values (?, ?, ?)", changes.marks)
-        many("insert or replace into blocks values (?, ?, ?, ?, ?, ?)", changes.blocks)
+        many("insert or replace into blocks values (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.blocks)
         many("insert into rows values (?, ?)", ((row.arrival.no, row.to_json()) for row in changes.rows))
         many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
-        many("insert or ignore into dirty values (?, 'step', ?)", changes.dirty)
-        many("delete from dirty where actor = ? and kind = 'step' and number = ?", changes.revised)
-        self._bury(connection, changes.dead)
+        many("insert or ignore into dirty values (?, ?, ?)", changes.dirty)
+        many("delete from dirty where actor = ? and kind = ? and number = ?", changes.revised)
+        bury(connection, changes.dead)
         many(
             "insert into counts values (?, ?) on conflict (name) do update set count = count + excluded.count",
             changes.counts.items(),
         )
-
-    def _bury(self, connection: sqlite3.Connection, dead: Iterable[tuple[str, Dead]]) -> None:
-        for file, letter in dead:
-            count = connection.execute(
-                "insert into dead_counts values (?, ?, ?, 1, ?, ?) "
-                "on conflict (file, reason, is_value) do update set count = count + 1 returning count",
-                (file, letter.reason, letter.metric is not None, letter.offset, letter.excerpt),
-            ).fetchone()[0]
-            if count <= DEAD_DETAILS:
-                connection.execute(
-                    "insert or ignore into dead values (?, ?, ?, ?, ?)",
-                    (
-                        file,
-                        letter.offset,
-                        _NO_METRIC if letter.metric is None else letter.metric,
-                        letter.reason,
-                        letter.excerpt,
-                    ),
-                )
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
@@ -212,10 +210,11 @@ class Store:
         )
         return [(step, bool(lacks)) for step, lacks in found]
 
-    def lacking(self) -> list[tuple[str, int, int, int]]:
-        """(actor, how many, first, last) of the steps whose newest rows lack ranks."""
+    def lacking(self) -> list[tuple[str, int, int, int, str]]:
+        """(actor, how many, first, last) of the units of a kind whose newest rows lack ranks, and the kind."""
         found = self._reader().execute(
-            "select actor, count(*), min(number), max(number) from units where partial group by actor order by actor"
+            "select actor, count(*), min(number), max(number), kind from units where partial "
+            "group by actor, kind order by actor, kind"
         )
         return found.fetchall()
 
@@ -243,6 +242,14 @@ class Store:
             connection.execute("insert or replace into meta values ('reductions', ?)", (reductions,))
             connection.execute("insert or ignore into dirty select actor, kind, number from units")
         return True
+
+    def adopt_streams(self, lead: str, window_s: float) -> bool:
+        """Take in the configuration's lead and clock window. Returns whether rows were made with others."""
+        settings = json.dumps([lead, window_s])
+        before = self.ask("select value from meta where key = 'streams'")
+        if before != [(settings,)]:
+            self.change("insert or replace into meta values ('streams', ?)", (settings,))
+        return bool(before) and before != [(settings,)]
 
     def highest(self, actor: str) -> int:
         """The highest step of an actor that has a row, or -1."""
@@ -286,6 +293,13 @@ class Store:
         )
         return [SavedBlock(*row) for row in found]
 
+    def blocks_at(self, file: str, low: float, high: float) -> list[SavedBlock]:
+        """The finished blocks of a file that may hold stream lines with `t` from `low` to `high`, in file order."""
+        found = self._reader().execute(
+            "select * from blocks where file = ? and t_low <= ? and t_high >= ? order by start", (file, high, low)
+        )
+        return [SavedBlock(*row) for row in found]
+
     def block_at(self, file: str, offset: int) -> SavedBlock | None:
         """The finished block that holds a byte of a file."""
         found = (
@@ -295,26 +309,19 @@ class Store:
         )
         return SavedBlock(*found) if found is not None and found[2] > offset else None
 
-    def dirty(self) -> list[tuple[str, int]]:
-        """(actor, step) of rows that lines came for after they were made."""
-        return self._reader().execute("select actor, number from dirty where kind = 'step'").fetchall()
+    def dirty(self) -> list[Unit]:
+        """Units of which lines came after their rows were made."""
+        return [Unit(*found) for found in self._reader().execute("select actor, kind, number from dirty")]
 
     # What could not be used ----------------------------------------------------------------------------------------
 
     def dead_letters(self, limit: int = DEAD_DETAILS) -> list[tuple[str, Dead]]:
         """Dead letters with file, in order of file and offset."""
-        found = self._reader().execute(
-            "select file, offset, reason, excerpt, metric from dead order by file, offset, metric limit ?", (limit,)
-        )
-        return [
-            (file, Dead(offset, reason, text, None if metric == _NO_METRIC else metric))
-            for file, offset, reason, text, metric in found
-        ]
+        return letters(self._reader(), limit)
 
     def dead_counts(self) -> Sequence[tuple[str, str, bool, int, int, str]]:
         """(file, reason, whether of values, how many, first offset, its excerpt)."""
-        found = self._reader().execute("select * from dead_counts order by file, reason, is_value")
-        return [(file, reason, bool(value), *rest) for file, reason, value, *rest in found]
+        return totals(self._reader())
 
     def counts(self) -> dict[str, int]:
         """Other counts by name."""

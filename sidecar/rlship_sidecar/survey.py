@@ -11,8 +11,18 @@ from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.lineage import Writer, side_by_side
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.source import Source
-from rlship_sidecar.status import ActorStatus, DeadLetterStatus, LackingStatus, SinkStatus, Status, WriterStatus
+from rlship_sidecar.status import (
+    ActorStatus,
+    ClockStatus,
+    DeadLetterStatus,
+    LackingStatus,
+    SinkStatus,
+    Status,
+    StreamStatus,
+    WriterStatus,
+)
 from rlship_sidecar.store import Store
+from rlship_sidecar.streams import Streams
 
 MAX_LISTED = 200
 CLOCK_SLACK_S = 1.0  # between hosts
@@ -23,7 +33,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
     store = experiment.store
     newest = {name: _newest(store, actor) for name, actor in experiment.actors.items()}
     actors = [_actor(actor, newest[name], now) for name, actor in sorted(experiment.actors.items())]
-    dead = store.dead_counts()
+    dead, shipping = store.dead_counts(), list(sinks)
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
     lacking = [LackingStatus(*found) for found in store.lacking()]
@@ -36,7 +46,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         complete=not (lacking or dead_letters or dead_values or _unread(experiment)),
         actors=actors,
         writers=[_writer(source, now) for source in experiment.sources.values()],
-        sinks=list(sinks),
+        sinks=shipping,
         dead_letters=[
             DeadLetterStatus(file, reason, count, offset, excerpt)
             for file, reason, _, count, offset, excerpt in dead[:MAX_LISTED]
@@ -45,7 +55,15 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         dead_value_count=dead_values,
         lacking=lacking,
         counts=store.counts(),
-        notes=_notes(experiment),
+        lead=experiment.streaming.config.lead,
+        streams=[
+            _stream(streams, now) for _, streams in sorted(experiment.streaming.streams.items()) if streams.writers
+        ],
+        clocks=[
+            ClockStatus(host, record.offset, record.err, max(0.0, wall - record.t + record.offset))
+            for host, record in experiment.streaming.clocks.newest().items()
+        ],
+        notes=_notes(experiment) + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
     )
 
 
@@ -113,6 +131,19 @@ def _writer(source: Source, now: float) -> WriterStatus:
     )
 
 
+def _stream(streams: Streams, now: float) -> StreamStatus:
+    clock, (reach, last) = streams.frontier.clock, streams.reach(now)
+    until = None if clock is None else (clock + 1) * streams.window_s
+    newest = streams.newest()
+    return StreamStatus(
+        actor=streams.actor,
+        step=streams.frontier.step if streams.frontier.step >= 0 else None,
+        until=until,
+        lag_s=max(0.0, newest - until) if until is not None else 0.0,
+        waits_for=f"{last.open.replica}.{last.open.rank}" if last is not None and reach < newest else "",
+    )
+
+
 def _unread(experiment: Experiment) -> bool:
     """Whether there is, or was, data that cannot be read."""
     return WRITERS_FOLDER in experiment.intake.oddities or any(source.problem for source in experiment.sources.values())
@@ -130,9 +161,16 @@ def _overlap(older: Writer, newer: Writer) -> bool:
 
 def _notes(experiment: Experiment) -> list[str]:
     notes = [f"{name}: {problem}" for name, problem in sorted(experiment.intake.oddities.items())]
+    streaming = experiment.streaming
+    if streaming.config.lead not in experiment.actors and any(s.writers for s in streaming.streams.values()):
+        notes.append(
+            f"there is no actor {streaming.config.lead}: what is logged without a step is shown over time only; "
+            "rlship.toml can name another lead"
+        )
     for name, actor in sorted(experiment.actors.items()):
         for places in actor.roster.shared_places():
             opened = places[0].open
             if any(_overlap(a, b) for a in places for b in places):
                 notes.append(f"two writers claim {name}/{opened.replica}/r{opened.rank}: set rank or replica")
+    notes += experiment.rules.customs.problems.values()
     return notes

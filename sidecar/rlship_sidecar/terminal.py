@@ -13,10 +13,12 @@ if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
 
     from rlship_sidecar.status import (
         ActorStatus,
+        ClockStatus,
         DeadLetterStatus,
         LackingStatus,
         SinkStatus,
         Status,
+        StreamStatus,
         WriterStatus,
     )
 
@@ -24,8 +26,6 @@ COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
 RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
 MOST_LINES = 20
-STREAM_RECORDS = "stream records"
-STREAM_HINT = "kept but not shown: give step=, or call set_step"
 
 
 def clean(text: str, limit: int = 200) -> str:
@@ -69,22 +69,22 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
 
 
 def footer(status: Status) -> list[str]:
-    """Rows, each sink with its state, what is incomplete, and notes, one line each."""
+    """Rows, each sink with its state, streams, clocks, what is incomplete, and notes, one line each."""
     rows = [f"rows {status.rows}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
+    rows += [_stream(stream) for stream in status.streams]
+    rows += [_clock(clock) for clock in status.clocks[:MOST_LINES]]
     rows += shortcomings(status)
     rows += [f"note: {clean(note)}" for note in status.notes]
     return rows
 
 
 def shortcomings(status: Status) -> list[str]:
-    """Why data are incomplete (rows that lack ranks, dead letters), and what is kept but not shown, one line each."""
+    """Why data are incomplete (rows that lack ranks, dead letters), one line each."""
     told = [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
     if dead := _dead_totals(status):
         told.append(dead)
     told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
-    if streams := status.counts.get(STREAM_RECORDS, 0):
-        told.append(f"{_count(streams, 'record')} without a step {'is' if streams == 1 else 'are'} {STREAM_HINT}")
     return told
 
 
@@ -114,9 +114,6 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     told += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
     noted = set(_notes(previous)) if previous else set()
     told += [f"note: {note}" for note in _notes(current) if note not in noted]
-    # Once, and not for every change of the number.
-    if current.counts.get(STREAM_RECORDS) and not (previous and previous.counts.get(STREAM_RECORDS)):
-        told.append(f"records without a step are {STREAM_HINT}")
     if len(told) > MOST_LINES:
         told[MOST_LINES - 1 :] = [f"and {len(told) - MOST_LINES + 1} more changes: see `rlship status`"]
     return told
@@ -206,9 +203,24 @@ def _where(sink: SinkStatus) -> str:
     return f" -> {clean(sink.where)}" if sink.where else ""
 
 
+def _stream(stream: StreamStatus) -> str:
+    waits = f", waits for {clean(stream.waits_for, 24)}" if stream.waits_for else ""
+    beside = f"beside step {stream.step}" if stream.step is not None else "beside no step yet"
+    return f"stream {clean(stream.actor)}: {beside}, lag {duration(stream.lag_s)}{waits}"
+
+
+def _clock(clock: ClockStatus) -> str:
+    way = "ahead" if clock.offset_s >= 0 else "behind"
+    offset = f"{abs(clock.offset_s):.3f} s {way} ± {clock.error_s:.3f} s"
+    return f"clock of {clean(clock.host, 40)}: {offset}, {duration(clock.age_s)} ago"
+
+
 def _lacking(lacking: LackingStatus) -> str:
     verb, first, last = ("lacks" if lacking.rows == 1 else "lack"), lacking.first, lacking.last
-    steps = f"step {first}" if first == last else f"steps {first}..{last}"
+    what = {"step": "step", "aligned": "step", "clock": "window"}.get(lacking.kind, "byte")
+    steps = f"{what} {first}" if first == last else f"{what}s {first}..{last}"
+    if lacking.kind != "step":
+        steps += " of its stream"
     return f"{clean(lacking.actor)}: {_count(lacking.rows, 'row')} {verb} ranks, {steps}"
 
 
@@ -229,7 +241,7 @@ def _dead_letter(letter: DeadLetterStatus) -> str:
 def _footer_style(line: str) -> str:
     if ": refused" in line:
         return "red"
-    doubtful = ("dead", ": waiting", " ranks, step", " without a step ")
+    doubtful = ("dead", ": waiting", " ranks, ")
     return "yellow" if any(part in line for part in doubtful) else "dim"
 
 

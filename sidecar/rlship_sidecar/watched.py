@@ -10,19 +10,20 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlship_sidecar.align import Patience
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.discover import WRITERS_FOLDER
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.lease import Lease, acquire
+from rlship_sidecar.rules import Rules
 from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.status import STATUS_FILE, Status, write_status
 from rlship_sidecar.store import Store
 from rlship_sidecar.survey import survey
+from rlship_sidecar.units import Patience, StreamConfig
 from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
 
 IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us
@@ -170,7 +171,8 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             filesystem_of(os.path.realpath(path)),
             now=time.monotonic(),
             patience=Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s),
-            overrides=config.reductions,
+            streams=StreamConfig(config.lead, config.clock_window_s),
+            rules=Rules(config.reductions, config.per_rank),
             max_open_files=_file_budget(),
         )
     except BaseException:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rlship_sidecar.lineage import Segment
-from rlship_sidecar.lines import Dense, Schema, Sparse
+from rlship_sidecar.lines import BarrierLine, Dense, SampleLine, Schema, Sparse, StreamLine, TagLine
 
 
 @dataclass(slots=True)
@@ -28,14 +28,17 @@ class Window:
 
     blocks: dict[Schema, Block] = field(default_factory=dict)
     sparse: list[tuple[Segment, Sparse]] = field(default_factory=list)
+    barriers: list[tuple[Segment, BarrierLine]] = field(default_factory=list)
+    samples: list[tuple[Segment, SampleLine]] = field(default_factory=list)
+    tags: list[tuple[Segment, TagLine]] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
-        """Whether it has no line at all."""
+        """Whether it has no metrics record at all."""
         return not (self.blocks or self.sparse)
 
     def add(self, segment: Segment, line: Dense | Sparse) -> None:
-        """Take in a line."""
+        """Take in a metrics line."""
         if type(line) is Sparse:
             self.sparse.append((segment, line))
             return
@@ -47,3 +50,14 @@ class Window:
         block.owners.append(segment)
         block.offsets.append(line.offset)
         block.ts.append(line.t)
+
+
+def put(window: Window, segment: Segment, line: StreamLine) -> None:
+    """Take in a stream line of any kind."""
+    if type(line) is SampleLine:
+        window.samples.append((segment, line))
+    elif type(line) is TagLine:
+        window.tags.append((segment, line))
+    else:
+        assert type(line) is Dense or type(line) is Sparse
+        window.add(segment, line)

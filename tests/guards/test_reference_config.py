@@ -34,6 +34,6 @@ def test_what_is_commented_out_works_too(tmp_path: Path) -> None:
     (tmp_path / CONFIG_FILE).write_text(text, encoding="utf-8")
     config = load(tmp_path, {}, {})
     assert config.poll_s == 0.2
-    assert set(config.sink) == {"wandb", "tensorboard", "jsonl"}
+    assert set(config.sink) == {"wandb", "tensorboard", "jsonl", "console"}
     assert config.sink["wandb"]["project"] == "rlship"
     assert config.reductions == {"trainer/loss": ["mean", "max"], "grad_norm": ["max"]}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TREE = Path(__file__).resolve().parents[2]
-COPIED = ("rlship", "formats", "sidecar", "tests", "pyproject.toml", "README.md", "docs")
+COPIED = ("rlship", "formats", "sidecar", "tests", "examples", "pyproject.toml", "README.md", "docs")
 
 
 class Mutant(NamedTuple):
@@ -32,16 +32,16 @@ PIPELINE = "tests/pipeline/test_against_reference.py"
 MUTANTS = (
     Mutant(
         "a rank's contribution is dropped from a plain sum",
-        "sidecar/rlship_sidecar/reduce.py",
+        "sidecar/rlship_sidecar/blocks.py",
         "np.add.accumulate(matrix, axis=0)[-1]",
         "np.add.accumulate(matrix, axis=0)[-2 if len(matrix) > 1 else -1]",
         PIPELINE,
     ),
     Mutant(
         "a rank's contribution is dropped in the general path",
-        "sidecar/rlship_sidecar/reduce.py",
-        "    for partial in partials[1:]:",
-        "    for partial in partials[2:]:",
+        "sidecar/rlship_sidecar/general.py",
+        "        for part in self.parts[1:]:",
+        "        for part in self.parts[2:]:",
         PIPELINE,
     ),
     Mutant(
@@ -50,6 +50,48 @@ MUTANTS = (
         "None if partial.sum is None else partial.sum / partial.w",
         "None if partial.sum is None else partial.sum / partial.n",
         PIPELINE,
+    ),
+    Mutant(
+        "a quantile is the observation below it",
+        "formats/rlship_formats/quantiles.py",
+        "        found = low + f * step",
+        "        found = low + 0.0 * step",
+        "tests/pipeline/test_quantiles.py",
+    ),
+    Mutant(
+        "merging sketches forgets the negative side",
+        "formats/rlship_formats/sketch.py",
+        "((self.positive, other.positive), (self.negative, other.negative))",
+        "((self.positive, other.positive),)",
+        "tests/pipeline/test_quantiles.py",
+    ),
+    Mutant(
+        "whole columns are put in order by ranks rather than by value",
+        "sidecar/rlship_sidecar/blocks.py",
+        "np.sort(self._matrix.T[wanted], axis=1)",
+        "self._matrix.T[wanted]",
+        "tests/pipeline/test_reduce.py",
+    ),
+    Mutant(
+        "a rate is over the time of another rank",
+        "sidecar/rlship_sidecar/rates.py",
+        "barrier = newest.get(segment.writer.root)",
+        "barrier = next(iter(newest.values()), None)",
+        "tests/pipeline/test_rates.py",
+    ),
+    Mutant(
+        "the greatest rank is the last of equal ones",
+        "sidecar/rlship_sidecar/per_rank.py",
+        "most = values.index(max(values))",
+        "most = len(values) - 1 - list(values)[::-1].index(max(values))",
+        "tests/pipeline/test_per_rank.py",
+    ),
+    Mutant(
+        "keys of single ranks have no limit",
+        "sidecar/rlship_sidecar/sinks/budget.py",
+        "                if len(known) >= most:",
+        "                if False:",
+        "tests/sinks/test_budget.py",
     ),
     Mutant(
         "a torn line is taken",

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlship_sidecar.align import Patience
+from rlship_sidecar.custom import Customs
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.rules import Rules
 from rlship_sidecar.store import Store
+from rlship_sidecar.units import Patience
 
 LOCAL = Filesystem("tmpfs", True, "/")
 REMOTE = Filesystem("nfs4", False, "/")
@@ -38,6 +40,8 @@ class Simulation:
 
     directory: Path
     overrides: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    per_rank: bool = False
+    customs: Customs | None = None
     patience: Patience = field(default_factory=Patience)
     filesystem: Filesystem = LOCAL
     now: float = 1000.0
@@ -55,7 +59,7 @@ class Simulation:
             self.filesystem,
             now=self.now,
             patience=self.patience,
-            overrides=self.overrides,
+            rules=Rules(self.overrides, self.per_rank, self.customs or Customs(())),
             max_open_files=4,
         )
 

@@ -32,3 +32,23 @@ def test_other_reductions_revise_the_rows_that_exist() -> None:
         sim.restart()
         sim.finish()
         assert len(sim.rows()) == rows
+
+
+def test_values_of_ranks_for_all_metrics() -> None:
+    """`per_rank` gives every row the values of each rank, and no more figures; switched on later, as revisions."""
+    with simulation() as sim:
+        for name, data in FILES.items():
+            sim.write(name, data)
+        sim.finish()
+        before = sim.final()
+        sim.per_rank = True
+        sim.restart()
+        sim.finish()
+        after = sim.final()
+        assert {row.arrival.revision for row in after.values()} == {1}
+        assert not any(row.per_rank for row in before.values())
+        for unit, row in after.items():
+            step = unit.index
+            assert row.figures == before[unit].figures
+            assert row.per_rank == {"trainer/loss": [("0.0", float(step)), ("0.1", float(step + 1))]}
+            assert row.shipped == row.figures, "a key whose values of ranks are new is shipped whole"

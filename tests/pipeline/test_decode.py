@@ -6,11 +6,13 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_formats.records import Gap
+from rlship_formats.records import Asks, Gap
+from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lines import Batch, Dead, Dense, Mark, Schemas, Sparse, too_long
 from tests.reference.experiments import experiments
@@ -173,9 +175,55 @@ def test_a_definition_governs_later_lines_only() -> None:
     )
     first, second, third = batch.lines
     assert isinstance(first, Dense) and isinstance(second, Dense) and isinstance(third, Sparse)
-    assert first.schema.asks == (("mean",), ("mean",))
-    assert second.schema.asks == (("max", "mean"), ("mean",))
-    assert [value.asks for value in third.values] == [("mean",), ("sum",)]
+    assert first.schema.asks == (Asks(("mean",)), Asks(("mean",)))
+    assert second.schema.asks == (Asks(("max", "mean")), Asks(("mean",)))
+    assert [value.asks for value in third.values] == [Asks(("mean",)), Asks(("sum",))]
+
+
+def known(actor: str, metric: str) -> Asks | None:
+    return Asks(("max", "p99"), per_rank=True, unit="s") if (actor, metric) == ("trainer", "busy") else None
+
+
+def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
+    """A metric that nobody defined has what is known of its name; an entry without `reduce` takes only reductions
+    from there, one with takes nothing.
+    """
+    lines = (
+        OPEN,
+        b'{"step":1,"m":{"busy":1,"other":1}}',
+        b'{"step":1,"m":{"busy":[1],"other":1}}',
+        b'{"kind":"define","m":{"busy":{"unit":"ms","stream":true,"per_rank":1},"other":{"per_rank":true}}}',
+        b'{"step":2,"m":{"busy":1,"other":1}}',
+        b'{"kind":"define","m":{"busy":{"reduce":["min","mypkg.x"],"unit":5}}}',
+        b'{"step":3,"m":{"busy":[1],"other":1}}',
+    )
+    decoder = Decoder(Schemas(known))
+    batch = decoder.decode(lines, with_offsets(lines), max_steps=ALL, last_step=ALL)
+    asked = [
+        line.schema.asks if isinstance(line, Dense) else tuple(value.asks for value in line.values)
+        for line in batch.lines
+    ]
+    usual = Asks(("max", "p99"), True, False, "s")
+    other = Asks(("mean",), True)
+    assert asked == [
+        (usual, Asks()),
+        (usual, Asks()),
+        (Asks(("max", "p99"), False, True, "ms"), other),
+        (Asks(("min", "mypkg.x")), other),
+    ]
+    again = Decoder(Schemas(known))
+    assert batch.opened is not None
+    again.restore(batch.opened, 0.0, None, [line for _, line in batch.kept])
+    assert again.decode(lines[-1:], [0], max_steps=ALL, last_step=ALL).lines[0].values == batch.lines[-1].values  # type: ignore[union-attr]
+
+
+def test_reductions_that_a_definition_may_ask_for() -> None:
+    """All of rlship's own, and names with a dot of at most 100 characters."""
+    good = [*REDUCTIONS, "mypkg.x", ".", "x." + "y" * 98]
+    bad = ["", "median", "P50", "x." + "y" * 99, 7, None]
+    line = {"kind": "define", "m": {f"good{n}": {"reduce": name} for n, name in enumerate(good)}}
+    line["m"].update({f"bad{n}": {"reduce": name} for n, name in enumerate(bad)})  # type: ignore[attr-defined]
+    assert reasons(OPEN, orjson.dumps(line)) == [("bad define", f"bad{n}") for n in range(len(bad))]
 
 
 def test_a_definition_is_used_as_far_as_it_can_be() -> None:
@@ -189,7 +237,7 @@ def test_a_definition_is_used_as_far_as_it_can_be() -> None:
     assert reasons(*lines) == [("bad define", name) for name in ("a", "b", "", "c")]
     (line,) = decoded(*lines).lines
     assert isinstance(line, Dense)
-    assert line.schema.asks == (("max",), ("min",))
+    assert line.schema.asks == (Asks(("max",)), Asks(("min",)))
 
 
 def test_only_definitions_that_change_something_are_kept() -> None:
@@ -284,6 +332,13 @@ def files(draw: st.DrawFn) -> list[bytes]:
     return [line for line in whole.split(b"\n")[:-1] if len(line) < 10_000]
 
 
+def test_a_bad_sample_hides_no_step() -> None:
+    """A line that is no use right before one of the same step does not keep that step from being noted."""
+    lines = (OPEN, b'{"step":5,"m":{"a":1}}', b'{"kind":"sample","step":1,"table":"t"}', b'{"step":1,"m":{"a":1}}')
+    batch = decoded(*lines)
+    assert (batch.lowest, batch.highest) == (1, 5)
+
+
 @settings(max_examples=120, deadline=None)
 @given(data=st.data(), lines=files())
 def test_pieces_say_what_the_whole_says(data: st.DataObject, lines: list[bytes]) -> None:
@@ -315,7 +370,7 @@ def test_a_restored_decoder_goes_on_the_same(data: st.DataObject, lines: list[by
         assert before.lines == before.kept == []
         return
     again = Decoder(Schemas())
-    again.restore(first.opened, first.t, [line for _, line in before.kept])
+    again.restore(first.opened, first.t, first.barrier_t, [line for _, line in before.kept])
     rest = (lines[cut:], offsets[cut:])
     assert content([again.decode(*rest, max_steps=ALL, last_step=ALL)]) == content(
         [first.decode(*rest, max_steps=ALL, last_step=ALL)]

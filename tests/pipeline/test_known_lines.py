@@ -8,11 +8,11 @@ import struct
 import orjson
 import pytest
 
-from rlship_formats.records import MAX_STEP, is_step
+from rlship_formats.records import MAX_STEP, Asks, is_step
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lines import Dense, Schema, Schemas
 
-ASKS = (("mean",), ("mean",))
+ASKS = (Asks(), Asks())
 NAMES = ("a", "b/ü")
 EDGES = [
     "0",
@@ -126,7 +126,7 @@ def test_a_define_governs_lines_that_look_as_before() -> None:
     ]
     batch = Decoder(Schemas()).decode(lines, list(range(len(lines))), max_steps=99, last_step=99)
     asked = [line.schema.asks for line in batch.lines if isinstance(line, Dense)]
-    assert asked == [(("mean",),)] * 4 + [(("max",),)] * 4
+    assert asked == [(Asks(("mean",)),)] * 4 + [(Asks(("max",)),)] * 4
 
 
 def test_a_name_that_json_escapes_is_read() -> None:

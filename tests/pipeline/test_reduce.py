@@ -5,35 +5,43 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_formats.records import Open
-from rlship_formats.values import REDUCTIONS, observe
-from rlship_sidecar import reduce as reducing
+from rlship_formats.records import Asks, Open
+from rlship_formats.values import PARTIAL_REDUCTIONS, REDUCTIONS, observe
+from rlship_sidecar.blocks import reduce_blocks
+from rlship_sidecar.custom import GROUP, Customs
+from rlship_sidecar.general import reduce_any
 from rlship_sidecar.lineage import Segment, Writer
 from rlship_sidecar.lines import Dense, Schema, Schemas, Sparse, Value
-from rlship_sidecar.reduce import override, reduce_unit
+from rlship_sidecar.naming import Naming
+from rlship_sidecar.rates import Seconds
+from rlship_sidecar.reduce import reduce_unit
 from rlship_sidecar.roster import Roster
 from rlship_sidecar.rows import Coverage, Row, Unit
+from rlship_sidecar.rules import Rules
 from rlship_sidecar.window import Window
 from tests.pipeline.simulated import simulation
 from tests.reference.building import ALL, define, file, log
 from tests.reference.reduction import exactly, final_rows
 
 STEP = Unit("trainer", "step", 1)
+RULES = Rules(customs=Customs(()))
 TELLING = st.sampled_from((0.0, -0.0, 1.0, 0.1, 0.2, 0.3, 1e16, -1e16, 1.5e308, -1.5e308, 5e-324, -3.0))
 NUMBERS = st.one_of(TELLING, TELLING, st.floats(allow_nan=False, allow_infinity=False))
 
 
-def crew(count: int) -> tuple[Roster, list[Segment]]:
-    """A roster of that many ranks, all past step 1, and their segments in rank order."""
+def crew(count: int, replicas: Sequence[str] = ("0",)) -> tuple[Roster, list[Segment]]:
+    """A roster of that many ranks, dealt out to the replicas, all past step 1, and their segments in rank order."""
     roster, segments = Roster(), []
-    for rank in range(count):
-        writer = Writer(f"f{rank}", Open(f"id{rank}", "trainer", rank=rank, world=count))
+    for number in range(count):
+        replica, rank = replicas[number % len(replicas)], number // len(replicas)
+        writer = Writer(f"f{number}", Open(f"id{number}", "trainer", replica, rank))
         roster.add(writer)
         writer.implicit = False
         writer.segments[0].begins, writer.segments[0].barrier = 0, 1
@@ -49,12 +57,12 @@ def columns(matrix: Sequence[Sequence[float]], asks: Sequence[str]) -> Row:
     """The row of ranks that each log one line: row i of `matrix` is rank i's."""
     roster, segments = crew(len(matrix))
     names = tuple(f"m{column:03}" for column in range(len(matrix[0])))
-    schema = Schemas().of(names, (tuple(asks),) * len(names))
+    schema = Schemas().of(names, (Asks(tuple(asks)),) * len(names))
     window = Window()
     for segment, values in zip(segments, matrix):
         window.add(segment, dense(schema, values))
-    row = reduce_unit(STEP, window, roster, {})
-    assert reducing._reduce_blocks("trainer", window, roster, {}) is not None, "the fast path was not taken"
+    row = reduce_unit(STEP, window, roster, RULES)
+    assert reduce_blocks("trainer", window, roster, RULES, None) is not None, "the fast path was not taken"
     return row
 
 
@@ -69,34 +77,70 @@ def bits(figures: dict[str, float]) -> dict[str, str]:
     return {key: value.hex() for key, value in figures.items()}
 
 
+class Midrange:
+    """A custom reduction: the middle between the least and the greatest observation; none at zero."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def add(self, x: float, weight: float) -> None:
+        self.ends = [min([*self.ends, x]), max([*self.ends, x])]
+
+    def merge(self, other: Midrange) -> None:
+        self.ends = [min(self.ends[0], other.ends[0]), max(self.ends[1], other.ends[1])]
+
+    def value(self) -> float | None:
+        return (self.ends[0] / 2 + self.ends[1] / 2) or None
+
+    def state(self) -> list[float]:
+        return self.ends
+
+    @classmethod
+    def from_state(cls, state: list[float]) -> Midrange:
+        made = cls()
+        made.ends = state
+        return made
+
+
+CUSTOMS = Customs([EntryPoint("here.midrange", f"{__name__}:Midrange", GROUP)])
+ALL_ASKS = (*REDUCTIONS, "here.midrange", "here.unknown")
+CREWS = st.tuples(st.sampled_from((1, 2, 3, 9, 20)), st.sampled_from((("0",), ("2", "10"), ("x", "1"))))
+
+
 @st.composite
-def windows(draw: st.DrawFn) -> tuple[Window, Roster, dict[str, list[str]]]:
-    """Plain numbers of many ranks under one or more schemas, in any order of arrival, and the configuration."""
-    roster, segments = crew(draw(st.sampled_from((1, 2, 3, 9, 20))))
+def windows(draw: st.DrawFn) -> tuple[Window, Roster, Rules, Seconds]:
+    """Plain numbers of many ranks under one or more schemas, in any order of arrival, the configuration and times."""
+    roster, segments = crew(*draw(CREWS))
     schemas = Schemas()
     groups = draw(st.sampled_from(((("a",),), (("a", "b", "c"),), (("a", "b"), ("c",)), (("a", "a/max"), ("b",)))))
     groups += draw(st.sampled_from(((), (), (("a/max",),), (("z", "a/std"),))))
     window = Window()
-    asks = st.lists(st.sampled_from(REDUCTIONS), min_size=1, max_size=8, unique=True).map(tuple)
+    reduce = st.lists(st.sampled_from(ALL_ASKS), min_size=1, max_size=8, unique=True).map(tuple)
+    asks = st.builds(Asks, reduce, st.booleans())
     for offset, names in enumerate(groups):
         schema = schemas.of(names, tuple(draw(asks) for _ in names))
         for segment in draw(st.permutations(segments))[: draw(st.integers(1, len(segments)))]:
             values = draw(st.lists(NUMBERS, min_size=len(names), max_size=len(names)))
             window.add(segment, dense(schema, values, offset))
-    overrides = draw(st.sampled_from(({}, {}, {"a": ["std", "min"]}, {"trainer/b": ["max", "max", "last"]})))
-    return window, roster, overrides
+    overrides = draw(st.sampled_from(({}, {}, {"a": ["std", "p90"]}, {"trainer/b": ["max", "max", "last"]})))
+    lasted = {segment: draw(st.sampled_from((None, 0.1, 2.0, 1e-300))) for segment in segments}
+    times = (lasted.get, dict.fromkeys(segments, 0.7).get, None, 0.0, 10.0, 1e-300)
+    return window, roster, Rules(overrides, draw(st.booleans()), CUSTOMS), draw(st.sampled_from(times))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(drawn=windows())
-def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roster, dict[str, list[str]]]) -> None:
+def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roster, Rules, Seconds]) -> None:
     """Where whole columns are reduced at once, every figure has the bits that merged partials give."""
-    window, roster, overrides = drawn
-    fast = reducing._reduce_blocks("trainer", window, roster, overrides)
-    slow = reducing._reduce_any("trainer", window, overrides)
+    window, roster, rules, seconds = drawn
+    fast = reduce_blocks("trainer", window, roster, rules, seconds)
+    slow = reduce_any(Naming("trainer"), window, rules, seconds)
     if fast is None:
         return
     assert bits(fast.figures) == bits(slow.figures)
+    assert repr(sorted(fast.hists.items())) == repr(sorted(slow.hists.items()))
+    assert repr(sorted(fast.per_rank.items())) == repr(sorted(slow.per_rank.items()))
+    assert set(slow.taken) <= set(fast.taken)
     assert (fast.underivable, fast.t) == (slow.underivable, slow.t)
     assert (fast.order.ranks, fast.order.attempts, fast.order.segments) == (
         slow.order.ranks,
@@ -120,13 +164,13 @@ def test_ranks_are_added_one_after_another(width: int) -> None:
 def test_arrival_has_no_part_in_the_order() -> None:
     """Ranks that finish in another order give the same bits, in rank order."""
     roster, segments = crew(3)
-    schema = Schemas().of(("a",), (("sum", "first", "last", "min"),))
+    schema = Schemas().of(("a",), (Asks(("sum", "first", "last", "min")),))
     rows = []
     for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
         window = Window()
         for rank in order:
             window.add(segments[rank], dense(schema, [(1e16, 1.0, -1e16)[rank]]))
-        rows.append(reduce_unit(STEP, window, roster, {}))
+        rows.append(reduce_unit(STEP, window, roster, RULES))
     assert [row.figures for row in rows] == [
         {"trainer/a": 0.0, "trainer/a/first": 1e16, "trainer/a/last": 1e16, "trainer/a/min": -1e16}
     ] * 3
@@ -134,7 +178,7 @@ def test_arrival_has_no_part_in_the_order() -> None:
 
 def test_all_reductions_of_a_column() -> None:
     """The eight figures of the ranks 1, 2, 3, 6, by hand; first and last are the lowest rank's."""
-    row = columns([[1.0], [2.0], [3.0], [6.0]], REDUCTIONS)
+    row = columns([[1.0], [2.0], [3.0], [6.0]], PARTIAL_REDUCTIONS)
     assert row.figures == {
         "trainer/m000": 3.0,
         "trainer/m000/sum": 12.0,
@@ -160,11 +204,11 @@ def test_of_equal_zeros_the_first_counts(zeros: tuple[float, ...]) -> None:
 def test_an_overflow_is_underivable() -> None:
     """A sum beyond the doubles is absent and listed, the other figures of the row are there."""
     roster, segments = crew(2)
-    schema = Schemas().of(("a", "b"), (("sum", "max"), ("mean",)))
+    schema = Schemas().of(("a", "b"), (Asks(("sum", "max")), Asks(("mean",))))
     window = Window()
     for segment in segments:
         window.add(segment, dense(schema, [1.7e308, 2.0]))
-    row = reduce_unit(STEP, window, roster, {})
+    row = reduce_unit(STEP, window, roster, RULES)
     assert row.figures == {"trainer/a/max": 1.7e308, "trainer/b": 2.0}
     assert row.coverage.underivable == ("trainer/a",)
 
@@ -172,7 +216,7 @@ def test_an_overflow_is_underivable() -> None:
 def sparse(text: str | float, asks: tuple[str, ...], name: str = "a", offset: int = 0) -> Sparse:
     observations = observe(text)
     assert observations is not None
-    return Sparse(1, 1763600000.0, offset, 0, (Value(name, asks, observations),))
+    return Sparse(1, 1763600000.0, offset, 0, (Value(name, Asks(asks), observations),))
 
 
 def test_mixed_values_merge_in_rank_order() -> None:
@@ -180,9 +224,9 @@ def test_mixed_values_merge_in_rank_order() -> None:
     roster, segments = crew(3)
     window = Window()
     window.add(segments[2], sparse({"n": 2, "sum": 10, "min": 4, "max": 6}, ("mean",)))
-    window.add(segments[1], dense(Schemas().of(("a",), (("mean", "max"),)), [2.0]))
+    window.add(segments[1], dense(Schemas().of(("a",), (Asks(("mean", "max")),)), [2.0]))
     window.add(segments[0], sparse([1.0, "NaN", 3.0], ("mean", "std")))
-    row = reduce_unit(STEP, window, roster, {})
+    row = reduce_unit(STEP, window, roster, RULES)
     assert row.figures == {"trainer/a": 16 / 5, "trainer/a/max": 6.0, "trainer/a/nonfinite": 1.0}
     assert row.coverage.underivable == ("trainer/a/std",)
 
@@ -193,17 +237,17 @@ def test_only_non_finite_observations_leave_a_count() -> None:
     window = Window()
     for segment in segments:
         window.add(segment, sparse("NaN", ("mean", "count")))
-    row = reduce_unit(STEP, window, roster, {})
+    row = reduce_unit(STEP, window, roster, RULES)
     assert row.figures == {"trainer/a/count": 0.0, "trainer/a/nonfinite": 2.0}
     assert row.coverage.underivable == ()
 
 
 def test_the_configuration_wins() -> None:
     """The actor's own entry is preferred to the metric's, repeated reductions count once, and an empty list is none."""
-    assert override("trainer", "loss", {"loss": ["max"], "trainer/loss": ["min", "min", "sum"]}) == ("min", "sum")
-    assert override("generator", "loss", {"loss": ["max"], "trainer/loss": ["min"]}) == ("max",)
-    assert override("trainer", "loss", {"trainer/loss": []}) is None
-    assert override("trainer", "loss", {}) is None
+    assert Rules({"loss": ["max"], "trainer/loss": ["min", "min", "sum"]}).chosen("trainer", "loss") == ("min", "sum")
+    assert Rules({"loss": ["max"], "trainer/loss": ["min"]}).chosen("generator", "loss") == ("max",)
+    assert Rules({"trainer/loss": []}).chosen("trainer", "loss") is None
+    assert RULES.chosen("trainer", "loss") is None
 
 
 def both(files: dict[str, bytes], order: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlship_formats.histogram import Histogram
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, count_ranks, name_ranks
 
 LITERAL = (
@@ -39,6 +41,40 @@ def test_a_row_written_before_is_read() -> None:
         assert row.arrival == ROW.arrival
         assert math.copysign(1, row.figures["trainer/zero"]) == -1
         assert type(row.coverage.attempts) is tuple
+
+
+RICH_LITERAL = LITERAL[:-1] + (
+    b',"hists":{"trainer/len":{"edges":[0.0,1.5],"counts":[3]}},"per_rank":{"trainer/loss":{"0.0":0.5,"1.0":-0.0}}}'
+)
+RICH = replace(
+    ROW,
+    hists={"trainer/len": Histogram((0.0, 1.5), (3,))},
+    per_rank={"trainer/loss": [("0.0", 0.5), ("1.0", -0.0)]},
+)
+
+
+def test_histograms_and_values_of_ranks_are_pinned() -> None:
+    """A row that has them is written with two more fields, and read back as it was; one without has neither."""
+    assert RICH.to_json() == RICH_LITERAL
+    again = Row.from_json(RICH_LITERAL)
+    assert again == RICH
+    assert math.copysign(1, again.per_rank["trainer/loss"][1][1]) == -1
+    assert again != ROW
+
+
+def test_what_differs_between_revisions() -> None:
+    """Changed histograms and values of ranks count as changed keys, a zero of the other sign too, and are shipped."""
+    hist = Histogram((0.0, 1.5), (4,))
+    zero = {"trainer/loss": [("0.0", 0.5), ("1.0", 0.0)]}
+    assert RICH.differing(RICH) == ()
+    assert replace(RICH, per_rank=zero).differing(RICH) == ("trainer/loss",)
+    assert replace(RICH, hists={"trainer/len": hist}).differing(RICH) == ("trainer/len",)
+    assert RICH.differing(ROW) == ("trainer/len", "trainer/loss")
+    assert RICH.keys() == ("trainer/loss", "trainer/zero", "trainer/big", "trainer/len")
+    revised = replace(RICH, arrival=Arrival(8, 1, ("trainer/len",), "revision"))
+    assert (revised.shipped, revised.shipped_hists, revised.shipped_per_rank) == ({}, RICH.hists, {})
+    revised = replace(RICH, arrival=Arrival(8, 1, ("trainer/loss",), "revision"))
+    assert (revised.shipped_hists, revised.shipped_per_rank) == ({}, RICH.per_rank)
 
 
 @given(

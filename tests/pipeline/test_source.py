@@ -17,7 +17,8 @@ from rlship_sidecar import align
 from rlship_sidecar import source as sourcing
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lines import Dense, Schemas, Sparse
-from rlship_sidecar.source import Source, load_source, read_again, read_from_floor
+from rlship_sidecar.rereading import read_again, read_from_floor
+from rlship_sidecar.source import Source, load_source
 from rlship_sidecar.tail import Descriptors
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback
@@ -193,8 +194,8 @@ def test_the_floor_is_the_first_line_of_an_open_step(sim: Simulation) -> None:
 STATE = (
     b'[{"id":"a","actor":"trainer","replica":"0","rank":3,"world":8,"attempt":1,"axis":"global_step","t":1763600000.0,'
     b'"beat":10.0,"parent":null,"host":"n07","pid":4121,"writer":"python/0.1.0"},[[0,2,2],[2,1,-1]],'
-    b'[{"n":5,"first":0,"last":1},{"n":1,"first":null,"last":null}],0,false,true,1763600009.0,1763600009.0,'
-    b'[0,0.0,0,2],0,false,"eyJraW5kIjogIm9wZW4iLCAicmxzaGlwIjogMSwgImlkIjogImEiLCAiYWN0b3IiOiAidHJhaW5lciIsICJ0Ig==",'
+    b'[{"n":5,"first":0,"last":1},{"n":1,"first":null,"last":null}],0,false,true,1763600009.0,1763600009.0,null,'
+    b'[0,0.0,0,2,null],0,false,"eyJraW5kIjogIm9wZW4iLCAicmxzaGlwIjogMSwgImlkIjogImEiLCAiYWN0b3IiOiAidHJhaW5lciIsICJ0Ig==",'
     b'"ICJiZWF0IiwgInQiOiAxNzYzNjAwMDA5LjB9Cnsia2luZCI6ICJjbG9zZSIsICJyZWFzb24iOiAiZXhpdCJ9Cg==",false]'
 )
 

@@ -53,7 +53,7 @@ def everything(no: int) -> Changes:
     return Changes(
         writers=[SavedWriter("f", 100 + no, 50, b"state")],
         marks=[("f", 10 + no, b"{}")],
-        blocks=[SavedBlock("f", no, no + 1, 1.0, no, no)],
+        blocks=[SavedBlock("f", no, no + 1, 1.0, no, no, 3.0)],
         rows=[row(no)],
         dirty=[("trainer", 1000 + no)],
         dead=[("f", Dead(no, "not JSON", "rubbish")), ("f", Dead(no, "bad value", '{"a":[]}', "a"))],
@@ -83,7 +83,7 @@ def test_what_is_committed_is_there_after_a_restart(path: Path, local: bool) -> 
         assert store.writers() == [SavedWriter("f", 101, 50, b"state")]
         assert store.marks("f") == [(10, b"{}"), (11, b"{}")]
         assert store.marks("g") == []
-        assert store.blocks("f", 1, 5) == [SavedBlock("f", 1, 2, 1.0, 1, 1)]
+        assert store.blocks("f", 1, 5) == [SavedBlock("f", 1, 2, 1.0, 1, 1, 3.0)]
         assert store.dirty() == [("trainer", 1000), ("trainer", 1001)]
         assert store.counts() == {"unknown kinds": 2}
         assert store.dead_letters() == [
@@ -164,7 +164,7 @@ def test_a_revision_clears_its_mark_in_the_same_commit(path: Path) -> None:
 def test_the_block_that_holds_a_byte(path: Path) -> None:
     """A byte is found in the block around it, and beyond the last finished block in none."""
     with opened(path) as store:
-        blocks = [SavedBlock("f", 0, 100, 0.0, 1, 5), SavedBlock("f", 100, 250, 2.0, -1, -1)]
+        blocks = [SavedBlock("f", 0, 100, 0.0, 1, 5, None), SavedBlock("f", 100, 250, 2.0, -1, -1, 1.0)]
         store.commit(Changes(blocks=blocks))
         assert [store.block_at("f", at) for at in (0, 99, 100, 249, 250)] == [*blocks[:1] * 2, *blocks[1:] * 2, None]
         assert store.block_at("g", 0) is None
@@ -273,17 +273,17 @@ def test_a_newer_store_is_refused(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("update meta set value = '99' where key = 'version'")
         connection.commit()
-    with pytest.raises(StoreUnusable, match="has version 99, this rlship reads version 2") as caught:
+    with pytest.raises(StoreUnusable, match="has version 99, this rlship reads version 3") as caught:
         Store(path, local=True)
     assert "Use the rlship that wrote it" in caught.value.hint
     assert not list(path.parent.glob("store.db-*")), "a connection was left open"
 
 
 def test_the_format_is_pinned(path: Path) -> None:
-    """Version 2 has these tables; whoever changes them has to change the version."""
+    """Version 3 has these tables; whoever changes them has to change the version."""
     with opened(path) as store:
         store.commit(Changes(rows=[row(0)], writers=[SavedWriter("f", 1, 0, b"[]")]))
-    assert VERSION == 2
+    assert VERSION == 3
     with closing(sqlite3.connect(path)) as connection:
         tables = {
             name: [f"{column} {kind}" for _, column, kind, *_ in connection.execute(f"pragma table_info({name})")]
@@ -298,7 +298,15 @@ def test_the_format_is_pinned(path: Path) -> None:
         "meta": ["key TEXT", "value TEXT"],
         "writers": ["file TEXT", "read INTEGER", "floor INTEGER", "state BLOB"],
         "marks": ["file TEXT", "offset INTEGER", "line BLOB"],
-        "blocks": ["file TEXT", "start INTEGER", "stop INTEGER", "t REAL", "lowest INTEGER", "highest INTEGER"],
+        "blocks": [
+            "file TEXT",
+            "start INTEGER",
+            "stop INTEGER",
+            "t REAL",
+            "lowest INTEGER",
+            "highest INTEGER",
+            "barrier_t REAL",
+        ],
         "rows": ["no INTEGER", "body BLOB"],
         "units": [
             "actor TEXT",

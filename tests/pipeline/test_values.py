@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlship_formats.values import (
     EMPTY,
-    REDUCTIONS,
+    PARTIAL_REDUCTIONS,
     DeadValue,
     Observations,
     Partial,
@@ -163,7 +163,7 @@ def test_weights_act_as_repetitions(pairs: list[tuple[float, float]]) -> None:
 def test_a_figure_is_finite_or_none(xs: list[float], ws: list[float]) -> None:
     """Whatever overflows gives no figure, never an infinity or NaN, and nothing raises."""
     total = fold([Observations(xs, ws[: len(xs)], 0)])
-    for reduction in REDUCTIONS:
+    for reduction in PARTIAL_REDUCTIONS:
         if defined(total, reduction):
             found = figure(total, reduction)
             assert found is None or math.isfinite(found)
@@ -193,7 +193,7 @@ def test_ties_keep_the_first() -> None:
 def test_what_exists_for_which_observations() -> None:
     """Without finite observations only the count exists; without weight neither mean nor std."""
     nothing = EMPTY._replace(nonfinite=2)
-    assert [name for name in REDUCTIONS if defined(nothing, name)] == ["count"]
+    assert [name for name in PARTIAL_REDUCTIONS if defined(nothing, name)] == ["count"]
     weightless = fold([Observations([1.0, 3.0], [0.0, 0.0], 0)])
-    assert [name for name in REDUCTIONS if not defined(weightless, name)] == ["mean", "std"]
+    assert [name for name in PARTIAL_REDUCTIONS if not defined(weightless, name)] == ["mean", "std"]
     assert (figure(nothing, "count"), figure(weightless, "count"), figure(weightless, "sum")) == (0.0, 2.0, 0.0)

@@ -6,15 +6,16 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.reference import snippets
+from tests.reference.custom import CUSTOM
+from tests.reference.records import Entry
+from tests.reference.settings import Settings, nothing_known
 from tests.reference.snippets import T0
-
-Item = TypeVar("Item")
+from tests.reference.strays import between, clock, crowd, pick, stray
 
 REPLICAS = (("0",), ("0",), ("0", "1"), ("2", "10"), ("a", "10", "9"), ("1", "01"), ("",))
 # Later starts of all ranks: (attempt, seconds after the first start, steps back). The second of one attempt is a claim
@@ -23,14 +24,22 @@ AGAIN = ((1, 200.0, 1), (1, 200.0, 3), (0, 60.0, 1), (0, 0.5, 0), (0, 300.0, 2),
 # That a process never came, or logged nothing at a step, comes first: so failing examples lose what they do not need.
 FATES = ("never", "whole", "whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late")
 LOGGED = ("nothing", "together", "together", "together", "together", "together", "apart", "first")
-QUIRKS = ("implicit", "no define", "world + 1", "other axis", "no t", "bare", "integer replica")
+QUIRKS = ("implicit", "no define", "world + 1", "other axis", "no t", "bare", "integer replica", "odd host")
 ENDS = ("exit", "", "exit", "", "roll", "torn", "bare")
-ACCIDENTS = ("value", "dead", "idle", "define", "barrier", "rollback", "time", "collision", "dead", "idle")
+ACCIDENTS = ("value", "dead", "idle", "define", "barrier", "rollback", "time", "collision", "stream", "clock", "dead")
+# The hosts that ranks live on, in turn; the last pool has one without a name.
+HOSTS = (("n07",), ("n07",), ("n07", "n08"), ("n07", "n08", ""))
+SKEWS = (0.0, 0.0, 0.0, -0.031, 40.0, -90.5)
+LATE = (0.0, 0.0, 0.0, 0.0, 2.5, 70.0)
+STREAMS = {"steps": (0,), "steps and streams": (0, 0, 1, 2), "streams": (1, 1, 0, 2, 3)}
+COURSES = ("steps", "steps and streams", "streams")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the writers of one actor have in common. `pace`: seconds a step."""
+    """What the writers of one actor have in common. `pace`: seconds a step; `skews`: the hosts that its ranks live on
+    in turn, and how far their clocks are off; `course`: whether it has steps, streams between them, or streams alone.
+    """
 
     actor: str
     axis: str
@@ -39,6 +48,12 @@ class Job:
     explicit: bool
     world: int | None
     pace: float
+    skews: tuple[tuple[str, float], ...]
+    course: str
+
+    def host(self, life: Life) -> tuple[str, float]:
+        """Where a process lives, and how far the clock there is off."""
+        return self.skews[life.rank % len(self.skews)]
 
 
 @dataclass(frozen=True)
@@ -54,24 +69,14 @@ class Life:
     parent: int | None = None
 
 
-@cache
-def integers(least: int, most: int) -> st.SearchStrategy[int]:
-    return st.integers(least, most)
-
-
-def between(draw: st.DrawFn, least: int, most: int) -> int:
-    return draw(integers(least, most))
-
-
-def pick(draw: st.DrawFn, pool: Sequence[Item]) -> Item:
-    return pool[between(draw, 0, len(pool) - 1)]
-
-
 @st.composite
 def experiments(draw: st.DrawFn) -> dict[str, bytes]:
-    """File names and contents of one experiment: 1 to 3 actors, each of up to 3 replicas, 4 ranks and 3 starts."""
+    """File names and contents of one experiment: 1 to 3 actors, each of up to 3 replicas, 4 ranks and 3 starts.
+
+    Compare what comes of them by `differing`: now and then a quantile is sketched.
+    """
     files: dict[str, bytes] = {}
-    count = pick(draw, (1, 1, 1, 2, 3))
+    count = pick(draw, (1, 1, 2, 3))
     for actor in ("trainer", "generator", "reward")[:count]:
         job, lives = crew(draw, actor, small=count > 1)
         for index, life in enumerate(lives):
@@ -97,6 +102,8 @@ def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
         explicit=pick(draw, (True, True, True, False)),
         world=pick(draw, (ranks, ranks, ranks, None, ranks + 2, max(1, ranks - 1))),
         pace=pick(draw, (1.0, 0.25, 30.0, 61.0)),
+        skews=tuple((host, pick(draw, SKEWS)) for host in pick(draw, HOSTS)),
+        course=pick(draw, COURSES[:2] if actor == "trainer" else COURSES),
     )
     first = pick(draw, (0, 0, 3, 100))
     last = first + between(draw, 0, 3)
@@ -106,7 +113,7 @@ def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
     for attempt, after, back in starts:
         for replica in replicas:
             for rank in range(ranks):
-                t = T0 + after + 0.125 * rank
+                t = T0 + after + 0.125 * rank + job.skews[rank % len(job.skews)][1]
                 lives.append(Life(replica, rank, attempt, t, max(0, last - back), last))
     lives += [child(draw, lives) for _ in range(pick(draw, (0, 0, 1, 2)))]
     return job, lives
@@ -137,6 +144,9 @@ def writer_files(draw: st.DrawFn, job: Job, life: Life, index: int, fate: str) -
     lines = [open_line(job, life, index, quirk)]
     if job.define and quirk != "no define":
         lines.append(job.define)
+    if "policy_version" in job.metrics and pick(draw, (True, True, False)):
+        lines.append(VERSIONED)
+    lines += [clock(draw, job.host(life)[1], life.t) for _ in range(pick(draw, (0, 0, 0, 1, 1, 2)))]
     lines += body_lines(draw, job, life, fate, explicit)
     end = pick(draw, ENDS)
     if end in ("exit", "roll"):
@@ -145,6 +155,8 @@ def writer_files(draw: st.DrawFn, job: Job, life: Life, index: int, fate: str) -
         lines.append(b'{"kind":"close"}')
     for _ in range(pick(draw, (0, 0, 0, 1, 2, 4))):
         lines.insert(between(draw, 0, len(lines)), accident(draw, job, life))
+    if between(draw, 0, 399) == 77:  # not one of the ends, which are drawn more often
+        lines += [CROWDED, *(crowded(draw, life) for _ in range(pick(draw, (1, 2, 1))))]
     whole = b"".join(line + b"\n" for line in lines)
     return whole[: -between(draw, 1, 20)] if end == "torn" else whole
 
@@ -153,13 +165,15 @@ def open_line(job: Job, life: Life, index: int, quirk: str) -> bytes:
     """The `open` of one writer."""
     body: dict[str, Any] = {"kind": "open", "rlship": 1, "id": writer_id(job.actor, index), "actor": job.actor}
     body |= {"replica": life.replica, "rank": life.rank, "attempt": life.attempt}
-    body |= {"t": life.t, "axis": job.axis, "beat": 10, "host": "n07"}
+    body |= {"t": life.t, "axis": job.axis, "beat": 10, "host": job.host(life)[0]}
     if job.world is not None:
         body["world"] = job.world + (1 if quirk == "world + 1" else 0)
     if life.parent is not None:
         body["parent"] = writer_id(job.actor, index + life.parent)
     if quirk == "no t":
         del body["t"]
+    elif quirk == "odd host":
+        body["host"] = 7
     elif quirk == "other axis":
         body["axis"] = "episode"
     elif quirk == "integer replica" and life.replica in ("0", "1", "2", "9", "10"):
@@ -173,6 +187,8 @@ def open_line(job: Job, life: Life, index: int, quirk: str) -> bytes:
 def body_lines(draw: st.DrawFn, job: Job, life: Life, fate: str, explicit: bool) -> list[bytes]:
     """The steps of one life, then perhaps the end of them once more after a rollback."""
     t = life.t
+    if job.course == "streams":
+        explicit = False
     steps = list(range(life.first + (fate == "late"), life.last + 1))
     lines = []
     for step in steps:
@@ -191,16 +207,22 @@ def body_lines(draw: st.DrawFn, job: Job, life: Life, fate: str, explicit: bool)
 
 @st.composite
 def step_lines(draw: st.DrawFn, job: Job, step: int, t: float, explicit: bool) -> list[bytes]:
-    """One step: usually one metrics record with all metrics, at times one for each, or none; then the barrier."""
+    """One step: usually one metrics record with all metrics, at times one for each, or none; what else there is to
+    tell of the step; then the barrier, which some ranks reach late; and streams, which may be all there is.
+    """
+    streams = [stray(draw, job.metrics, None, t) for _ in range(pick(draw, STREAMS[job.course]))]
+    if job.course == "streams":
+        return streams
     how = pick(draw, LOGGED)
     metrics = {"first": job.metrics[:1], "nothing": ()}.get(how, job.metrics)
     entries = [f"{json.dumps(metric)}:{draw(snippets.VALUES)}" for metric in metrics]
     if how == "together":
         entries = [",".join(entries)]
     lines = [f'{{"t":{t},"step":{step},"m":{{{entry}}}}}'.encode() for entry in entries]
+    lines += [stray(draw, job.metrics, step, t) for _ in range(pick(draw, (0, 0, 0, 1, 2)))]
     if explicit:
-        lines.append(f'{{"kind":"barrier","step":{step},"t":{t + 0.1}}}'.encode())
-    return lines
+        lines.append(f'{{"kind":"barrier","step":{step},"t":{t + 0.1 + pick(draw, LATE)}}}'.encode())
+    return lines + streams
 
 
 def accident(draw: st.DrawFn, job: Job, life: Life) -> bytes:
@@ -212,6 +234,10 @@ def accident(draw: st.DrawFn, job: Job, life: Life) -> bytes:
         return pick(draw, snippets.IDLE_LINES)
     if what == "define":
         return draw(snippets.DEFINES[job.metrics])
+    if what == "stream":
+        return stray(draw, job.metrics, None, life.t + pick(draw, (0.0, 3.5, 65.0)))
+    if what == "clock":
+        return clock(draw, job.host(life)[1], life.t + pick(draw, (0.0, 3.5, 65.0)))
     step = between(draw, max(0, life.first - 1), life.last + 1)
     if what in ("barrier", "rollback"):
         return f'{{"kind":"{what}","step":{step}}}'.encode()
@@ -220,11 +246,49 @@ def accident(draw: st.DrawFn, job: Job, life: Life) -> bytes:
     return f'{{{time}"step":{step},"m":{{{json.dumps(metric)}:{draw(snippets.VALUES)}}},"new":[1]}}'.encode()
 
 
+VERSIONED = b'{"kind":"define","m":{"policy_version":{"reduce":["min","max"],"unit":"global_step","stream":true}}}'
+CROWDED = b'{"kind":"define","m":{"loss":{"reduce":["p50","p99","mean","hist"],"per_rank":true}}}'
+
+
+def crowded(draw: st.DrawFn, life: Life) -> bytes:
+    """A line with so many observations that quantiles are no longer exact."""
+    at = pick(draw, (f'"step":{life.last},', f'"step":{life.last},', ""))
+    return f'{{"t":{life.t + 3.5},{at}"m":{{"loss":{crowd(between(draw, 0, 3))}}}}}'.encode()
+
+
 def configurations() -> st.SearchStrategy[dict[str, list[str]]]:
     """The configuration's reductions: usually none, else for one or two metrics, of one actor or of all."""
     names = st.sampled_from(("loss", "reward", "loss/max", "trainer/loss", "trainer/loss/max"))
     reduces = st.sampled_from([reduce for reduce in snippets.REDUCES if isinstance(reduce, list)])
-    return st.one_of(st.just({}), st.just({}), st.dictionaries(names, reduces, max_size=2))
+    asked = st.one_of(reduces, snippets.ASKED)
+    return st.one_of(st.just({}), st.just({}), st.dictionaries(names, asked, max_size=2))
+
+
+CATALOGUE = {
+    "loss": Entry(("mean", "p50")),
+    "reward": Entry(("max", "hist"), per_rank=True),
+    "rollout_s": Entry(("min",), per_rank=True),
+    "policy_version": Entry(("min", "max"), unit="global_step"),
+    "tokens": Entry(("rate", "sum"), per_rank=True),
+}
+
+
+def catalogue(actor: str, metric: str) -> Entry | None:
+    """What a catalogue might say; of the loss it knows only a trainer's."""
+    return CATALOGUE.get(metric) if actor == "trainer" or metric != "loss" else None
+
+
+def configured() -> st.SearchStrategy[Settings]:
+    """The rest of the configuration: usually the defaults. The custom reductions are always installed."""
+    return st.builds(
+        Settings,
+        per_rank=st.sampled_from((False, False, True)),
+        samples=st.sampled_from((4, 4, 1, 2, 0)),
+        lead=st.sampled_from(("trainer", "trainer", "trainer", "generator", "nobody")),
+        window=st.sampled_from((10.0, 10.0, 10.0, 1.0, 60.0, 0.25)),
+        catalogue=st.sampled_from((nothing_known, catalogue)),
+        custom=st.just(CUSTOM),
+    )
 
 
 @st.composite

@@ -1,98 +1,37 @@
-"""What each line of a file is: sections "Lines" and "Values" of docs/semantics.md, read literally."""
+"""What each line of a file is: section "Lines" of docs/semantics.md, read literally."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from tests.reference import strict_json
+from tests.reference.records import Entry, File, Measured, Sample, Segment, Writer
+from tests.reference.values import (
+    NON_FINITE,
+    DeadLetterError,
+    is_finite,
+    is_integer,
+    is_name,
+    is_step,
+    partials_of,
+)
 
 LONGEST = 1_048_576
-LAST_STEP = 2**53 - 1
 MOST_RANKS = 2**20
+LONGEST_CUSTOM = 100
 MAY_BE_NULL = ("world", "parent", "beat")
 YEAR_2000, YEAR_2100 = 946684800, 4102444800
-REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
-NON_FINITE = ("NaN", "Infinity", "-Infinity")
+REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate")
 METRICS = object()  # what a record without `kind` is: not a string, so that no line can spell it
 KNOWN = (METRICS, "define", "barrier", "rollback", "gap", "close", "span", "event", "sample", "clock", "beat")
-
-
-@dataclass(frozen=True)
-class Partial:
-    """The page's nine. Where n > 0, None is unknown; where n = 0, min, max, first and last mean nothing."""
-
-    n: int
-    w: float
-    sum: float | None
-    m2: float | None
-    min: float | None
-    max: float | None
-    first: float | None
-    last: float | None
-    nonfinite: int
-
-
-@dataclass
-class Measured:
-    """One metrics record that has a step. `values`: each metric that yields anything, with its observations or its
-    one summary; `asked`: what governs each of those on this line."""
-
-    t: float
-    step: int
-    values: dict[str, list[Partial]]
-    asked: dict[str, tuple[str, ...]]
-
-
-@dataclass
-class Segment:
-    """The lines of one file between rollbacks. `rolled_back_to` is None for segment 0."""
-
-    number: int
-    rolled_back_to: int | None
-    barriers: list[int] = field(default_factory=list)
-    measured: list[Measured] = field(default_factory=list)
-    first_stepped: int | None = None
-
-
-@dataclass
-class Writer:
-    """One file with a usable `open`."""
-
-    file: str
-    actor: str
-    id: str
-    replica: str
-    rank: int
-    world: int | None
-    attempt: int
-    t: float
-    parent: str | None
-    axis: str
-    segments: list[Segment]
-    newest_t: float
-    closed: bool = False
-    gaps: list[tuple[int, int, int]] = field(default_factory=list)
-
-
-@dataclass
-class File:
-    """What one file holds. `dead`: (offset, reason, metric or None) in file order."""
-
-    writer: Writer | None
-    dead: list[tuple[int, str, str | None]]
-
-
-class DeadLetterError(Exception):
-    """The line, or one value, is a dead letter of this reason."""
+STAND_FOR_METRICS = (METRICS, "span", "event", "sample")
 
 
 def read_file(name: str, data: bytes) -> File:
     """Read all complete lines of one file."""
     file = File(None, [])
     unsupported = False
-    defines: dict[str, tuple[str, ...]] = {}
+    defines: dict[str, Entry] = {}
     t = 0.0
     offset = 0
     while (end := data.find(b"\n", offset)) >= 0:
@@ -160,6 +99,7 @@ def opened(name: str, body: dict[str, Any]) -> Writer:
     if not usable:
         raise DeadLetterError("bad open record")
     t = time_of(body, 0.0)
+    host = body.get("host")
     return Writer(
         file=name,
         actor=body["actor"],
@@ -171,56 +111,135 @@ def opened(name: str, body: dict[str, Any]) -> Writer:
         t=t,
         parent=body.get("parent"),
         axis=body.get("axis", "global_step"),
-        segments=[Segment(0, None)],
-        newest_t=t,
+        host=host if isinstance(host, str) else "",
+        segments=[Segment(0, None, t)],
+        times=[t],
     )
 
 
 def read_record(
-    file: File, start: int, kind: Any, body: dict[str, Any], t: float, defines: dict[str, tuple[str, ...]]
+    file: File, start: int, kind: Any, body: dict[str, Any], before: float, defines: dict[str, Entry]
 ) -> float:
-    """Take one line after the `open` into the file's writer, and return its `t`.
+    """Take one line after the `open` into the file's writer, and return the `t` that it hands on.
 
     A dead line and one of unknown kind leave no trace, not even their `t`.
     """
     writer = file.writer
     assert writer is not None
     if kind not in KNOWN:
-        return t
+        return before
     if "step" in body and not is_step(body["step"]):
         raise DeadLetterError("bad step")
     if kind in ("barrier", "rollback") and "step" not in body:
         raise DeadLetterError("bad step")
-    if kind in (METRICS, "define") and not isinstance(body.get("m"), dict):
-        raise DeadLetterError("bad metrics" if kind is METRICS else "bad define")
 
-    t = time_of(body, t)
+    t = time_of(body, before)
+    line = Measured(t, body.get("step"), start)
     segment = writer.segments[-1]
     if kind is METRICS:
-        values = usable_values(file, start, body["m"])
-        if "step" in body:
-            asked = {metric: defines.get(metric, ("mean",)) for metric in values}
-            segment.measured.append(Measured(t, body["step"], values, asked))
+        read_metrics(file, line, body)
+    elif kind == "span":
+        read_span(line, body)
+    elif kind == "event":
+        read_event(line, body)
+    elif kind == "sample":
+        read_sample(line, body)
     elif kind == "define":
-        read_define(file, start, body["m"], defines)
+        read_define(file, start, body, defines)
     elif kind == "gap":
-        read_gap(writer, body)
+        read_gap(writer, body, before)
+    elif kind == "clock":
+        read_clock(writer, body, t)
     elif kind == "barrier":
-        segment.barriers.append(body["step"])
+        segment.barriers.append((body["step"], t))
     elif kind == "rollback":
-        writer.segments.append(Segment(len(writer.segments), body["step"]))
-    elif kind == "close":
-        writer.closed = writer.closed or body.get("reason") != "roll"
-    if kind in (METRICS, "barrier") and "step" in body and segment.first_stepped is None:
+        writer.segments.append(Segment(len(writer.segments), body["step"], t))
+    elif kind == "close" and body.get("reason") != "roll" and writer.closed is None:
+        writer.closed = t
+    if kind in STAND_FOR_METRICS:
+        line.defined = {metric: defines[metric] for metric in line.values if metric in defines}
+        segment.measured.append(line)
+    if kind in (*STAND_FOR_METRICS, "barrier") and "step" in body and segment.first_stepped is None:
         segment.first_stepped = body["step"]
-    writer.newest_t = max(writer.newest_t, t)
+    writer.times.append(line.t)
     return t
 
 
-def read_gap(writer: Writer, body: dict[str, Any]) -> None:
+# --- what stands for a metrics record ---
+
+
+def read_metrics(file: File, line: Measured, body: dict[str, Any]) -> None:
+    """Each metric that yields an observation or a non-empty summary; dead values go to the file's dead letters."""
+    if not isinstance(body.get("m"), dict):
+        raise DeadLetterError("bad metrics")
+    for metric, value in body["m"].items():
+        try:
+            if metric == "":
+                raise DeadLetterError("bad value")
+            partials = partials_of(value)
+        except DeadLetterError as reason:
+            file.dead.append((line.place, str(reason), metric))
+        else:
+            if partials:
+                line.values[metric] = partials
+                if isinstance(value, dict) and "v" not in value:
+                    line.summaries |= {metric}
+
+
+def read_span(line: Measured, body: dict[str, Any]) -> None:
+    """A span stands for its duration, at its end."""
+    dur = body.get("dur")
+    if not is_name(body.get("name")) or not is_finite(dur) or not 0 <= dur <= 10**9:
+        raise DeadLetterError("bad span")
+    end = line.t + float(dur)
+    line.t = end if YEAR_2000 <= end <= YEAR_2100 else line.t
+    line.values = {body["name"] + "_s": partials_of(dur)}
+    line.reduce = ("mean", "max")
+
+
+def read_event(line: Measured, body: dict[str, Any]) -> None:
+    """An event stands for one more of its name."""
+    name, attrs = body.get("name"), body.get("attrs")
+    if not is_name(name):
+        raise DeadLetterError("bad event")
+    if name == "step_tag":
+        if not isinstance(attrs, dict) or not is_name(attrs.get("tag")):
+            raise DeadLetterError("bad event")
+        line.tag = attrs["tag"]
+    line.values = {f"event/{name}": partials_of(1)}
+    line.reduce = ("sum",)
+
+
+def read_sample(line: Measured, body: dict[str, Any]) -> None:
+    """A sample stands for a metrics record without metrics."""
+    table, row, pri, score = body.get("table"), body.get("row"), body.get("pri"), body.get("score")
+    is_number = is_finite(score)
+    usable = (
+        is_name(table)
+        and isinstance(row, dict)
+        and is_finite(pri)
+        and 0 <= pri <= 1
+        and (score is None or is_number or (isinstance(score, str) and score in NON_FINITE))
+    )
+    if not usable:
+        raise DeadLetterError("bad sample")
+    line.sample = Sample(
+        table=body["table"],
+        pri=float(body["pri"]),
+        score=float(body["score"]) if is_number else score,
+        row=body["row"],
+        cut=body.get("cut"),
+    )
+
+
+# --- the other records ---
+
+
+def read_gap(writer: Writer, body: dict[str, Any], before: float) -> None:
     if not is_integer(body.get("n"), least=1):
         raise DeadLetterError("bad gap")
     if "from" not in body and "to" not in body:
+        writer.lost.append((body["n"], before))
         return
     first, last = body.get("from"), body.get("to")
     if not (is_step(first) and is_step(last) and first <= last):
@@ -228,106 +247,41 @@ def read_gap(writer: Writer, body: dict[str, Any]) -> None:
     writer.gaps.append((body["n"], first, last))
 
 
-def read_define(file: File, start: int, entries: dict[str, Any], defines: dict[str, tuple[str, ...]]) -> None:
-    for metric, entry in entries.items():
-        reduce = entry.get("reduce", "mean") if isinstance(entry, dict) else None
-        names: list[Any] = reduce if isinstance(reduce, list) else [reduce]
-        if metric == "" or not names or not all(name in REDUCTIONS for name in names):
-            file.dead.append((start, "bad define", metric))
-        else:
-            defines[metric] = tuple(dict.fromkeys(names))
+def read_clock(writer: Writer, body: dict[str, Any], t: float) -> None:
+    offset, err = body.get("offset"), body.get("err")
+    if not (is_finite(offset) and -(10**9) <= offset <= 10**9 and is_finite(err) and 0 <= err <= 10**9):
+        raise DeadLetterError("bad clock")
+    writer.clocks.append((t, float(offset), float(err)))
 
 
-def usable_values(file: File, start: int, entries: dict[str, Any]) -> dict[str, list[Partial]]:
-    """Each metric that yields an observation or a non-empty summary; dead values go to the file's dead letters."""
-    values = {}
-    for metric, value in entries.items():
+def read_define(file: File, start: int, body: dict[str, Any], defines: dict[str, Entry]) -> None:
+    if not isinstance(body.get("m"), dict):
+        raise DeadLetterError("bad define")
+    for metric, entry in body["m"].items():
         try:
-            if metric == "":
-                raise DeadLetterError("bad value")
-            partials = partials_of(value)
+            if metric == "" or not isinstance(entry, dict):
+                raise DeadLetterError("bad define")
+            defines[metric] = Entry(
+                reduce=reductions_of(entry["reduce"]) if "reduce" in entry else None,
+                per_rank=entry.get("per_rank") is True,
+                stream=entry.get("stream") is True,
+                unit=entry["unit"] if isinstance(entry.get("unit"), str) else None,
+            )
         except DeadLetterError as reason:
             file.dead.append((start, str(reason), metric))
-        else:
-            if partials:
-                values[metric] = partials
-    return values
 
 
-def partials_of(value: Any) -> list[Partial]:
-    """One partial per observation, in order, or that of the one summary."""
-    if isinstance(value, list):
-        return observations(value, [1.0] * len(value))
-    if not isinstance(value, dict):
-        return observations([value], [1.0])
-    if "v" not in value:
-        return summary(value)
-    v, w = value["v"], value.get("w")
-    if not (isinstance(v, list) and isinstance(w, list) and len(v) == len(w)):
-        raise DeadLetterError("bad value")
-    if not all(is_finite(weight) and weight >= 0 for weight in w):
-        raise DeadLetterError("bad value")
-    return observations(v, [float(weight) for weight in w])
+def reductions_of(reduce: Any) -> tuple[str, ...]:
+    names = reduce if isinstance(reduce, list) else [reduce]
+    if not names or not all(is_reduction(name) for name in names):
+        raise DeadLetterError("bad define")
+    return tuple(dict.fromkeys(names))
 
 
-def observations(v: list[Any], w: list[float]) -> list[Partial]:
-    partials = []
-    for x, weight in zip(v, w):
-        if x is None:
-            continue
-        if isinstance(x, (int, float)):
-            partials.append(observation(float(x), weight))
-        elif isinstance(x, str) and x in NON_FINITE:
-            partials.append(Partial(0, 0.0, 0.0, 0.0, None, None, None, None, nonfinite=0 if weight == 0 else 1))
-        else:
-            raise DeadLetterError("bad value")
-    return partials
-
-
-def observation(x: float, w: float) -> Partial:
-    return Partial(n=1, w=w, sum=w * x, m2=0.0, min=x, max=x, first=x, last=x, nonfinite=0)
-
-
-def summary(value: dict[str, Any]) -> list[Partial]:
-    if not is_integer(value.get("n"), least=0):
-        raise DeadLetterError("bad value")
-    known = {name: value[name] for name in ("w", "sum", "min", "max", "first", "last", "m2") if name in value}
-    if not all(is_finite(number) for number in known.values()) or known.get("w", 0) < 0 or known.get("m2", 0) < 0:
-        raise DeadLetterError("bad value")
-    if value["n"] == 0:
-        return []
-    given = {name: float(number) for name, number in known.items()}
-    return [
-        Partial(
-            n=value["n"],
-            w=given.get("w", float(value["n"])),
-            sum=given.get("sum"),
-            m2=given.get("m2") if "sum" in given else None,
-            min=given.get("min"),
-            max=given.get("max"),
-            first=given.get("first"),
-            last=given.get("last"),
-            nonfinite=0,
-        )
-    ]
+def is_reduction(name: Any) -> bool:
+    return isinstance(name, str) and (name in REDUCTIONS or ("." in name and len(name) <= LONGEST_CUSTOM))
 
 
 def time_of(body: dict[str, Any], before: float) -> float:
     t = body.get("t")
     return float(t) if is_finite(t) and YEAR_2000 <= t <= YEAR_2100 else before
-
-
-def is_integer(value: Any, least: int | None = None) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
-
-
-def is_step(value: Any) -> TypeGuard[int]:
-    return is_integer(value, least=0) and value <= LAST_STEP
-
-
-def is_finite(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def is_name(value: Any) -> bool:
-    return isinstance(value, str) and value != ""

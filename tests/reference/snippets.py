@@ -22,6 +22,11 @@ METRICS: tuple[tuple[str, ...], ...] = (
     ("loss", "loss/nonfinite", "reward"),
     ("loss", "loss/count", "loss/std"),
     ("é", "loss", "loss/std/min"),
+    ("loss", "policy_version"),
+    ("policy_version", "loss", "rollout_s"),
+    ("policy_version", "loss"),
+    ("loss", "loss/aligned", "rollout_s"),
+    ("loss", "event/pushed", "loss/argmax_rank", "tokens"),
 )
 REDUCES = (
     "mean",
@@ -34,6 +39,13 @@ REDUCES = (
     ["max", "max", "mean"],
     "count",
     "last",
+    "p50",
+    "rate",
+    "tests.recent",
+)
+NAMES = (
+    *("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "hist", "rate"),
+    *("rate", "tests.recent", "tests.spread", "tests.nothing", "tests.raising", "nobody.knows"),
 )
 
 # 1e16 swallows a 1 that comes after it; 0.1, 0.2 and 0.3 add up differently in each order; the last ones overflow.
@@ -137,6 +149,18 @@ DEAD_LINES = tuple(
         '{"kind":"rollback","t":1763609000}',
         '{"kind":"rollback","step":-1}',
         '{"kind":"span","step":1.5,"name":"rollout","dur":0.1}',
+        '{"kind":"span","step":1,"name":"rollout","t":1763609000}',
+        '{"kind":"span","step":1,"name":"","dur":1}',
+        '{"kind":"span","step":1,"name":"rollout","dur":-1}',
+        '{"kind":"event","step":1,"t":1763609000}',
+        '{"kind":"event","step":1,"name":"step_tag"}',
+        '{"kind":"sample","step":1,"table":"rollouts","pri":0.5,"t":1763609000}',
+        '{"kind":"sample","step":1,"table":"rollouts","row":{}}',
+        '{"kind":"sample","step":1,"table":"rollouts","row":{},"pri":2}',
+        '{"kind":"sample","step":1,"table":"rollouts","row":{},"pri":0,"score":"x"}',
+        '{"kind":"clock","t":1763600001,"offset":1}',
+        '{"kind":"clock","t":1763600001,"offset":"1","err":0}',
+        '{"kind":"clock","t":1763600001,"offset":1,"err":-1}',
         '{"step":1}',
         '{"step":1,"m":[1]}',
         '{"step":1,"m":null}',
@@ -159,16 +183,10 @@ IDLE_LINES = (
     b'{"kind":"beat","t":1763600100.5}',
     b'{"kind":"beat","t":1763600120}',
     b'{"kind":"beat","t":1763600400}',
-    b'{"kind":"clock","t":1763600002,"offset":-0.031,"err":0.012}',
-    b'{"kind":"span","t":1763600002,"dur":0.41,"step":1,"name":"rollout"}',
-    b'{"kind":"event","t":1763600002,"step":1,"name":"pushed"}',
-    b'{"kind":"sample","t":1763600002,"step":1,"table":"rollouts","score":0.7}',
     b'{"kind":"novelty","t":1763600900,"step":1,"m":{"loss":7}}',
     b'{"kind":7,"step":-1}',
     b'{"kind":null,"step":0,"m":{"loss":7}}',
     b'{"kind":"metrics","step":0,"m":{"loss":7}}',
-    b'{"t":1763600003,"m":{"loss":7.0}}',
-    b'{"m":{"loss":"x"}}',
     b'{"kind":"gap","n":3}',
     b'{"kind":"gap","n":2,"from":0,"to":1}',
     b'{"kind":"gap","n":5,"from":1,"to":9007199254740991,"t":1763600003}',
@@ -274,22 +292,39 @@ def define_line(entries: Iterable[tuple[str, Any]]) -> bytes:
     return json.dumps({"kind": "define", "m": dict(entries)}, ensure_ascii=False).encode()
 
 
-GOOD_ENTRIES = tuple({"reduce": reduce, "unit": "nats"} for reduce in REDUCES)
+# What a `define` may say besides the reductions.
+MANNERS: tuple[dict[str, Any], ...] = (
+    {"unit": "nats"},
+    {"unit": "global_step"},
+    {"per_rank": True},
+    {"stream": True},
+    {"unit": "global_step", "per_rank": True, "stream": True},
+)
+GOOD_ENTRIES = tuple(
+    ({"reduce": reduce} if reduce else {}) | manners for reduce in (*REDUCES, None) for manners in MANNERS
+)
 ODD_ENTRIES: tuple[Any, ...] = (
     {},
-    {"unit": "s"},
+    {"unit": 7, "per_rank": 1, "stream": "true"},
+    {"reduce": "a." + "x" * 99},
+    {"reduce": ["mean", "p42"], "stream": True},
     5,
     {"reduce": "median"},
     {"reduce": []},
     {"reduce": ["max", 3]},
     {"reduce": None},
 )
+ASKED = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4)
+ENTRIES = st.one_of(
+    st.sampled_from((*GOOD_ENTRIES, *ODD_ENTRIES)),
+    st.tuples(ASKED, st.sampled_from(MANNERS)).map(lambda drawn: {"reduce": drawn[0], **drawn[1]}),
+)
 # By the metrics of an actor: a `define` line that is good, partly bad, or asks for nothing in particular.
 DEFINES = {
     metrics: st.lists(
         st.tuples(
-            st.sampled_from((*metrics, *metrics, *metrics, "never logged", "")),
-            st.sampled_from((*GOOD_ENTRIES, *GOOD_ENTRIES, *ODD_ENTRIES)),
+            st.sampled_from((*metrics, *metrics, *metrics, "rollout_s", "event/pushed", "never logged", "")),
+            ENTRIES,
         ),
         min_size=1,
         max_size=3,

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from rlship_sidecar.rows import Coverage, Unit
-from tests.reference.building import CLOSE, T0, barrier, beat, coverage, file, log, rollback, row
+from tests.reference.building import (
+    CLOSE,
+    T0,
+    barrier,
+    beat,
+    clock,
+    coverage,
+    event,
+    file,
+    log,
+    rollback,
+    row,
+    sample,
+    span,
+)
 from tests.reference.reduction import final_rows
 
 
@@ -53,12 +67,16 @@ def test_side_by_side_writers_are_all_expected() -> None:
 
 
 def test_where_writers_begin() -> None:
-    """A rank is expected from its first stepped line in file order, metrics or barrier; spans and streams are none."""
+    """A rank is expected from its first stepped line in file order: a metrics record, what stands for one, or a
+    barrier; dead lines, clocks and streams are none.
+    """
     zero = file(log(1, loss=1), barrier(9))
-    late = file({"kind": "span", "step": 1}, {"m": {"loss": 1}}, log(5, loss=1), log(1, seldom=1), id="b", rank=1)
+    idle = [{"kind": "span", "step": 1}, clock(0) | {"step": 1}, {"m": {"loss": 1}}]
+    late = file(*idle, log(5, loss=1), log(1, seldom=1), id="b", rank=1)
     assert coverage(zero, late, step=1).expected == 1
     assert coverage(zero, late, step=5).expected == 2
-    assert coverage(zero, file(barrier(1), id="b", rank=1)).expected == 2
+    for first in (barrier(1), span("a", 1, step=1), event("a", step=1), sample(1)):
+        assert coverage(zero, file(first, id="b", rank=1)).expected == 2
 
 
 def test_where_rolled_back_segments_begin() -> None:
@@ -157,11 +175,12 @@ def test_t_and_x_where_nothing_counts() -> None:
 
 
 def test_units() -> None:
-    """Every (actor, step) with a metrics record is a unit; barriers, spans and stepless records make none."""
-    data = file(log(2, loss=1), log(7), barrier(9), {"kind": "span", "step": 3}, {"m": {"loss": 4}}, rollback(1))
+    """Every (actor, step) with a metrics record, or what stands for one, is a unit; barriers make none."""
+    data = file(log(2, loss=1), log(7), barrier(9), span("a", 1, step=3), {"m": {"loss": 4}}, rollback(1))
     other = file(log(2, loss=1), actor="reward")
-    assert list(final_rows({"x": data, "y": other})) == [
+    assert [unit for unit in final_rows({"x": data, "y": other}) if unit.kind == "step"] == [
         Unit("reward", "step", 2),
         Unit("trainer", "step", 2),
+        Unit("trainer", "step", 3),
         Unit("trainer", "step", 7),
     ]

@@ -8,8 +8,9 @@ import orjson
 import pytest
 
 from tests.reference import strict_json
-from tests.reference.lines import Partial, read_file
+from tests.reference.lines import read_file
 from tests.reference.reduction import dead_letters, final_rows
+from tests.reference.values import Partial
 
 OPEN = b'{"kind":"open","rlship":1,"id":"a","actor":"trainer","t":1763600000}\n'
 
@@ -56,6 +57,32 @@ def reasons(*lines: bytes) -> list[str]:
         (b'{"kind":"gap","n":1,"from":2}', "bad gap"),
         (b'{"kind":"gap","n":1,"to":2}', "bad gap"),
         (b'{"kind":"gap","n":1,"from":0,"to":9007199254740992}', "bad gap"),
+        (b'{"kind":"span"}', "bad span"),
+        (b'{"kind":"span","step":-1}', "bad step"),
+        (b'{"kind":"span","name":"","dur":1}', "bad span"),
+        (b'{"kind":"span","name":"a"}', "bad span"),
+        (b'{"kind":"span","name":"a","dur":true}', "bad span"),
+        (b'{"kind":"span","name":"a","dur":-0.1}', "bad span"),
+        (b'{"kind":"span","name":"a","dur":1000000000.1}', "bad span"),
+        (b'{"kind":"span","name":"a","dur":"NaN"}', "bad span"),
+        (b'{"kind":"event"}', "bad event"),
+        (b'{"kind":"event","name":""}', "bad event"),
+        (b'{"kind":"event","name":"step_tag"}', "bad event"),
+        (b'{"kind":"event","name":"step_tag","attrs":["eval"]}', "bad event"),
+        (b'{"kind":"event","name":"step_tag","attrs":{"tag":""}}', "bad event"),
+        (b'{"kind":"event","name":"step_tag","attrs":{"tag":1}}', "bad event"),
+        (b'{"kind":"sample","table":"a","row":{}}', "bad sample"),
+        (b'{"kind":"sample","table":"","row":{},"pri":0}', "bad sample"),
+        (b'{"kind":"sample","table":"a","row":[],"pri":0}', "bad sample"),
+        (b'{"kind":"sample","table":"a","row":{},"pri":1.1}', "bad sample"),
+        (b'{"kind":"sample","table":"a","row":{},"pri":false}', "bad sample"),
+        (b'{"kind":"sample","table":"a","row":{},"pri":0,"score":true}', "bad sample"),
+        (b'{"kind":"sample","table":"a","row":{},"pri":0,"score":"nan"}', "bad sample"),
+        (b'{"kind":"clock","offset":1}', "bad clock"),
+        (b'{"kind":"clock","offset":1,"err":-1}', "bad clock"),
+        (b'{"kind":"clock","offset":1,"err":1000000001}', "bad clock"),
+        (b'{"kind":"clock","offset":-1000000001,"err":0}', "bad clock"),
+        (b'{"kind":"clock","offset":true,"err":0}', "bad clock"),
     ],
 )
 def test_dead_lines(line: bytes, reason: str) -> None:
@@ -78,7 +105,14 @@ def test_dead_lines(line: bytes, reason: str) -> None:
         b'{"deep":' + b"[" * 1023 + b"]" * 1023 + b',"m":{}}',
         b'{"note":"\\ud83d\\ude00","m":{}}',
         b'{"kind":"gap","n":1}',
-        b'{"kind":"span"}',
+        b'{"kind":"span","name":"a","dur":0}',
+        b'{"kind":"span","name":"a","dur":1000000000,"lane":5,"err":null}',
+        b'{"kind":"event","name":"a","attrs":7}',
+        b'{"kind":"event","name":"step_tag","attrs":{"tag":"eval"}}',
+        b'{"kind":"sample","table":"a","row":{},"pri":0}',
+        b'{"kind":"sample","table":"a","row":{},"pri":1,"score":null,"cut":5}',
+        b'{"kind":"sample","table":"a","row":{},"pri":0.5,"score":"NaN"}',
+        b'{"kind":"clock","offset":-1000000000,"err":1000000000}',
         b'{"kind":"close","reason":5}',
     ],
 )

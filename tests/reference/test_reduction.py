@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.rows import Coverage, Row, Unit
+from rlship_sidecar.rows import Coverage, Unit
 from tests.reference.building import ALL, T0, barrier, beat, coverage, define, figures, file, log, rollback, row
 from tests.reference.reduction import final_rows
+from tests.reference.rows import ReferenceRow
 
 # --- values to figures ---
 
@@ -18,11 +19,11 @@ def test_a_whole_row() -> None:
     zero = file({"t": T0 + 2, **log(1, loss=0.5)}, barrier(1), world=2)
     one = file({"t": T0 + 3, **log(1, loss=1.5)}, barrier(1), world=2, rank=1, id="b")
     assert final_rows({"x": one, "y": zero}) == {
-        Unit("trainer", "step", 1): Row(
+        Unit("trainer", "step", 1): ReferenceRow(
             unit=Unit("trainer", "step", 1),
             t=T0 + 3,
             x={"global_step": 1},
-            figures={"trainer/loss": 1.0},
+            figures={"trainer/loss": 1.0, "trainer/barrier/spread_s": 1.0},
             coverage=Coverage(ranks=("0.0-1",), expected=2, attempts=(0,)),
         )
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rlship_formats.histogram import Histogram
 from rlship_sidecar.sinks.console import ConsoleSink, line
 from rlship_sidecar.sinks.contract import SinkRefused
 from tests.sinks.rows import make_row, make_run
@@ -69,3 +71,15 @@ def test_a_reader_that_is_gone_refuses_the_rest(tmp_path: Path) -> None:
     with pytest.raises(SinkRefused, match="nobody reads standard output"):
         sink.write([make_row(1)])
         sink.flush()
+
+
+def test_histograms_and_values_of_ranks_are_short() -> None:
+    """A histogram is its ends and its count; values of ranks stand there only if they are asked for."""
+    row = replace(
+        make_row(3),
+        hists={"trainer/len": Histogram((0.5, 1.0, 1234.5), (3, 4))},
+        per_rank={"trainer/loss": [("0.0", 1.0), ("1.0", 5.25)]},
+    )
+
+    assert line(row) == "trainer global_step=3  len=[0.5..1234 n=7]  loss=3"
+    assert line(row, ranks=True) == "trainer global_step=3  len=[0.5..1234 n=7]  loss=3  loss/r0.0=1  loss/r1.0=5.25"

@@ -55,3 +55,11 @@ def test_axis_is_the_rows_own() -> None:
 
     assert axis(make_row(5, axis="env_step")) == ("env_step", 5)
     assert axis(row) == ("clock", 3)
+
+
+def test_values_of_ranks_are_keys_of_their_own() -> None:
+    """What a sink shows of single ranks stands beside the figures, which win where a key is the same."""
+    row = make_row(0, figures={"trainer/loss": 1.0, "trainer/loss/r0.1": 7.0})
+    flat = flatten(row, {"trainer/loss/r0.0": 0.5, "trainer/loss/r0.1": 1.5})
+
+    assert (flat["trainer/loss/r0.0"], flat["trainer/loss/r0.1"]) == (0.5, 7.0)

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard import data_compat  # type: ignore[import-untyped, unused-ignore]
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped, unused-ignore]
+    EventAccumulator,
+)
+from tensorboard.compat.proto.event_pb2 import Event as SummaryEvent  # type: ignore[import-untyped, unused-ignore]
+from tensorboard.util import tensor_util  # type: ignore[import-untyped, unused-ignore]
 from tensorboardX.record_writer import masked_crc32c
 
+from rlship_formats.histogram import Histogram
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import tensorboard, tfevents
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
@@ -257,3 +264,46 @@ def test_a_folder_option_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
     """The error names the option, the value and what is allowed."""
     with pytest.raises(SinkRefused, match=r"dir is 3; allowed: a folder"):
         TensorBoardSink().open(make_run(tmp_path, dir=3))
+
+
+def test_histograms_as_tensorboard_reads_them(tmp_path: Path) -> None:
+    """TensorBoard finds the bins of a histogram, and scalars beside it, ranks' values among them if asked for."""
+    rows = [
+        replace(
+            make_row(no),
+            hists={"trainer/len": Histogram((0.5, 1.0, 2.5), (3, no)), "trainer/same": Histogram((2.0, 2.0), (5,))},
+            per_rank={"trainer/loss": [("0.0", 1.0), ("1.0", 2.0 + no)]},
+        )
+        for no in range(3)
+    ]
+    folder = fill(make_run(tmp_path, ranks="per_rank_reduce"), rows)
+    found = EventAccumulator(str(folder), size_guidance={"histograms": 0, "scalars": 0})
+    found.Reload()
+
+    assert sorted(found.Tags()["histograms"]) == ["trainer/len", "trainer/same"]
+    events = found.Histograms("trainer/len")
+    assert [(event.step, event.wall_time) for event in events] == [(no, T0 + no) for no in range(3)]
+    value = events[2].histogram_value
+    assert (value.min, value.max, value.num) == (0.5, 2.5, 5.0)
+    assert (value.bucket_limit, value.bucket) == ([1.0, 2.5], [3.0, 2.0])
+    assert tensorboard_points(folder, "trainer/loss/r1.0") == [(0, 2.0), (1, 3.0), (2, 4.0)]
+    assert tensorboard_points(folder, "trainer/loss") == [(0, 0.0), (1, 1.0), (2, 2.0)]
+
+
+def test_tensorboard_draws_the_bins_as_they_are() -> None:
+    """What TensorBoard turns a histogram into has each bin's left edge, right edge and count."""
+    made = event(replace(make_row(0), hists={"trainer/len": Histogram((0.5, 1.0, 2.5), (3, 4))}))
+    ours = SummaryEvent.FromString(made.SerializeToString())
+    (value,) = [value for value in ours.summary.value if value.tag == "trainer/len"]
+    tensor = tensor_util.make_ndarray(data_compat.migrate_value(value).tensor)
+
+    assert tensor.tolist() == [[0.5, 1.0, 3.0], [1.0, 2.5, 4.0]]
+
+
+def test_without_being_asked_no_values_of_ranks(tmp_path: Path) -> None:
+    """By default a row is its figures alone."""
+    row = replace(make_row(0), per_rank={"trainer/loss": [("0.0", 1.0)]})
+    folder = fill(make_run(tmp_path), [row])
+
+    assert tensorboard_points(folder, "trainer/loss/r0.0") == []
+    assert not (tmp_path / "rlship" / "state" / "tensorboard-keys.json").exists()

@@ -6,10 +6,12 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rlship_formats.histogram import Histogram
 from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.wandb import WandbSink
@@ -240,3 +242,31 @@ def test_offline_first_and_online_later(
     with shipping(tmp_path, backend, **options) as ship:
         ship.deliver(12)
     check_whole(backend.run("later", "store1"), 12)
+
+
+def test_histograms_of_an_offline_run(tmp_path: Path, backend: LoopbackBackend) -> None:
+    """In the `.wandb` file a histogram is in parts, as the client stores whatever has parts; `wandb sync` delivers it
+    whole, in the line of its row.
+    """
+    state = tmp_path / "rlship" / "state"
+    hists = {"trainer/len": Histogram((0.0, 1.0, 2.5), (3, 4))}
+    sink = WandbSink(env=client_env(isolated(tmp_path / "home")))
+    sink.open(make_run(tmp_path, rows=2, project="offline-hists"))
+    sink.write([replace(row, hists=hists) for row in make_rows(0, 2)])
+    sink.flush()
+    sink.close()
+    for row in offline_rows(state):
+        parts = {key: value for key, value in row.items() if key.startswith("trainer/len")}
+        assert parts == {
+            "trainer/len._type": "histogram",
+            "trainer/len.values": [3, 4],
+            "trainer/len.bins": [0, 1, 2.5],
+        }
+    (folder,) = offline_folders(state)
+    sync(folder, tmp_path / "home", backend)
+
+    run = backend.run("offline-hists", "store1")
+    assert run.steps() == [0, 1]
+    assert [row["trainer/len"] for row in run.rows()] == [
+        {"_type": "histogram", "values": [3, 4], "bins": [0, 1, 2.5]}
+    ] * 2

@@ -10,12 +10,14 @@ import threading
 import time
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
+from rlship_formats.histogram import Histogram
 from rlship_sidecar.sinks import wandb as wandb_sink
 from rlship_sidecar.sinks import wandb_client
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
@@ -332,3 +334,31 @@ def test_what_is_on_its_way_begins_small_and_doubles(tmp_path: Path) -> None:
     sizes = [min(wandb_sink.FIRST_WINDOW_BYTES << times, wandb_sink.WINDOW_BYTES) for times in range(4)]
     assert len(waits) > 4 and all(0.8 * size < held <= size for held, size in zip(waits, sizes, strict=False))
     assert max(waits) <= wandb_sink.WINDOW_BYTES
+
+
+def test_histograms_and_values_of_ranks_at_the_server(tmp_path: Path, backend: LoopbackBackend) -> None:
+    """A histogram is one of W&B's own in the history line of its row, ranks' values are keys of the same line, and
+    there is one line for each row.
+    """
+    rows = [
+        replace(
+            make_row(no),
+            hists={"trainer/len": Histogram(tuple(bin / 4 for bin in range(65)), (no,) * 64)},
+            per_rank={"trainer/loss": [("0.0", 1.0), ("1.0", 2.0 + no)]},
+        )
+        for no in range(3)
+    ]
+    sink = make_sink(backend, tmp_path)
+    sink.open(make_run(tmp_path, rows=3, project="hists", ranks="per_rank_reduce", max_keys=3))
+    sink.write(rows)
+    sink.flush()
+    sink.close()
+    run = backend.run("hists", "store1")
+
+    assert run.steps() == [0, 1, 2]
+    assert [row["trainer/len"] for row in run.rows()] == [
+        {"_type": "histogram", "values": [no] * 64, "bins": [bin / 4 for bin in range(65)]} for no in range(3)
+    ]
+    assert [row["trainer/loss/r0.0"] for row in run.rows()] == [1.0, 1.0, 1.0]
+    assert not any("trainer/loss/r1.0" in row for row in run.rows())
+    assert sink.note.startswith("the run has 3 keys: trainer/loss/r1.0 and all further")

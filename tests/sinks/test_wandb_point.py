@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlship_formats.histogram import Histogram
 from rlship_sidecar.sinks.wandb_point import MAX_POINT_BYTES, point
 from tests.sinks.rows import T0, make_row
 
@@ -56,3 +59,26 @@ def test_figures_keep_their_bits(figures: dict[str, float]) -> None:
     values = orjson.loads(point(make_row(0, figures={f"trainer/{key}": value for key, value in figures.items()})).data)
 
     assert all(float(values[f"trainer/{key}"]).hex() == value.hex() for key, value in figures.items())
+
+
+def test_histograms_are_named_for_the_client() -> None:
+    """A histogram travels as counts and edges under its key, which the point names; an x key of the same name wins."""
+    hists = {"trainer/len": Histogram((0.0, 1.0, 2.5), (3, 4)), "global_step": Histogram((0.0, 1.0), (1,))}
+    made = point(replace(make_row(7), hists=hists))
+
+    assert made.hists == ("trainer/len",)
+    assert orjson.loads(made.data)["trainer/len"] == {"values": [3, 4], "bins": [0.0, 1.0, 2.5]}
+    assert orjson.loads(made.data)["global_step"] == 7
+
+
+def test_values_of_ranks_are_the_first_to_go() -> None:
+    """In a row over a megabyte their long names go before the figures, and a histogram that goes is not named."""
+    ranks = {f"trainer/loss/r0.{rank:07}": 0.123456789 for rank in range(40_000)}
+    hists = {"trainer/loss/a-histogram-with-a-name-longer-than-theirs": Histogram((0.0, 1.0), (1,))}
+    made = point(replace(make_row(0), hists=hists), ranks)
+    values = orjson.loads(made.data)
+
+    assert len(made.data) <= MAX_POINT_BYTES
+    assert values["trainer/loss"] == 0.0
+    assert made.hists == ()
+    assert values["rlship/dropped_keys"] == 1 + len(ranks.keys() - values.keys()) > 2

@@ -9,13 +9,15 @@ from typing import Any, TextIO
 
 from rlship_sidecar import output
 from rlship_sidecar.rows import Row, count_ranks
+from rlship_sidecar.sinks.budget import PER_RANK_REDUCE, check_budget
 from rlship_sidecar.sinks.contract import Run, SinkRefused
-from rlship_sidecar.sinks.flat import axis
+from rlship_sidecar.sinks.flat import axis, family, rank_keys
 from rlship_sidecar.sinks.options import check_names
 
 
 class ConsoleSink:
-    """Prints rows to `stream`, by default standard output as it is at the time of `open`. Options: none.
+    """Prints rows to `stream`, by default standard output as it is at the time of `open`. Option `ranks`:
+    "global_reduce" (default), or "per_rank_reduce" for values of single ranks, too.
 
     Rows are data; what the sidecar says of itself goes to standard error.
     """
@@ -25,15 +27,18 @@ class ConsoleSink:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._given = stream
         self._stream: TextIO | None = None
+        self._ranks = False
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
         """Raise WrongOption for an option that cannot be used."""
-        check_names("console", options, ())
+        check_names("console", options, ("ranks",))
+        check_budget("console", options)
 
     def open(self, run: Run) -> int | None:
         """Always None: nobody can read back what a terminal showed."""
         self.check_options(run.options)
+        self._ranks = run.options.get("ranks") == PER_RANK_REDUCE
         self._stream = self._given if self._given is not None else sys.stdout
         return None
 
@@ -41,7 +46,7 @@ class ConsoleSink:
         """Print one line for each row. Raises SinkRefused once the reader is gone, as `head` is after ten lines."""
         assert self._stream is not None
         try:
-            self._stream.write("".join(line(row) + "\n" for row in rows))
+            self._stream.write("".join(line(row, ranks=self._ranks) + "\n" for row in rows))
         except BrokenPipeError as error:
             raise _nobody_reads(self._stream) from error
 
@@ -63,8 +68,10 @@ def _nobody_reads(stream: TextIO) -> SinkRefused:
     return SinkRefused(f"sink console: {output.NOBODY_READS}")
 
 
-def line(row: Row) -> str:
-    """A row in one line: actor, where it stands, who is missing, then the shipped figures by name, four digits each."""
+def line(row: Row, *, ranks: bool = False) -> str:
+    """A row in one line: actor, where it stands, who is missing, then what is shipped by name, four digits each:
+    figures, histograms as `[least..greatest n=count]`, and with `ranks` the values of single ranks.
+    """
     name, value = axis(row)
     parts = [f"{row.unit.actor} {name}={value:g}" if isinstance(value, float) else f"{row.unit.actor} {name}={value}"]
     coverage = row.coverage
@@ -74,6 +81,11 @@ def line(row: Row) -> str:
         )
     if row.arrival.revision:
         parts.append(f"[revision {row.arrival.revision}]")
-    prefix = f"{row.unit.actor}/"
-    parts += [f"{key.removeprefix(prefix)}={figure:.4g}" for key, figure in sorted(row.shipped.items())]
+    prefix = f"{family(row)}/"
+    shown = {key: f"{figure:.4g}" for key, figure in row.shipped.items()}
+    for key, hist in row.shipped_hists.items():
+        shown[key] = f"[{hist.edges[0]:.4g}..{hist.edges[-1]:.4g} n={sum(hist.counts)}]"
+    if ranks:
+        shown.update((key, f"{value:.4g}") for key, value in rank_keys(row))
+    parts += [f"{key.removeprefix(prefix)}={text}" for key, text in sorted(shown.items())]
     return "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in "  ".join(parts))

@@ -55,10 +55,11 @@ class Sink(Protocol):
     `ends_with(row)`, asked after an `open` that told of rows: whether the last one that the destination holds is this.
 
     Any call may raise SinkUnavailable (retried) or SinkRefused (final); anything else counts as unavailable and is
-    shown in the status. Two attributes are optional, both str, and shown in the status: `where`, a path, an address or
-    how to look at it; `trouble`, what keeps rows from being delivered right now, which any thread may read. Optional as
-    well is a static method `check_options(options)`: it is called before anything is started, and raises
-    `options.WrongOption`, or any other SinkRefused, for options that the sink cannot use.
+    shown in the status. Three attributes are optional, all str, and shown in the status: `where`, a path, an address or
+    how to look at it; `note`, what a person should know though rows are delivered; `trouble`, what keeps rows from
+    being delivered right now, which any thread may read. Optional as well is a static method `check_options(options)`:
+    it is called before anything is started, and raises `options.WrongOption`, or any other SinkRefused, for options
+    that the sink cannot use.
     """
 
     def open(self, run: Run) -> int | None:

@@ -88,6 +88,8 @@ class Delivery:
         self.store_error: Exception | None = None
         """What the store raised last, until it answers again."""
         self.where = ""
+        self.note = ""
+        """What the sink said last that a person should know, though it takes rows."""
         self.next_row = 0
         """The first row not handed to the sink yet."""
         self.delivered_to = 0
@@ -267,6 +269,7 @@ class Delivery:
         if self.next_row == self.delivered_to:
             self._unflushed_since = self._clock()
         self._sink.write(rows)
+        self.note = str(getattr(self._sink, "note", ""))
         self.next_row += len(rows)
         self._wrote_at = self._clock()
         # A sink that cannot tell what it holds would be sent these rows again after a crash.

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
-from rlship_sidecar.rows import Row, count_ranks
+from collections.abc import Iterator, Mapping
+
+from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, count_ranks
 
 Flat = dict[str, float | int | str]
+_NONE: Mapping[str, float] = {}
 
 
-def flatten(row: Row) -> Flat:
-    """The keys of one point: x, coverage, revision and the shipped figures.
+def flatten(row: Row, ranks: Mapping[str, float] = _NONE) -> Flat:
+    """The keys of one point: x, coverage, revision, the shipped figures, and `ranks`, values of single ranks. What is
+    said of the row itself stands under `<actor>/`, for streams under `<actor>/aligned/` and `clock/<actor>/`.
 
     A user's figure of the same key as a derived one wins. An x key wins over both, for without it the point would stand
-    elsewhere. `<actor>/missing_ranks` ("0.3 0.5-7") is there only when ranks are missing, `<actor>/revision` only from
-    the first revision on.
+    elsewhere. `<actor>/missing_ranks` ("0.3 0.5-7") is there only when ranks are missing, `<actor>/tags` only where
+    there are any, `<actor>/revision` only from the first revision on.
     """
-    actor, coverage = row.unit.actor, row.coverage
-    flat: Flat = {
-        f"{actor}/ranks/in": count_ranks(coverage.ranks),
-        f"{actor}/ranks/expected": coverage.expected,
-        f"{actor}/ranks/missing": count_ranks(coverage.missing),
-    }
+    coverage = row.coverage
+    said_of = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
+    flat: Flat = {}
+    if not row.unit.kind.startswith(POINT):
+        flat[f"{said_of}/ranks/in"] = count_ranks(coverage.ranks)
+        flat[f"{said_of}/ranks/expected"] = coverage.expected
+        flat[f"{said_of}/ranks/missing"] = count_ranks(coverage.missing)
     if coverage.missing:
-        flat[f"{actor}/missing_ranks"] = " ".join(coverage.missing)
+        flat[f"{said_of}/missing_ranks"] = " ".join(coverage.missing)
+    if row.tags:
+        flat[f"{said_of}/tags"] = " ".join(row.tags)
     if row.arrival.revision > 0:
-        flat[f"{actor}/revision"] = row.arrival.revision
+        flat[f"{said_of}/revision"] = row.arrival.revision
+    flat.update(ranks)
     flat.update(row.shipped)
     flat.update(row.x)
     return flat
+
+
+def family(row: Row) -> str:
+    """What the keys of a row's figures begin with, for they share an axis."""
+    kind, actor = row.unit.kind, row.unit.actor
+    if kind == CLOCK:
+        return f"clock/{actor}"
+    return f"point/{actor}" if kind.startswith(POINT) else actor
+
+
+def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
+    """The shipped values of single ranks under keys of their own: `<actor>/<metric>/r<replica>.<rank>`. A figure or
+    histogram of the row with such a key wins.
+    """
+    for metric, values in row.shipped_per_rank.items():
+        for rank, value in values:
+            key = f"{metric}/r{rank}"
+            if key not in row.figures and key not in row.hists:
+                yield key, value
 
 
 def axis(row: Row) -> tuple[str, float | int]:

@@ -9,27 +9,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlship_formats.histogram import Histogram
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks import tfevents, tfparts
+from rlship_sidecar.sinks import budget, tfevents, tfparts
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.flat import axis, flatten
+from rlship_sidecar.sinks.flat import axis, flatten, rank_keys
 from rlship_sidecar.sinks.options import check_names, check_text
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import HistogramProto
 
 logger = logging.getLogger("rlship.sinks.tensorboard")
 
-OPTIONS = ("dir",)
+OPTIONS = ("dir", *budget.OPTIONS)
+_NONE: Mapping[str, float] = {}
 PART_BYTES = 16 << 20  # a part of which an earlier sidecar may be a late writer is copied: that has to stay cheap
 
 
 class TensorBoardSink:
     """Writes `<state_dir>/tensorboard`, or the option `dir` (relative to the experiment), for `tensorboard --logdir`.
 
-    A new part is begun at every `open` and every 16 MiB. Parts that do not fit together any more are written again from
-    where they go wrong. Files of other writers in the folder are left alone; parts of another store refuse it.
+    Options `ranks` and `max_keys`: see `budget`. A new part is begun at every `open` and every 16 MiB. Parts that do
+    not fit together any more are written again from where they go wrong. Files of other writers in the folder are left
+    alone; parts of another store refuse it.
     """
 
     def __init__(self) -> None:
@@ -38,6 +42,7 @@ class TensorBoardSink:
         self._run: Run | None = None
         self._claim: Claim | None = None
         self._path = Path()
+        self._budget: budget.KeyBudget | None = None
         self._fd: int | None = None
         self._last = b""
         self._end = 0
@@ -48,6 +53,12 @@ class TensorBoardSink:
         check_names("tensorboard", options, OPTIONS)
         if options.get("dir") is not None:
             check_text("tensorboard", "dir", options["dir"], "a folder, relative to the experiment or absolute")
+        budget.check_budget("tensorboard", options)
+
+    @property
+    def note(self) -> str:
+        """What a person should know though rows are delivered, "" if nothing."""
+        return "" if self._budget is None else self._budget.note
 
     def open(self, run: Run) -> int | None:
         """Count the rows in this store's parts, in order; cut what follows them."""
@@ -56,6 +67,7 @@ class TensorBoardSink:
         self.where = str(folder)
         with _outages(self.where):
             folder.mkdir(parents=True, exist_ok=True)
+            self._budget = budget.budget("tensorboard", run.state_dir, run.options)
             _refuse_others(folder, run)
             claim = self._claim = Claim("tensorboard", folder, folder / "rlship", run)
             fence = claim.take(occupied=False)
@@ -75,13 +87,27 @@ class TensorBoardSink:
         return found.rows
 
     def ends_with(self, row: Row) -> bool:
-        """Whether the last event is this row's."""
-        return self._last == bytes(event(row).SerializeToString(deterministic=True))
+        """Whether the last event is this row's; which ranks it shows may have been set otherwise."""
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
+        from tensorboardX.proto.event_pb2 import Event
+
+        try:
+            held = Event.FromString(self._last)
+        except DecodeError:
+            return False
+        ranks = {key for key, _ in rank_keys(row)}
+        kept = [value for value in held.summary.value if value.tag not in ranks]
+        del held.summary.value[:]
+        held.summary.value.extend(kept)
+        return bool(held.SerializeToString(deterministic=True) == event(row).SerializeToString(deterministic=True))
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
-        data = memoryview(b"".join(tfevents.encode(event(row).SerializeToString(deterministic=True)) for row in rows))
         with _outages(self.where):
+            events = [event(row, self._budget.admit(row) if self._budget is not None else {}) for row in rows]
+            if self._budget is not None:
+                self._budget.save()
+            data = memoryview(b"".join(tfevents.encode(made.SerializeToString(deterministic=True)) for made in events))
             if self._fd is None or self._end >= PART_BYTES:
                 self._begin(rows[0])
             assert self._fd is not None
@@ -146,18 +172,32 @@ def _refuse_others(folder: Path, run: Run) -> None:
             )
 
 
-def event(row: Row) -> Event:
-    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, every number a
-    scalar.
+def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
+    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, every number and
+    every value in `ranks` a scalar, every histogram a histogram.
     """
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
 
-    values = [
-        Summary.Value(tag=key, simple_value=value) for key, value in flatten(row).items() if not isinstance(value, str)
-    ]
+    hists = {key: hist for key, hist in row.shipped_hists.items() if key not in row.x}
+    flat = {key: value for key, value in flatten(row, ranks).items() if key not in hists}
+    values = [Summary.Value(tag=key, simple_value=value) for key, value in flat.items() if not isinstance(value, str)]
+    values += [Summary.Value(tag=key, histo=_histogram(hist)) for key, hist in hists.items()]
     _, at = axis(row)
     return Event(wall_time=row.t, step=int(at), summary=Summary(value=values))
+
+
+def _histogram(hist: Histogram) -> HistogramProto:
+    from tensorboardX.proto.summary_pb2 import HistogramProto
+
+    # `sum` and `sum_squares` are not known from a histogram, and nothing shows them.
+    return HistogramProto(
+        min=hist.edges[0],
+        max=hist.edges[-1],
+        num=sum(hist.counts),
+        bucket_limit=hist.edges[1:],
+        bucket=hist.counts,
+    )
 
 
 def _file_version(t: float) -> bytes:

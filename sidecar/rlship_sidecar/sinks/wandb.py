@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.wandb_axes import Axes
@@ -47,6 +48,7 @@ OPTIONS = (
     "base_url",
     "tags",
     "transmit_interval",
+    *budget.OPTIONS,
 )
 # State directories whose run this process has opened: if the server rejects us there later, that may pass by itself.
 _accepted: set[Path] = set()
@@ -76,7 +78,8 @@ class WandbSink:
     else offline), `name` (default: the experiment's), `group`, `tags`, `run_id` (default: the store's id), `dir` (where
     an offline run is written, and an online one keeps its files while it is open; default: the state directory, and the
     temporary folder), `base_url`,
-    `transmit_interval` (seconds, at least 1).
+    `transmit_interval` (seconds, at least 1), `ranks` ("global_reduce"; "per_rank_reduce": values of single ranks, too)
+    and `max_keys` (default 2000; see `budget`).
     """
 
     def __init__(self, *, limits: Limits | None = None, env: Mapping[str, str] | None = None) -> None:
@@ -87,6 +90,7 @@ class WandbSink:
         self._link: Link | None = None
         self._scratch: Path | None = None
         self._axes: Axes | None = None
+        self._budget: budget.KeyBudget | None = None
         self._next = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
@@ -99,12 +103,18 @@ class WandbSink:
         for name, value in options.items():
             if value is not None:
                 _check_option(name, value)
+        budget.check_budget("wandb", options)
 
     @property
     def trouble(self) -> str:
         """What keeps rows from being delivered right now, "" if nothing does."""
         link = self._link
         return "" if link is None else link.trouble
+
+    @property
+    def note(self) -> str:
+        """What a person should know though rows are delivered, "" if nothing."""
+        return "" if self._budget is None else self._budget.note
 
     @property
     def child_pid(self) -> int | None:
@@ -125,6 +135,7 @@ class WandbSink:
             folder.mkdir(parents=True, exist_ok=True)
         scratch = self._scratch = _scratch(run.state_dir, folder)
         axes = self._axes = Axes(run.state_dir)
+        self._budget = budget.budget("wandb", state_dir, options)
         order = {
             "mode": mode,
             "scratch": str(scratch),
@@ -177,7 +188,7 @@ class WandbSink:
         for row in rows:
             if row.arrival.no != self._next:
                 raise ValueError(f"sink wandb: row {row.arrival.no} does not follow on row {self._next - 1}")
-            new = point(row)
+            new = point(row, self._admitted(row))
             self._axes.add(new.actor, new.axis)
             self._send(self._link, new)
         self._link.check()
@@ -215,9 +226,16 @@ class WandbSink:
             if self._scratch is not None:
                 shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def _admitted(self, row: Row) -> Mapping[str, float]:
+        if self._budget is None:
+            return {}
+        shown = self._budget.admit(row)
+        self._budget.save()
+        return shown
+
     def _send(self, link: Link, point: Point) -> None:
         self._await_room(link, len(point.data))
-        head = orjson.dumps({"row": point.number, "actor": point.actor, "axis": point.axis})
+        head = orjson.dumps({"row": point.number, "actor": point.actor, "axis": point.axis, "hists": point.hists})
         link.send_line(b'%b,"values":%b}' % (head[:-1], point.data))
         self._pending.append((point.number, len(point.data)))
         self._pending_bytes += len(point.data)
@@ -270,7 +288,7 @@ def _check_option(name: str, value: Any) -> None:
     elif name == "mode":
         if value not in MODES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
-    else:
+    elif name not in budget.OPTIONS:
         check_text("wandb", name, value)
 
 

@@ -1,9 +1,9 @@
 """The child process that alone imports wandb: rows come in on its standard input, acknowledgements go out.
 
 Messages are lines of JSON on standard input and standard output. In: first `{"open": {...}}`, then `{"row": n, "actor":
-a, "axis": x, "values": {...}}`, `{"flush": true}`, and `{"close": true}`. Out: `{"opened": next, "mode":
-"online"|"offline", "where": text, "core": pid|null, "notes": [text]}`, `{"acked": next}`, `{"trouble": text}` ("" when
-it is over), `{"alive": true}` every few seconds, and as the last word `{"closed": true}`, `{"refused": text}`,
+a, "axis": x, "hists": [key], "values": {...}}`, `{"flush": true}`, and `{"close": true}`. Out: `{"opened": next,
+"mode": "online"|"offline", "where": text, "core": pid|null, "notes": [text]}`, `{"acked": next}`, `{"trouble": text}`
+("" when it is over), `{"alive": true}` every few seconds, and as the last word `{"closed": true}`, `{"refused": text}`,
 `{"rejected": text}` (by the server, for its rights), `{"reopen": text}` or `{"unavailable": text}`.
 
 Nothing is repaired here. Whatever goes wrong ends the process, and the next one asks the server what it holds. It ends
@@ -147,7 +147,10 @@ def _take_rows(
             if (actor, axis) not in defined:
                 defined.add((actor, axis))
                 wandb_client.define(run, actor, axis)
-            run.log(message["values"], step=message["row"], commit=True)
+            values = message["values"]
+            for key in message.get("hists", ()):
+                values[key] = wandb_client.histogram(values[key])
+            run.log(values, step=message["row"], commit=True)
             acknowledgements.logged(message["row"] + 1)
         elif "flush" in message:
             acknowledgements.hurry()

@@ -2,50 +2,60 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.flat import Flat, axis, flatten
+from rlship_sidecar.sinks.flat import axis, family, flatten
 
 MAX_POINT_BYTES = 1_000_000
 DROPPED_KEYS = "rlship/dropped_keys"
+_NONE: Mapping[str, float] = {}
 RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
 
 class Point(NamedTuple):
-    """One history line to be: `number` is its `_step`, `axis` the x key of the charts of `actor`, `data` the values in
-    JSON.
+    """One history line to be: `number` is its `_step`, `axis` the x key of the charts of keys that
+    begin with `actor`, `data` the values in
+    JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins` (edges).
     """
 
     number: int
     actor: str
     axis: str
     data: bytes
+    hists: tuple[str, ...] = ()
 
 
-def point(row: Row) -> Point:
-    """The row's point. A key that W&B keeps for itself is written as `rlship/<key>`.
+def point(row: Row, ranks: Mapping[str, float] = _NONE) -> Point:
+    """The row's point, with the values of single ranks in `ranks`. A key that W&B keeps for itself is written as
+    `rlship/<key>`.
 
     A larger point would vanish without a word, and with it the rule that line number and row number are the same. So
     keys are dropped, those with the longest names first (of equal length the last by name), and `rlship/dropped_keys`
     says how many. The x keys and what a row says of its ranks stay.
     """
-    values = {_allowed(key): value for key, value in flatten(row).items()}
+    values: dict[str, Any] = {_allowed(key): value for key, value in flatten(row, ranks).items()}
+    hists = row.shipped_hists
+    for key, hist in hists.items():
+        if key not in row.x:
+            values[_allowed(key)] = {"values": hist.counts, "bins": hist.edges}
     values["_timestamp"] = row.t
     data = orjson.dumps(values)
     if len(data) > MAX_POINT_BYTES:
-        data = _fit(values, row)
-    return Point(row.arrival.no, row.unit.actor, _allowed(axis(row)[0]), data)
+        data = _fit(values, (row.shipped.keys() | hists.keys() | ranks.keys()) - row.x.keys())
+    left = tuple(_allowed(key) for key in hists if key not in row.x and _allowed(key) in values)
+    return Point(row.arrival.no, family(row), _allowed(axis(row)[0]), data, left)
 
 
-def _fit(values: Flat, row: Row) -> bytes:
-    droppable = sorted(row.shipped.keys() - row.x.keys(), key=lambda key: (len(key), key))
+def _fit(values: dict[str, Any], keys: Iterable[str]) -> bytes:
+    droppable = sorted(keys, key=lambda key: (len(key), key))
     size = len(orjson.dumps(values)) + len(DROPPED_KEYS) + 16
     dropped = 0
     while size > MAX_POINT_BYTES and droppable:
-        key = droppable.pop()
+        key = _allowed(droppable.pop())
         size -= len(orjson.dumps({key: values.pop(key)})) - 1
         dropped += 1
     values[DROPPED_KEYS] = dropped

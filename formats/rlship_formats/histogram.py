@@ -1,0 +1,35 @@
+"""Histograms of observations: 64 bins between the least and the greatest. docs/semantics.md, "Histograms"."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS = 64
+
+_SHARES = np.arange(BINS + 1) / BINS
+
+
+class Histogram(NamedTuple):
+    """`counts[j]` observations lie from `edges[j]` to below `edges[j + 1]`, in the last bin also at its upper edge.
+    Edges never descend.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+def histogram(ordered: NDArray[np.float64]) -> Histogram:
+    """The histogram of finite observations in ascending order, at least one."""
+    low, high = float(ordered[0]) + 0.0, float(ordered[-1]) + 0.0
+    if low == high:
+        return Histogram((low, high), (len(ordered),))
+    edges = low * (1.0 - _SHARES) + high * _SHARES
+    edges[0], edges[-1] = low, high
+    # Close to each other they would go down here and there, by rounding.
+    edges = np.maximum.accumulate(edges) + 0.0
+    below = np.searchsorted(ordered, edges[1:-1], side="left")
+    bounds = np.concatenate(([0], below, [len(ordered)]))
+    return Histogram(tuple(edges.tolist()), tuple(np.diff(bounds).tolist()))

@@ -1,0 +1,86 @@
+"""Barriers as measurement: how far apart the ranks end a step, and who is last. Pure.
+
+The terms are those of docs/semantics.md, "Barriers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from rlship_sidecar.lineage import Segment, replica_key
+from rlship_sidecar.lines import BarrierLine
+from rlship_sidecar.rows import RankName
+
+SPREAD, LAST_RANK, LAST_REPLICA = "barrier/spread_s", "barrier/last_rank", "barrier/last_replica"
+
+
+class Clocks(Protocol):
+    """What is known of hosts' clocks."""
+
+    def offset(self, host: str, t: float) -> tuple[float, float | None]:
+        """How far a host's clock is ahead of the file server's at its time `t`, in seconds, and the error bound; None:
+        unknown.
+        """
+
+
+class NoClocks:
+    """No host's clock is known: all are taken to be right."""
+
+    def offset(self, host: str, t: float) -> tuple[float, float | None]:
+        """See `Clocks.offset`."""
+        return 0.0, None
+
+
+class Ended(NamedTuple):
+    """When a rank ended a step, by the file server's clock."""
+
+    at: float
+    rank: RankName
+    host: str
+    error_s: float | None
+
+
+def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
+    """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
+    ends = [_ended(segment, line, clocks) for segment, line in newest_barriers(lines)]
+    if len(ends) < 2:
+        return {}
+    first = min(ends, key=lambda end: end.at)
+    last = max(ends, key=lambda end: end.at)  # the first in merge order among equals
+    spread = last.at - first.at
+    figures = {SPREAD: spread}
+    if first.host and first.host == last.host:
+        error: float | None = 0.0
+    else:
+        error = None if first.error_s is None or last.error_s is None else first.error_s + last.error_s
+    if error is not None and spread > error:
+        figures[LAST_RANK] = float(last.rank.rank)
+        replicas = {end.rank.replica for end in ends}
+        if len(replicas) > 1 and all(replica_key(replica)[0] == 0 for replica in replicas):
+            figures[LAST_REPLICA] = float(int(last.rank.replica))
+    return figures
+
+
+def newest_barriers(lines: Iterable[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
+    """Of each rank's root writers the first barrier record in the newest segment that has one, in merge order."""
+    chosen: dict[RankName, tuple[Segment, BarrierLine]] = {}
+    for segment, line in lines:
+        writer = segment.writer
+        if writer.root is not writer:
+            continue
+        held = chosen.get(writer.rank)
+        if held is None or _rank_of_record(segment, line) > _rank_of_record(*held):
+            chosen[writer.rank] = segment, line
+    return [chosen[rank] for rank in sorted(chosen, key=lambda rank: (replica_key(rank.replica), rank.rank))]
+
+
+def _rank_of_record(segment: Segment, line: BarrierLine) -> tuple[object, ...]:
+    # Copies of one file are alike in all but its name.
+    return (*segment.age, segment.writer.file, -line.offset)
+
+
+def _ended(segment: Segment, line: BarrierLine, clocks: Clocks) -> Ended:
+    host = segment.writer.open.host
+    offset, error_s = clocks.offset(host, line.t)
+    return Ended(line.t - offset, segment.writer.rank, host, error_s)

@@ -1,0 +1,118 @@
+"""The values of units once more out of the files, and what is done where a file is gone or cannot be read just now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlship_sidecar.align import Actor
+from rlship_sidecar.intake import Intake, words
+from rlship_sidecar.lineage import Writer
+from rlship_sidecar.lines import Batch, Dead
+from rlship_sidecar.recent import Kept
+from rlship_sidecar.rereading import read_again, read_barriers, read_stream_line, read_streams
+from rlship_sidecar.source import Source
+from rlship_sidecar.store import Store
+from rlship_sidecar.stream_files import Files, Ranges
+from rlship_sidecar.streams import Streams
+from rlship_sidecar.window import Window
+
+GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before they are made without it
+
+
+class Recall:
+    """`missed` are files that rows had to be made without and that may come back, `dead` is what there is to say of
+    them; whoever owns this takes both.
+    """
+
+    def __init__(self, store: Store, intake: Intake) -> None:
+        self.missed: list[Source] = []
+        self.dead: list[tuple[str, Dead]] = []
+        self._store = store
+        self._intake = intake
+
+    def files(self) -> Files:
+        """How streams read them again."""
+        sources, store, schemas = self._intake.sources, self._store, self._intake.schemas
+        return Files(
+            lines=lambda writer, ranges: read_streams(sources[writer.file], store, schemas, ranges),
+            line_at=lambda writer, offset: read_stream_line(sources[writer.file], store, schemas, offset),
+            barriers=lambda writer: read_barriers(sources[writer.file], store, schemas),
+        )
+
+    def steps(
+        self, actor: Actor, steps: Sequence[int], now: float, *, closing: bool, end: bool
+    ) -> dict[int, Window] | None:
+        """Windows of steps, out of the files; None where a file cannot be read just now.
+
+        Where a file is missing for long, a row to be closed is made of the others, and a row that exists stays as it
+        is, and a dead letter says so once. Should the file come back, they are made anew.
+        """
+        windows = {step: Window() for step in steps}
+        gone = False
+        for name, writer in actor.roster.writers.items():
+            source = self._intake.sources[name]
+            try:
+                for batch in read_again(source, self._store, self._intake.schemas, steps):
+                    _sort_in(windows, writer, batch)
+            except FileNotFoundError as error:
+                if not (end or source.missing_for(now) >= GONE_AFTER_S):
+                    source.problem = source.problem or words(error)
+                    return None
+                gone = True
+                known = (source.gone and closing) or source.unrestored is not None  # said when that was found
+                if not known:
+                    what = "its row" if closing else "a revision"
+                    self.dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))
+                if not source.gone:
+                    self._miss(source, steps)
+            except OSError as error:
+                source.problem = words(error)
+                return None
+        return {} if gone and not closing else windows
+
+    def streams(self, streams: Streams, ranges: Ranges, now: float, *, end: bool) -> list[Kept] | None:
+        """Stream lines of an actor out of the files; None where a file cannot be read just now, or is gone and a row
+        would have to do without it.
+        """
+        found: list[Kept] = []
+        for name, writer in streams.writers.items():
+            source = self._intake.sources[name]
+            try:
+                lines = read_streams(source, self._store, self._intake.schemas, ranges)
+            except FileNotFoundError as error:
+                if not (end or source.missing_for(now) >= GONE_AFTER_S):
+                    source.problem = source.problem or words(error)
+                    return None
+                if not source.gone and source.unrestored is None:
+                    self.dead.append((source.name, Dead(source.read, "file gone before its row", "")))
+                self.miss_streams(source, ranges)
+            except OSError as error:
+                source.problem = words(error)
+                return None
+            else:
+                found += [(writer.segments[line.segment], line) for line in lines]
+        return found
+
+    def _miss(self, source: Source, steps: Sequence[int]) -> None:
+        """A file that rows are made without may come back: remember where its lines of these steps begin."""
+        source.miss(min(block.start for block in source.blocks(self._store, min(steps), max(steps))))
+        self.missed.append(source)
+
+    def miss_streams(self, source: Source, ranges: Ranges) -> None:
+        """The same for a file's stream lines of some time."""
+        if not source.gone:
+            source.miss(min(block.start for low, high in ranges for block in source.blocks_at(self._store, low, high)))
+            self.missed.append(source)
+
+
+def _sort_in(windows: Mapping[int, Window], writer: Writer, batch: Batch) -> None:
+    """Put each line of a batch into the window of its step."""
+    segments = writer.segments
+    for line in batch.lines:
+        windows[line.step].add(segments[line.segment], line)
+    for barrier in batch.barriers:
+        windows[barrier.step].barriers.append((segments[barrier.segment], barrier))
+    for sample in batch.samples:
+        windows[sample.step].samples.append((segments[sample.segment], sample))
+    for tag in batch.tags:
+        windows[tag.step].tags.append((segments[tag.segment], tag))

@@ -1,0 +1,71 @@
+"""Which samples of a step a row shows: the highest and the lowest scores, and a fair random few. Pure.
+
+The terms are those of docs/semantics.md, "Tags, samples, policy lag".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rlship_sidecar.lineage import Segment, newest
+from rlship_sidecar.lines import SampleLine
+
+TOP, BOTTOM, RANDOM = "top", "bottom", "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How many samples of each kind a table has in a row, and at which steps: those that `every` divides."""
+
+    each: int = 4
+    every: int = 10
+
+
+class Chosen(NamedTuple):
+    """A sample that a row shows, and why: any of "top", "bottom" and "random"."""
+
+    segment: Segment
+    line: SampleLine
+    why: tuple[str, ...]
+
+
+def counted(
+    lines: Iterable[tuple[Segment, SampleLine]], *, superseding: bool = True
+) -> dict[str, list[tuple[Segment, SampleLine]]]:
+    """Each table's samples, in merge and file order; `superseding`: without those that a newer segment of their rank
+    supersedes.
+    """
+    tables: dict[str, list[tuple[Segment, SampleLine]]] = {}
+    for segment, line in lines:
+        tables.setdefault(line.table, []).append((segment, line))
+    return {table: _counted(found, superseding) for table, found in sorted(tables.items())}
+
+
+def _counted(found: list[tuple[Segment, SampleLine]], superseding: bool) -> list[tuple[Segment, SampleLine]]:
+    segments = {segment for segment, _ in found}
+    kept = newest(segments) if superseding else segments
+    return sorted((one for one in found if one[0] in kept), key=lambda one: (one[0].merge_key, one[1].offset))
+
+
+def choose(lines: Iterable[tuple[Segment, SampleLine]], each: int) -> dict[str, list[Chosen]]:
+    """The samples of each table, at most `each` of a kind, in merge and file order.
+
+    The writers drew `pri` evenly from 0..1, so the lowest ones of all ranks are a fair choice among all their samples,
+    whatever the order in which they were read.
+    """
+    return {table: _choose(found, each) for table, found in counted(lines).items()}
+
+
+def _choose(found: list[tuple[Segment, SampleLine]], each: int) -> list[Chosen]:
+    scored = [place for place, (_, line) in enumerate(found) if line.score is not None]
+    # Sorting keeps the order of equals.
+    highest = sorted(scored, key=lambda place: -(found[place][1].score or 0.0))[:each]
+    lowest = sorted(scored, key=lambda place: found[place][1].score or 0.0)[:each]
+    fair = sorted(range(len(found)), key=lambda place: found[place][1].pri)[:each]
+    reasons: dict[int, list[str]] = {}
+    for why, places in ((TOP, highest), (BOTTOM, lowest), (RANDOM, fair)):
+        for place in places:
+            reasons.setdefault(place, []).append(why)
+    return [Chosen(*found[place], tuple(reasons[place])) for place in sorted(reasons)]

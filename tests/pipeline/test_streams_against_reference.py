@@ -1,0 +1,63 @@
+"""Aligned, clock and point units against the slow reference, however their lines arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlship_sidecar.rows import Unit
+from rlship_sidecar.units import Patience
+from tests.pipeline.simulated import Simulation, simulation
+from tests.pipeline.streamed import streamed_experiments
+from tests.pipeline.test_against_reference import CASES, arrive, check_numbering
+from tests.reference.reduction import differing, final_rows
+
+Row = TypeVar("Row")
+
+IMPATIENT = Patience(join_s=2.0, grace_s=2.0, max_wait_s=10.0, implicit_s=2.0, revise_s=1.0)
+
+
+class Arrives(Protocol):
+    """Lets files grow."""
+
+    def __call__(self, data: st.DataObject, sim: Simulation, files: dict[str, bytes], *, restarts: bool) -> None: ...
+
+
+def of_streams(rows: Mapping[Unit, Row]) -> dict[Unit, Row]:
+    """The rows that are not of steps."""
+    return {unit: row for unit, row in rows.items() if unit.kind != "step"}
+
+
+def trickle(data: st.DataObject, sim: Simulation, files: Mapping[str, bytes], *, restarts: bool) -> None:
+    """Let the files grow one at a time, a few lines each, while writers that pause count as gone."""
+    lines = {name: whole.splitlines(keepends=True) for name, whole in files.items()}
+    while lines:
+        name = data.draw(st.sampled_from(sorted(lines)))
+        count = data.draw(st.integers(1, 4))
+        sim.write(name, b"".join(lines[name][:count]))
+        lines[name] = lines[name][count:]
+        if not lines[name]:
+            del lines[name]
+        sim.wait(data.draw(st.sampled_from((0.0, 0.4, 3.0, 8.0))))
+        if data.draw(st.integers(0, 3)):
+            sim.tick()
+        if restarts and data.draw(st.integers(0, 5)) == 0:
+            sim.restart()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one sidecar", "restarts"])
+@pytest.mark.parametrize("comes", [arrive, trickle], ids=["at once", "line by line"])
+@CASES
+@given(data=st.data())
+def test_live_streams_equal_reference(comes: Arrives, restarts: bool, data: st.DataObject) -> None:
+    """However stream lines, barriers and clock records arrive, the final rows are those of the files."""
+    files = data.draw(streamed_experiments())
+    with simulation(patience=IMPATIENT) as sim:
+        comes(data, sim, files, restarts=restarts)
+        sim.finish()
+        assert not differing(of_streams(final_rows(files)), of_streams(sim.final()))
+        check_numbering(sim.rows())

@@ -1,0 +1,75 @@
+"""Which reductions of a metric are asked for, and under which keys they stand: docs/semantics.md, read literally."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.reference.order import Contribution
+from tests.reference.records import Entry, Measured
+from tests.reference.settings import Reductions, Settings
+
+Item = TypeVar("Item")
+Metrics = Mapping[str, Sequence[Contribution]]
+"""The counting contributions of each metric of a unit, in merge order."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """How the keys of one kind of unit are made. `suffixed`: the metrics whose keys say that they are not of steps."""
+
+    actor: str
+    prefix: str = ""
+    suffixed: frozenset[str] = frozenset()
+
+    def of(self, metric: str, like: str | None = None) -> str:
+        """The key of a metric's first reduction, or of one formed like that of another metric."""
+        suffix = "/aligned" if (like or metric) in self.suffixed else ""
+        return f"{self.prefix}{self.actor}/{metric}{suffix}"
+
+
+def governing(actor: str, metric: str, line: Measured, settings: Settings) -> Entry:
+    """What governs the line: its file's `define`, else the catalogue; with the reductions that it comes to."""
+    known = settings.catalogue(actor, metric)
+    default = tuple(known.reduce) if known and known.reduce else ("mean",)
+    entry = line.defined.get(metric)
+    if entry is None:
+        entry = Entry(None, known.per_rank, False, known.unit) if known else Entry()
+    return Entry(entry.reduce or line.reduce or default, entry.per_rank, entry.stream, entry.unit)
+
+
+def entries(contributions: Sequence[Contribution], settings: Settings) -> list[Entry]:
+    """What governs each of the lines, in merge order and file order."""
+    return [
+        governing(contribution.writer.actor, contribution.metric, line, settings)
+        for contribution in contributions
+        for line in contribution.lines
+    ]
+
+
+def asked_for(contributions: Sequence[Contribution], overrides: Reductions, settings: Settings) -> list[str]:
+    """The reductions of one metric, the first one first."""
+    actor, metric = contributions[0].writer.actor, contributions[0].metric
+    for name in (f"{actor}/{metric}", metric):
+        if name in overrides:
+            return without_repeats(overrides[name])
+    return without_repeats(reduction for entry in entries(contributions, settings) for reduction in entry.reduce or ())
+
+
+def without_repeats(names: Iterable[Item]) -> list[Item]:
+    return list(dict.fromkeys(names))
+
+
+def owners(metrics: Metrics, keys: Keys, overrides: Reductions, settings: Settings) -> dict[str, tuple[str, str]]:
+    """Which metric's which reduction each key stands for: first reductions before all others, then by name."""
+    firsts: dict[str, tuple[str, str]] = {}
+    others: dict[str, tuple[str, str]] = {}
+    for metric in sorted(metrics):
+        first, *more = asked_for(metrics[metric], overrides, settings)
+        firsts.setdefault(keys.of(metric), (metric, first))
+        for reduction in more:
+            others.setdefault(f"{keys.of(metric)}/{reduction}", (metric, reduction))
+        if any(contribution.partial.nonfinite for contribution in metrics[metric]):
+            others.setdefault(f"{keys.of(metric)}/nonfinite", (metric, "nonfinite"))
+    return {**others, **firsts}

@@ -1,0 +1,87 @@
+"""What a row says it is made of: section "Coverage" of docs/semantics.md, read literally."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rlship_sidecar.rows import Coverage
+from tests.reference.asking import without_repeats
+from tests.reference.order import Contribution, age, rank_order, replica_order, side_by_side
+from tests.reference.records import Segment, Writer
+
+
+def step_coverage(
+    crew: Sequence[Writer], step: int, counting: Sequence[Contribution], underivable: Iterable[str]
+) -> Coverage:
+    """The coverage of a step unit."""
+    roots = [writer for writer in crew if writer.root is writer]
+    expected, missing, absent = 0, [], []
+    for replica in sorted({root.replica for root in roots}, key=replica_order):
+        candidates = [
+            (root, segment)
+            for root in roots
+            if root.replica == replica
+            for segment in root.segments
+            if begins_by(segment, step)
+        ]
+        if not candidates:
+            continue
+        world = max(candidates, key=lambda candidate: age(*candidate))[0].world
+        ranks = {root.rank for root, _ in candidates}
+        for rank in sorted(ranks):
+            if world is None or rank < world:
+                expected += 1
+                if not is_covered([c for c in candidates if c[0].rank == rank], step):
+                    missing.append((replica, rank))
+        if world is not None:
+            absent += [(replica, rank) for rank in range(world) if rank not in ranks]
+    return Coverage(
+        ranks=neighbours(ranks_in(counting)),
+        expected=expected,
+        missing=neighbours(missing),
+        absent=neighbours(absent),
+        attempts=tuple(sorted({c.writer.attempt for c in counting})),
+        gap=sum(n for writer in crew for n, first, last in writer.gaps if first <= step <= last),
+        underivable=tuple(sorted(underivable)),
+    )
+
+
+def ranks_in(counting: Sequence[Contribution]) -> list[tuple[str, int]]:
+    """The ranks that contribute, in merge order."""
+    roots = sorted((contribution.root for contribution in counting), key=rank_order)
+    return without_repeats((root.replica, root.rank) for root in roots)
+
+
+def neighbours(ranks: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    """Names of ranks, two or more neighbouring ranks of a replica as one."""
+    runs: list[tuple[str, list[int]]] = []
+    for replica, rank in ranks:
+        if runs and runs[-1][0] == replica and runs[-1][1][-1] == rank - 1:
+            runs[-1][1].append(rank)
+        else:
+            runs.append((replica, [rank]))
+    return tuple(f"{replica}.{run[0]}" + (f"-{run[-1]}" if len(run) > 1 else "") for replica, run in runs)
+
+
+def begins_by(segment: Segment, step: int) -> bool:
+    begins = segment.first_stepped if segment.rolled_back_to is None else segment.rolled_back_to
+    return begins is not None and begins <= step
+
+
+def is_covered(candidates: Sequence[tuple[Writer, Segment]], step: int) -> bool:
+    """Whether one rank, given by its candidates, is done with the step."""
+    if any(barrier_of(root, segment) >= step for root, segment in candidates):
+        return True
+    newest = max(candidates, key=lambda candidate: age(*candidate))[0]
+    expected = [newest, *(root for root, _ in candidates if side_by_side(root, newest))]
+    return all(root.closed is not None for root in expected)
+
+
+def barrier_of(root: Writer, segment: Segment) -> int:
+    """The highest step that the segment is done with; -1 for none."""
+    explicit = any(other.barriers for other in root.segments)
+    if explicit:
+        steps = [at for at, _ in segment.barriers]
+    else:
+        steps = [line.step for line in segment.measured if line.step is not None]
+    return max([*steps, -1 if segment.rolled_back_to is None else segment.rolled_back_to - 1])

@@ -1,0 +1,44 @@
+"""All that is known of one experiment before any unit is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.reference.clocks import Clocks, clocks_of
+from tests.reference.lines import read_file
+from tests.reference.order import merge_order, root_of
+from tests.reference.records import Writer
+from tests.reference.settings import Reductions, Settings
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The writers, what they say of their hosts' clocks, and the configuration."""
+
+    writers: Sequence[Writer]
+    clocks: Clocks
+    overrides: Reductions
+    settings: Settings
+
+    def crew(self, actor: str) -> list[Writer]:
+        """The writers of one actor."""
+        return [writer for writer in self.writers if writer.actor == actor]
+
+    def lead_axis(self) -> str | None:
+        """The axis of the lead's first writer in merge order; None if there is no lead."""
+        crew = self.crew(self.settings.lead)
+        return min(crew, key=lambda writer: merge_order(writer, writer.segments[0])).axis if crew else None
+
+
+def read_experiment(files: Mapping[str, bytes], overrides: Reductions, settings: Settings) -> Experiment:
+    """Read all files, find the root of each writer, and the server's time of each line."""
+    writers = [writer for writer in (read_file(name, files[name]).writer for name in sorted(files)) if writer]
+    for writer in writers:
+        writer.root = root_of(writer, [other for other in writers if other.actor == writer.actor])
+    clocks = clocks_of(writers)
+    for writer in writers:
+        for segment in writer.segments:
+            for line in segment.measured:
+                line.time = clocks.server_time(writer, line.t)
+    return Experiment(writers, clocks, overrides, settings)

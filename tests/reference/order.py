@@ -1,0 +1,135 @@
+"""Who comes before whom, who belongs to whom, and whose contributions count: docs/semantics.md, read literally."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+from tests.reference.partials import merge
+from tests.reference.records import Measured, Segment, Writer
+from tests.reference.values import Partial
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one segment gives to one metric of a unit, or with `sampled` to one table of samples: `lines` are the
+    records that have the metric, in file order.
+    """
+
+    writer: Writer
+    segment: Segment
+    metric: str
+    lines: tuple[Measured, ...]
+    sampled: bool = False
+
+    @property
+    def root(self) -> Writer:
+        assert self.writer.root is not None
+        return self.writer.root
+
+    @cached_property
+    def partial(self) -> Partial:
+        """All of it, merged in file order."""
+        return reduce(merge, (partial for line in self.lines for partial in line.values[self.metric]))
+
+    @cached_property
+    def summarised(self) -> bool:
+        """Whether a non-empty summary is in it."""
+        return any(self.metric in line.summaries for line in self.lines)
+
+    @cached_property
+    def observed(self) -> list[tuple[float, float]]:
+        """Its finite observations (x, weight) in file order."""
+        return [pair for line in self.lines for pair in line.observed(self.metric)]
+
+
+def replica_order(replica: str) -> tuple[int, int, str, str]:
+    if is_digits(replica):
+        number = replica.lstrip("0")
+        return (0, len(number), number, replica)
+    return (1, 0, "", replica)
+
+
+def is_digits(replica: str) -> bool:
+    return replica != "" and all(digit in "0123456789" for digit in replica)
+
+
+def rank_order(writer: Writer) -> tuple[tuple[int, int, str, str], int]:
+    return (replica_order(writer.replica), writer.rank)
+
+
+def rank_name(writer: Writer) -> str:
+    return f"{writer.replica}.{writer.rank}"
+
+
+def merge_order(writer: Writer, segment: Segment) -> tuple[object, ...]:
+    return (*rank_order(writer), writer.attempt, writer.t, writer.id, segment.number, writer.file)
+
+
+def root_of(writer: Writer, crew: Sequence[Writer]) -> Writer:
+    """The writer's root ancestor; itself, if the chain of its parents never ends."""
+    ancestor, passed = writer, [writer]
+    while parent := parent_of(ancestor, crew):
+        if any(parent is one for one in passed):
+            return writer
+        ancestor = parent
+        passed.append(parent)
+    return ancestor
+
+
+def parent_of(writer: Writer, crew: Sequence[Writer]) -> Writer | None:
+    named = [other for other in crew if other is not writer and other.id == writer.parent]
+    return named[0] if named else None
+
+
+def age(root: Writer, segment: Segment) -> tuple[int, float, str, int]:
+    return (root.attempt, root.t, root.id, segment.number)
+
+
+def side_by_side(one: Writer, other: Writer) -> bool:
+    """Whether two root writers claim one rank at the same time."""
+    if one is other or rank_order(one) != rank_order(other) or one.attempt != other.attempt:
+        return False
+    older, newer = sorted((one, other), key=lambda writer: (writer.t, writer.id))
+    return max(older.times) > newer.t + 60
+
+
+def contributions_of(crew: Sequence[Writer], belongs: Callable[[Measured], bool]) -> list[Contribution]:
+    """Every segment's contribution to every metric and table of the unit to which such lines belong, in merge order."""
+    contributions = []
+    pairs = [(writer, segment) for writer in crew for segment in writer.segments]
+    for writer, segment in sorted(pairs, key=lambda pair: merge_order(*pair)):
+        lines = [line for line in segment.measured if belongs(line)]
+        for metric in sorted({metric for line in lines for metric in line.values}):
+            having = tuple(line for line in lines if metric in line.values)
+            contributions.append(Contribution(writer, segment, metric, having))
+        for table in sorted({line.sample.table for line in lines if line.sample}):
+            having = tuple(line for line in lines if line.sample and line.sample.table == table)
+            contributions.append(Contribution(writer, segment, table, having, sampled=True))
+    return contributions
+
+
+def without_superseded(contributions: Sequence[Contribution]) -> list[Contribution]:
+    return [one for one in contributions if not any(supersedes(other, one) for other in contributions)]
+
+
+def supersedes(new: Contribution, old: Contribution) -> bool:
+    return (
+        (new.metric, new.sampled) == (old.metric, old.sampled)
+        and rank_order(new.root) == rank_order(old.root)
+        and age(new.root, new.segment) > age(old.root, old.segment)
+        and not side_by_side(new.root, old.root)
+    )
+
+
+# --- lines with whose they are ---
+
+
+def lines_of(crew: Sequence[Writer]) -> list[tuple[Writer, Segment, Measured]]:
+    return [(writer, segment, line) for writer in crew for segment in writer.segments for line in segment.measured]
+
+
+def making_up(counting: Sequence[Contribution]) -> list[tuple[Writer, Segment, Measured]]:
+    """The lines that make up a unit, with whose they are."""
+    return [(c.writer, c.segment, line) for c in counting for line in c.lines]

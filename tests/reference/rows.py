@@ -1,0 +1,154 @@
+"""The reference's rows, and how they are compared with the pipeline's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rlship_sidecar.rows import Coverage, Row, Unit
+
+ERROR = 0.01 * (1 + 1e-9)
+"""The relative error of a sketched quantile; logarithms of two libraries may put a value on either side of an edge."""
+
+
+class Histogram(NamedTuple):
+    """One edge more than counts."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReferenceRow:
+    """A row as docs/semantics.md has it, and for the comparison: `sketched`, what the sketched figures are exactly, by
+    key; `sketched_ranks`, the same for values of ranks, by key and rank; `chosen`, the keys of the figures that are
+    derived from such values, by the key of those.
+    """
+
+    unit: Unit
+    t: float
+    x: dict[str, int | float]
+    figures: dict[str, float]
+    coverage: Coverage
+    hists: dict[str, Histogram] = field(default_factory=dict)
+    per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    sketched: dict[str, float] = field(default_factory=dict, compare=False)
+    sketched_ranks: dict[str, dict[str, float]] = field(default_factory=dict, compare=False)
+    chosen: dict[str, list[str]] = field(default_factory=dict, compare=False)
+
+
+AnyRow = Row | ReferenceRow
+
+
+def exactly(rows: Mapping[Unit, AnyRow]) -> dict[str, str]:
+    """The rows as text in which every bit of a float shows, so that 0.0 and -0.0 differ; for comparing with `==`."""
+    return {name(unit): text(row) for unit, row in sorted(rows.items())}
+
+
+def differing(expected: Mapping[Unit, ReferenceRow], found: Mapping[Unit, AnyRow]) -> list[str]:
+    """What differs, in words: rows that lack, rows too many, and pairs that are not `same_row`. Empty is equal.
+
+    A row that once was stays there when its unit has lost all its lines, as late clock records may do; it is empty.
+    """
+    told = [f"{name(unit)} lacks: {text(expected[unit])}" for unit in sorted(expected.keys() - found.keys())]
+    told += [
+        f"{name(unit)} is too much: {text(found[unit])}"
+        for unit in sorted(found.keys() - expected.keys())
+        if not is_empty(found[unit])
+    ]
+    told += [
+        f"{name(unit)}\n  is     {text(found[unit])}\n  not    {text(expected[unit])}"
+        for unit in sorted(expected.keys() & found.keys())
+        if not same_row(expected[unit], found[unit])
+    ]
+    return told
+
+
+def is_empty(row: AnyRow) -> bool:
+    """Whether it is the row of a stretch of time that holds no lines."""
+    said = parts(row)
+    nothing = not any(said[part] for part in ("figures", "hists", "per_rank", "tags", "samples"))
+    return row.unit.kind in ("aligned", "clock") and nothing and not row.coverage.ranks
+
+
+def same_row(expected: ReferenceRow, found: AnyRow) -> bool:
+    """Whether all bits are the same, but for sketched quantiles: those lie within the stated error of the exact ones,
+    and what is derived from them agrees with the values found.
+    """
+    left, right = parts(expected), parts(found)
+    for key, exact in expected.sketched.items():
+        if not near(exact, found.figures.get(key)):
+            return False
+    for key, exact_values in expected.sketched_ranks.items():
+        values = getattr(found, "per_rank", {}).get(key, [])
+        if [rank for rank, _ in values] != [rank for rank, _ in expected.per_rank[key]]:
+            return False
+        if not all(near(exact_values[rank], value) for rank, value in values if rank in exact_values):
+            return False
+        for figure in expected.chosen.get(key, ()):
+            if chosen(values, figure.rpartition("/")[2]) != found.figures.get(figure):
+                return False
+            left["figures"].pop(figure)
+            right["figures"].pop(figure)
+        left["per_rank"].pop(key)
+        right["per_rank"].pop(key)
+    for key in expected.sketched:
+        left["figures"].pop(key)
+        right["figures"].pop(key)
+    return bool(left == right)
+
+
+def near(exact: float, found: float | None) -> bool:
+    return found is not None and abs(found - exact) <= ERROR * abs(exact)
+
+
+def chosen(values: Sequence[tuple[str, float]], what: str) -> float:
+    """The greatest or least of the values of ranks, or who has the greatest: the first in order among equals."""
+    if what == "min":
+        return min(value for _, value in values)
+    greatest = max(value for _, value in values)
+    if what == "max":
+        return greatest
+    replica, _, rank = next(name for name, value in values if value == greatest).rpartition(".")
+    return float(rank) if what == "argmax_rank" else float(replica)
+
+
+def name(unit: Unit) -> str:
+    return f"{unit.actor}/{unit.kind}/{unit.index}"
+
+
+def text(row: AnyRow) -> str:
+    """One line with all that the row says; parts that say nothing are left out."""
+    return " ".join(f"{part}={value}" for part, value in parts(row).items() if value not in ({}, [], None))
+
+
+def parts(row: AnyRow) -> dict[str, Any]:
+    """The row's parts in plain values, floats in hexadecimal, dictionaries sorted."""
+    return {
+        "t": float(row.t).hex(),
+        "x": {key: float(value).hex() for key, value in sorted(row.x.items())},
+        "figures": {key: float(figure).hex() for key, figure in sorted(row.figures.items())},
+        "coverage": row.coverage,
+        "hists": {
+            key: ([float(edge).hex() for edge in hist.edges], [int(count) for count in hist.counts])
+            for key, hist in sorted(getattr(row, "hists", {}).items())
+        },
+        "per_rank": {
+            key: [(rank, float(value).hex()) for rank, value in values]
+            for key, values in sorted(getattr(row, "per_rank", {}).items())
+        },
+        "tags": list(getattr(row, "tags", ())),
+        "samples": {
+            table: [shown(sample) for sample in samples]
+            for table, samples in sorted(getattr(row, "samples", {}).items())
+        },
+    }
+
+
+def shown(sample: Mapping[str, Any]) -> str:
+    """JSON with sorted names; what is null is left out."""
+    return json.dumps({name: value for name, value in sorted(sample.items()) if value is not None}, sort_keys=True)

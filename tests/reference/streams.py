@@ -1,0 +1,239 @@
+"""Units of lines without a step: the last sections of docs/semantics.md on rows, read literally."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rlship_sidecar.rows import Coverage, Unit
+from tests.reference.asking import Keys, asked_for
+from tests.reference.coverage import neighbours, ranks_in
+from tests.reference.experiment import Experiment
+from tests.reference.figures import Figures, histogram, no_rate, rate_over
+from tests.reference.order import Contribution, age, contributions_of, lines_of, making_up, rank_order
+from tests.reference.records import Measured, Segment, Writer
+from tests.reference.rows import ReferenceRow
+from tests.reference.unit import POLICY, Reduced, exact_of, finished, policy_lag, reduced
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of the file server's time: a step of the lead, from its start (not included) to its end (included), or
+    one clock unit, from its start (included) to its end (not included).
+    """
+
+    index: int
+    start: float
+    end: float
+
+
+# --- which units there are ---
+
+
+def timeline_of(experiment: Experiment) -> list[Stretch]:
+    """The lead's steps in the order in which they end."""
+    roots = [writer for writer in experiment.crew(experiment.settings.lead) if writer.root is writer]
+    steps = {at for root in roots for segment in root.segments for at, _ in segment.barriers}
+    timeline: list[Stretch] = []
+    for end, step, begin in sorted(last_of(experiment, roots, step) for step in steps):
+        timeline.append(Stretch(step, max(timeline[-1].end, begin) if timeline else begin, end))
+    return timeline
+
+
+def last_of(experiment: Experiment, roots: Sequence[Writer], step: int) -> tuple[float, int, float]:
+    """When the step ended, its number, and when it began at the earliest: by the lowest rank that has its barrier."""
+    having = [
+        (root, segment) for root in roots for segment in root.segments if any(at == step for at, _ in segment.barriers)
+    ]
+    lowest = min(rank_order(root) for root, _ in having)
+    root, segment = max((one for one in having if rank_order(one[0]) == lowest), key=lambda one: age(*one))
+    end = next(t for at, t in segment.barriers if at == step)
+    return experiment.clocks.server_time(root, end), step, experiment.clocks.server_time(root, segment.t)
+
+
+def stream_rows(experiment: Experiment, crew: Sequence[Writer]) -> list[ReferenceRow]:
+    """All aligned, clock and point units of one actor."""
+    lines = [line for _, _, line in lines_of(crew) if line.step is None]
+    timeline = timeline_of(experiment)
+    window = experiment.settings.window
+    steps = [step for step in timeline if any(covers(step, line.time) for line in lines)]
+    windows = sorted({math.floor(line.time / window) for line in lines})
+    return [
+        *(aligned_row(experiment, crew, step) for step in steps),
+        *(clock_row(experiment, crew, timeline, Stretch(i, i * window, (i + 1) * window)) for i in windows),
+        *(point_row(experiment, *point) for point in points_of(experiment, crew)),
+    ]
+
+
+def covers(step: Stretch, time: float) -> bool:
+    return step.start < time <= step.end
+
+
+# --- aligned and clock units ---
+
+
+def aligned_row(experiment: Experiment, crew: Sequence[Writer], step: Stretch) -> ReferenceRow:
+    """What an actor's streams held during one step of the lead."""
+    actor = crew[0].actor
+    stepped = {metric for _, _, line in lines_of(crew) if line.step is not None for metric in line.values}
+    axis = experiment.lead_axis()
+    assert axis is not None
+    return stretch_row(
+        experiment,
+        crew,
+        step,
+        Keys(actor, suffixed=frozenset(stepped)),
+        unit=Unit(actor, "aligned", step.index),
+        x={axis: step.index},
+        within=lambda time: covers(step, time),
+        seconds=step.end - step.start,
+        now=step.index,
+    )
+
+
+def clock_row(
+    experiment: Experiment, crew: Sequence[Writer], timeline: Sequence[Stretch], stretch: Stretch
+) -> ReferenceRow:
+    """What an actor's streams held during one window of the clock."""
+    actor, window = crew[0].actor, experiment.settings.window
+    now = [step.index for step in timeline if covers(step, stretch.end)]
+    now = now or [step.index for step in timeline if step.end <= stretch.end][-1:]
+    return stretch_row(
+        experiment,
+        crew,
+        stretch,
+        Keys(actor, prefix="clock/"),
+        unit=Unit(actor, "clock", stretch.index),
+        x={"clock/elapsed_s": max(0.0, stretch.start - first_open(experiment))},
+        within=lambda time: math.floor(time / window) == stretch.index,
+        seconds=window,
+        now=now[0] if now else None,
+    )
+
+
+def stretch_row(
+    experiment: Experiment,
+    crew: Sequence[Writer],
+    stretch: Stretch,
+    keys: Keys,
+    *,
+    unit: Unit,
+    x: dict[str, int | float],
+    within: Callable[[float], bool],
+    seconds: float,
+    now: int | None,
+) -> ReferenceRow:
+    """The row of one stretch of time. Nothing is superseded: times say which is newer."""
+
+    def belongs(line: Measured) -> bool:
+        return line.step is None and within(line.time)
+
+    counting = contributions_of(crew, belongs)
+    present = making_up(counting) or [one for one in lines_of(crew) if belongs(one[2])]
+    rate = rate_over(seconds)
+    result = reduced(experiment, counting, keys, rate)
+    lag = policy_lag(experiment, counting, rate, now)
+    if lag is not None:
+        result.add(keys.of("policy_lag", like=POLICY), lag)
+    expected, missing = waited_for(experiment, crew, stretch)
+    lost = [n for writer in crew for n, t in writer.lost if within(experiment.clocks.server_time(writer, t))]
+    cover = Coverage(
+        ranks=neighbours(ranks_in(counting)),
+        expected=len(expected),
+        missing=neighbours(missing),
+        attempts=tuple(sorted({contribution.writer.attempt for contribution in counting})),
+        gap=sum(lost),
+        underivable=tuple(sorted(result.underivable)),
+    )
+    return finished(experiment, result, counting, unit=unit, t=max(line.t for _, _, line in present), x=x, cover=cover)
+
+
+def waited_for(
+    experiment: Experiment, crew: Sequence[Writer], stretch: Stretch
+) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """The ranks that are expected in a stretch of time, and those of them that are missing, in merge order."""
+    roots = sorted((writer for writer in crew if writer.root is writer), key=rank_order)
+    writers = [root for root in roots if is_expected(experiment, root, stretch)]
+    expected, missing = [], []
+    for order in sorted({rank_order(writer) for writer in writers}):
+        own = [writer for writer in writers if rank_order(writer) == order]
+        expected.append((own[0].replica, own[0].rank))
+        of_rank = [root for root in roots if rank_order(root) == order]
+        if not any(newest(experiment, root) > stretch.end for root in of_rank) and not all(
+            writer.closed is not None for writer in own
+        ):
+            missing.append((own[0].replica, own[0].rank))
+    return expected, missing
+
+
+def is_expected(experiment: Experiment, root: Writer, stretch: Stretch) -> bool:
+    """Whether it has streamed by the end of the stretch, and had not closed when it began."""
+    streams = [line.t for _, _, line in lines_of([root]) if line.step is None]
+    if root.closed is not None and experiment.clocks.server_time(root, root.closed) < stretch.start:
+        return False
+    return streams != [] and experiment.clocks.server_time(root, min(streams)) <= stretch.end
+
+
+def newest(experiment: Experiment, root: Writer) -> float:
+    """When it wrote the line with the greatest t."""
+    return experiment.clocks.server_time(root, max(root.times))
+
+
+def first_open(experiment: Experiment) -> float:
+    """The least t of an `open`, of those that have one."""
+    return min((writer.t for writer in experiment.writers if writer.t > 0), default=0.0)
+
+
+# --- points ---
+
+
+def points_of(experiment: Experiment, crew: Sequence[Writer]) -> Iterable[tuple[Writer, Segment, Measured]]:
+    """The stream lines that are units of their own: per file so many a second, and fewer in large worlds."""
+    for writer in crew:
+        before = -math.inf
+        for _, segment, line in lines_of([writer]):
+            if line.step is None and streaming(line) and line.t - before >= max(1, (writer.world or 1) / 16):
+                before = line.t
+                yield writer, segment, line
+
+
+def streaming(line: Measured) -> list[str]:
+    """The metrics of the line that are declared to be shown one by one."""
+    return [metric for metric in line.values if metric in line.defined and line.defined[metric].stream]
+
+
+def point_row(experiment: Experiment, writer: Writer, segment: Segment, line: Measured) -> ReferenceRow:
+    """One line, with the first reductions of what is declared."""
+    keys = Keys(writer.actor, prefix="point/")
+    making = Figures(experiment.settings, no_rate)
+    result = Reduced()
+    shown = [Contribution(writer, segment, metric, (line,)) for metric in streaming(line)]
+    for contribution in shown:
+        key = keys.of(contribution.metric)
+        first = asked_for([contribution], experiment.overrides, experiment.settings)[0]
+        try:
+            hist = histogram([contribution]) if first == "hist" else None
+            figure = making.of([contribution], first) if first != "hist" else None
+        except ArithmeticError:
+            result.underivable.add(key)
+            continue
+        if hist is not None:
+            result.hists[key] = hist
+        if figure is not None:
+            result.figures[key] = figure
+            result.sketched |= exact_of({key: [contribution]}, first)
+    return ReferenceRow(
+        unit=Unit(writer.actor, f"point:{writer.id}", line.place),
+        t=line.t,
+        x={"clock/elapsed_s": line.t - first_open(experiment)},
+        figures=result.figures,
+        coverage=Coverage(
+            ranks=neighbours(ranks_in(shown)),
+            expected=1,
+            attempts=(writer.attempt,),
+            underivable=tuple(sorted(result.underivable)),
+        ),
+        hists=result.hists,
+        sketched=result.sketched,
+    )
