@@ -51,4 +51,5 @@ def test_values_of_ranks_for_all_metrics() -> None:
             step = unit.index
             assert row.figures == before[unit].figures
             assert row.per_rank == {"trainer/loss": [("0.0", float(step)), ("0.1", float(step + 1))]}
-            assert row.shipped == row.figures, "a key whose values of ranks are new is shipped whole"
+            assert row.arrival.changed == ("trainer/loss",)
+            assert row.shipped_per_rank == row.per_rank
