@@ -270,7 +270,7 @@ def test_keys_that_coincide_across_lines_have_one_owner(order: tuple[str, ...]) 
     named = {f"{name}.jsonl": data for name, data in files.items()}
     live, expected = both(named, [f"{name}.jsonl" for name in order])
     assert live == expected
-    assert f"trainer/loss/max={(5.0).hex()}" in live["trainer/step/1"]
+    assert f"'trainer/loss/max': '{(5.0).hex()}'" in live["trainer/step/1"]
 
 
 def test_first_and_last_of_a_child_are_its_parents_rank() -> None:
@@ -282,7 +282,7 @@ def test_first_and_last_of_a_child_are_its_parents_rank() -> None:
     }
     live, expected = both(files, list(files))
     assert live == expected
-    assert f"trainer/x/first={(2.0).hex()}" in live["trainer/step/1"]
+    assert f"'trainer/x/first': '{(2.0).hex()}'" in live["trainer/step/1"]
 
 
 def test_what_a_newer_attempt_rewrote_does_not_count() -> None:
@@ -294,7 +294,7 @@ def test_what_a_newer_attempt_rewrote_does_not_count() -> None:
     live, expected = both(files, list(files))
     assert live == expected
     text = live["trainer/step/1"]
-    assert f"trainer/a={(2.0).hex()} trainer/b={(10.0).hex()}" in text
+    assert f"'trainer/a': '{(2.0).hex()}', 'trainer/b': '{(10.0).hex()}'" in text
     assert "attempts=(0, 1)" in text
 
 
