@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         "a rate is over the time of another rank",
         "sidecar/rlship_sidecar/rates.py",
-        "barrier = newest.get(segment.writer.root)",
-        "barrier = next(iter(newest.values()), None)",
+        "found = newest.get(segment.writer.root)",
+        "found = next(iter(newest.values()), None)",
         "tests/pipeline/test_rates.py",
     ),
     Mutant(
