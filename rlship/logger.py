@@ -137,9 +137,9 @@ class Logger(Occurrences):
             if (
                 (type(value) is float or (type(value) is int and -_INT64 <= value < _INT64))
                 and type(key) is str
-                and 0 < len(key) <= LONGEST_NAME
+                # What was asked for by this name says that the name can be used.
+                and (0 < len(key) <= LONGEST_NAME if reduce is None else stream.asked.get(key) is reduce)
                 and stream.live
-                and (reduce is None or stream.asked.get(key) is reduce)
                 and (weight is None or (type(weight) in NUMBERS and 0 <= weight <= GREATEST))  # type: ignore[operator]
             ):
                 steps = self._steps

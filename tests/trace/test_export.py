@@ -151,13 +151,17 @@ def test_what_begins_together_is_drawn_outside_in(tmp_path: Path) -> None:
 
 
 def test_clocks_are_aligned(tmp_path: Path) -> None:
-    """Times of a host are corrected by its last known offset, also in files of it that have no clock records."""
+    """Times of a host are corrected by its last known offset, also in files of it that have no clock records.
+
+    A record that says of itself that it proves nothing does not count.
+    """
     write(
         tmp_path,
         "a",
         opened(host="n1"),
         {"kind": "clock", "t": T + 61, "offset": 60.0, "err": 0.01},
         {"kind": "clock", "t": T + 71, "offset": 60.5, "err": 0.01},
+        {"kind": "clock", "t": T + 71, "offset": 0.4, "err": 0.5, "client_time": True},
         span("early", 60.0, 1),
         span("late", 72.0, 1),
         {"kind": "barrier", "step": 0, "t": T + 72.5},

@@ -85,6 +85,7 @@ def identify(file: WriterFile) -> None:
 def clocks(file: WriterFile) -> Iterator[Clock]:
     """Find out who writes a file, and go through its clock records alone; raises Unreadable.
 
+    Records that the filesystem stamps with its clients' own time (`client_time`) prove nothing and are passed over.
     Other lines are not parsed, so that a record without a time of its own has none here and is passed over. Refuses
     nothing: `entries` sees the same lines.
     """
@@ -96,10 +97,12 @@ def clocks(file: WriterFile) -> Iterator[Clock]:
             continue
         try:
             record = orjson.loads(line)
-            clock = parse_clock(record, 0.0) if isinstance(record, dict) and record.get("kind") == "clock" else None
+            if not isinstance(record, dict) or record.get("kind") != "clock" or record.get("client_time") is True:
+                continue
+            clock = parse_clock(record, 0.0)
         except ValueError:
             continue
-        if clock is not None and clock.t:
+        if clock.t:
             yield clock
 
 
