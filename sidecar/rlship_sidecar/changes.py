@@ -31,8 +31,8 @@ class SavedBlock(NamedTuple):
     lowest: int
     highest: int
     barrier_t: float | None
-    t_low: float | None
-    t_high: float | None
+    t_low: float | None = None
+    t_high: float | None = None
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rlship_sidecar.align import Actor
@@ -17,16 +18,13 @@ from rlship_sidecar.intake import Intake, words
 from rlship_sidecar.lineage import Writer
 from rlship_sidecar.lines import Batch, Dead
 from rlship_sidecar.recall import Recall
-from rlship_sidecar.recent import Kept
 from rlship_sidecar.reduce import reduce_unit
 from rlship_sidecar.rereading import read_from_floor
 from rlship_sidecar.rows import Arrival, Row, Unit
 from rlship_sidecar.rules import Rules
 from rlship_sidecar.source import Source, load_source, still_there
 from rlship_sidecar.store import Store
-from rlship_sidecar.stream_files import Ranges
-from rlship_sidecar.streaming import Made, Streaming
-from rlship_sidecar.streams import Streams
+from rlship_sidecar.streaming import Streaming
 from rlship_sidecar.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.window import Window
 
@@ -180,12 +178,11 @@ class Experiment:
         open_before = self._open_units()
         rows = self._close_units(now, timers=only is None, end=end and not more)
         rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
-        made = self._stream(now, end=end and not more)
-        self._take_missed()
-        rows += [_renumbered(row, self.store.row_count() + len(rows) + place) for place, row in enumerate(made.rows)]
+        streamed, more_streamed = self._stream(now, self.store.row_count() + len(rows), end=end and not more)
+        rows += streamed
         # At most so many units of an actor are closed or revised at a time: there may be more.
         settled = open_before - self._open_units() + len(self._revised)
-        more = more or settled >= MAX_KEPT or (end and settled > 0) or made.more
+        more = more or settled >= MAX_KEPT or (end and settled > 0) or more_streamed
         self._commit(rows, now, force=(end and not more) or bool(intake.replaced))
         if intake.replaced:
             self._set_aside(intake.replaced, now)
@@ -296,15 +293,13 @@ class Experiment:
                 waiting.append(writer)
         self._unrecovered = waiting
 
-    def _stream(self, now: float, *, end: bool) -> Made:
+    def _stream(self, now: float, first_no: int, *, end: bool) -> tuple[list[Row], bool]:
+        """Rows of streams, numbered on from `first_no`, and whether there may be more at once."""
         hindered = self._hindered.union(writer.open.actor for writer in self._unrecovered)
-
-        def collect(streams: Streams, ranges: Ranges, closing: bool) -> list[Kept] | None:
-            return self._recall.streams(streams, ranges, now, end=end)
-
-        made = self.streaming.rows(now, hindered, collect, end=end)
+        made = self.streaming.rows(now, hindered, partial(self._recall.streams, now=now, end=end), end=end)
         self._revised += [(unit.actor, unit.kind, unit.index) for unit in made.revised]
-        return made
+        self._take_missed()
+        return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more
 
     def _revision(self, actor: Actor, step: int, window: Window | None, no: int) -> Row | None:
         """The next revision of a row, or None if nothing in it changed."""
@@ -325,12 +320,14 @@ class Experiment:
         if not urgent and (not self._changed or now - self._saved_at < SAVE_EVERY_S):
             return
         changed = self._changed.values()
-        self._prune_starts(changed)
+        for source in changed:
+            if source.writer is not None:
+                source.writer.forget_starts(self.actors[source.writer.open.actor].open)
         self.store.commit(
             Changes(
-                writers=[source.saved() for source in changed],
-                marks=[(source.name, offset, line) for source in changed for offset, line in source.fresh_marks],
-                blocks=[block for source in changed for block in source.fresh_blocks],
+                [source.saved() for source in changed],
+                [(source.name, offset, line) for source in changed for offset, line in source.fresh_marks],
+                [block for source in changed for block in source.fresh_blocks],
                 rows=rows,
                 dirty=dirty,
                 revised=self._revised,
@@ -348,17 +345,6 @@ class Experiment:
         self._changed, self._dead, self._counts = {}, [], {}
         self._saved_at = now
 
-    def _prune_starts(self, sources: Iterable[Source]) -> None:
-        for source in sources:
-            writer = source.writer
-            if writer is not None and writer.starts:
-                still_open = self.actors[writer.open.actor].open
-                writer.starts = {step: offset for step, offset in writer.starts.items() if step in still_open}
-
 
 def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: str) -> Row:
     return replace(row, arrival=Arrival(no, revision, changed, how))
-
-
-def _renumbered(row: Row, no: int) -> Row:
-    return replace(row, arrival=replace(row.arrival, no=no))

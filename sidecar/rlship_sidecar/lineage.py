@@ -6,7 +6,7 @@ The terms are those of docs/semantics.md, "Which contributions count".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -114,6 +114,11 @@ class Writer:
     def begins(self) -> int | None:
         """The lowest step at which any segment begins."""
         return min((s.begins for s in self.segments if s.begins is not None), default=None)
+
+    def forget_starts(self, still_open: Container[int]) -> None:
+        """Keep in `starts` only steps that are still open."""
+        if self.starts:
+            self.starts = {step: offset for step, offset in self.starts.items() if step in still_open}
 
     def age_s(self, now: float) -> float:
         """Seconds since its open: by our clock since we saw it, or by its own from its lines, whichever is more."""

@@ -70,7 +70,7 @@ class Recall:
                 return None
         return {} if gone and not closing else windows
 
-    def streams(self, streams: Streams, ranges: Ranges, now: float, *, end: bool) -> list[Kept] | None:
+    def streams(self, streams: Streams, ranges: Ranges, *, now: float, end: bool) -> list[Kept] | None:
         """Stream lines of an actor out of the files; None where a file cannot be read just now, or is gone and a row
         would have to do without it.
         """

@@ -17,12 +17,11 @@ from rlship_sidecar.figures import add_lag
 from rlship_sidecar.frontiers import gaps
 from rlship_sidecar.general import reduce_any
 from rlship_sidecar.ledger import Ledger
-from rlship_sidecar.lineage import Segment, rank_names
-from rlship_sidecar.lines import Dense, Sparse, Value
+from rlship_sidecar.lineage import rank_names
 from rlship_sidecar.naming import Naming
 from rlship_sidecar.recent import Kept
 from rlship_sidecar.roster import Roster
-from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Coverage, RankName, Row, Unit
+from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
 from rlship_sidecar.rules import Rules
 from rlship_sidecar.timeline import Stretch, Timeline
 from rlship_sidecar.window import Window, put
@@ -115,34 +114,6 @@ def clock_row(actor: str, index: int, window: Window, roster: Roster, at: Settin
         x={ELAPSED: max(0.0, span[0] - at.origin)},
         now=at.timeline.current(span[1]),
     )
-
-
-def point_row(segment: Segment, line: Dense | Sparse, at: Setting) -> Row:
-    """The row of a single line: its metrics that are declared as streams."""
-    writer = segment.writer
-    window = Window()
-    window.add(segment, streamed_part(line))
-    naming = Naming(writer.open.actor, prefix="point/", first_only=True)
-    found = reduce_any(naming, window, at.rules, None, superseding=False)
-    return Row(
-        Unit(writer.open.actor, f"{POINT}{writer.open.id}", line.offset),
-        line.t,
-        {ELAPSED: line.t - at.origin},
-        found.figures,
-        Coverage(rank_names([writer.rank]), 1, attempts=(writer.open.attempt,), underivable=found.underivable),
-        hists=found.hists,
-    )
-
-
-def streamed_part(line: Dense | Sparse) -> Sparse:
-    """What a line says of metrics that are declared as streams; may be nothing."""
-    values: tuple[Value, ...]
-    if type(line) is Dense:
-        values = line.schema.values(line.data)
-    else:
-        assert type(line) is Sparse
-        values = line.values
-    return Sparse(line.step, line.t, line.offset, line.segment, tuple(value for value in values if value.asks.stream))
 
 
 def nothing_left(before: Row) -> Row:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from rlship_sidecar.align import Actor
@@ -15,10 +14,12 @@ from rlship_sidecar.clocks import Clocks, Shift
 from rlship_sidecar.frontiers import gaps
 from rlship_sidecar.lineage import Segment, Writer
 from rlship_sidecar.lines import Batch, Dense, Sparse
+from rlship_sidecar.made import Made
 from rlship_sidecar.marked_times import MarkedTimes
 from rlship_sidecar.naming import POLICY_VERSION
+from rlship_sidecar.points import chosen, point_row
 from rlship_sidecar.recent import Kept, Recent
-from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Arrival, Row, Unit
+from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.rules import Rules
 from rlship_sidecar.store import Store
 from rlship_sidecar.stream_files import Files, Ranges, what_is_left
@@ -29,29 +30,17 @@ from rlship_sidecar.stream_rows import (
     clock_row,
     is_nothing,
     nothing_left,
-    point_row,
     sorted_in,
-    streamed_part,
 )
 from rlship_sidecar.streams import Closings, Streams, UnitKey
 from rlship_sidecar.timeline import Moved, Timeline
 from rlship_sidecar.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.window import Window
 
-Collect: TypeAlias = "Callable[[Streams, Ranges, bool], list[Kept] | None]"
-_RECHECK = frozenset((CLOCK, POINT))
+Fetch: TypeAlias = "Callable[[Streams, Ranges], list[Kept] | None]"
+"""Stream lines of an actor out of the files; None where a file cannot be read just now."""
 
-
-@dataclass(slots=True)
-class Made:
-    """What one look came to: rows that have no number yet, and units that are not dirty any more; `newest` are those
-    rows by unit. `more`: there may be more to do at once.
-    """
-
-    rows: list[Row] = field(default_factory=list)
-    revised: list[Unit] = field(default_factory=list)
-    newest: dict[Unit, Row] = field(default_factory=dict)
-    more: bool = False
+_BY_ORIGIN = frozenset((CLOCK, POINT))  # rows whose place depends on when the experiment began
 
 
 class Streaming:
@@ -146,7 +135,7 @@ class Streaming:
         self._by_host.setdefault(opened.host, []).append(writer)
         if opened.t and (not self.origin or opened.t < self.origin):
             self.origin = opened.t
-            self._soil_all(_RECHECK, now)
+            self._soil_all(_BY_ORIGIN, now)
         if name == self.config.lead:
             self._take_axis(now)
         for child in moved:
@@ -188,25 +177,12 @@ class Streaming:
                     self.timeline.note(writer.segments[line.segment], line, moved)
                 self._timeline_moved(moved, now)
         if batch.streams:
-            self._take_points(writer, batch)
+            self._points += chosen(writer, batch.streams)
 
     def _timeline_moved(self, moved: Moved, now: float) -> None:
         if moved.steps:
             for streams in self.streams.values():
                 streams.timeline_moved(moved, now)
-
-    def _take_points(self, writer: Writer, batch: Batch) -> None:
-        """Lines that are rows of their own: not too many of them."""
-        apart_s = max(1.0, (writer.open.world or 1) / 16)
-        for line in batch.streams:
-            if type(line) is Dense:
-                if not line.schema.streamed:
-                    continue
-            elif type(line) is not Sparse or not streamed_part(line).values:
-                continue
-            if writer.point_t is None or line.t - writer.point_t >= apart_s:
-                writer.point_t = line.t
-                self._points.append((writer.segments[line.segment], line))
 
     # What changes times --------------------------------------------------------------------------------------------
 
@@ -272,9 +248,9 @@ class Streaming:
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
-    def rows(self, now: float, hindered: Collection[str], collect: Collect, *, end: bool) -> Made:
+    def rows(self, now: float, hindered: Collection[str], fetch: Fetch, *, end: bool) -> Made:
         """Everything that becomes a row or a revision now; `hindered`: actors whose files cannot be read just now."""
-        made = Made()
+        made = Made(self._store)
         self._point_rows(made)
         lead = self._actors.get(self.config.lead)
         lead_open = lead.open.keys() if lead is not None else frozenset[int]()
@@ -284,10 +260,10 @@ class Streaming:
                 continue
             closings = streams.closings(now, lead_open, end=end)
             if closings:
-                self._close(streams, closings, collect, made, end=end)
+                self._close(streams, closings, fetch, made, end=end)
             due = streams.due(now, end=end)
             if due:
-                self._revise(streams, due, collect, made)
+                self._revise(streams, due, fetch, made)
         return made
 
     def _setting(self) -> Setting:
@@ -298,48 +274,46 @@ class Streaming:
     def _point_rows(self, made: Made) -> None:
         at = self._setting()
         for segment, line in self._points:
-            self._add(point_row(segment, line, at), "complete", made)
+            made.add(point_row(segment, line, at), "complete")
         self._points = []
 
-    def _close(self, streams: Streams, closings: Closings, collect: Collect, made: Made, *, end: bool) -> None:
-        windows = self._windows(streams, Wanted(closings.windows, closings.steps), collect, closing=True)
+    def _close(self, streams: Streams, closings: Closings, fetch: Fetch, made: Made, *, end: bool) -> None:
+        windows = self._windows(streams, Wanted(closings.windows, closings.steps), fetch)
         if windows is None:
             return
         units = [(CLOCK, index) for index in closings.windows] + [(ALIGNED, s.step) for s in closings.steps]
         for unit in units:
             row = self._row(streams, unit, windows.get(unit))
             if row is not None:
-                self._add(row, "end" if end else "partial" if row.coverage.missing else "complete", made)
+                made.add(row, "end" if end else "partial" if row.coverage.missing else "complete")
             if streams.dirty.pop(unit, None) is not None:
                 made.revised.append(Unit(streams.actor, *unit))
         streams.closed(closings)
         made.more = made.more or end or len(units) >= MAX_KEPT
 
-    def _revise(self, streams: Streams, due: Sequence[UnitKey], collect: Collect, made: Made) -> None:
+    def _revise(self, streams: Streams, due: Sequence[UnitKey], fetch: Fetch, made: Made) -> None:
         stretches = [self.timeline.stretch(index) for kind, index in due if kind == ALIGNED]
         wanted = Wanted([index for kind, index in due if kind == CLOCK], [s for s in stretches if s is not None])
-        windows = self._windows(streams, wanted, collect, closing=False)
+        windows = self._windows(streams, wanted, fetch)
         if windows is None:
             return
         for unit in due:
             is_point = unit[0].startswith(POINT)
             row = self._point_again(streams, unit) if is_point else self._row(streams, unit, windows.get(unit))
             if row is not None:
-                self._add(row, "revision", made)
+                made.add(row, "revision")
             streams.revised(unit)
             made.revised.append(Unit(streams.actor, *unit))
         made.more = made.more or len(due) >= MAX_KEPT
 
-    def _windows(
-        self, streams: Streams, wanted: Wanted, collect: Collect, *, closing: bool
-    ) -> dict[UnitKey, Window] | None:
+    def _windows(self, streams: Streams, wanted: Wanted, fetch: Fetch) -> dict[UnitKey, Window] | None:
         least, greatest = streams.bounds()
         ranges = wanted.ranges(self.config.clock_window_s, least, greatest)
         lines: Iterable[Kept] | None = []
         if ranges and streams.recent.holds(ranges[0][0]):
             lines = streams.recent.within(ranges)
         elif ranges:
-            lines = collect(streams, ranges, closing)
+            lines = fetch(streams, ranges)
         return None if lines is None else sorted_in(wanted, lines, self.clocks, self.config.clock_window_s)
 
     def _row(self, streams: Streams, unit: UnitKey, window: Window | None) -> Row | None:
@@ -362,16 +336,3 @@ class Streaming:
             if type(line) is Dense or type(line) is Sparse:
                 return point_row(writer.segments[line.segment], line, self._setting())
         return None
-
-    def _add(self, row: Row, how: str, made: Made) -> None:
-        """A row as the next revision of its unit, if there is one already and this is another."""
-        before = made.newest.get(row.unit) or self._store.newest(row.unit)
-        if before is None:
-            row = replace(row, arrival=Arrival(0, 0, row.keys(), how))
-        else:
-            changed = row.differing(before)
-            if row == before and not changed:
-                return
-            row = replace(row, arrival=Arrival(0, before.arrival.revision + 1, changed, "revision"))
-        made.newest[row.unit] = row
-        made.rows.append(row)

@@ -115,7 +115,7 @@ FILE_MISTAKES = [
     ("state_dir = 3", ["state_dir = 3", "a path"]),
     ('state_dir = ""', ["state_dir = ''", "a path"]),
     ("state_dir = state", ["rlship.toml", "not TOML", "line 1"]),
-    ('lead = "trainer"', ["unknown key lead", "allowed are: grace_s"]),
+    ('axis = "trainer"', ["unknown key axis", "allowed are: grace_s"]),
     ('sinks = "wandb"', ["sinks = 'wandb'", "a list of sink names"]),
     ('sinks = ["wandd"]', ['there is no sink "wandd"', 'did you mean "wandb"?', "tensorboard, jsonl, console"]),
     ("[sink.tensorbord]\nx = 1", ["[sink.tensorbord]", 'did you mean "tensorboard"?']),

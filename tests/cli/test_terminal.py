@@ -8,7 +8,7 @@ import re
 from rich.console import Console
 
 from rlship_sidecar import terminal
-from rlship_sidecar.status import LackingStatus, Status
+from rlship_sidecar.status import ClockStatus, LackingStatus, Status, StreamStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 NASTY = "tr\x1b[2J\u202eainer\n[red]"
@@ -29,7 +29,8 @@ def test_columns_are_aligned_and_complete() -> None:
         dead_value_count=1,
         notes=["clock skew"],
         lacking=[LackingStatus("trainer", 40, 20, 59)],
-        counts={"stream records": 2},
+        streams=[StreamStatus("generator", 12, 1763600010.0, 3.2, "0.1"), StreamStatus("reward", None, None, 0.0)],
+        clocks=[ClockStatus("n07", -0.031, 0.012, 4.0)],
     )
     assert terminal.columns(status) == [
         "/outputs/grpo-7b",
@@ -38,10 +39,12 @@ def test_columns_are_aligned_and_complete() -> None:
         "buffer   4/4    -         13        -      -",
         "rows 120",
         "sink wandb: shipping, confirmed 118 rows -> wandb/x",
+        "stream generator: beside step 12, lag 3.2 s, waits for 0.1",
+        "stream reward: beside no step yet, lag 0.0 s",
+        "clock of n07: 0.031 s behind ± 0.012 s, 4.0 s ago",
         "trainer: 40 rows lack ranks, steps 20..59",
         "3 dead letters, 1 dead value",
         "  dead: not JSON (3 times), reward.jsonl byte 812: {oops",
-        "2 records without a step are kept but not shown: give step=, or call set_step",
         "note: clock skew",
     ]
 
@@ -230,28 +233,17 @@ def test_the_newest_logged_step_is_shown_when_nothing_is_open() -> None:
 
 
 def test_what_is_incomplete_is_told_in_words() -> None:
-    """Rows that lack ranks, dead letters and records without a step each have a line, one of a kind in the singular."""
+    """Rows that lack ranks and dead letters each have a line, one of a kind in the singular."""
     status = a_status(
         lacking=[LackingStatus("trainer", 1, 7, 7), LackingStatus(NASTY, 2, 0, 9)],
         dead_letters=[a_dead_letter()],
         dead_letter_count=1,
-        counts={"stream records": 1},
     )
     told = terminal.shortcomings(status)
     assert [told[0], *told[2:]] == [
         "trainer: 1 row lacks ranks, step 7",
         "1 dead letter",
         "  dead: not JSON (3 times), reward.jsonl byte 812: {oops",
-        "1 record without a step is kept but not shown: give step=, or call set_step",
     ]
     assert told[1].isprintable() and told[1].endswith(": 2 rows lack ranks, steps 0..9")
-    assert terminal.shortcomings(a_status(counts={"stream records": 0})) == []
-
-
-def test_records_without_a_step_are_told_once() -> None:
-    """The first of them is told, and no change of their number."""
-    some, more = (a_status(counts={"stream records": count}) for count in (1, 500))
-    told = "records without a step are kept but not shown: give step=, or call set_step"
-    assert terminal.lines(a_status(), some) == [told]
-    assert terminal.lines(some, more) == []
-    assert terminal.lines(None, more)[-1] == told
+    assert terminal.shortcomings(a_status()) == []

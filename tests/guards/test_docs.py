@@ -9,7 +9,16 @@ from dataclasses import fields
 import click
 
 from rlship_sidecar.cli.group import SETTINGS, rlship
-from rlship_sidecar.status import ActorStatus, DeadLetterStatus, LackingStatus, SinkStatus, Status, WriterStatus
+from rlship_sidecar.status import (
+    ActorStatus,
+    ClockStatus,
+    DeadLetterStatus,
+    LackingStatus,
+    SinkStatus,
+    Status,
+    StreamStatus,
+    WriterStatus,
+)
 from tests.guards.tree import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -88,5 +97,5 @@ def test_every_verb_is_in_the_readme() -> None:
 def test_every_field_of_the_status_is_documented() -> None:
     """docs/status.md has a row for each field of the JSON that `status` and `watch` print."""
     told = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "status.md").read_text(encoding="utf-8")))
-    parts = (Status, ActorStatus, WriterStatus, SinkStatus, DeadLetterStatus, LackingStatus)
+    parts = (Status, ActorStatus, WriterStatus, SinkStatus, DeadLetterStatus, LackingStatus, StreamStatus, ClockStatus)
     assert [f"{part.__name__}.{one.name}" for part in parts for one in fields(part) if one.name not in told] == []

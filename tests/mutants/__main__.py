@@ -29,7 +29,43 @@ class Mutant(NamedTuple):
 
 
 PIPELINE = "tests/pipeline/test_against_reference.py"
+STREAMS = "tests/pipeline/test_streams_against_reference.py"
 MUTANTS = (
+    Mutant(
+        "a late barrier revises no aligned row",
+        "sidecar/rlship_sidecar/streams.py",
+        "            if stretch is None or stretch.place <= self.frontier.place:",
+        "            if stretch is None:",
+        STREAMS,
+    ),
+    Mutant(
+        "a late word about a clock moves no line",
+        "sidecar/rlship_sidecar/streaming.py",
+        "                if shift.concerns(line.t):",
+        "                if shift.concerns(line.t) and shift.low > line.t:",
+        STREAMS,
+    ),
+    Mutant(
+        "a rank that comes back is still missing",
+        "sidecar/rlship_sidecar/streams.py",
+        "        if before <= self._closed_to():",
+        "        if before > after:",
+        STREAMS,
+    ),
+    Mutant(
+        "a line before the frontier is forgotten",
+        "sidecar/rlship_sidecar/streams.py",
+        "        else:\n            self.soil((CLOCK, index), now)",
+        "        else:\n            pass",
+        STREAMS,
+    ),
+    Mutant(
+        "waiting lines are lost over a restart",
+        "sidecar/rlship_sidecar/streaming.py",
+        "        streams.recover(writer, self._files.lines(writer, [(beyond + least - 1.0, math.inf)]), now)",
+        "        streams.recover(writer, [], now)",
+        STREAMS,
+    ),
     Mutant(
         "a rank's contribution is dropped from a plain sum",
         "sidecar/rlship_sidecar/blocks.py",

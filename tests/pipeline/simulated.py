@@ -17,7 +17,7 @@ from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.rules import Rules
 from rlship_sidecar.store import Store
-from rlship_sidecar.units import Patience
+from rlship_sidecar.units import Patience, StreamConfig
 
 LOCAL = Filesystem("tmpfs", True, "/")
 REMOTE = Filesystem("nfs4", False, "/")
@@ -46,6 +46,7 @@ class Simulation:
     filesystem: Filesystem = LOCAL
     now: float = 1000.0
     wal: bool = True
+    streams: StreamConfig = field(default_factory=StreamConfig)
 
     def __post_init__(self) -> None:
         (self.directory / "rlship" / "state").mkdir(parents=True)
@@ -60,6 +61,7 @@ class Simulation:
             now=self.now,
             patience=self.patience,
             rules=Rules(self.overrides, self.per_rank, self.customs or Customs(())),
+            streams=self.streams,
             max_open_files=4,
         )
 

@@ -300,10 +300,10 @@ def test_marks_of_a_file() -> None:
         b'{"kind":7}',
     )
     assert batch.marks == [
-        Mark("gap", 0, -1, Gap(2, 1, 3)),
+        Mark("gap", 0, -1, Gap(2, 1, 3), 1763600000.0),
         Mark("barrier", 0, 5),
-        Mark("rollback", 1, 2),
-        Mark("close", 1, -1),
+        Mark("rollback", 1, 2, t=1763600000.0),
+        Mark("close", 1, -1, t=1763600000.0),
         Mark("barrier", 1, 2),
     ]
     assert (batch.begins, batch.lowest, batch.highest) == (5, 2, 2)

@@ -55,7 +55,7 @@ def everything(no: int) -> Changes:
         marks=[("f", 10 + no, b"{}")],
         blocks=[SavedBlock("f", no, no + 1, 1.0, no, no, 3.0)],
         rows=[row(no)],
-        dirty=[("trainer", 1000 + no)],
+        dirty=[("trainer", "step", 1000 + no)],
         dead=[("f", Dead(no, "not JSON", "rubbish")), ("f", Dead(no, "bad value", '{"a":[]}', "a"))],
         counts={"unknown kinds": 1},
     )
@@ -84,7 +84,7 @@ def test_what_is_committed_is_there_after_a_restart(path: Path, local: bool) -> 
         assert store.marks("f") == [(10, b"{}"), (11, b"{}")]
         assert store.marks("g") == []
         assert store.blocks("f", 1, 5) == [SavedBlock("f", 1, 2, 1.0, 1, 1, 3.0)]
-        assert store.dirty() == [("trainer", 1000), ("trainer", 1001)]
+        assert store.dirty() == [Unit("trainer", "step", 1000), Unit("trainer", "step", 1001)]
         assert store.counts() == {"unknown kinds": 2}
         assert store.dead_letters() == [
             ("f", Dead(0, "not JSON", "rubbish")),
@@ -138,13 +138,13 @@ def test_the_newest_revision_is_the_units_state(path: Path) -> None:
         assert store.row_of("trainer", 7) is True
         assert store.rows_between("trainer", 0, 9, partial=False) == [(7, True), (8, False)]
         assert store.rows_between("trainer", 0, 99, partial=True) == [(7, True), (10, True)]
-        assert sum(rows for _, rows, _, _ in store.lacking()) == 2
+        assert sum(rows for _, rows, *_ in store.lacking()) == 2
         store.commit(Changes(rows=[row(3, 7, revision=1)]))
         assert store.newest(Unit("trainer", "step", 7)) == row(3, 7)
         assert store.row_of("trainer", 7) is False
         assert (store.row_of("trainer", 9), store.row_of("generator", 7)) == (None, None)
         assert (
-            sum(rows for _, rows, _, _ in store.lacking()),
+            sum(rows for _, rows, *_ in store.lacking()),
             store.highest("trainer"),
             store.highest("generator"),
         ) == (1, 10, -1)
@@ -156,9 +156,10 @@ def test_the_newest_revision_is_the_units_state(path: Path) -> None:
 def test_a_revision_clears_its_mark_in_the_same_commit(path: Path) -> None:
     """A unit that got dirty and was revised within one commit is not dirty afterwards."""
     with opened(path) as store:
-        store.commit(Changes(dirty=[("trainer", 1), ("trainer", 2), ("trainer", 1)]))
-        store.commit(Changes(dirty=[("trainer", 3)], revised=[("trainer", 3), ("trainer", 1)]))
-        assert store.dirty() == [("trainer", 2)]
+        first, second, third = (("trainer", "step", 1), ("trainer", "step", 2), ("trainer", "clock", 1))
+        store.commit(Changes(dirty=[first, second, first]))
+        store.commit(Changes(dirty=[third], revised=[third, first]))
+        assert store.dirty() == [Unit(*second)]
 
 
 def test_the_block_that_holds_a_byte(path: Path) -> None:
@@ -306,6 +307,8 @@ def test_the_format_is_pinned(path: Path) -> None:
             "lowest INTEGER",
             "highest INTEGER",
             "barrier_t REAL",
+            "t_low REAL",
+            "t_high REAL",
         ],
         "rows": ["no INTEGER", "body BLOB"],
         "units": [
@@ -326,6 +329,25 @@ def test_the_format_is_pinned(path: Path) -> None:
             "offset INTEGER",
             "excerpt TEXT",
         ],
+        "clocks": ["host TEXT", "t REAL", "offset REAL", "err REAL"],
+        "timeline": [
+            "step INTEGER",
+            "until REAL",
+            "since REAL",
+            "until_t REAL",
+            "since_t REAL",
+            "file TEXT",
+            "host TEXT",
+            "replica TEXT",
+            "rank INTEGER",
+            "attempt INTEGER",
+            "open_t REAL",
+            "id TEXT",
+            "segment INTEGER",
+        ],
+        "frontiers": ["actor TEXT", "clock INTEGER", "until REAL", "step INTEGER"],
+        "names": ["actor TEXT", "name TEXT", "stepped INTEGER"],
+        "gaps": ["actor TEXT", "file TEXT", "t REAL", "n INTEGER"],
         "counts": ["name TEXT", "count INTEGER"],
         "cursors": ["sink TEXT", "next INTEGER"],
     }
@@ -339,6 +361,11 @@ def test_the_format_is_pinned(path: Path) -> None:
         "dirty": ["actor", "kind", "number"],
         "dead": ["file", "offset", "metric", "reason"],
         "dead_counts": ["file", "reason", "is_value"],
+        "clocks": ["host", "t"],
+        "timeline": ["step"],
+        "frontiers": ["actor"],
+        "names": ["actor", "name", "stepped"],
+        "gaps": [],
         "counts": ["name"],
         "cursors": ["sink"],
     }

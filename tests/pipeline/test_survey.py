@@ -62,6 +62,7 @@ def test_an_empty_experiment(sim: Simulation) -> None:
         dead_value_count=0,
         counts={},
         notes=[],
+        lead="trainer",
     )
 
 

@@ -1,0 +1,230 @@
+"""Streams as one sees them live: slow steps, writers that die, clocks apart, a lead that goes back, much to hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.units import Patience, StreamConfig
+from tests.pipeline.simulated import Simulation, simulation
+from tests.reference.building import CLOSE, T0, file
+from tests.reference.reduction import Settings, differing, final_rows
+
+
+def stream(t: float, **m: object) -> dict[str, object]:
+    return {"t": T0 + t, "m": m}
+
+
+def step(number: int, t: float, **m: object) -> tuple[dict[str, object], dict[str, object]]:
+    """A step of the lead that ends at `t`."""
+    return {"t": T0 + t, "step": number, "m": m}, {"kind": "barrier", "step": number, "t": T0 + t}
+
+
+def lines(*records: dict[str, object]) -> bytes:
+    return file(*records).split(b"\n", 1)[1]
+
+
+def rows(sim: Simulation, kind: str) -> dict[int, Row]:
+    return {unit.index: row for unit, row in sim.final().items() if unit.kind == kind}
+
+
+def check(sim: Simulation, files: dict[str, bytes], settings: Settings | None = None) -> None:
+    """At the end every row is as the reference says."""
+    sim.finish()
+    assert not differing(final_rows(files, settings=settings or Settings()), sim.final())
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulation]:
+    with simulation() as running:
+        yield running
+
+
+class Files:
+    """What was written to a simulation, file by file."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.whole: dict[str, bytes] = {}
+
+    def write(self, name: str, data: bytes) -> None:
+        self.sim.write(name, data)
+        self.whole[name] = self.whole.get(name, b"") + data
+
+
+def test_a_slow_step_is_visible_while_it_lasts(sim: Simulation) -> None:
+    """With steps of five minutes and a line a second, each window of ten seconds is a row a moment after it is over,
+    and the whole step is one soon after its barrier, of the same lines.
+    """
+    files = Files(sim)
+    files.write("t.jsonl", file({"kind": "beat", "t": T0}, beat=10))
+    files.write("g.jsonl", file(id="g", actor="generator", beat=10))
+    first = math.floor(T0 / 10)
+    for second in range(1, 621):
+        files.write("g.jsonl", lines(stream(second, tokens=second)))
+        if second % 10 == 0:
+            files.write("t.jsonl", lines({"kind": "beat", "t": T0 + second}))
+        if second % 300 == 0:
+            files.write("t.jsonl", lines(*step(second // 300, second, loss=0.5)))
+        sim.wait(1.0)
+        sim.tick()
+        over = [index for index in range(first, first + second // 10) if (index + 1) * 10 < T0 + second]
+        assert sorted(rows(sim, "clock")) == over
+        assert sorted(rows(sim, "aligned")) == [n for n in (1, 2) if n * 300 < second]
+    found = sim.final()[Unit("generator", "aligned", 1)]
+    assert found.figures == {"generator/tokens": sum(range(1, 301)) / 300} and found.x == {"global_step": 1}
+    assert found.coverage.expected == 1 and found.coverage.missing == ()
+    assert rows(sim, "clock")[first + 3].x == {"clock/elapsed_s": 30.0}
+    assert not [row for row in sim.rows() if row.arrival.revision]
+    check(sim, files.whole)
+
+
+def test_a_dead_writer_is_named_and_welcome_back(sim: Simulation) -> None:
+    """Rows wait for a silent writer for `grace_s`, then name its rank; when it is back, rows are whole again."""
+    files = Files(sim)
+    for rank in range(2):
+        files.write(f"g{rank}.jsonl", file(stream(1, x=rank), id=f"g{rank}", actor="generator", rank=rank, beat=10))
+    first = math.floor(T0 / 10)
+    for second in range(2, 60):
+        files.write("g0.jsonl", lines(stream(second, x=0)))
+        sim.wait(1.0)
+        sim.tick()
+        if second < 30:
+            assert not sim.rows()
+    assert rows(sim, "clock")[first].coverage.missing == ("0.1",)
+    assert rows(sim, "clock")[first + 2].coverage.missing == ("0.1",)
+    files.write("g1.jsonl", lines(stream(25, x=4), stream(59, x=8)))
+    for _ in range(8):
+        sim.wait(1.0)
+        sim.tick()
+    assert rows(sim, "clock")[first].coverage.missing == ()
+    assert rows(sim, "clock")[first + 2].figures == {"clock/generator/x": 4 / 11}
+    check(sim, files.whole)
+
+
+@pytest.mark.parametrize("apart", [0.0, 7.25, 120.0])
+def test_clocks_apart_and_drifting(sim: Simulation, apart: float) -> None:
+    """Lines of a host whose clock is wrong and drifts stand at the steps and windows in which they were written."""
+    files = Files(sim)
+    drift = 1.001
+    ahead = [apart + second * (drift - 1) for second in range(200)]
+    files.write("t.jsonl", file(beat=10, host="n1"))
+    opened = {"id": "g", "actor": "generator", "beat": 10, "host": "n2", "t": T0 + apart}
+    files.write("g.jsonl", file({"kind": "clock", "t": T0 + apart, "offset": apart, "err": 0.01}, **opened))
+    for second in range(1, 200):
+        t = second + ahead[second]
+        files.write("g.jsonl", lines(stream(t, at=second)))
+        if second % 20 == 0:
+            clock = {"kind": "clock", "t": T0 + t, "offset": ahead[second], "err": 0.01}
+            files.write("g.jsonl", lines(clock))
+        files.write(
+            "t.jsonl", lines(*step(second // 10, second) if second % 10 == 0 else ({"kind": "beat", "t": T0 + second},))
+        )
+        sim.wait(1.0)
+        sim.tick()
+    sim.finish()
+    for number, row in rows(sim, "aligned").items():
+        assert abs(row.figures["generator/at"] - (number * 10 - 4.5)) < 0.6
+    check(sim, files.whole)
+
+
+def test_a_lead_that_goes_back(sim: Simulation) -> None:
+    """After a rollback the steps stand where they were done anew, and what went on in between at none of them."""
+    files = Files(sim)
+    files.write("t.jsonl", file(*(r for n in range(4) for r in step(n, 10 * n + 10, loss=n)), beat=10))
+    files.write("g.jsonl", file(*(stream(s, at=s) for s in range(1, 45)), id="g", actor="generator", beat=10))
+    sim.tick()
+    assert {n: row.figures["generator/at"] for n, row in rows(sim, "aligned").items()} == {
+        0: 5.5, 1: 15.5, 2: 25.5, 3: 35.5,
+    }  # fmt: skip
+    files.write(
+        "t.jsonl", lines({"kind": "rollback", "step": 2, "t": T0 + 44}, *step(2, 50, loss=9), *step(3, 60, loss=9))
+    )
+    files.write("g.jsonl", lines(*(stream(s, at=s) for s in range(45, 70))))
+    for _ in range(10):
+        sim.wait(1.0)
+        sim.tick()
+    assert {n: row.figures["generator/at"] for n, row in rows(sim, "aligned").items()} == {
+        0: 5.5, 1: 15.5, 2: 47.5, 3: 55.5,
+    }  # fmt: skip
+    check(sim, files.whole)
+
+
+def test_another_lead_and_other_windows(sim: Simulation) -> None:
+    """With another lead or window length in the configuration, rows are made anew, and end as if it had always been."""
+    files = Files(sim)
+    files.write("t.jsonl", file(*(r for n in range(4) for r in step(n, 10 * n + 10, loss=n)), CLOSE))
+    other = [record for n in range(2) for record in step(n, 25 * n + 25, loss=n)]
+    files.write("r.jsonl", file(*other, CLOSE, id="r", actor="reward"))
+    files.write("g.jsonl", file(*(stream(s, at=s) for s in range(1, 60)), CLOSE, id="g", actor="generator"))
+    check(sim, files.whole)
+    for lead, window in (("reward", 10.0), ("reward", 7.5), ("nobody", 7.5), ("trainer", 10.0)):
+        sim.streams = StreamConfig(lead, window)
+        sim.restart()
+        sim.tick()
+        check(sim, files.whole, Settings(lead=lead, window=window))
+
+
+def test_memory_does_not_grow_with_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After very many lines no more of them are held, and no more is kept open, than after a few."""
+    monkeypatch.setattr("rlship_sidecar.recent.MOST", 500)
+    with simulation() as sim:
+        sim.write("t.jsonl", file(beat=10))
+        sim.write("g.jsonl", file(id="g", actor="generator", beat=10))
+        for second in range(1, 2000):
+            sim.write("g.jsonl", lines(*(stream(second + i / 10, x=i) for i in range(10))))
+            sim.write("t.jsonl", lines(*step(second, second, loss=1)))
+            sim.wait(1.0)
+            sim.tick()
+        streams = sim.experiment.streaming.streams["generator"]
+        assert streams.recent.count <= 1000 and len(streams.pending) <= 2 and not streams.dirty
+        assert len(rows(sim, "aligned")) >= 1990
+
+
+def test_a_restart_with_lines_that_wait() -> None:
+    """Lines beyond the last closed window are found again after a restart, and lead to their rows once."""
+    with simulation(patience=Patience(grace_s=1000.0)) as sim:
+        files = Files(sim)
+        files.write("g0.jsonl", file(*(stream(s, at=s) for s in range(1, 45)), id="g0", actor="generator", beat=10))
+        files.write("g1.jsonl", file(stream(12, at=1), id="g1", actor="generator", rank=1, beat=10))
+        sim.tick()
+        assert len(rows(sim, "clock")) == 1
+        sim.restart()
+        sim.tick()
+        files.write("g1.jsonl", lines(stream(41, at=1)))
+        sim.tick()
+        assert len(rows(sim, "clock")) == 4
+        assert not [row for row in sim.rows() if row.arrival.revision]
+        check(sim, files.whole)
+
+
+def test_points_come_at_once_but_not_too_many(sim: Simulation) -> None:
+    """A line of a metric declared as a stream is a row at once, at most one a second of a file, by its own clock."""
+    files = Files(sim)
+    define = {"kind": "define", "m": {"gpu": {"stream": True, "reduce": ["max", "mean"]}}}
+    files.write("g.jsonl", file(define, id="g", actor="generator", beat=10))
+    for tenth in range(30):
+        files.write("g.jsonl", lines(stream(tenth / 10, gpu=[tenth, 0], other=1)))
+        sim.tick()
+    found = [row for row in sim.rows() if row.unit.kind == "point:g"]
+    assert [row.figures for row in found] == [{"point/generator/gpu": tenth} for tenth in (0.0, 10.0, 20.0)]
+    assert [row.x["clock/elapsed_s"] for row in found] == [0.0, 1.0, 2.0]
+    check(sim, files.whole)
+
+
+def test_policy_lag_in_every_kind_of_row(sim: Simulation) -> None:
+    """How far a policy is behind the lead is told beside steps, over time, and in the steps of other actors."""
+    files = Files(sim)
+    define = {"kind": "define", "m": {"policy_version": {"unit": "global_step", "reduce": "min"}}}
+    files.write("t.jsonl", file(*(r for n in range(4) for r in step(n, 10 * n + 10, loss=n)), CLOSE))
+    streamed = [stream(s, policy_version=s // 20) for s in range(1, 40)]
+    files.write("g.jsonl", file(define, *streamed, CLOSE, id="g", actor="generator"))
+    files.write("r.jsonl", file(define, *step(3, 12, policy_version=1), CLOSE, id="r", actor="reward"))
+    sim.finish()
+    assert rows(sim, "aligned")[3].figures["generator/policy_lag"] == 2.0
+    assert rows(sim, "clock")[math.floor(T0 / 10) + 3].figures["clock/generator/policy_lag"] == 2.0
+    assert sim.final()[Unit("reward", "step", 3)].figures["reward/policy_lag"] == 2.0
+    check(sim, files.whole)
