@@ -17,7 +17,6 @@ from rlship_formats.records import (
     MAX_STEP,
     T_MAX,
     T_MIN,
-    Asks,
     BadRecord,
     Open,
     UnsupportedVersion,
@@ -30,8 +29,8 @@ from rlship_formats.records import (
 )
 from rlship_formats.standing import STANDING, stands_for
 from rlship_formats.values import DeadValue, observe
+from rlship_sidecar.governing import Governing
 from rlship_sidecar.lines import (
-    WIDE,
     BarrierLine,
     Batch,
     ClockRecord,
@@ -45,6 +44,7 @@ from rlship_sidecar.lines import (
     Sparse,
     TagLine,
     Value,
+    as_json,
     excerpt_of,
 )
 
@@ -57,27 +57,10 @@ class Decoder:
     far.
     """
 
-    __slots__ = (
-        "_by_names",
-        "_by_standing",
-        "_by_stream",
-        "_governing",
-        "_last",
-        "_schemas",
-        "_usual",
-        "asks",
-        "barrier_t",
-        "foreign",
-        "opened",
-        "segment",
-        "t",
-    )
+    __slots__ = ("_governing", "_last", "_usual", "barrier_t", "foreign", "opened", "segment", "t")
 
     def __init__(self, schemas: Schemas) -> None:
-        self._schemas = schemas
-        self._by_names: dict[tuple[str, ...], Schema] = {}
-        self._by_standing: dict[tuple[str, str], Schema] = {}
-        self._by_stream: dict[tuple[str, ...], Schema] = {}
+        self._governing = Governing(schemas)
         self._last: Schema | None = None  # of the last dense line
         self._usual: Schema | None = None  # two dense lines in a row had it: the next is expected to
         self.opened: Open | None = None
@@ -85,8 +68,6 @@ class Decoder:
         self.segment = 0
         self.t = 0.0
         self.barrier_t: float | None = None  # of the segment's last barrier record
-        self.asks: dict[str, Asks] = {}  # the entries of the file's defines
-        self._governing: dict[str, Asks] = {}  # what they come to, for metrics that had a line since
 
     def decode(self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int) -> Batch:
         """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps`
@@ -97,7 +78,8 @@ class Decoder:
         batch = Batch()
         add_line = batch.lines.append
         add_stream = batch.streams.append
-        by_names, by_stream = self._by_names, self._by_stream
+        governing = self._governing
+        by_names, by_stream = governing.by_names, governing.by_stream
         t = self.t
         newest_t = 0.0
         step_before = -1
@@ -132,8 +114,8 @@ class Decoder:
             try:
                 record = orjson.loads(line)
             except ValueError:
-                self.t = t
-                self._unparsed(batch, line, offset)
+                if line.strip(b" \t\r"):
+                    batch.dead.append(Dead(offset, "not JSON", excerpt_of(line)))
                 consumed += 1
                 continue
             if type(record) is dict and opened:
@@ -157,7 +139,7 @@ class Decoder:
                         if t > newest_t:
                             newest_t = t
                         names = tuple(metrics)
-                        schema = by_names.get(names) or self._schema(names)
+                        schema = by_names.get(names) or governing.schema(names)
                         try:
                             data = schema.pack(*metrics.values())
                         except (NotDense, OverflowError):
@@ -180,7 +162,7 @@ class Decoder:
                         if t > newest_t:
                             newest_t = t
                         names = tuple(metrics)
-                        schema = by_stream.get(names) or self._stream_schema(names)
+                        schema = by_stream.get(names) or governing.stream_schema(names)
                         try:
                             data = schema.pack(*metrics.values())
                         except (NotDense, OverflowError):
@@ -236,7 +218,6 @@ class Decoder:
             opened = self.opened is not None
             if t > newest_t:
                 newest_t = t
-            by_names, by_stream = self._by_names, self._by_stream
             consumed += 1
         if barrier >= 0:
             batch.marks.append(Mark("barrier", self.segment, barrier))
@@ -249,48 +230,16 @@ class Decoder:
         """Take the state that the file had at some offset: its open record, the `t` there, that of the segment's last
         barrier record, and the define and rollback lines before it.
         """
-        self.opened, self.t, self.barrier_t, self.segment, self.asks = opened, t, barrier_t, 0, {}
-        self._forget_schemas()
+        self.opened, self.t, self.barrier_t, self.segment = opened, t, barrier_t, 0
+        self._usual = self._last = None
+        self._governing.begin(opened.actor)
         for line in marks:
             record = orjson.loads(line)
             if record["kind"] == "define":
-                self.asks.update(parse_define(record)[0])
+                self._governing.define(parse_define(record)[0])
             else:
                 self.segment += 1
         self.t = t
-
-    def _schema(self, names: tuple[str, ...]) -> Schema:
-        return self._remembered(self._by_names, names)
-
-    def _stream_schema(self, names: tuple[str, ...]) -> Schema:
-        return self._remembered(self._by_stream, names)
-
-    def _remembered(self, known: dict[tuple[str, ...], Schema], names: tuple[str, ...]) -> Schema:
-        schema = self._schemas.of(names, tuple(self._governs(name) for name in names))
-        if len(known) >= 64:
-            known.clear()
-        if len(names) <= WIDE:
-            known[names] = schema
-        return schema
-
-    def _governs(self, metric: str, reduce: tuple[str, ...] = ()) -> Asks:
-        """What governs a metric from here on. `reduce`: what a line asks for by its kind, where no define says."""
-        assert self.opened is not None
-        defined, known = self.asks.get(metric), self._schemas.defaults(self.opened.actor)[metric]
-        asks = defined or known
-        if not (defined and defined.reduce):
-            asks = asks._replace(reduce=reduce or known.reduce)
-        if not reduce and len(self._governing) < WIDE:
-            self._governing[metric] = asks
-        return asks
-
-    def _forget_schemas(self) -> None:
-        """What governs lines has changed."""
-        self._by_names = {}
-        self._by_standing = {}
-        self._governing = {}
-        self._by_stream = {}
-        self._usual = self._last = None
 
     def _sparse(self, batch: Batch, metrics: dict[str, Any], step: int, t: float, offset: int) -> Sparse:
         values = []
@@ -301,17 +250,13 @@ class Decoder:
                     raise DeadValue("bad value")
                 observations = observe(value)
             except DeadValue as dead:
-                batch.dead.append(Dead(offset, str(dead), excerpt_of(_text(name) + b": " + _text(value)), name))
+                batch.dead.append(Dead(offset, str(dead), excerpt_of(as_json(name) + b": " + as_json(value)), name))
                 continue
             if observations is not None:
-                values.append(Value(name, governing.get(name) or self._governs(name), observations))
+                values.append(Value(name, governing.of(name), observations))
                 if step >= 0:
                     batch.names.add(name)
         return Sparse(step, t, offset, self.segment, tuple(values))
-
-    def _unparsed(self, batch: Batch, line: bytes, offset: int) -> None:
-        if line.strip(b" \t\r"):
-            batch.dead.append(Dead(offset, "not JSON", excerpt_of(line)))
 
     def _other(self, batch: Batch, record: Any, line: bytes, offset: int) -> None:
         """Every line but the common one: known kinds, and whatever is wrong with a metrics line."""
@@ -343,6 +288,7 @@ class Decoder:
             raise
         batch.opened_at = offset
         self.t = self.opened.t
+        self._governing.begin(self.opened.actor)
 
     def _known(self, batch: Batch, kind: Any, record: dict[str, Any], line: bytes, offset: int) -> None:
         if kind is _METRICS:
@@ -350,7 +296,9 @@ class Decoder:
         if kind == "barrier":
             raise BadRecord("bad step")
         if kind == "rollback":
-            step = _step(record)
+            step = record.get("step")
+            if not is_step(step):
+                raise BadRecord("bad step")
             self.segment += 1
             self.barrier_t = None
             batch.marks.append(Mark("rollback", self.segment, step, t=time_of(record, self.t)))
@@ -391,36 +339,13 @@ class Decoder:
         if stands.sample is not None:
             sample = SampleLine(step, t, offset, self.segment, *stands.sample)
             (batch.samples if step >= 0 else batch.streams).append(sample)
-        schema = self._by_standing.get((kind, stands.metric))
-        if schema is None:
-            names = (stands.metric,) if stands.metric else ()
-            asks = tuple(self._governs(name, stands.reduce) for name in names)
-            schema = self._schemas.of(names, asks)
-            if len(self._by_standing) >= 256:
-                self._by_standing.clear()
-            self._by_standing[kind, stands.metric] = schema
+        schema = self._governing.standing_schema(kind, stands.metric, stands.reduce)
         return schema, stands.t, schema.pack(stands.value) if stands.metric else b""
 
     def _define(self, batch: Batch, record: dict[str, Any], line: bytes, offset: int) -> None:
         asked, bad = parse_define(record)
         for name in bad:
             batch.dead.append(Dead(offset, "bad define", excerpt_of(line), name))
-        if any(self.asks.get(name) != asks for name, asks in asked.items()):
-            self.asks.update(asked)
-            self._forget_schemas()
+        if self._governing.define(asked):
+            self._usual = self._last = None
             batch.kept.append((offset, line))
-
-
-def _text(value: Any) -> bytes:
-    """A value as JSON; its kind alone where it is nested deeper than JSON is written."""
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        return b"a deeply nested " + type(value).__name__.encode()
-
-
-def _step(record: dict[str, Any]) -> int:
-    step = record.get("step")
-    if not is_step(step):
-        raise BadRecord("bad step")
-    return step

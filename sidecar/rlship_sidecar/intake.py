@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from rlship_sidecar.discover import WRITERS_FOLDER, Folder
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.known import known
 from rlship_sidecar.lines import Batch, Schemas, too_long
 from rlship_sidecar.source import Source, new_source
 from rlship_sidecar.tail import Descriptors, NotAFile, Replaced
@@ -35,7 +36,7 @@ class Intake:
         self.oddities: dict[str, str] = {}
         self.replaced: list[Source] = []
         self.holding = False
-        self.schemas = Schemas()
+        self.schemas = Schemas(known)
         self.files = Descriptors(max_open_files, keep=filesystem.local)
         self._local = filesystem.local
         self._listing = Folder(self.folder, local=filesystem.local)

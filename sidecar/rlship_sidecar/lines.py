@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import orjson
 
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
 from rlship_formats.values import Observations
@@ -280,3 +281,11 @@ def excerpt_of(data: bytes) -> str:
     """Text that is safe on any terminal: control characters as escapes."""
     text = data[:_EXCERPT_BYTES].decode("utf-8", "replace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def as_json(value: Any) -> bytes:
+    """A value as JSON; its kind alone where it is nested deeper than JSON is written."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return b"a deeply nested " + type(value).__name__.encode()

@@ -140,7 +140,8 @@ def _row(
 ) -> Row:
     found = reduce_any(naming, window, at.rules, seconds, superseding=False)
     add_lag(naming, found, now)
-    expected, missing = _expected(roster, at.clocks, *span)
+    expected, behind = _expected(roster, at.clocks, *span)
+    present = {segment.writer.rank for segment in found.order.segments}
     return Row(
         unit,
         found.t,
@@ -149,7 +150,7 @@ def _row(
         Coverage(
             ranks=found.order.ranks,
             expected=expected,
-            missing=rank_names(missing),
+            missing=rank_names(rank for rank in behind if rank not in present),
             attempts=found.order.attempts,
             gap=_gap(unit, roster, at, span),
             underivable=found.underivable,
@@ -161,7 +162,7 @@ def _row(
 
 
 def _expected(roster: Roster, clocks: Clocks, start: float, end: float) -> tuple[int, list[RankName]]:
-    """How many ranks are expected, and which of them are missing."""
+    """How many ranks are expected, and which of them have not been heard of since."""
     reached: set[RankName] = set()
     waited: dict[RankName, bool] = {}
     for writer in roster.writers.values():

@@ -185,8 +185,8 @@ def known(actor: str, metric: str) -> Asks | None:
 
 
 def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
-    """A metric that nobody defined has what is known of its name; an entry without `reduce` takes only reductions
-    from there, one with takes nothing.
+    """A metric that nobody defined has what is known of its name; an entry without `reduce` takes its reductions
+    from there, one without `unit` its unit, and nothing else.
     """
     lines = (
         OPEN,
@@ -209,7 +209,7 @@ def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
         (usual, Asks()),
         (usual, Asks()),
         (Asks(("max", "p99"), False, True, "ms"), other),
-        (Asks(("min", "mypkg.x")), other),
+        (Asks(("min", "mypkg.x"), unit="s"), other),
     ]
     again = Decoder(Schemas(known))
     assert batch.opened is not None

@@ -36,6 +36,8 @@ def governing(actor: str, metric: str, line: Measured, settings: Settings) -> En
     entry = line.defined.get(metric)
     if entry is None:
         entry = Entry(None, known.per_rank, False, known.unit) if known else Entry()
+    elif entry.unit is None and known:
+        entry = Entry(entry.reduce, entry.per_rank, entry.stream, known.unit)
     return Entry(entry.reduce or line.reduce or default, entry.per_rank, entry.stream, entry.unit)
 
 

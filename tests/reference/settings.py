@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from rlship.metrics import lookup
+
 Reductions = Mapping[str, Sequence[str]]
 NO_OVERRIDES: Reductions = MappingProxyType({})
 
@@ -46,7 +48,7 @@ class Settings:
     samples: int = 4
     lead: str = "trainer"
     window: float = 10.0
-    catalogue: Callable[[str, str], Known | None] = nothing_known
+    catalogue: Callable[[str, str], Known | None] = lookup
     custom: Mapping[str, Callable[[], Accumulator]] = field(default_factory=dict)
 
 

@@ -141,7 +141,7 @@ def stretch_row(
     cover = Coverage(
         ranks=neighbours(ranks_in(counting)),
         expected=len(expected),
-        missing=neighbours(missing),
+        missing=neighbours([rank for rank in missing if rank not in ranks_in(counting)]),
         attempts=tuple(sorted({contribution.writer.attempt for contribution in counting})),
         gap=sum(lost),
         underivable=tuple(sorted(result.underivable)),
