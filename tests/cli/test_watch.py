@@ -262,15 +262,15 @@ def test_the_reason_of_exit_code_3_is_told_at_the_end(tmp_path: Path) -> None:
     assert "trainer: 2 rows lack ranks, steps 1..2" in run(tmp_path, "status", experiment).stdout
 
 
-def test_records_without_a_step_are_told(tmp_path: Path) -> None:
-    """Records that no row shows are counted at the end of --once and by status, with the way out."""
-    lost = json.dumps({"t": 1763600009, "m": {"loss": 1.0}})
-    experiment = an_experiment(tmp_path / "exp", tail=[lost, lost])
-    told = "2 records without a step are kept but not shown: give step=, or call set_step"
+def test_records_without_a_step_are_shown(tmp_path: Path) -> None:
+    """They make a row over time, and status tells how far their stream is."""
+    stray, close = json.dumps({"t": 1763600009, "m": {"loss": 1.0}}), json.dumps({"kind": "close", "reason": "exit"})
+    experiment = an_experiment(tmp_path / "exp", tail=[stray, stray, close])
     done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
     assert done.returncode == 0
-    assert done.stderr.splitlines()[-1].endswith(told)
-    assert told in run(tmp_path, "status", experiment).stdout.splitlines()
+    rows = [json.loads(line) for line in (experiment / "rlship" / "state" / "rows.jsonl").read_text().splitlines()]
+    assert [row["m"] for row in rows if row["kind"] == "clock"] == [{"clock/trainer/loss": 1.0}]
+    assert "stream trainer: beside step" in run(tmp_path, "status", experiment).stdout
 
 
 def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:

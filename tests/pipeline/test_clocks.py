@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship_formats.records import Open
@@ -51,6 +51,7 @@ def governing(records: Sequence[ClockRecord], t: float) -> ClockRecord | None:
     return min((record for record in records if record.t == at), key=lambda record: (record.err, record.offset))
 
 
+@settings(deadline=None)
 @given(records=RECORDS, again=st.booleans())
 def test_the_offset_is_that_of_the_record_before(records: list[ClockRecord], again: bool) -> None:
     """At every time, however the records came, with few of them in memory, and after a restart."""
@@ -71,6 +72,7 @@ def test_the_offset_is_that_of_the_record_before(records: list[ClockRecord], aga
         assert all(least <= clocks.offset("n1", float(t)).offset <= greatest for t in range(-1, 43))
 
 
+@settings(deadline=None)
 @given(records=RECORDS)
 def test_a_shift_names_the_times_that_change(records: list[ClockRecord]) -> None:
     """Exactly at the times that a record concerns, the offset or its bound is another one, and the shift says which."""
@@ -111,6 +113,7 @@ def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: Clocks) -
     return found
 
 
+@settings(deadline=None)
 @given(barriers=BARRIERS, records=RECORDS, kept=st.sampled_from((1, 4096)))
 def test_the_timeline_is_that_of_the_lowest_rank(
     barriers: list[tuple[int, int, float]], records: list[ClockRecord], kept: int
