@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from rlship_sidecar.lineage import Segment, Writer, side_by_side
 from rlship_sidecar.lines import Batch, Mark
 from rlship_sidecar.roster import Roster, Waiting
+from rlship_sidecar.rows import STEP
 from rlship_sidecar.units import MAX_KEPT, Closing, Dirty, EarlyBarriers, OpenUnit, Patience, RowIndex
 from rlship_sidecar.window import Window
 
@@ -295,6 +296,11 @@ class Actor:
             return True
         implicit = all(writer.implicit for writer in self.roster.writers.values())
         return implicit and step == max(self.open) and now - self.metrics_at >= patience.implicit_s
+
+    def windows(self, closings: list[Closing]) -> dict[tuple[str, int], Window]:
+        """The kept values of steps, by kind and index."""
+        found = {(STEP, closing.step): self.open[closing.step].window for closing in closings}
+        return {unit: window for unit, window in found.items() if window is not None}
 
     def close(self, step: int) -> Window:
         """Take a step out of the open ones; its window must have been kept or refilled."""

@@ -37,6 +37,8 @@ _Window = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, a numbe
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
 _Switch = Annotated[bool, Meta(description="true or false")]
+_Samples = Annotated[int, Meta(ge=0, le=100, description="an integer in 0..100")]
+_Every = Annotated[int, Meta(ge=1, le=1_000_000_000, description="an integer in 1..1000000000")]
 _Reductions = Annotated[
     dict[str, list[str]], Meta(description='a table of lists of names, such as "trainer/loss" = ["mean", "max"]')
 ]
@@ -63,6 +65,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sinks: _Names = msgspec.field(default_factory=lambda: ["wandb", "tensorboard"])
     sink: _Tables = msgspec.field(default_factory=dict)
     per_rank: _Switch = False
+    samples: _Samples = 4
+    samples_every: _Every = 10
     reductions: _Reductions = msgspec.field(default_factory=dict)
 
 
@@ -172,6 +176,8 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             ) from problem
     if key == "per_rank":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    if key in ("samples", "samples_every"):
+        return int(text) if text.isascii() and text.isdigit() else text
     if key.endswith("_s"):
         try:
             return float(text)

@@ -6,9 +6,8 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from rlship_sidecar.align import Actor
@@ -25,7 +24,7 @@ from rlship_sidecar.rules import Rules
 from rlship_sidecar.source import Source, load_source, still_there
 from rlship_sidecar.store import Store
 from rlship_sidecar.streaming import Streaming
-from rlship_sidecar.units import MAX_KEPT, Patience, StreamConfig
+from rlship_sidecar.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.window import Window
 
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
@@ -84,7 +83,7 @@ class Experiment:
     def _load(self, now: float) -> None:
         """Go on where the store left off: rebuild what was open, remember what is dirty."""
         intake = self.intake
-        self._recall = Recall(self.store, intake)
+        self._recall = Recall(self.store, intake, self.rules.samples)
         for saved in self._verified():
             source = load_source(saved, intake.path(saved.file), intake.files, intake.schemas, self.store, now)
             self.sources[saved.file] = source
@@ -230,7 +229,7 @@ class Experiment:
             if name in self._hindered:
                 continue
             closings = actor.closings(now, timers=timers, end=end)
-            if not self._refill(actor, actor.unfilled(closings), now, end=end):
+            if not self._refill(actor, closings, now, end=end):
                 continue
             for closing in closings:
                 unit = Unit(name, "step", closing.step)
@@ -248,15 +247,14 @@ class Experiment:
     def _open_units(self) -> int:
         return sum(len(actor.open) for actor in self.actors.values())
 
-    def _refill(self, actor: Actor, steps: Sequence[int], now: float, *, end: bool) -> bool:
-        """Fetch values that were not kept. False: a file cannot be read just now, so nothing of the actor closes."""
-        if not steps:
-            return True
-        windows = self._recall.steps(actor, steps, now, closing=True, end=end)
-        if windows is None:
-            return False
-        actor.refill(windows)
-        return True
+    def _refill(self, actor: Actor, closings: list[Closing], now: float, *, end: bool) -> bool:
+        """Fetch values that were not kept, and samples. False: a file cannot be read just now, so nothing closes."""
+        if steps := actor.unfilled(closings):
+            windows = self._recall.steps(actor, steps, now, closing=True, end=end)
+            if windows is None:
+                return False
+            actor.refill(windows)
+        return self._recall.show(actor.windows(closings), now=now, end=end)
 
     def _revise(self, now: float, *, first_no: int, end: bool) -> list[Row]:
         rows: list[Row] = []
@@ -296,7 +294,7 @@ class Experiment:
     def _stream(self, now: float, first_no: int, *, end: bool) -> tuple[list[Row], bool]:
         """Rows of streams, numbered on from `first_no`, and whether there may be more at once."""
         hindered = self._hindered.union(writer.open.actor for writer in self._unrecovered)
-        made = self.streaming.rows(now, hindered, partial(self._recall.streams, now=now, end=end), end=end)
+        made = self.streaming.rows(now, hindered, self._recall.fetching(now, end=end), end=end)
         self._revised += [(unit.actor, unit.kind, unit.index) for unit in made.revised]
         self._take_missed()
         return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more

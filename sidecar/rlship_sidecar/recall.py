@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import groupby
 
 from rlship_sidecar.align import Actor
 from rlship_sidecar.intake import Intake, words
 from rlship_sidecar.lineage import Writer
 from rlship_sidecar.lines import Batch, Dead
 from rlship_sidecar.recent import Kept
-from rlship_sidecar.rereading import read_again, read_barriers, read_stream_line, read_streams
+from rlship_sidecar.rereading import read_again, read_barriers, read_samples, read_stream_line, read_streams
+from rlship_sidecar.rows import STEP, Sample
+from rlship_sidecar.samples import Choice, Chosen, choose
 from rlship_sidecar.source import Source
 from rlship_sidecar.store import Store
-from rlship_sidecar.stream_files import Files, Ranges
-from rlship_sidecar.streams import Streams
+from rlship_sidecar.stream_files import Fetching, Files, Ranges
+from rlship_sidecar.streams import Streams, UnitKey
 from rlship_sidecar.window import Window
 
 GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before they are made without it
@@ -24,11 +28,12 @@ class Recall:
     them; whoever owns this takes both.
     """
 
-    def __init__(self, store: Store, intake: Intake) -> None:
+    def __init__(self, store: Store, intake: Intake, choice: Choice) -> None:
         self.missed: list[Source] = []
         self.dead: list[tuple[str, Dead]] = []
         self._store = store
         self._intake = intake
+        self._choice = choice
 
     def files(self) -> Files:
         """How streams read them again."""
@@ -38,6 +43,10 @@ class Recall:
             line_at=lambda writer, offset: read_stream_line(sources[writer.file], store, schemas, offset),
             barriers=lambda writer: read_barriers(sources[writer.file], store, schemas),
         )
+
+    def fetching(self, now: float, *, end: bool) -> Fetching:
+        """What rows of streams can fetch at one look."""
+        return Fetching(partial(self.streams, now=now, end=end), partial(self.show, now=now, end=end))
 
     def steps(
         self, actor: Actor, steps: Sequence[int], now: float, *, closing: bool, end: bool
@@ -68,7 +77,9 @@ class Recall:
             except OSError as error:
                 source.problem = words(error)
                 return None
-        return {} if gone and not closing else windows
+        if gone and not closing:
+            return {}
+        return windows if closing or self.show({(STEP, s): w for s, w in windows.items()}, now, end=end) else None
 
     def streams(self, streams: Streams, ranges: Ranges, *, now: float, end: bool) -> list[Kept] | None:
         """Stream lines of an actor out of the files; None where a file cannot be read just now, or is gone and a row
@@ -91,6 +102,43 @@ class Recall:
                 return None
             else:
                 found += [(writer.segments[line.segment], line) for line in lines]
+        return found
+
+    def show(self, windows: Mapping[UnitKey, Window], now: float, *, end: bool) -> bool:
+        """Choose the samples that the rows of some units show, and read them. False where a file cannot be read just
+        now. Where one is missing for long, its samples are left out; should it come back, the rows are made anew.
+        """
+        for (kind, index), window in windows.items():
+            if not (window.samples and self._choice.shows(index)):
+                continue
+            window.shown = {}
+            for table, chosen in choose(window.samples, self._choice.each, superseding=kind == STEP).items():
+                found = self._contents(chosen, now, end=end)
+                if found is None:
+                    return False
+                if found:
+                    window.shown[table] = found
+        return True
+
+    def _contents(self, chosen: Sequence[Chosen], now: float, *, end: bool) -> list[Sample] | None:
+        """What the chosen samples of a table hold, in their order."""
+        found: list[Sample] = []
+        for writer, of_file in groupby(chosen, key=lambda one: one.segment.writer):
+            source, ones = self._intake.sources[writer.file], list(of_file)
+            try:
+                found += read_samples(source, ones)
+            except FileNotFoundError as error:
+                if not (end or source.missing_for(now) >= GONE_AFTER_S):
+                    source.problem = source.problem or words(error)
+                    return None
+                if not source.gone:
+                    if source.unrestored is None:
+                        self.dead.append((source.name, Dead(source.read, "file gone before its row", "")))
+                    source.miss(min(one.line.offset for one in ones))
+                    self.missed.append(source)
+            except OSError as error:
+                source.problem = words(error)
+                return None
         return found
 
     def _miss(self, source: Source, steps: Sequence[int]) -> None:

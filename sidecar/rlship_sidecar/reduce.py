@@ -59,4 +59,14 @@ def reduce_unit(
         add_lag(Naming(unit.actor), found, unit.index)
     tagging = newest(segment for segment, _ in window.tags)
     tags = tuple(sorted({line.tag for segment, line in window.tags if segment in tagging}))
-    return Row(unit, found.t, x, found.figures, coverage, hists=found.hists, per_rank=found.per_rank, tags=tags)
+    return Row(
+        unit,
+        found.t,
+        x,
+        found.figures,
+        coverage,
+        hists=found.hists,
+        per_rank=found.per_rank,
+        tags=tags,
+        samples=window.shown,
+    )

@@ -9,12 +9,15 @@ from rlship_formats.records import MAX_LINE_BYTES, Open
 from rlship_sidecar.changes import SavedBlock
 from rlship_sidecar.decode import Decoder
 from rlship_sidecar.lines import Batch, Schemas, StreamLine
+from rlship_sidecar.rows import Sample
+from rlship_sidecar.samples import Chosen, filled
 from rlship_sidecar.source import Source
 from rlship_sidecar.store import Store
 from rlship_sidecar.tail import Bookmark, Replaced
 
 _ALL = 1 << 62
 _FEW_STEPS = 8
+_SAMPLE_BYTES = 8192  # read for a sample at first: most are no longer
 
 
 def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection[int]) -> Iterator[Batch]:
@@ -68,6 +71,20 @@ def read_stream_line(source: Source, store: Store, schemas: Schemas, offset: int
         source, schemas, block or store.block_at(source.name, offset) or source.unfinished(), marks, None
     )
     return [line for line in batch.streams if line.offset == offset]
+
+
+def read_samples(source: Source, chosen: Sequence[Chosen]) -> list[Sample]:
+    """What chosen samples of a file hold, a line at a time; raises as `read_again` does."""
+    _still_there(source)
+    tail = source.tail.twin()
+    found = []
+    for one in chosen:
+        piece = tail.read(Bookmark(one.line.offset), _SAMPLE_BYTES)
+        sample = filled(one, piece.lines[0]) if piece.lines else None
+        if sample is None:
+            raise FileNotFoundError(0, "what was read of it is not there any more", tail.path)
+        found.append(sample)
+    return found
 
 
 def read_barriers(source: Source, store: Store, schemas: Schemas) -> Iterator[Batch]:

@@ -77,6 +77,23 @@ class Coverage:
     underivable: tuple[str, ...] = ()
 
 
+class Sample(NamedTuple):
+    """A sample that a row shows. `why`: any of "top", "bottom" and "random"; `rank` is named as in the coverage; `t` is
+    Unix seconds; `score` is a number, the word for one that is not finite, or None; `row` is what the job gave; `cut`
+    is what the line says of values that were shortened: by column the lengths that they had.
+    """
+
+    why: tuple[str, ...]
+    rank: str
+    t: float
+    score: float | str | None
+    row: dict[str, Any]
+    cut: Any = None
+
+
+Samples = dict[str, list[Sample]]  # by table, in merge and file order
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """What depends on when lines arrived; never part of a comparison between live and replay.
@@ -95,7 +112,8 @@ class Arrival:
 @dataclass(frozen=True, slots=True)
 class Row:
     """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}. `figures`,
-    `hists`, `per_rank` (by key a rank's name and its value, in merge order) and `tags` are complete in every revision.
+    `hists`, `per_rank` (by key a rank's name and its value, in merge order), `tags` and `samples` (by table) are
+    complete in every revision.
     """
 
     unit: Unit
@@ -107,6 +125,7 @@ class Row:
     hists: dict[str, Histogram] = field(default_factory=dict)
     per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    samples: Samples = field(default_factory=dict)
 
     @property
     def shipped(self) -> dict[str, float]:
@@ -123,6 +142,19 @@ class Row:
         """The per-rank values that are new or changed in this revision, all those of a key together."""
         return self._shipped(self.per_rank)
 
+    @property
+    def shipped_samples(self) -> Samples:
+        """The samples of the tables that are new or changed in this revision, by the keys of the tables."""
+        return self._shipped({self.table_key(table): samples for table, samples in self.samples.items()})
+
+    def table_key(self, table: str) -> str:
+        """The key of a table of samples: `<actor>/samples/<table>`, for streams under `<actor>/aligned/` and
+        `clock/<actor>/`.
+        """
+        kind, actor = self.unit.kind, self.unit.actor
+        family = f"{actor}/aligned" if kind == ALIGNED else f"clock/{actor}" if kind == CLOCK else actor
+        return f"{family}/samples/{table}"
+
     def _shipped(self, values: dict[str, _Value]) -> dict[str, _Value]:
         if self.arrival.revision == 0:
             return values
@@ -130,9 +162,10 @@ class Row:
 
     def keys(self) -> tuple[str, ...]:
         """Everything there is a value under, each once."""
-        if not (self.hists or self.per_rank):
+        if not (self.hists or self.per_rank or self.samples):
             return tuple(self.figures)
-        return tuple(dict.fromkeys((*self.figures, *self.hists, *self.per_rank)))
+        tables = (self.table_key(table) for table in self.samples)
+        return tuple(dict.fromkeys((*self.figures, *self.hists, *self.per_rank, *tables)))
 
     def differing(self, before: Row) -> tuple[str, ...]:
         """Keys whose values are new or have other bits than in `before`: 0.0 and -0.0 are not the same."""
@@ -148,6 +181,11 @@ class Row:
             key
             for key, values in self.per_rank.items()
             if key not in before.per_rank or orjson.dumps(values) != orjson.dumps(before.per_rank[key])
+        ]
+        changed += [
+            self.table_key(table)
+            for table, samples in self.samples.items()
+            if table not in before.samples or _text(samples) != _text(before.samples[table])
         ]
         return tuple(dict.fromkeys(changed))
 
@@ -183,6 +221,8 @@ class Row:
             body["per_rank"] = {key: dict(values) for key, values in self.per_rank.items()}
         if self.tags:
             body["tags"] = self.tags
+        if self.samples:
+            body["samples"] = {table: [_body(sample) for sample in found] for table, found in self.samples.items()}
         return orjson.dumps(body)
 
     @classmethod
@@ -212,4 +252,17 @@ class Row:
             },
             {key: list(values.items()) for key, values in body.get("per_rank", {}).items()},
             tuple(body.get("tags", ())),
+            {table: [_sample(one) for one in found] for table, found in body.get("samples", {}).items()},
         )
+
+
+def _text(samples: list[Sample]) -> bytes:
+    return orjson.dumps([_body(sample) for sample in samples])
+
+
+def _body(sample: Sample) -> dict[str, Any]:
+    return {name: value for name, value in sample._asdict().items() if value is not None}
+
+
+def _sample(body: dict[str, Any]) -> Sample:
+    return Sample(tuple(body["why"]), body["rank"], body["t"], body.get("score"), body["row"], body.get("cut"))

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from rlship_sidecar.custom import Customs
+from rlship_sidecar.samples import Choice
 
 Overrides = Mapping[str, Sequence[str]]
 
@@ -16,12 +17,13 @@ Overrides = Mapping[str, Sequence[str]]
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
     """`reductions` win over what lines ask for, by `<actor>/<metric>` or `<metric>`. `per_rank`: every metric's values
-    per rank are kept. `customs` are the reductions of other packages.
+    per rank are kept. `customs` are the reductions of other packages. `samples`: which of them rows show.
     """
 
     reductions: Overrides = field(default_factory=dict)
     per_rank: bool = False
     customs: Customs = field(default_factory=Customs)
+    samples: Choice = field(default_factory=Choice)
 
     def chosen(self, actor: str, metric: str) -> tuple[str, ...] | None:
         """The configuration's reductions of a metric, or None: then the lines say."""
@@ -33,6 +35,8 @@ class Rules:
         more: dict[str, Any] = {}
         if self.per_rank:
             more["per_rank"] = True
+        if self.samples != Choice():
+            more["samples"] = [self.samples.each, self.samples.every]
         if installed := self.customs.installed():
             more["custom"] = installed
         # No metric has an empty name.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from rlship_sidecar.lineage import Writer
 from rlship_sidecar.lines import Batch, StreamLine
+from rlship_sidecar.recent import Kept
+from rlship_sidecar.streams import Streams, UnitKey
+from rlship_sidecar.window import Window
 
 Line = TypeVar("Line")
 Ranges: TypeAlias = "Sequence[tuple[float, float]]"
@@ -22,6 +25,16 @@ class Files:
     lines: Callable[[Writer, Ranges], list[StreamLine]]
     line_at: Callable[[Writer, int], list[StreamLine]]
     barriers: Callable[[Writer], Iterator[Batch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """What rows need beside what is at hand, as far as it can be read now: the lines of some time, None if they cannot,
+    and what their samples hold, False if it cannot.
+    """
+
+    lines: Callable[[Streams, Ranges], list[Kept] | None]
+    samples: Callable[[Mapping[UnitKey, Window]], bool]
 
 
 def what_is_left(read: Callable[[], list[Line]]) -> list[Line]:

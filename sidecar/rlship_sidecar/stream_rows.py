@@ -118,7 +118,11 @@ def clock_row(actor: str, index: int, window: Window, roster: Roster, at: Settin
 
 def nothing_left(before: Row) -> Row:
     """The row of a unit that has no line any more."""
-    return replace(before, figures={}, hists={}, per_rank={}, tags=(), coverage=Coverage((), before.coverage.expected))
+    return replace(before, figures={}, hists={}, per_rank={}, tags=(), samples={}, coverage=_nobody(before))
+
+
+def _nobody(before: Row) -> Coverage:
+    return Coverage((), before.coverage.expected)
 
 
 def is_nothing(row: Row) -> bool:
@@ -158,6 +162,7 @@ def _row(
         hists=found.hists,
         per_rank=found.per_rank,
         tags=tuple(sorted({line.tag for _, line in window.tags})),
+        samples=window.shown,
     )
 
 

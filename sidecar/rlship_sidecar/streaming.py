@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rlship_sidecar.align import Actor
 from rlship_sidecar.clocks import Clocks, Shift
@@ -22,7 +21,7 @@ from rlship_sidecar.recent import Kept, Recent
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.rules import Rules
 from rlship_sidecar.store import Store
-from rlship_sidecar.stream_files import Files, Ranges, what_is_left
+from rlship_sidecar.stream_files import Fetching, Files, what_is_left
 from rlship_sidecar.stream_rows import (
     Setting,
     Wanted,
@@ -36,9 +35,6 @@ from rlship_sidecar.streams import Closings, Streams, UnitKey
 from rlship_sidecar.timeline import Moved, Timeline
 from rlship_sidecar.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.window import Window
-
-Fetch: TypeAlias = "Callable[[Streams, Ranges], list[Kept] | None]"
-"""Stream lines of an actor out of the files; None where a file cannot be read just now."""
 
 _BY_ORIGIN = frozenset((CLOCK, POINT))  # rows whose place depends on when the experiment began
 
@@ -248,7 +244,7 @@ class Streaming:
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
-    def rows(self, now: float, hindered: Collection[str], fetch: Fetch, *, end: bool) -> Made:
+    def rows(self, now: float, hindered: Collection[str], fetching: Fetching, *, end: bool) -> Made:
         """Everything that becomes a row or a revision now; `hindered`: actors whose files cannot be read just now."""
         made = Made(self._store)
         self._point_rows(made)
@@ -260,10 +256,10 @@ class Streaming:
                 continue
             closings = streams.closings(now, lead_open, end=end)
             if closings:
-                self._close(streams, closings, fetch, made, end=end)
+                self._close(streams, closings, fetching, made, end=end)
             due = streams.due(now, end=end)
             if due:
-                self._revise(streams, due, fetch, made)
+                self._revise(streams, due, fetching, made)
         return made
 
     def _setting(self) -> Setting:
@@ -277,8 +273,8 @@ class Streaming:
             made.add(point_row(segment, line, at), "complete")
         self._points = []
 
-    def _close(self, streams: Streams, closings: Closings, fetch: Fetch, made: Made, *, end: bool) -> None:
-        windows = self._windows(streams, Wanted(closings.windows, closings.steps), fetch)
+    def _close(self, streams: Streams, closings: Closings, fetching: Fetching, made: Made, *, end: bool) -> None:
+        windows = self._windows(streams, Wanted(closings.windows, closings.steps), fetching)
         if windows is None:
             return
         units = [(CLOCK, index) for index in closings.windows] + [(ALIGNED, s.step) for s in closings.steps]
@@ -291,10 +287,10 @@ class Streaming:
         streams.closed(closings)
         made.more = made.more or end or len(units) >= MAX_KEPT
 
-    def _revise(self, streams: Streams, due: Sequence[UnitKey], fetch: Fetch, made: Made) -> None:
+    def _revise(self, streams: Streams, due: Sequence[UnitKey], fetching: Fetching, made: Made) -> None:
         stretches = [self.timeline.stretch(index) for kind, index in due if kind == ALIGNED]
         wanted = Wanted([index for kind, index in due if kind == CLOCK], [s for s in stretches if s is not None])
-        windows = self._windows(streams, wanted, fetch)
+        windows = self._windows(streams, wanted, fetching)
         if windows is None:
             return
         for unit in due:
@@ -306,15 +302,18 @@ class Streaming:
             made.revised.append(Unit(streams.actor, *unit))
         made.more = made.more or len(due) >= MAX_KEPT
 
-    def _windows(self, streams: Streams, wanted: Wanted, fetch: Fetch) -> dict[UnitKey, Window] | None:
+    def _windows(self, streams: Streams, wanted: Wanted, fetching: Fetching) -> dict[UnitKey, Window] | None:
         least, greatest = streams.bounds()
         ranges = wanted.ranges(self.config.clock_window_s, least, greatest)
         lines: Iterable[Kept] | None = []
         if ranges and streams.recent.holds(ranges[0][0]):
             lines = streams.recent.within(ranges)
         elif ranges:
-            lines = fetch(streams, ranges)
-        return None if lines is None else sorted_in(wanted, lines, self.clocks, self.config.clock_window_s)
+            lines = fetching.lines(streams, ranges)
+        if lines is None:
+            return None
+        windows = sorted_in(wanted, lines, self.clocks, self.config.clock_window_s)
+        return windows if fetching.samples(windows) else None
 
     def _row(self, streams: Streams, unit: UnitKey, window: Window | None) -> Row | None:
         """The row of a unit as it is now; None if it has no lines and never had any."""

@@ -17,6 +17,7 @@ from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.lease import Lease, acquire
 from rlship_sidecar.rules import Rules
+from rlship_sidecar.samples import Choice
 from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
@@ -172,7 +173,7 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             now=time.monotonic(),
             patience=Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s),
             streams=StreamConfig(config.lead, config.clock_window_s),
-            rules=Rules(config.reductions, config.per_rank),
+            rules=Rules(config.reductions, config.per_rank, samples=Choice(config.samples, config.samples_every)),
             max_open_files=_file_budget(),
         )
     except BaseException:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rlship_sidecar.lineage import Segment
 from rlship_sidecar.lines import BarrierLine, Dense, SampleLine, Schema, Sparse, StreamLine, TagLine
+from rlship_sidecar.rows import Samples
 
 
 @dataclass(slots=True)
@@ -24,13 +25,16 @@ class Block:
 
 @dataclass(slots=True)
 class Window:
-    """Everything that the lines of one unit say. Lines of one segment arrive in file order."""
+    """Everything that the lines of one unit say. Lines of one segment arrive in file order. `shown` are the samples
+    that its row shows, once they were chosen and read.
+    """
 
     blocks: dict[Schema, Block] = field(default_factory=dict)
     sparse: list[tuple[Segment, Sparse]] = field(default_factory=list)
     barriers: list[tuple[Segment, BarrierLine]] = field(default_factory=list)
     samples: list[tuple[Segment, SampleLine]] = field(default_factory=list)
     tags: list[tuple[Segment, TagLine]] = field(default_factory=list)
+    shown: Samples = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:

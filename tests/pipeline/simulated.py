@@ -16,6 +16,7 @@ from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.lines import Dead
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.rules import Rules
+from rlship_sidecar.samples import Choice
 from rlship_sidecar.store import Store
 from rlship_sidecar.units import Patience, StreamConfig
 
@@ -42,6 +43,7 @@ class Simulation:
     overrides: Mapping[str, Sequence[str]] = field(default_factory=dict)
     per_rank: bool = False
     customs: Customs | None = None
+    samples: Choice = field(default_factory=lambda: Choice(every=1))
     patience: Patience = field(default_factory=Patience)
     filesystem: Filesystem = LOCAL
     now: float = 1000.0
@@ -60,7 +62,7 @@ class Simulation:
             self.filesystem,
             now=self.now,
             patience=self.patience,
-            rules=Rules(self.overrides, self.per_rank, self.customs or Customs(())),
+            rules=Rules(self.overrides, self.per_rank, self.customs or Customs(()), self.samples),
             streams=self.streams,
             max_open_files=4,
         )

@@ -23,6 +23,12 @@ DEFINE = {
     },
 }
 
+WHATS = (
+    *("reward", "reward", "lists", "ping", "clock", "step", "beat", "gap", "span", "event", "sample", "sample"),
+    "nothing",
+)
+PRIS = (0, 0.25, 0.5, 1)
+
 
 def pick(draw: st.DrawFn, pool: Sequence[Item]) -> Item:
     return pool[draw(st.integers(0, len(pool) - 1))]
@@ -85,7 +91,7 @@ def generator(draw: st.DrawFn, number: int) -> bytes:
 def line(draw: st.DrawFn, host: str, t: float) -> dict[str, Any]:
     """One line of a stream, at `t` of the common clock."""
     stamp = {"t": t + HOSTS[host]} if pick(draw, (True, True, True, False)) else {}
-    what = pick(draw, ("reward", "reward", "lists", "ping", "clock", "step", "beat", "gap", "span", "event", "nothing"))
+    what = pick(draw, WHATS)
     if what == "clock":
         return clock(draw, host, t)
     if what == "step":
@@ -98,6 +104,9 @@ def line(draw: st.DrawFn, host: str, t: float) -> dict[str, Any]:
         return stamp | {"kind": "span", "name": "rollout", "dur": pick(draw, (0.5, 12.0))}
     if what == "event":
         return stamp | {"kind": "event", "name": "pushed"}
+    if what == "sample":
+        body = {"kind": "sample", "table": "rollouts", "pri": pick(draw, PRIS), "row": {"n": draw(st.integers(0, 9))}}
+        return stamp | body | {"score": pick(draw, (0.5, -1, 2))}
     if what == "lists":
         return stamp | {"m": {"tokens": [1, 2.5, "NaN"], "reward": {"n": 2, "sum": 3.0}}}
     if what == "ping":

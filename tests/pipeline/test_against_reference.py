@@ -7,10 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlship_sidecar import reduce as reducing
-from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.rows import Row, Sample, Unit
+from rlship_sidecar.samples import Choice
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.experiments import arrivals, configurations, experiments
-from tests.reference.reduction import dead_letters, differing, exactly, final_rows
+from tests.reference.reduction import Settings, dead_letters, differing, exactly, final_rows
+
+EACH = Settings(samples_every=1)
+"""The settings of a simulation: rows of all units show samples, of which there are few."""
 
 CASES = settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -36,11 +40,14 @@ def check_numbering(rows: list[Row]) -> None:
     assert [row.arrival.no for row in rows] == list(range(len(rows)))
     revisions: dict[Unit, int] = {}
     shipped: dict[Unit, dict[str, float]] = {}
+    tables: dict[Unit, dict[str, list[Sample]]] = {}
     for row in rows:
         assert row.arrival.revision == revisions.get(row.unit, -1) + 1
         revisions[row.unit] = row.arrival.revision
         shipped.setdefault(row.unit, {}).update(row.shipped)
         assert row.figures.items() <= shipped[row.unit].items()
+        tables.setdefault(row.unit, {}).update(row.shipped_samples)
+        assert all(tables[row.unit][row.table_key(table)] == found for table, found in row.samples.items())
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["one sidecar", "restarts"])
@@ -50,10 +57,11 @@ def test_live_equals_reference(restarts: bool, data: st.DataObject) -> None:
     """However the lines arrive, and however often the sidecar starts anew, the final rows are those of the files."""
     files = data.draw(experiments())
     overrides = data.draw(configurations())
-    with simulation(overrides=overrides) as sim:
+    settings = data.draw(st.builds(Settings, samples=st.sampled_from((4, 1, 0)), samples_every=st.sampled_from((1, 2))))
+    with simulation(overrides=overrides, samples=Choice(settings.samples, settings.samples_every)) as sim:
         arrive(data, sim, files, restarts=restarts)
         sim.finish()
-        assert not differing(final_rows(files, overrides), sim.final())
+        assert not differing(final_rows(files, overrides, settings), sim.final())
         check_numbering(sim.rows())
 
 

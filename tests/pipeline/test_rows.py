@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.histogram import Histogram
-from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, count_ranks, name_ranks
+from rlship_sidecar.rows import Arrival, Coverage, Row, Sample, Unit, count_ranks, name_ranks
 
 LITERAL = (
     b'{"row":7,"actor":"trainer","kind":"step","index":12,"t":1763600001.25,"x":{"global_step":12},'
@@ -60,6 +60,39 @@ def test_histograms_and_values_of_ranks_are_pinned() -> None:
     assert again == RICH
     assert math.copysign(1, again.per_rank["trainer/loss"][1][1]) == -1
     assert again != ROW
+
+
+SAMPLED_LITERAL = LITERAL[:-1] + (
+    b',"samples":{"rollouts":[{"why":["top"],"rank":"0.1","t":1763600000.5,"score":0.5,"row":{"r":"hi"},"cut":{"r":9}},'
+    b'{"why":["random"],"rank":"0.2","t":1763600001.0,"row":{}}]}}'
+)
+SAMPLED = replace(
+    ROW,
+    samples={
+        "rollouts": [
+            Sample(("top",), "0.1", 1763600000.5, 0.5, {"r": "hi"}, {"r": 9}),
+            Sample(("random",), "0.2", 1763600001.0, None, {}),
+        ]
+    },
+)
+
+
+def test_samples_are_pinned() -> None:
+    """A row with samples is written with one more field and read back as it was; a changed table ships as a whole."""
+    assert SAMPLED.to_json() == SAMPLED_LITERAL
+    again = Row.from_json(SAMPLED_LITERAL)
+    assert again == SAMPLED != ROW
+    assert type(again.samples["rollouts"][0].why) is tuple
+    assert SAMPLED.differing(ROW) == ("trainer/samples/rollouts",)
+    assert SAMPLED.differing(again) == ()
+    other = replace(SAMPLED, samples={"rollouts": [SAMPLED.samples["rollouts"][0]._replace(row={"r": -0.0})]})
+    zero = replace(SAMPLED, samples={"rollouts": [SAMPLED.samples["rollouts"][0]._replace(row={"r": 0.0})]})
+    assert other.differing(zero) == ("trainer/samples/rollouts",)
+    assert SAMPLED.keys()[-1] == "trainer/samples/rollouts"
+    assert replace(SAMPLED, unit=Unit("g", "clock", 3)).table_key("t") == "clock/g/samples/t"
+    assert replace(SAMPLED, unit=Unit("g", "aligned", 3)).table_key("t") == "g/aligned/samples/t"
+    revised = replace(SAMPLED, arrival=Arrival(8, 1, ("trainer/loss",), "revision"))
+    assert (revised.shipped_samples, list(SAMPLED.keys())[:1]) == ({}, ["trainer/loss"])
 
 
 def test_what_differs_between_revisions() -> None:

@@ -13,7 +13,7 @@ from rlship_sidecar.rows import Unit
 from rlship_sidecar.units import Patience
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.streamed import streamed_experiments
-from tests.pipeline.test_against_reference import CASES, arrive, check_numbering
+from tests.pipeline.test_against_reference import CASES, EACH, arrive, check_numbering
 from tests.reference.reduction import differing, final_rows
 
 Row = TypeVar("Row")
@@ -59,5 +59,5 @@ def test_live_streams_equal_reference(comes: Arrives, restarts: bool, data: st.D
     with simulation(patience=IMPATIENT) as sim:
         comes(data, sim, files, restarts=restarts)
         sim.finish()
-        assert not differing(of_streams(final_rows(files)), of_streams(sim.final()))
+        assert not differing(of_streams(final_rows(files, settings=EACH)), of_streams(sim.final()))
         check_numbering(sim.rows())

@@ -66,6 +66,13 @@ def sample(score: float | str | None, pri: float = 0.5, table: str = "rollouts",
     return body if score is None else body | {"score": score}
 
 
+def stepless_sample(score: float, after: float) -> dict[str, Any]:
+    """A sample without a step."""
+    body = sample(score, t=T0 + after)
+    del body["step"]
+    return body
+
+
 def clock(offset: float, err: float = 0.0, after: float = 0.0) -> dict[str, Any]:
     return {"kind": "clock", "t": T0 + after, "offset": offset, "err": err}
 

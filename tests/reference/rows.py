@@ -143,7 +143,7 @@ def parts(row: AnyRow) -> dict[str, Any]:
         },
         "tags": list(getattr(row, "tags", ())),
         "samples": {
-            table: [shown(sample) for sample in samples]
+            table: [shown(sample if isinstance(sample, dict) else sample._asdict()) for sample in samples]
             for table, samples in sorted(getattr(row, "samples", {}).items())
         },
     }

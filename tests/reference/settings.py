@@ -40,12 +40,13 @@ def nothing_known(actor: str, metric: str) -> Known | None:
 @dataclass(frozen=True)
 class Settings:
     """What a user can configure, and what is installed. `samples`: how many of a table are the top ones, as many the
-    bottom ones, and as many chosen by chance; `window`: seconds of a clock unit; `custom` makes accumulators by the
-    names of reductions.
+    bottom ones, and as many chosen by chance, in units whose index `samples_every` divides; `window`: seconds of a
+    clock unit; `custom` makes accumulators by the names of reductions.
     """
 
     per_rank: bool = False
     samples: int = 4
+    samples_every: int = 10
     lead: str = "trainer"
     window: float = 10.0
     catalogue: Callable[[str, str], Known | None] = lookup

@@ -70,16 +70,19 @@ def test_a_logged_count_of_tags_has_no_tag() -> None:
 # --- samples ---
 
 
+EACH = Settings(samples_every=1)
+
+
 def scores(*files: bytes, most: int = 4) -> list[tuple[Any, str]]:
     """Score and reasons of the chosen samples of the table `rollouts`."""
-    found = row(*files, settings=Settings(samples=most)).samples.get("rollouts", [])
+    found = row(*files, settings=Settings(samples=most, samples_every=1)).samples.get("rollouts", [])
     return [(one["score"], " ".join(one["why"])) for one in found]
 
 
 def test_one_sample() -> None:
     """A sample shows what it held, and that it is the top, the bottom and chosen by chance, all at once."""
     data = file({"t": T0 + 4, **sample(2, row={"prompt": "hi"}, cut={"prompt": 99})}, rank=3)
-    found = row(data)
+    found = row(data, settings=EACH)
     assert found.samples == {
         "rollouts": [
             {
@@ -107,14 +110,14 @@ def test_which_samples_are_chosen() -> None:
         (9.0, "top"),
     ]
     assert scores(zero, one, most=0) == []
-    assert list(row(zero, one).samples) == ["other", "rollouts"]
+    assert list(row(zero, one, settings=EACH).samples) == ["other", "rollouts"]
 
 
 def test_ties_among_samples() -> None:
     """Of equals the first in merge order, then in file order, is taken, by score and by `pri`."""
     one = file(sample(5, 0.5, row={"i": 2}), rank=1, id="b")
     zero = file(sample(5, 0.5, row={"i": 0}), sample(5, 0.5, row={"i": 1}))
-    found = row(one, zero, settings=Settings(samples=1)).samples["rollouts"]
+    found = row(one, zero, settings=Settings(samples=1, samples_every=1)).samples["rollouts"]
     assert [(entry["row"]["i"], entry["why"]) for entry in found] == [(0, ["top", "bottom", "random"])]
 
 
@@ -130,8 +133,16 @@ def test_newer_samples_count() -> None:
     old = file(sample(1), sample(2, table="other"), log(1, x=1))
     new = file(log(1, **{"x": 5, "sample/other": 1}), sample(3), attempt=1, id="b")
     assert scores(old, new) == [(3.0, "top bottom random")]
-    assert [one["score"] for one in row(old, new).samples["other"]] == [2.0]
+    assert [one["score"] for one in row(old, new, settings=EACH).samples["other"]] == [2.0]
     assert row(old, new).coverage.attempts == (0, 1)
+
+
+def test_only_some_steps_show_samples() -> None:
+    """Rows show samples at steps that `samples_every` divides, 0 among them; their lines count at all steps."""
+    data = file(*(sample(1, step=step) for step in (0, 1, 2, 4)))
+    found = {step: row(data, step=step, settings=Settings(samples_every=2)) for step in (0, 1, 2, 4)}
+    assert [step for step, one in found.items() if one.samples] == [0, 2, 4]
+    assert found[1].coverage.ranks == ("0.0",)
 
 
 def test_samples_of_a_step_without_metrics() -> None:

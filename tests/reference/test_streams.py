@@ -186,7 +186,10 @@ def test_nothing_is_superseded_in_streams() -> None:
     assert sums(lead(10), new, old) == {1: 3.0}
     assert aligned(rows(lead(10), new, old))[1].coverage.attempts == (0, 1)
     samples = [streams({"t": T0 + 1, **stepless(sample(i))}, attempt=i, id=f"s{i}") for i in (0, 1)]
-    assert [one["score"] for one in aligned(rows(lead(10), *samples))[1].samples["rollouts"]] == [0.0, 1.0]
+    assert [
+        one["score"]
+        for one in aligned(rows(lead(10), *samples, settings=Settings(samples_every=1)))[1].samples["rollouts"]
+    ] == [0.0, 1.0]
 
 
 def stepless(record: dict[str, Any]) -> dict[str, Any]:

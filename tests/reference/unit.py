@@ -177,6 +177,7 @@ def finished(
     cover: Coverage,
 ) -> ReferenceRow:
     """The row of a unit, once all of it is known."""
+    settings = experiment.settings
     return ReferenceRow(
         unit=unit,
         t=t,
@@ -186,7 +187,7 @@ def finished(
         hists=result.hists,
         per_rank=result.per_rank,
         tags=tags_of(counting),
-        samples=samples_of(counting, experiment.settings.samples),
+        samples={} if unit.index % settings.samples_every else samples_of(counting, settings.samples),
         sketched=result.sketched,
         sketched_ranks=result.sketched_ranks,
         chosen=result.chosen,
