@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.loopback.artifacts import ARTIFACT_OPERATIONS, Artifacts
 from tests.loopback.runs import ENTITY, HISTORY, Run, entity_object, viewer
 from tests.loopback.server import Answer, Server
 
@@ -63,7 +64,10 @@ class LoopbackBackend:
         self.requests: list[Request] = []
         self.stale_lines = 0
         """How many of the newest history lines the answers about a run leave out: a replica that lags."""
+        self.stored: dict[str, bytes] = {}
+        """What was uploaded, by the name under which it was."""
         self.lock = threading.RLock()
+        self.artifacts = Artifacts()
         self._faults: list[Fault] = []
         self._deleted: set[tuple[str, str]] = set()
         self._server: Server | None = None
@@ -192,6 +196,7 @@ class LoopbackBackend:
         parts = [part for part in path.split("?")[0].split("/") if part]
         endpoint = GRAPHQL if parts[-1:] == ["graphql"] else FILE_STREAM if parts[-1:] == ["file_stream"] else "storage"
         payload = json.loads(body) if body and endpoint != "storage" else {}
+        name = path.partition("?")[0].partition("/storage/")[2]
         operation = _operation(payload.get("query", "")) if endpoint == GRAPHQL else ""
         with self.lock:
             fault = self._take(endpoint, operation)
@@ -212,6 +217,8 @@ class LoopbackBackend:
                         answer = Answer(404)
                     else:
                         run.take(payload)
+                else:
+                    self.stored[name] = body
             if fault is not None:
                 fault.act(answer)
             lines = payload.get("files", {}).get(HISTORY, {}) if endpoint == FILE_STREAM else {}
@@ -249,6 +256,8 @@ class LoopbackBackend:
         if operation == "CreateRunFiles":
             files = [{"name": name, "uploadUrl": f"{self.url}/storage/{name}"} for name in given["files"]]
             return {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}
+        if operation in ARTIFACT_OPERATIONS:
+            return self.artifacts.answer(operation, given, self.url)
         if all(key[0] != place for key in self.runs):
             return {"model": None, "project": None}
         shown = None if found is None else found.describe(self.stale_lines)

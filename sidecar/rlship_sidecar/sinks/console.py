@@ -13,6 +13,7 @@ from rlship_sidecar.sinks.budget import PER_RANK_REDUCE, check_budget
 from rlship_sidecar.sinks.contract import Run, SinkRefused
 from rlship_sidecar.sinks.flat import axis, family, rank_keys
 from rlship_sidecar.sinks.options import check_names
+from rlship_sidecar.sinks.tables import brief, tables
 
 
 class ConsoleSink:
@@ -70,7 +71,8 @@ def _nobody_reads(stream: TextIO) -> SinkRefused:
 
 def line(row: Row, *, ranks: bool = False) -> str:
     """A row in one line: actor, where it stands, who is missing, then what is shipped by name, four digits each:
-    figures, histograms as `[least..greatest n=count]`, and with `ranks` the values of single ranks.
+    figures, histograms as `[least..greatest n=count]`, samples by number and scores, and with `ranks` the values of
+    single ranks.
     """
     name, value = axis(row)
     parts = [f"{row.unit.actor} {name}={value:g}" if isinstance(value, float) else f"{row.unit.actor} {name}={value}"]
@@ -85,6 +87,8 @@ def line(row: Row, *, ranks: bool = False) -> str:
     shown = {key: f"{figure:.4g}" for key, figure in row.shipped.items()}
     for key, hist in row.shipped_hists.items():
         shown[key] = f"[{hist.edges[0]:.4g}..{hist.edges[-1]:.4g} n={sum(hist.counts)}]"
+    for key, samples in tables(row).items():
+        shown[key] = brief(samples)
     if ranks:
         shown.update((key, f"{value:.4g}") for key, value in rank_keys(row))
     parts += [f"{key.removeprefix(prefix)}={text}" for key, text in sorted(shown.items())]

@@ -16,10 +16,11 @@ from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.flat import axis, flatten, rank_keys
 from rlship_sidecar.sinks.options import check_names, check_text
+from rlship_sidecar.sinks.tables import markdown, tables
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.proto.summary_pb2 import HistogramProto
+    from tensorboardX.proto.summary_pb2 import HistogramProto, Summary
 
 logger = logging.getLogger("rlship.sinks.tensorboard")
 
@@ -174,7 +175,7 @@ def _refuse_others(folder: Path, run: Run) -> None:
 
 def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
     """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, every number and
-    every value in `ranks` a scalar, every histogram a histogram.
+    every value in `ranks` a scalar, every histogram a histogram, every table of samples a text.
     """
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
@@ -183,8 +184,21 @@ def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
     flat = {key: value for key, value in flatten(row, ranks).items() if key not in hists}
     values = [Summary.Value(tag=key, simple_value=value) for key, value in flat.items() if not isinstance(value, str)]
     values += [Summary.Value(tag=key, histo=_histogram(hist)) for key, hist in hists.items()]
+    values += [_text(key, markdown(samples)) for key, samples in tables(row).items()]
     _, at = axis(row)
     return Event(wall_time=row.t, step=int(at), summary=Summary(value=values))
+
+
+def _text(tag: str, markdown: str) -> Summary.Value:
+    from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboardX.proto.tensor_pb2 import TensorProto
+    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboardX.proto.types_pb2 import DT_STRING
+
+    plugin = SummaryMetadata.PluginData(plugin_name="text")
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+    tensor = TensorProto(dtype=DT_STRING, string_val=[markdown.encode("utf-8", "replace")], tensor_shape=shape)
+    return Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin), tensor=tensor)
 
 
 def _histogram(hist: Histogram) -> HistogramProto:

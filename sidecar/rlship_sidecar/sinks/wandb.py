@@ -234,11 +234,20 @@ class WandbSink:
         return shown
 
     def _send(self, link: Link, point: Point) -> None:
-        self._await_room(link, len(point.data))
-        head = orjson.dumps({"row": point.number, "actor": point.actor, "axis": point.axis, "hists": point.hists})
-        link.send_line(b'%b,"values":%b}' % (head[:-1], point.data))
-        self._pending.append((point.number, len(point.data)))
-        self._pending_bytes += len(point.data)
+        size = len(point.data) + len(point.tables)
+        self._await_room(link, size)
+        head = orjson.dumps(
+            {
+                "row": point.number,
+                "actor": point.actor,
+                "axis": point.axis,
+                "hists": point.hists,
+                "tables_bytes": len(point.tables),
+            }
+        )
+        link.send_line(b'%b,"tables":%b,"values":%b}' % (head[:-1], point.tables, point.data))
+        self._pending.append((point.number, size))
+        self._pending_bytes += size
         self._next = point.number + 1
 
     def _await_room(self, link: Link, size: int) -> None:

@@ -1,7 +1,9 @@
 """The child process that alone imports wandb: rows come in on its standard input, acknowledgements go out.
 
 Messages are lines of JSON on standard input and standard output. In: first `{"open": {...}}`, then `{"row": n, "actor":
-a, "axis": x, "hists": [key], "values": {...}}`, `{"flush": true}`, and `{"close": true}`. Out: `{"opened": next,
+a, "axis": x, "hists": [key], "tables": {key: {"columns": [text], "data": [[cell]]}}, "tables_bytes": n,
+"values": {...}}`,
+`{"flush": true}`, and `{"close": true}`. Out: `{"opened": next,
 "mode": "online"|"offline", "where": text, "core": pid|null, "notes": [text]}`, `{"acked": next}`, `{"trouble": text}`
 ("" when it is over), `{"alive": true}` every few seconds, and as the last word `{"closed": true}`, `{"refused": text}`,
 `{"rejected": text}` (by the server, for its rights), `{"reopen": text}` or `{"unavailable": text}`.
@@ -22,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,7 +38,16 @@ from rlship_sidecar.sinks.wandb_remote import Rejected
 PARENT_POLL_S = 0.5
 ALIVE_EVERY_S = 5.0
 
+TABLE_COPIES = 3  # the client keeps one for the run, one for the artifact and one in its cache
+
 Inbox = queue.SimpleQueue[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Tables:
+    """How many bytes of tables were logged."""
+
+    bytes: int = 0
 
 
 def main() -> None:
@@ -102,14 +114,15 @@ def _serve(order: Mapping[str, Any], inbox: Inbox, line: Line) -> None:
     execute = wandb_client.connect()
     run, next_row, notes = wandb_online.open_run(order, execute, wandb_online.runs_of(order))
     core = wandb_health.core_pid()
+    tables = Tables()
     line.say(opened=next_row, mode=mode, where=run.url, core=core, notes=notes)
     wandb_health.watch(
         line,
         [wandb_health.core_death(core), wandb_health.fatal_in(Path(run.settings.log_internal))],
-        wandb_health.grown(Path(run.settings.sync_file), order["most_bytes"]),
+        wandb_health.grown(Path(run.settings.sync_file), order["most_bytes"], lambda: TABLE_COPIES * tables.bytes),
     )
     position = wandb_online.position_of(order, execute, run)
-    _take_rows(order, run, inbox, line, Acknowledgements(line, position, next_row, order["stall_s"]))
+    _take_rows(order, run, inbox, line, Acknowledgements(line, position, next_row, order["stall_s"]), tables)
 
 
 def _serve_offline(order: Mapping[str, Any], inbox: Inbox, line: Line) -> NoReturn:
@@ -121,6 +134,7 @@ def _serve_offline(order: Mapping[str, Any], inbox: Inbox, line: Line) -> NoRetu
     run = wandb_client.init(order, found, "offline", order["offline_root"])
     file = Path(run.settings.sync_file)
     held = HeldRows(file)
+    os.environ["WANDB_DATA_DIR"] = str(file.parent / "data")  # `wandb sync` takes the run's tables from there
 
     def position() -> int:
         rows = held.update().rows
@@ -131,11 +145,16 @@ def _serve_offline(order: Mapping[str, Any], inbox: Inbox, line: Line) -> NoRetu
     core = wandb_health.core_pid()
     line.say(opened=0, mode="offline", where=str(file.parent), core=core, notes=[])
     wandb_health.watch(line, [wandb_health.core_death(core)], lambda: "")
-    _take_rows(order, run, inbox, line, Acknowledgements(line, position, 0, order["stall_s"]))
+    _take_rows(order, run, inbox, line, Acknowledgements(line, position, 0, order["stall_s"]), Tables())
 
 
 def _take_rows(
-    order: Mapping[str, Any], run: Any, inbox: Inbox, line: Line, acknowledgements: Acknowledgements
+    order: Mapping[str, Any],
+    run: Any,
+    inbox: Inbox,
+    line: Line,
+    acknowledgements: Acknowledgements,
+    tables: Tables,
 ) -> NoReturn:
     defined = {(actor, axis) for actor, axis in order["axes"]}
     for actor, axis in order["axes"]:
@@ -150,7 +169,8 @@ def _take_rows(
             values = message["values"]
             for key in message.get("hists", ()):
                 values[key] = wandb_client.histogram(values[key])
-            run.log(values, step=message["row"], commit=True)
+            tables.bytes += message["tables_bytes"]
+            wandb_client.log(run, values, message["tables"], message["row"])
             acknowledgements.logged(message["row"] + 1)
         elif "flush" in message:
             acknowledgements.hurry()

@@ -95,13 +95,15 @@ def fatal_in(log: Path) -> Check:
     return fatal
 
 
-def grown(file: Path, most_bytes: int) -> Check:
-    """Says so once the client's own file of the run is that large: it holds all rows since the client started."""
+def grown(file: Path, most_bytes: int, beside: Callable[[], int] = lambda: 0) -> Check:
+    """Says so once the client's own file of the run is that large: it holds all rows since the client started. `beside`
+    tells how many bytes of other files it has made.
+    """
 
     def large() -> str:
-        size = file.stat().st_size if file.exists() else 0
+        size = (file.stat().st_size if file.exists() else 0) + beside()
         return (
-            f"the client's file has grown to {size} bytes: a new client begins a new one" if size > most_bytes else ""
+            f"the client's files have grown to {size} bytes: a new client begins new ones" if size > most_bytes else ""
         )
 
     return large

@@ -253,8 +253,14 @@ def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     if "PYTHONPATH" in kept:
         # The child has another working directory.
         kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep))
-    # The client leaves folders behind in the temporary folder; in this one they go with the rest.
-    return {**kept, "TMPDIR": str(folder)}
+    # The client leaves folders behind in the temporary folder, and copies of tables in two others; here they go with
+    # the rest.
+    return {
+        **kept,
+        "TMPDIR": str(folder),
+        "WANDB_CACHE_DIR": str(folder / "cache"),
+        "WANDB_DATA_DIR": str(folder / "data"),
+    }
 
 
 def environment() -> dict[str, str]:

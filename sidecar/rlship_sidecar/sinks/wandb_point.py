@@ -9,6 +9,7 @@ import orjson
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.flat import axis, family, flatten
+from rlship_sidecar.sinks.tables import shown
 
 MAX_POINT_BYTES = 1_000_000
 DROPPED_KEYS = "rlship/dropped_keys"
@@ -19,7 +20,8 @@ RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 class Point(NamedTuple):
     """One history line to be: `number` is its `_step`, `axis` the x key of the charts of keys that
     begin with `actor`, `data` the values in
-    JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins` (edges).
+    JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins` (edges). `tables` are
+    tables of samples by key, with `columns` and `data`, in JSON: they are files of their own and do not fill the line.
     """
 
     number: int
@@ -27,6 +29,7 @@ class Point(NamedTuple):
     axis: str
     data: bytes
     hists: tuple[str, ...] = ()
+    tables: bytes = b"{}"
 
 
 def point(row: Row, ranks: Mapping[str, float] = _NONE) -> Point:
@@ -47,7 +50,8 @@ def point(row: Row, ranks: Mapping[str, float] = _NONE) -> Point:
     if len(data) > MAX_POINT_BYTES:
         data = _fit(values, (row.shipped.keys() | hists.keys() | ranks.keys()) - row.x.keys())
     left = tuple(_allowed(key) for key in hists if key not in row.x and _allowed(key) in values)
-    return Point(row.arrival.no, family(row), _allowed(axis(row)[0]), data, left)
+    tables = orjson.dumps({key: found._asdict() for key, found in shown(row)})
+    return Point(row.arrival.no, family(row), _allowed(axis(row)[0]), data, left, tables)
 
 
 def _fit(values: dict[str, Any], keys: Iterable[str]) -> bytes:

@@ -1,0 +1,112 @@
+"""A row's samples as tables: columns and cells, as W&B, TensorBoard and the console show them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from rlship_sidecar.rows import Row, Sample
+
+MAX_CELL_BYTES = 8 << 10
+MAX_TABLE_BYTES = 4 << 20
+MOST_TABLES = 50  # of one row
+WHY, RANK, SCORE = OWN = ("why", "rank", "score")
+_UNSAFE = re.compile(r"[^\w. -]")
+_LONGEST_NAME = 100
+
+Cell = float | int | str | bool | None
+
+
+class Table(NamedTuple):
+    """Samples in columns; each row of `data` has one cell for each."""
+
+    columns: list[str]
+    data: list[list[Cell]]
+
+
+def tables(row: Row) -> dict[str, Sequence[Sample]]:
+    """The tables that a row ships, by key. A figure or histogram of the row with such a key wins."""
+    shipped = row.shipped_samples
+    taken = (row.figures, row.hists, row.x)
+    keys = [key for key in shipped if not any(key in others for others in taken)]
+    return {key: shipped[key] for key in keys[:MOST_TABLES]}
+
+
+def table(samples: Sequence[Sample], *, most_cell_bytes: int = MAX_CELL_BYTES) -> Table:
+    """The columns why, rank and score, then the samples' own in the order of their appearance; one that has such a name
+    is called `row/<name>`. Lists and dicts are JSON. Longer texts are cut, as the writer may have done, and say so.
+    """
+    names = list(dict.fromkeys(name for sample in samples for name in sample.row))
+    most = max(64, min(most_cell_bytes, MAX_TABLE_BYTES // (len(samples) * max(1, len(names)) or 1)))
+    return Table(
+        [*OWN, *(f"row/{name}" if name in OWN else name for name in names)],
+        [[" ".join(one.why), one.rank, one.score, *(_cell(one, name, most) for name in names)] for one in samples],
+    )
+
+
+def safe_name(key: str) -> str:
+    """The key with the name of its table such that a file can have it; other names stay apart."""
+    family, separator, name = key.partition("/samples/")
+    safe = _UNSAFE.sub("_", name)[:_LONGEST_NAME]
+    if safe != name or not name.strip(". "):
+        safe = f"{safe.strip('. ')}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return f"{family}{separator}{safe}"
+
+
+def markdown(samples: Sequence[Sample], *, most_columns: int = 8, most_cell_bytes: int = 1000) -> str:
+    """The first columns of the table as Markdown."""
+    found = table(samples, most_cell_bytes=most_cell_bytes)
+    lines = [found.columns[:most_columns], ["---"] * min(len(found.columns), most_columns)]
+    lines += [[_plain(cell) for cell in cells[:most_columns]] for cells in found.data]
+    left = len(found.columns) - most_columns
+    more = (
+        f"\n\n{left} more column{'s' if left > 1 else ''}: {', '.join(found.columns[most_columns:])}"
+        if left > 0
+        else ""
+    )
+    return "\n".join(f"| {' | '.join(_escaped(cell) for cell in cells)} |" for cells in lines) + more
+
+
+def brief(samples: Sequence[Sample]) -> str:
+    """The samples in a few words: how many, and from which score to which."""
+    scores = [sample.score for sample in samples if isinstance(sample.score, (int, float))]
+    ends = f" score {min(scores):.4g}..{max(scores):.4g}" if scores else ""
+    return f"[{len(samples)} samples{ends}]"
+
+
+def _cell(sample: Sample, name: str, most: int) -> Cell:
+    value = sample.row.get(name)
+    if value is None or isinstance(value, (bool, float, int)):
+        return value
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    shown = _cut(text, most)
+    had = sample.cut.get(name) if isinstance(sample.cut, Mapping) else None
+    if had is None:
+        return shown if len(shown) == len(text) else f"{shown}… (cut; {len(text)} characters)"
+    return f"{shown}… (cut; it had {had})"
+
+
+def _cut(text: str, most: int) -> str:
+    """As much of the beginning as takes no more bytes."""
+    if len(text) * 4 <= most:
+        return text
+    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+
+
+def _plain(cell: Cell) -> str:
+    return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+
+def _escaped(text: str) -> str:
+    """A text that stays in its cell."""
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
+
+
+def shown(row: Row) -> Iterable[tuple[str, Table]]:
+    """The tables of a row under names that files can have."""
+    for key, samples in tables(row).items():
+        yield safe_name(key), table(samples)
