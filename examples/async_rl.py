@@ -145,6 +145,8 @@ def generate(job: Job, replica: int, weights: Connection, buffer: Connection) ->
 def keep(job: Job, trainer: Connection, generators: list[Connection]) -> None:
     """Keep the newest rollouts of each generator, and hand out as many of each, as soon as enough of all are new."""
     rlship.init(job.directory, actor="buffer")
+    rlship.define("buf/size", "last")
+    rlship.define("async/staleness", ["mean", "max"], stream=True)  # each one worth a point of its own
     kept: list[deque[Rollout]] = [deque() for _ in generators]
     fresh, asked = 0, -1
     while asked is not None:

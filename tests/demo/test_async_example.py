@@ -145,6 +145,8 @@ def test_the_rest_of_the_job_is_in_the_rows(rows: list[Row]) -> None:
     assert 0 < beside <= over_time
     sizes = figures(by_index(rows, "buffer", "aligned"), "buffer/buf/size")
     assert sizes and set(sizes.values()) <= set(range(6, 13))
+    points = [row["m"]["point/buffer/async/staleness"] for row in rows if row["kind"].startswith("point:")]
+    assert len(points) > 3 and max(points[-3:]) > min(points)
 
     clock = by_index(rows, "generator", "clock")
     for index in range(window(rows, 0), window(rows, STEPS - 1)):
