@@ -41,6 +41,7 @@ for step in range(2):
     rlship.log({"loss_of_counts": {"n": 1 + rank, "sum": 6.0}})
     rlship.log({"length": [1 + rank, 5 + rank], "answer": 42 + rank, "busy_s": 2.0 - rank})
     mlogger.log({"norm": float("nan") if rank else 3.0})
+    rlship.log({"lr": 0.001 * (1 + rank)})
     rlship.record_metric("tokens", 1000, ["sum", "rate"])
     anywhere()
     elsewhere()
@@ -138,6 +139,11 @@ def test_two_places_that_reduce_differently(rows: list[Row]) -> None:
 def test_a_nan_is_counted_and_poisons_nothing(rows: list[Row]) -> None:
     """The mean is that of the finite values, and how many were not is said beside it."""
     assert figures(rows, "norm") == {"": 3.0, "/nonfinite": 1.0}
+
+
+def test_a_known_name_needs_no_definition(rows: list[Row]) -> None:
+    """The catalogue knows `lr`: the last one of the lowest rank, not the mean over ranks."""
+    assert figures(rows, "lr") == {"": 0.001}
 
 
 def test_throughput(rows: list[Row]) -> None:
