@@ -289,7 +289,7 @@ class _Daemon:
                 shipper.stop()
         self._tell(time.monotonic(), force=True)
         for shipper in refused:
-            self._say(f"sink {shipper.name} refused: {shipper.refused}")
+            self._say(f"sink {shipper.name}: refused: {shipper.status().error}")
         if refused:
             return REFUSED
         if not all(drained):

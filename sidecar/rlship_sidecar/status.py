@@ -53,7 +53,8 @@ class ActorStatus:
 class SinkStatus:
     """One sink. It confirmed all rows below `next_row` and was handed those below `sent`.
 
-    `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed".
+    `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed". `trouble_s`: for how many seconds it
+    has had the `error` and confirmed nothing.
     """
 
     name: str
@@ -62,6 +63,7 @@ class SinkStatus:
     sent: int
     where: str = ""
     error: str = ""
+    trouble_s: float = 0.0
 
 
 @dataclass(slots=True)
