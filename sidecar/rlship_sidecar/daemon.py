@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rlship_sidecar.belongs import StateOfAnother
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.discover import barred, experiments, is_experiment
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
@@ -18,7 +19,7 @@ from rlship_sidecar.lease import LeaseLost
 from rlship_sidecar.status import Status
 from rlship_sidecar.store import StoreUnusable
 from rlship_sidecar.wake import Wake
-from rlship_sidecar.watched import StateOfAnother, Watched, is_damage, open_watched
+from rlship_sidecar.watched import Watched, is_damage, open_watched
 
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
@@ -189,6 +190,8 @@ class _Daemon:
                 alone = path == self._directory
                 self._watched[path] = open_watched(path, self._config, alone=alone, sleep=self._meanwhile)
                 self._undone.pop(path, None)
+                if self._watched[path].news:
+                    self._say(self._watched[path].news)
             except OwnedElsewhere as error:
                 owned = error
                 self._retry_at[path] = now + self._config.lease_ttl_s

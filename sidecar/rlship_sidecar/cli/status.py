@@ -42,7 +42,7 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
     Exits with 3 if data are incomplete, with 4 if a sink of the last sidecar refused the rows.
     """
     places.require(directory)
-    from rlship_sidecar import config, discover
+    from rlship_sidecar import belongs, config, discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ)
     found = discover.experiments(directory)
@@ -53,7 +53,17 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
         )
     unwatched, codes = [], set()
     for experiment in found:
-        known = _read(config.state_dir_for(experiment, settings), settings.lease_ttl_s)
+        state = config.state_dir_for(experiment, settings)
+        copied = belongs.look(experiment, state)
+        if copied is not None:
+            if len(found) == 1:
+                raise copied
+            click.echo(
+                f"rlship: {terminal.clean(copied.message, 2000)}\n  {terminal.clean(copied.hint, 2000)}", err=True
+            )
+            codes.add(1)
+            continue
+        known = _read(state, settings.lease_ttl_s)
         if known is None:
             unwatched.append(experiment)
             continue
