@@ -41,7 +41,11 @@ def look(experiment: Path, state_dir: Path) -> StateOfAnother | None:
     if found is None:
         return None
     try:
-        uri = f"file:{quote(os.fspath(state_dir.absolute() / found[0]))}?mode=ro"
+        store = os.fspath(state_dir.absolute() / found[0])
+        # SQLite would leave files beside a store that nobody has open, perhaps of a user whom the sidecar cannot
+        # overwrite.
+        how = "mode=ro" if os.path.exists(f"{store}-wal") else "immutable=1"
+        uri = f"file:{quote(store)}?{how}"
         with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
             known = connection.execute("select value from meta where key = 'experiment'").fetchone()
         here = whereabouts(experiment)

@@ -34,7 +34,7 @@ class WriterStatus:
 @dataclass(slots=True)
 class ActorStatus:
     """One actor. `step` is its newest row's, `open_step` the newest step with lines; `lag_s` seconds since the oldest
-    open unit got its first barrier or line.
+    open unit got its first barrier or line. `waiting`: whom the oldest one waits for, which `note` says in full.
     """
 
     actor: str
@@ -47,6 +47,7 @@ class ActorStatus:
     missing: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     note: str = ""
+    waiting: str = ""
 
 
 @dataclass(slots=True)
@@ -89,8 +90,8 @@ class LackingStatus:
 
 @dataclass(slots=True)
 class Status:
-    """Everything, as of `t` (Unix seconds). `running` is filled in by the reader: whether a sidecar owns the experiment
-    now.
+    """Everything, as of `t` (Unix seconds). `claims`: ranks that several writers claim at one time. `running` is filled
+    in by the reader: whether a sidecar owns the experiment now.
     """
 
     experiment: str
@@ -108,6 +109,7 @@ class Status:
     lacking: list[LackingStatus] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
     running: bool = False
 
 

@@ -80,8 +80,9 @@ def footer(status: Status) -> list[str]:
 
 
 def shortcomings(status: Status) -> list[str]:
-    """Why data are incomplete (rows that lack ranks, dead letters), and what is kept but not shown, one line each."""
-    told = [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
+    """Why data are incomplete (ranks claimed twice, rows that lack ranks, dead letters), and what is kept but not shown, one line each."""
+    told = [clean(claim) for claim in status.claims[:MOST_LINES]]
+    told += [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
     if dead := _dead_totals(status):
         told.append(dead)
     told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
@@ -168,9 +169,13 @@ def _is_lost(sink: SinkStatus) -> bool:
 
 
 def _notes(status: Status) -> list[str]:
-    """The experiment's, the actors' and the writers' notes, without those that are there twice."""
-    notes = [clean(note) for note in status.notes]
-    notes += [f"{clean(actor.actor)}: {clean(actor.note)}" for actor in status.actors if actor.note]
+    """The experiment's, the actors' and the writers' notes, without those that are there twice. Whom an actor waits for
+    changes too often to be one of them.
+    """
+    notes = [clean(note) for note in (*status.claims, *status.notes)]
+    notes += [
+        f"{clean(actor.actor)}: {clean(actor.note)}" for actor in status.actors if actor.note and not actor.waiting
+    ]
     notes += [f"{clean(writer.file)}: {clean(writer.note)}" for writer in status.writers if writer.note]
     return list(dict.fromkeys(notes))
 
@@ -235,7 +240,7 @@ def _dead_letter(letter: DeadLetterStatus) -> str:
 def _footer_style(line: str) -> str:
     if ": refused" in line:
         return "red"
-    doubtful = ("dead", ": waiting", " ranks, step", " without a step ")
+    doubtful = ("dead", " writers claim ", ": waiting", " ranks, step", " without a step ")
     return "yellow" if any(part in line for part in doubtful) else "dim"
 
 

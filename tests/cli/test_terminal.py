@@ -189,6 +189,14 @@ def test_notes_are_told_once() -> None:
     assert terminal.lines(noted, noted) == []
 
 
+def test_ranks_that_are_claimed_twice_are_told() -> None:
+    """When it is seen, in the status, and at the end among what is incomplete."""
+    claimed = a_status(claims=["16 writers claim trainer/0/r0 at one time: set rank or replica"])
+    assert terminal.lines(a_status(), claimed) == [f"note: {claimed.claims[0]}"]
+    assert terminal.shortcomings(claimed) == claimed.claims
+    assert claimed.claims[0] in terminal.columns(claimed)
+
+
 def test_a_flood_of_changes_is_cut() -> None:
     """However much changes at once, the lines are few and say how much they leave out."""
     flood = a_status(dead_letters=[a_dead_letter(file=f"f{i}") for i in range(500)], dead_letter_count=500)

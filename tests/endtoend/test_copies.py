@@ -41,7 +41,9 @@ def test_a_copy_does_not_write_into_the_originals_run(tmp_path: Path) -> None:
     assert str(original) in refused.stderr and "remove" in refused.stderr
     shown = rlship("status", copy)
     assert (shown.returncode, shown.stdout, shown.stderr) == (1, "", refused.stderr)
+    before = sorted((original / "rlship" / "state").iterdir())
     both = rlship("status", tmp_path)
+    assert sorted((original / "rlship" / "state").iterdir()) == before
     assert both.returncode == 1 and f"belongs to the experiment {original}, not to {copy}" in both.stderr
     assert both.stdout.startswith(f"{original}\n") and str(copy) not in both.stdout
     shutil.rmtree(copy / "rlship" / "state")
