@@ -80,7 +80,9 @@ def footer(status: Status) -> list[str]:
 
 
 def shortcomings(status: Status) -> list[str]:
-    """Why data are incomplete (ranks claimed twice, rows that lack ranks, dead letters), and what is kept but not shown, one line each."""
+    """Why data are incomplete (claims, rows that lack ranks, dead letters), and what is kept but not shown, one line
+    each.
+    """
     told = [clean(claim) for claim in status.claims[:MOST_LINES]]
     told += [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
     if dead := _dead_totals(status):
@@ -161,7 +163,8 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
     if before is None:
         return [f"sink {name}{_where(now)}"] if now.where else []
     # Between shipping and idle there is nothing to tell, but where the rows are may be known only now.
-    return [f"sink {name}{_where(now)}"] if now.where != before.where and now.where else []
+    former = ", in place of the former, which is gone" if before.where.startswith("wandb sync ") else ""
+    return [f"sink {name}{_where(now)}{former}"] if now.where != before.where and now.where else []
 
 
 def _is_lost(sink: SinkStatus) -> bool:

@@ -106,6 +106,17 @@ def test_a_rank_that_was_started_again_is_no_open_writer(tmp_path: Path, lease: 
         assert "To go on: rlship watch" in run(tmp_path).stdout
 
 
+def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> None:
+    """`wandb sync` of an offline run is shown as long as there is one."""
+    folder = tmp_path / "offline run"
+    folder.mkdir()
+    watched(tmp_path, sinks=[a_sink(where=f"wandb sync '{folder}'")])
+    assert f"-> wandb sync '{folder}'" in run(tmp_path).stdout
+    folder.rmdir()
+    assert "wandb sync" not in run(tmp_path).stdout
+    assert json.loads(run(tmp_path, "--json").stdout)["sinks"][0]["where"] == ""
+
+
 def test_a_running_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:
     """A living owner is told with pid and host."""
     lease(owner(True))

@@ -337,6 +337,25 @@ def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_whole_offline_run_is_offered_by_its_folder_alone(tmp_path: Path) -> None:
+    """A second sidecar finds the run whole and names its folder, but does not advise on it a second time: a row that
+    comes has it written anew elsewhere, and only then there is something new to say.
+    """
+    experiment = an_experiment(tmp_path / "exp")
+    arguments = ("watch", experiment, "--once", "--sink", "wandb")
+    assert "no W&B API key" in run(tmp_path, *arguments).stderr
+    (folder,) = (experiment / "rlship/state/wandb").glob("offline-run-*")
+    again = run(tmp_path, *arguments).stderr
+    assert "no W&B API key" not in again and f"-> wandb sync {folder}" in again
+    with open(experiment / "rlship" / "trainer-0-r0.jsonl", "a") as lines:
+        lines.write(
+            '{"t": 1763600009, "step": 3, "m": {"loss": 1.0}}\n{"kind": "barrier", "step": 3, "t": 1763600009}\n'
+        )
+    more = run(tmp_path, *arguments).stderr
+    (folder,) = (experiment / "rlship/state/wandb").glob("offline-run-*")
+    assert f"ship it later with: wandb sync {folder}" in more
+
+
 def test_who_stops_the_sidecar_may_have_its_own_words(tmp_path: Path) -> None:
     """With --no-announce-stop nothing is said of a signal that stops the sidecar, and all else is."""
     experiment = an_experiment(tmp_path / "exp")

@@ -115,10 +115,10 @@ def test_ranks_that_are_missing_or_absent(sim: Simulation) -> None:
     sim.write("b.jsonl", more(barrier(0)))
     sim.tick()
     assert actor_of(sim).waiting == "ranks that have not opened yet"
-    told = (
-        "step 0 waits for ranks that have not opened yet for 3 s; goes on without them 60 s after the first rank opened"
+    whom = "ranks that have not opened yet"
+    assert (
+        actor_of(sim).note == f"step 0 waits for {whom} for 3 s; goes on without them 60 s after the first rank opened"
     )
-    assert actor_of(sim).note == told
     sim.wait(60)
     sim.tick()
     sim.write("a.jsonl", more(log(1, x=1.0), barrier(1)))

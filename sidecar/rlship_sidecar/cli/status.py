@@ -108,8 +108,16 @@ def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | 
         ) from problem
     if known is None:
         return None
+    for sink in known.sinks:
+        sink.where = _still_there(sink.where)
     known.running = holder is not None and not holder.released and _alive(holder, known, lease_ttl_s)
     return known, holder
+
+
+def _still_there(where: str) -> str:
+    """Where a sink delivers to, "" for a command on a folder that was removed since."""
+    words = shlex.split(where) if where.startswith("wandb sync ") else []
+    return "" if words and not os.path.exists(words[-1]) else where
 
 
 def _alive(holder: Owner, known: Status, lease_ttl_s: float) -> bool:
