@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rlship_sidecar.belongs import StateOfAnother
 from rlship_sidecar.config import Config, state_dir_for
-from rlship_sidecar.discover import barred, experiments
+from rlship_sidecar.discover import barred, experiments, is_experiment
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
 from rlship_sidecar.inherit import damaged, newest_store
 from rlship_sidecar.lease import LeaseLost
 from rlship_sidecar.status import Status
 from rlship_sidecar.store import StoreUnusable
 from rlship_sidecar.wake import Wake
-from rlship_sidecar.watched import StateOfAnother, Watched, is_damage, open_watched
+from rlship_sidecar.watched import Watched, is_damage, open_watched
 
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
@@ -72,6 +73,7 @@ class _Daemon:
         self._statuses: list[Status] = []
         self._retry_at: dict[Path, float] = {}
         self._left: dict[Path, object] = {}  # experiments whose stores cannot be used, as these were then
+        self._undone: dict[Path, str] = {}  # experiments that were given up for now, and why
         self._said: set[str] = set()
         self._found_any = False
         self._unusable_any = False
@@ -187,6 +189,9 @@ class _Daemon:
             try:
                 alone = path == self._directory
                 self._watched[path] = open_watched(path, self._config, alone=alone, sleep=self._meanwhile)
+                self._undone.pop(path, None)
+                if self._watched[path].news:
+                    self._say(self._watched[path].news)
             except OwnedElsewhere as error:
                 owned = error
                 self._retry_at[path] = now + self._config.lease_ttl_s
@@ -244,8 +249,9 @@ class _Daemon:
         if path == self._directory and (self._once or lasting):
             raise problem from error
         self._unusable_any = True
+        self._undone[path] = problem.message
         self._retry_at[path] = time.monotonic() + RETRY_EVERY_S
-        again = "" if self._once else f"; trying again every {RETRY_EVERY_S:.0f} s"
+        again = "" if self._once or self._stop.is_set() else f"; trying again every {RETRY_EVERY_S:.0f} s"
         if isinstance(error, StoreUnusable):
             self._left[path] = newest_store(state_dir)
             again = "" if self._once else "; it is left out until that is done"
@@ -289,7 +295,10 @@ class _Daemon:
                 shipper.stop()
         self._tell(time.monotonic(), force=True)
         for shipper in refused:
-            self._say(f"sink {shipper.name} refused: {shipper.refused}")
+            self._say(f"sink {shipper.name}: refused: {shipper.status().error}")
+        undone = [path for path in self._undone if path not in self._watched and is_experiment(path)]
+        for path in undone:
+            self._say(f"{path} is left as it is: {self._undone[path]}; the next `rlship watch` goes on with it")
         if refused:
             return REFUSED
         if not all(drained):
@@ -303,7 +312,7 @@ class _Daemon:
                             "the next `rlship watch` delivers them"
                         )
             return FAILED
-        if self._once and self._unusable_any:
+        if undone or (self._once and self._unusable_any):
             return FAILED
         incomplete = any(not status.complete for status in self._statuses)
         return INCOMPLETE if self._once and incomplete else OK

@@ -35,6 +35,13 @@ def stores(state_dir: Path) -> list[int]:
         return sorted(int(match[1]) for entry in entries if (match := _STORE.match(entry.name)))
 
 
+def lost_its_store(state_dir: Path) -> bool:
+    """Whether a state folder has no store, but what only a sidecar with one leaves there."""
+    with os.scandir(state_dir) as entries:
+        names = {entry.name for entry in entries}
+    return not any(_STORE.match(name) for name in names) and not all(_ANY.fullmatch(name) for name in names)
+
+
 def newest_store(state_dir: Path) -> tuple[str, int, int, int] | None:
     """What tells whether the newest store is still the same file; None if there is none that can be seen."""
     try:

@@ -118,6 +118,9 @@ class Intake:
                 source.tail.check(source.mark)
             else:
                 source.missed_at = None
+                if end and size == source.read:
+                    # Cut and written on to the very size it had: only now is there time for a look at its bytes.
+                    source.tail.check(source.mark)
         except OSError as error:
             self._failed(source, error)
             return False

@@ -36,11 +36,12 @@ class LeaseLost(RlshipError):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who owns an experiment. `alive` is None where only its own host could tell."""
+    """Who owns an experiment, or did and `released` it. `alive` is None where only its own host could tell."""
 
     host: str
     pid: int
     alive: bool | None
+    released: bool = False
 
 
 def _boottime() -> float:
@@ -59,15 +60,22 @@ def _lease_file(state_dir: Path, generation: int) -> Path:
 
 def owner(state_dir: Path) -> Owner | None:
     """Who owns the experiment with this state directory, or None if nobody does."""
+    found = last_owner(state_dir)
+    return None if found is None or found.released else found
+
+
+def last_owner(state_dir: Path) -> Owner | None:
+    """Who owns the experiment or owned it last, or None if that is not known."""
     try:
         leases = _leases(state_dir)
     except FileNotFoundError:
         return None
     seen = read(_lease_file(state_dir, leases[-1])) if leases else None
-    if seen is None or seen.holder is None or seen.holder.released:
+    if seen is None or seen.holder is None:
         return None
-    found = condition(seen.holder, here())
-    return Owner(seen.holder.host, seen.holder.pid, None if found is Condition.UNSEEN else found is not Condition.GONE)
+    holder, found = seen.holder, condition(seen.holder, here())
+    alive = None if found is Condition.UNSEEN else found is not Condition.GONE
+    return Owner(holder.host, holder.pid, alive, holder.released)
 
 
 class Lease:

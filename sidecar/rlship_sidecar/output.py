@@ -4,9 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TextIO
 
+from rlship_sidecar.errors import RlshipError
+
 NOBODY_READS = "nobody reads standard output any more; start again to see the rest"
+
+
+class OutputLost(RlshipError):
+    """Standard output cannot be written. Exit code 1.
+
+    No OSError: whoever retries those of the disk must not take this for one of them.
+    """
+
+
+def put(data: bytes) -> None:
+    """Write a line to standard output now; raises OutputLost."""
+    import click
+
+    try:
+        click.echo(data)
+    except BrokenPipeError:
+        raise OutputLost(NOBODY_READS) from None
+    except OSError as problem:
+        raise OutputLost(f"standard output cannot be written: {problem.strerror}") from problem
 
 
 def discard(stream: TextIO) -> None:
@@ -15,6 +37,34 @@ def discard(stream: TextIO) -> None:
     What is still in its buffer would fail once more, with exit code 120, when the interpreter ends.
     """
     if stream is sys.stdout:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        _lead_nowhere(stream)
+
+
+def settle() -> None:
+    """The last thing a command does: write what is still buffered, and let standard output lead nowhere.
+
+    Whichever thread met a closed pipe, whatever it left in the buffer and whatever a thread still writes: the
+    interpreter's own flush at its end cannot fail, which would replace the exit code by 120. Standard error goes the
+    same way only where it cannot be written: a traceback is still to come.
+    """
+    # ValueError: closed already. RuntimeError: a thread is just writing, perhaps to a pipe that nobody empties.
+    with suppress(OSError, ValueError, RuntimeError):
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        if sys.stdout is not None:
+            _lead_nowhere(sys.stdout)
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except (OSError, ValueError, RuntimeError):
+        with suppress(OSError, ValueError):
+            _lead_nowhere(sys.stderr)
+
+
+def _lead_nowhere(stream: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
         os.dup2(nowhere, stream.fileno())
+    finally:
         os.close(nowhere)

@@ -14,6 +14,24 @@ from rlship_sidecar.status import SinkStatus
 __all__ = ["Pace", "RowSource", "Shipper"]
 
 INTERRUPT_AFTER_S = 1.0
+STUCK_S = 10.0
+
+
+class Trouble:
+    """Since when a sink has complained while it confirmed nothing."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self._confirmed = 0
+
+    def look(self, complaint: str, confirmed: int, now: float) -> float:
+        """Take what is so at `now`; returns for how many seconds it has been in trouble, 0.0 if it is not."""
+        if not complaint:
+            self.since = None
+        elif self.since is None or confirmed > self._confirmed:
+            self.since = now
+        self._confirmed = confirmed
+        return 0.0 if self.since is None else now - self.since
 
 
 class Shipper:
@@ -48,6 +66,7 @@ class Shipper:
         self._stopping = False
         self._ended = False
         self._draining = 0
+        self._trouble = Trouble()
         self._thread = threading.Thread(target=self._ship, name=f"rlship-{sink_name}", daemon=True)
 
     @property
@@ -115,19 +134,27 @@ class Shipper:
     def status(self) -> SinkStatus:
         """The facts, at any time and from any thread."""
         delivery = self._delivery
+        error = delivery.complaint()
+        trouble_s = self._trouble.look(error, delivery.delivered_to, self._clock())
         if delivery.refused is not None:
             state = "refused"
         elif self._stopping or self._ended:
             state = "closed"
-        elif delivery.waiting:
+        elif delivery.failing or trouble_s > STUCK_S:
             state = "waiting"
         elif delivery.delivered_to < self._source.row_count():
             state = "shipping"
         else:
             state = "idle"
-        error = delivery.complaint()
         return SinkStatus(
-            self.name, state, delivery.delivered_to, delivery.next_row, delivery.where, error, delivery.note
+            self.name,
+            state,
+            delivery.delivered_to,
+            delivery.next_row,
+            delivery.where,
+            error,
+            trouble_s,
+            delivery.note,
         )
 
     def _ship(self) -> None:

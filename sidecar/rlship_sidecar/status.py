@@ -34,7 +34,7 @@ class WriterStatus:
 @dataclass(slots=True)
 class ActorStatus:
     """One actor. `step` is its newest row's, `open_step` the newest step with lines; `lag_s` seconds since the oldest
-    open unit got its first barrier or line.
+    open unit got its first barrier or line. `waiting`: whom the oldest one waits for, which `note` says in full.
     """
 
     actor: str
@@ -47,6 +47,7 @@ class ActorStatus:
     missing: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     note: str = ""
+    waiting: str = ""
 
 
 @dataclass(slots=True)
@@ -77,7 +78,8 @@ class ClockStatus:
 class SinkStatus:
     """One sink. It confirmed all rows below `next_row` and was handed those below `sent`.
 
-    `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed".
+    `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed". `trouble_s`: for how many seconds it
+    has had the `error` and confirmed nothing.
     """
 
     name: str
@@ -86,6 +88,7 @@ class SinkStatus:
     sent: int
     where: str = ""
     error: str = ""
+    trouble_s: float = 0.0
     note: str = ""
 
 
@@ -113,8 +116,8 @@ class LackingStatus:
 
 @dataclass(slots=True)
 class Status:
-    """Everything, as of `t` (Unix seconds). `running` is filled in by the reader: whether a sidecar owns the experiment
-    now.
+    """Everything, as of `t` (Unix seconds). `claims`: ranks that several writers claim at one time. `running` is filled
+    in by the reader: whether a sidecar owns the experiment now.
     """
 
     experiment: str
@@ -132,6 +135,7 @@ class Status:
     lacking: list[LackingStatus] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    claims: list[str] = field(default_factory=list)
     lead: str = ""
     streams: list[StreamStatus] = field(default_factory=list)
     clocks: list[ClockStatus] = field(default_factory=list)

@@ -36,6 +36,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
     dead, shipping = store.dead_counts(), list(sinks)
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
+    claims, restarts = _shared_ranks(experiment)
     lacking = [LackingStatus(*found) for found in store.lacking()]
     return Status(
         experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
@@ -43,7 +44,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         store_id=store.store_id,
         filesystem=experiment.filesystem.type + ("" if experiment.filesystem.local else " (polled)"),
         rows=store.row_count(),
-        complete=not (lacking or dead_letters or dead_values or _unread(experiment)),
+        complete=not (lacking or dead_letters or dead_values or claims or _unread(experiment)),
         actors=actors,
         writers=[_writer(source, now) for source in experiment.sources.values()],
         sinks=shipping,
@@ -63,7 +64,8 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
             ClockStatus(host, record.offset, record.err, max(0.0, wall - record.t + record.offset))
             for host, record in experiment.streaming.clocks.newest().items()
         ],
-        notes=_notes(experiment) + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
+        notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
+        claims=claims,
     )
 
 
@@ -76,6 +78,7 @@ def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
     worlds = [writer.open.world for writer in actor.roster.writers.values() if writer.root is writer]
     oldest = min(actor.open.values(), key=lambda unit: unit.line_at, default=None)
     coverage = newest.coverage if newest is not None else None
+    whom, note = _waits(actor, now)
     if coverage is not None:
         expected = coverage.expected + count_ranks(coverage.absent)
     else:
@@ -90,23 +93,32 @@ def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
         lag_s=max(0.0, now - oldest.line_at) if oldest is not None else 0.0,
         missing=list(coverage.missing) if coverage is not None else [],
         absent=list(coverage.absent) if coverage is not None else [],
-        note=_waiting_note(actor, now),
+        note=note,
+        waiting=whom,
     )
 
 
-def _waiting_note(actor: Actor, now: float) -> str:
-    """Whom the oldest open step waits for, once that takes long enough to ask."""
+def _waits(actor: Actor, now: float) -> tuple[str, str]:
+    """Whom the oldest open step waits for, and that in full, once it takes long enough to ask."""
     if not actor.open:
-        return ""
+        return "", ""
     step = min(actor.open)
-    if now - actor.open[step].line_at < 2.0:
-        return ""
-    waiting = actor.roster.waiting(step, now, closed_any=actor.highest_closed >= 0, join_s=actor.patience.join_s)
+    waited_s = now - actor.open[step].line_at
+    if waited_s < 2.0:
+        return "", ""
+    patience = actor.patience
+    waiting = actor.roster.waiting(step, now, closed_any=actor.highest_closed >= 0, join_s=patience.join_s)
     names = [f"{writer.open.replica}.{writer.open.rank}" for writer in waiting.writers[:3]]
     more = len(waiting.writers) - len(names)
     if names:
-        return f"step {step} waits for {' '.join(names)}" + (f" and {more} more" if more else "")
-    return f"step {step} waits for ranks that have not opened yet" if waiting.unopened else ""
+        whom, it = " ".join(names) + (f" and {more} more" if more else ""), "it" if len(names) == 1 else "them"
+        end = f"goes on without {it} after {'it is' if it == 'it' else 'they are'} silent for {patience.grace_s:g} s"
+    elif waiting.unopened:
+        whom = "ranks that have not opened yet"
+        end = f"goes on without them {patience.join_s:g} s after the first rank opened"
+    else:
+        return "", ""
+    return whom, f"step {step} waits for {whom} for {waited_s:.0f} s; {end}"
 
 
 def _writer(source: Source, now: float) -> WriterStatus:
@@ -167,10 +179,20 @@ def _notes(experiment: Experiment) -> list[str]:
             f"there is no actor {streaming.config.lead}: what is logged without a step is shown over time only; "
             "rlship.toml can name another lead"
         )
+    return [*notes, *experiment.rules.customs.problems.values()]
+
+
+def _shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
+    """What to say of ranks that several writers of one attempt claim: at one time, and one after the other."""
+    claims, restarts = [], []
     for name, actor in sorted(experiment.actors.items()):
         for places in actor.roster.shared_places():
-            opened = places[0].open
-            if any(_overlap(a, b) for a in places for b in places):
-                notes.append(f"two writers claim {name}/{opened.replica}/r{opened.rank}: set rank or replica")
-    notes += experiment.rules.customs.problems.values()
-    return notes
+            rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
+            overlapping = sum(any(_overlap(a, b) or _overlap(b, a) for b in places if b is not a) for a in places)
+            newest = max(writer.open.attempt for writer in places)
+            equal = sum(writer.open.attempt == newest for writer in places)
+            if overlapping:
+                claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
+            elif equal > 1:
+                restarts.append(f"{equal} writers of {rank}, one after the other: the last one's values count")
+    return claims, restarts

@@ -26,6 +26,8 @@ COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
 RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
 MOST_LINES = 20
+LONGEST = 2000  # of an error that says at its end what to do
+TOLD_AFTER_S = 10.0  # a sink that is in trouble for less is not worth a line
 
 
 def clean(text: str, limit: int = 200) -> str:
@@ -80,8 +82,9 @@ def footer(status: Status) -> list[str]:
 
 
 def shortcomings(status: Status) -> list[str]:
-    """Why data are incomplete (rows that lack ranks, dead letters), one line each."""
-    told = [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
+    """Why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
+    told = [clean(claim) for claim in status.claims[:MOST_LINES]]
+    told += [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
     if dead := _dead_totals(status):
         told.append(dead)
     told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
@@ -140,28 +143,37 @@ def _actor_changes(before: ActorStatus | None, now: ActorStatus) -> list[str]:
 def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
     name = clean(now.name)
     was = before.state if before else ""
-    if now.state == was:
-        return []
-    if now.state == "waiting":
-        return [
-            f"sink {name}: cannot deliver, will try again: {clean(now.error)}; rows from {now.next_row} on are kept"
-        ]
+    lost = before is not None and _is_lost(before)
+    if _is_lost(now):
+        if lost:
+            return []
+        seconds, kept = duration(now.trouble_s), f"rows from {now.next_row} on are kept in the store"
+        return [f"sink {name}: cannot deliver for {seconds} now, tries again: {clean(now.error)}; {kept}"]
     if now.state == "refused":
-        return [f"sink {name}: refused: {clean(now.error)}"]
+        return [] if was == "refused" else [f"sink {name}: refused: {clean(now.error, LONGEST)}"]
     if now.state == "closed":
-        return [f"sink {name}: closed, holds {_count(now.next_row, 'row')}{_where(now)}"]
+        return [] if was == "closed" else [f"sink {name}: closed, holds {_count(now.next_row, 'row')}{_where(now)}"]
+    if before is not None and (lost or was in ("refused", "closed")):
+        return [f"sink {name}: delivers again from row {before.next_row} on{_where(now)}"]
     if before is None:
         return [f"sink {name}{_where(now)}"] if now.where else []
-    if was in ("waiting", "refused", "closed"):
-        return [f"sink {name}: delivers again from row {now.next_row} on{_where(now)}"]
     # Between shipping and idle there is nothing to tell, but where the rows are may be known only now.
-    return [f"sink {name}{_where(now)}"] if now.where != before.where and now.where else []
+    former = ", in place of the former, which is gone" if before.where.startswith("wandb sync ") else ""
+    return [f"sink {name}{_where(now)}{former}"] if now.where != before.where and now.where else []
+
+
+def _is_lost(sink: SinkStatus) -> bool:
+    return sink.state == "waiting" and sink.trouble_s > TOLD_AFTER_S
 
 
 def _notes(status: Status) -> list[str]:
-    """The experiment's, the actors' and the writers' notes, without those that are there twice."""
-    notes = [clean(note) for note in status.notes]
-    notes += [f"{clean(actor.actor)}: {clean(actor.note)}" for actor in status.actors if actor.note]
+    """The experiment's, the actors' and the writers' notes, without those that are there twice. Whom an actor waits for
+    changes too often to be one of them.
+    """
+    notes = [clean(note) for note in (*status.claims, *status.notes)]
+    notes += [
+        f"{clean(actor.actor)}: {clean(actor.note)}" for actor in status.actors if actor.note and not actor.waiting
+    ]
     notes += [f"{clean(writer.file)}: {clean(writer.note)}" for writer in status.writers if writer.note]
     return list(dict.fromkeys(notes))
 
@@ -194,7 +206,7 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
 
 
 def _sink_state(sink: SinkStatus) -> str:
-    error = f": {clean(sink.error)};" if sink.error else ","
+    error = f": {clean(sink.error, LONGEST)};" if sink.error else ","
     sent = f" sent {sink.sent}," if sink.sent > sink.next_row else ""
     return f"{sink.state}{error}{sent} confirmed {_count(sink.next_row, 'row')}{_where(sink)}"
 
@@ -241,7 +253,7 @@ def _dead_letter(letter: DeadLetterStatus) -> str:
 def _footer_style(line: str) -> str:
     if ": refused" in line:
         return "red"
-    doubtful = ("dead", ": waiting", " ranks, ")
+    doubtful = ("dead", " writers claim ", ": waiting", " ranks, ")
     return "yellow" if any(part in line for part in doubtful) else "dim"
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlship_sidecar.belongs import objection, whereabouts
 from rlship_sidecar.config import Config, state_dir_for
-from rlship_sidecar.discover import WRITERS_FOLDER
-from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.inherit import lost_its_store
 from rlship_sidecar.lease import Lease, acquire
 from rlship_sidecar.rules import Rules
 from rlship_sidecar.samples import Choice
@@ -35,10 +35,6 @@ IDLE_SINK_S = 600.0
 _DRAIN_SLICE_S = 1.0
 
 
-class StateOfAnother(RlshipError):
-    """The state was made for an experiment that is still there, elsewhere."""
-
-
 def is_damage(error: BaseException) -> bool:
     """Whether it says that the store is not whole any more. A full disk, a lost mount and a lock are no damage."""
     return type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.IntegrityError)
@@ -46,13 +42,16 @@ def is_damage(error: BaseException) -> bool:
 
 @dataclass(slots=True)
 class Watched:
-    """An experiment at work. `look_at` is when all its files are to be looked at next, in monotonic seconds."""
+    """An experiment at work. `look_at` is when all its files are to be looked at next, in monotonic seconds; `news` is
+    what a person should hear of how it was opened, or "".
+    """
 
     lease: Lease
     store: Store
     experiment: Experiment
     shippers: list[Shipper]
     poll_s: float | None
+    news: str = ""
     look_at: float = 0.0
     hinted: bool = False
     shipped: int = 0
@@ -161,6 +160,12 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
     """
     state_dir = state_dir_for(path, config)
     state_dir.mkdir(parents=True, exist_ok=True)
+    news = ""
+    if lost_its_store(state_dir):
+        news = (
+            f"{state_dir} has lost its store: a new one is begun, all rows are made again from the files, and W&B gets "
+            "a new run; the file sinks refuse what they wrote for the old one until it is moved away"
+        )
     lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
     store: Store | None = None
     try:
@@ -184,25 +189,16 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
     shippers = [_shipper(name, path, config, store, lease, alone=alone) for name in config.sinks]
     for shipper in shippers:
         shipper.start()
-    return Watched(lease, store, experiment, shippers, config.poll_s)
+    return Watched(lease, store, experiment, shippers, config.poll_s, news)
 
 
 def _claim(store: Store, path: Path, state_dir: Path) -> None:
     """Make sure that the state is this experiment's: with a copy's, two experiments would overwrite one W&B run."""
-    here = os.path.realpath(path), os.stat(path / WRITERS_FOLDER).st_ino
+    here = whereabouts(path)
     owner = store.experiment()
-    # A folder that was moved, or is mounted at two places, keeps its inode; a copy has another.
-    if (
-        owner is not None
-        and owner[0] != here[0]
-        and owner[1] != here[1]
-        and os.path.isdir(os.path.join(owner[0], WRITERS_FOLDER))
-    ):
-        raise StateOfAnother(
-            f"the state in {state_dir} belongs to the experiment {owner[0]}, not to {here[0]}",
-            f"If this is a copy, remove {state_dir}: it becomes an experiment with a run of its own. "
-            "If both use one --state-dir, give each its own.",
-        )
+    why = objection(owner, here, state_dir)
+    if why is not None:
+        raise why
     if owner != here:
         store.claim(*here)
 

@@ -32,9 +32,11 @@ def test_a_missing_folder_gets_the_nearest_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_like_no_other(tmp_path: Path) -> None:
-    """Where nothing is near, the hint says how to make the folder or where the path ends."""
+    """Where nothing is near, the hint says how to make the folder, and where the path ends."""
     assert hint(tmp_path / "zz") == f"create it if the job is still to start: mkdir -p {tmp_path / 'zz'}"
-    assert hint(tmp_path / "zz" / "a" / "b") == f"{tmp_path / 'zz'} does not exist; {tmp_path} does"
+    deep = tmp_path / "zz" / "a" / "b c"
+    ends = f"{tmp_path / 'zz'} does not exist; {tmp_path} does"
+    assert hint(deep) == f"{ends}: create it if the job is still to start: mkdir -p '{deep}'"
 
 
 def test_a_file_is_answered_with_its_experiment(tmp_path: Path) -> None:

@@ -49,6 +49,26 @@ def test_progress_comes_at_most_every_30_seconds() -> None:
     assert told == []
 
 
+def test_whom_a_step_waits_for_is_told_when_it_changes_or_goes_on() -> None:
+    """Steps and seconds change all the time and a wait comes and goes; only another rank, or 30 s, make a line."""
+    now = 0.0
+    told: list[str] = []
+    plain = PlainReport(told.append, clock=lambda: now)
+    plain([a_status()])
+    del told[:]
+    for second in range(70):
+        now = float(second)
+        whom = ("0.1" if second < 65 else "0.2") if second % 2 else ""
+        note = f"step {second} waits for {whom} for 3 s" if whom else ""
+        plain([a_status(actors=[an_actor(waiting=whom, note=note)])])
+    assert [line for line in told if "waits" in line] == [
+        "trainer: step 1 waits for 0.1 for 3 s",
+        "trainer: step 31 waits for 0.1 for 3 s",
+        "trainer: step 61 waits for 0.1 for 3 s",
+        "trainer: step 65 waits for 0.2 for 3 s",
+    ]
+
+
 def test_experiments_of_a_folder_are_named() -> None:
     """Lines about one of several experiments begin with its name, and progress stays one line."""
     now = 0.0

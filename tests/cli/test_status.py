@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 Lease = Callable[["Owner | None"], None]
 
 
-def owner(alive: bool | None) -> Owner:
-    """A sidecar on host n07."""
+def owner(alive: bool | None, *, gave_up: bool = False) -> Owner:
+    """A sidecar on host n07, which may have released its lease."""
 
     class Someone:
         host = "n07"
         pid = 4242
+        released = gave_up
 
     someone: Any = Someone()
     someone.alive = alive
@@ -39,7 +40,7 @@ def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
     """Sets who owns every experiment; nobody at first."""
 
     def hold(holder: Owner | None) -> None:
-        monkeypatch.setattr("rlship_sidecar.lease.owner", lambda state_dir: holder)
+        monkeypatch.setattr("rlship_sidecar.lease.last_owner", lambda state_dir: holder)
 
     hold(None)
     return hold
@@ -91,6 +92,31 @@ def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:
         assert f"To go on: rlship watch {tmp_path}" in run(tmp_path).stdout
 
 
+def test_a_rank_that_was_started_again_is_no_open_writer(tmp_path: Path, lease: Lease) -> None:
+    """A writer that died counts as done once a later attempt of its rank has closed, and no other rank's does it."""
+    died, again = a_writer(unread=0), a_writer(attempt=1, closed=True, unread=0)
+    done: dict[str, Any] = {
+        "actors": [an_actor(open_step=None, open_units=0)],
+        "sinks": [a_sink(state="closed", next_row=120)],
+    }
+    watched(tmp_path, **done, writers=[died, again])
+    assert run(tmp_path).stdout.splitlines()[-1].startswith("finished: all writers closed")
+    for other in (a_writer(attempt=1, rank=1, closed=True, unread=0), a_writer(closed=True, unread=0)):
+        watched(tmp_path, **done, writers=[died, other])
+        assert "To go on: rlship watch" in run(tmp_path).stdout
+
+
+def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> None:
+    """`wandb sync` of an offline run is shown as long as there is one."""
+    folder = tmp_path / "offline run"
+    folder.mkdir()
+    watched(tmp_path, sinks=[a_sink(where=f"wandb sync '{folder}'")])
+    assert f"-> wandb sync '{folder}'" in run(tmp_path).stdout
+    folder.rmdir()
+    assert "wandb sync" not in run(tmp_path).stdout
+    assert json.loads(run(tmp_path, "--json").stdout)["sinks"][0]["where"] == ""
+
+
 def test_a_running_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:
     """A living owner is told with pid and host."""
     lease(owner(True))
@@ -103,6 +129,36 @@ def test_a_dead_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:
     lease(owner(False))
     watched(tmp_path)
     assert "no sidecar running (the last was pid 4242 on n07)" in run(tmp_path).stdout
+
+
+@pytest.mark.parametrize(("age_s", "gave_up"), [(90, False), (3, True)])
+def test_a_sidecar_that_lives_but_cannot_write_is_told(tmp_path: Path, lease: Lease, age_s: int, gave_up: bool) -> None:
+    """An owner whose process is there while its status is old, or that gave the lease up, is not called gone: on a full
+    disk it tries again and again.
+    """
+    lease(owner(True, gave_up=gave_up))
+    watched(tmp_path, t=time.time() - age_s)
+    last = run(tmp_path).stdout.splitlines()[-1]
+    assert (
+        last == f"process 4242 on n07 is alive, but its last status is {age_s}{'.0' * gave_up} s old (state disk full?)"
+    )
+    assert json.loads(run(tmp_path, "--json").stdout)["running"] is not gave_up
+
+
+def test_an_owner_that_ended_in_order_is_not_named(tmp_path: Path, lease: Lease) -> None:
+    """A process that released its lease and is gone is no last owner to look for."""
+    lease(owner(False, gave_up=True))
+    watched(tmp_path)
+    assert "no sidecar running; as of" in run(tmp_path).stdout
+
+
+def test_a_sink_that_refused_gives_exit_code_4(tmp_path: Path, lease: Lease) -> None:
+    """It outweighs incomplete data, and the way out is printed to its end, with the sink named once."""
+    error = "x" * 300 + ": point the sink to another place"
+    watched(tmp_path, complete=False, sinks=[a_sink(state="refused", error=error)])
+    result = run(tmp_path)
+    assert result.exit_code == 4
+    assert f"sink wandb: refused: {error}; confirmed" in result.stdout
 
 
 @pytest.mark.parametrize(("age", "running"), [(0, True), (300, False)])

@@ -146,18 +146,41 @@ def test_new_actors_are_told() -> None:
 
 
 def test_sink_states_are_told() -> None:
-    """A sink that waits, recovers, refuses or closes is told with the reason and what that means."""
+    """A sink that waits, recovers, refuses or closes is told once, with the reason and what that means."""
     up = a_status()
-    down = a_status(sinks=[a_sink(state="waiting", error="connection refused")])
+    down = a_status(sinks=[a_sink(state="waiting", error="connection refused", trouble_s=11.0)])
+    longer = a_status(sinks=[a_sink(state="waiting", error="no route", trouble_s=300.0)])
+    back = a_status(sinks=[a_sink(next_row=120)])
     refused = a_status(sinks=[a_sink(state="refused", error="another store")])
     closed = a_status(sinks=[a_sink(state="closed", next_row=120)])
     assert terminal.lines(up, down) == [
-        "sink wandb: cannot deliver, will try again: connection refused; rows from 118 on are kept"
+        "sink wandb: cannot deliver for 11 s now, tries again: connection refused; "
+        "rows from 118 on are kept in the store"
     ]
-    assert terminal.lines(down, down) == []
-    assert terminal.lines(down, up) == ["sink wandb: delivers again from row 118 on -> wandb/x"]
+    assert terminal.lines(down, longer) == []
+    assert terminal.lines(longer, back) == ["sink wandb: delivers again from row 118 on -> wandb/x"]
     assert terminal.lines(up, refused) == ["sink wandb: refused: another store"]
     assert terminal.lines(up, closed) == ["sink wandb: closed, holds 120 rows -> wandb/x"]
+
+
+def test_a_sink_that_is_soon_well_again_is_not_told() -> None:
+    """Trouble of ten seconds or less makes no line, neither when it comes nor when it is over."""
+    brief = a_status(sinks=[a_sink(state="waiting", error="its process ended", trouble_s=9.0)])
+    assert terminal.lines(a_status(), brief) == terminal.lines(brief, a_status()) == []
+
+
+def test_an_offline_run_that_was_written_anew_is_told() -> None:
+    """The folder named before is not there any more, and that is said with the new one."""
+    old, new = (a_status(sinks=[a_sink(where=f"wandb sync /o/{name}")]) for name in ("one", "two"))
+    assert terminal.lines(old, new) == ["sink wandb -> wandb sync /o/two, in place of the former, which is gone"]
+
+
+def test_a_refusal_is_shown_to_its_end() -> None:
+    """The way out stands at the end of a long error, and is not cut off."""
+    long = "x" * 300 + ": move it away"
+    refused = a_status(sinks=[a_sink(state="refused", error=long)])
+    assert any(long in line for line in terminal.columns(refused))
+    assert any(long in line for line in terminal.lines(None, refused))
 
 
 def test_dead_letters_are_told_by_file_and_reason() -> None:
@@ -173,6 +196,14 @@ def test_notes_are_told_once() -> None:
     noted = a_status(notes=["a"], actors=[an_actor(note="b")], writers=[a_writer(file="f", note="c")])
     assert terminal.lines(a_status(), noted) == ["note: a", "note: trainer: b", "note: f: c"]
     assert terminal.lines(noted, noted) == []
+
+
+def test_ranks_that_are_claimed_twice_are_told() -> None:
+    """When it is seen, in the status, and at the end among what is incomplete."""
+    claimed = a_status(claims=["16 writers claim trainer/0/r0 at one time: set rank or replica"])
+    assert terminal.lines(a_status(), claimed) == [f"note: {claimed.claims[0]}"]
+    assert terminal.shortcomings(claimed) == claimed.claims
+    assert claimed.claims[0] in terminal.columns(claimed)
 
 
 def test_a_flood_of_changes_is_cut() -> None:

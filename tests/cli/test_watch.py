@@ -39,8 +39,9 @@ def command(*args: object, program: str = MAIN) -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The test's environment without settings of whoever runs it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RLSHIP_", "WANDB_"))}
+    """The test's environment without settings of whoever runs it; output is buffered, as it is by default."""
+    foreign = ("RLSHIP_", "WANDB_", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | {"HOME": str(home)}
 
 
@@ -56,10 +57,15 @@ def run(home: Path, *args: object, program: str = MAIN) -> subprocess.CompletedP
 
 
 @contextmanager
-def running(home: Path, *args: object) -> Iterator[subprocess.Popen[str]]:
+def running(home: Path, *args: object, program: str = MAIN) -> Iterator[subprocess.Popen[str]]:
     """A command that is killed at the end if it has not ended by itself."""
     process = subprocess.Popen(
-        command(*args), cwd=home, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(*args, program=program),
+        cwd=home,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with process:
         try:
@@ -237,6 +243,54 @@ def test_a_reader_that_leaves_causes_no_traceback(tmp_path: Path, what: tuple[st
     assert "Traceback" not in said and "BrokenPipeError" not in said, said
 
 
+def test_a_reader_that_leaves_is_no_trouble_of_the_state(tmp_path: Path) -> None:
+    """A status that cannot be printed ends the command with exit code 1 and one line, which blames no folder; the rows
+    stay for the next sidecar, which finds the experiment free.
+    """
+    experiment = an_experiment(tmp_path / "exp")
+    with running(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--json", "--quiet") as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == "rlship: nobody reads standard output any more; start again to see the rest\n"
+        assert process.wait(TIMEOUT_S) == 1
+    assert run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl").returncode == 0
+    assert len(rows(experiment)) == 3
+
+
+LEFT_BEHIND = """
+import sys, threading
+from rlship_sidecar import output
+from rlship_sidecar.cli import group
+
+def leave(text):
+    sys.stdout.write(text)
+    sys.stderr.write(text)
+
+def verb(**settings):
+    leave("before the end")
+    thread = threading.Thread(target=leave, args=("of a thread",))
+    thread.start()
+    thread.join()
+    sys.exit(3)
+
+group.rlship = verb
+real = output.settle
+output.settle = lambda: (real(), sys.stdout.write("after the end"))
+group.main()
+"""
+
+
+def test_what_no_pipe_takes_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    """Both streams closed, text left in their buffers by any thread, even after the command's end: the exit code is the
+    command's own, never the interpreter's 120.
+    """
+    with running(tmp_path, program=LEFT_BEHIND) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(TIMEOUT_S) == 3
+
+
 def test_json_and_console_exclude_each_other(tmp_path: Path) -> None:
     """Statuses and rows would mix on standard output: exit code 2 and a way out."""
     done = run(tmp_path, "watch", an_experiment(tmp_path / "exp"), "--once", "--json", "--sink", "console")
@@ -281,6 +335,25 @@ def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert ("rlship: no W&B API key" in done.stderr) == (not quiet)
     assert done.stderr == ""
+
+
+def test_a_whole_offline_run_is_offered_by_its_folder_alone(tmp_path: Path) -> None:
+    """A second sidecar finds the run whole and names its folder, but does not advise on it a second time: a row that
+    comes has it written anew elsewhere, and only then there is something new to say.
+    """
+    experiment = an_experiment(tmp_path / "exp")
+    arguments = ("watch", experiment, "--once", "--sink", "wandb")
+    assert "no W&B API key" in run(tmp_path, *arguments).stderr
+    (folder,) = (experiment / "rlship/state/wandb").glob("offline-run-*")
+    again = run(tmp_path, *arguments).stderr
+    assert "no W&B API key" not in again and f"-> wandb sync {folder}" in again
+    with open(experiment / "rlship" / "trainer-0-r0.jsonl", "a") as lines:
+        lines.write(
+            '{"t": 1763600009, "step": 3, "m": {"loss": 1.0}}\n{"kind": "barrier", "step": 3, "t": 1763600009}\n'
+        )
+    more = run(tmp_path, *arguments).stderr
+    (folder,) = (experiment / "rlship/state/wandb").glob("offline-run-*")
+    assert f"ship it later with: wandb sync {folder}" in more
 
 
 def test_who_stops_the_sidecar_may_have_its_own_words(tmp_path: Path) -> None:

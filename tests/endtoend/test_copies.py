@@ -15,7 +15,12 @@ from tests.reference.building import barrier, file, log
 
 def once(folder: Path, *flags: str, sink: str = "jsonl") -> subprocess.CompletedProcess[str]:
     """`rlship watch --once` with one sink."""
-    command = [sys.executable, "-m", "rlship", "watch", str(folder), "--once", "--sink", sink, *flags]
+    return rlship("watch", folder, "--once", "--sink", sink, *flags)
+
+
+def rlship(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a verb to its end."""
+    command = [sys.executable, "-m", "rlship", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
 
 
@@ -34,6 +39,13 @@ def test_a_copy_does_not_write_into_the_originals_run(tmp_path: Path) -> None:
     refused = once(copy)
     assert refused.returncode == 1
     assert str(original) in refused.stderr and "remove" in refused.stderr
+    shown = rlship("status", copy)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (1, "", refused.stderr)
+    before = sorted((original / "rlship" / "state").iterdir())
+    both = rlship("status", tmp_path)
+    assert sorted((original / "rlship" / "state").iterdir()) == before
+    assert both.returncode == 1 and f"belongs to the experiment {original}, not to {copy}" in both.stderr
+    assert both.stdout.startswith(f"{original}\n") and str(copy) not in both.stdout
     shutil.rmtree(copy / "rlship" / "state")
     assert once(copy).returncode == 0
 
@@ -45,6 +57,21 @@ def test_a_moved_experiment_goes_on(tmp_path: Path) -> None:
     moved = original.rename(tmp_path / "three")
     assert once(moved).returncode == 0
     assert len((moved / "rlship" / "state" / "rows.jsonl").read_text().splitlines()) == 5
+    assert rlship("status", moved).returncode == 0
+
+
+def test_a_store_that_was_lost_is_told(tmp_path: Path) -> None:
+    """Where the state has all but its store, a new one is begun, which is said once; where there was no state, there is
+    nothing to say.
+    """
+    folder = experiment(tmp_path / "one", 5)
+    state = folder / "rlship" / "state"
+    assert "lost its store" not in once(folder, sink="console").stderr
+    for store in state.glob("store.*"):
+        store.unlink()
+    told = f"rlship: {state} has lost its store: a new one is begun, all rows are made again from the files"
+    assert once(folder, sink="console").stderr.count(told) == 1
+    assert "lost its store" not in once(folder, sink="console").stderr
 
 
 def test_a_rotated_experiment_goes_on_beside_its_successor(tmp_path: Path) -> None:

@@ -142,6 +142,19 @@ def test_a_commit_that_fails_for_a_while(tmp_path: Path, monkeypatch: pytest.Mon
     check_sinks(experiment, STEPS)
 
 
+def test_told_to_stop_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left undone is said, with the exit code 1; meanwhile the sidecar is known to be alive."""
+    experiment = an_experiment(tmp_path / "job")
+    monkeypatch.setattr(Store, "commit", failing(FULL, Store.commit, [1 << 30]))
+    with running(experiment) as sidecar:
+        sidecar.until(lambda: bool(sidecar.said))
+        found = leasing.last_owner(state_of(experiment))
+        assert found is not None and (found.pid, found.alive) == (os.getpid(), True)
+    assert sidecar.code == 1
+    told = f"{experiment} is left as it is: cannot keep the state of {experiment} in {state_of(experiment)}: {FULL}"
+    assert sidecar.said[-1] == f"{told}; the next `rlship watch` goes on with it"
+
+
 def test_a_store_that_reaches_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own full disk, in the middle of a commit of many rows: nothing of it is there, then all of it."""
     limit: list[int | None] = [30]

@@ -96,7 +96,14 @@ def test_an_actor_whose_step_waits(sim: Simulation) -> None:
     sim.write("r0.jsonl", more(log(1, x=1.0), barrier(1), log(2, x=1.0)))
     assert actor_of(sim) == ActorStatus("trainer", 6, 6, 0, 2, 2, 0.0)
     sim.wait(3)
-    assert actor_of(sim) == ActorStatus("trainer", 6, 6, 0, 2, 2, 3.0, note="step 1 waits for 0.1 0.2 0.3 and 2 more")
+    whom = "0.1 0.2 0.3 and 2 more"
+    note = f"step 1 waits for {whom} for 3 s; goes on without them after they are silent for 30 s"
+    assert actor_of(sim) == ActorStatus("trainer", 6, 6, 0, 2, 2, 3.0, note=note, waiting=whom)
+    for rank in range(2, 6):
+        sim.write(f"r{rank}.jsonl", more(barrier(1)))
+    found = actor_of(sim)
+    assert found.waiting == "0.1"
+    assert found.note.endswith("waits for 0.1 for 3 s; goes on without it after it is silent for 30 s")
 
 
 def test_ranks_that_are_missing_or_absent(sim: Simulation) -> None:
@@ -108,7 +115,11 @@ def test_ranks_that_are_missing_or_absent(sim: Simulation) -> None:
     assert actor_of(sim).ranks_expected == 4
     sim.write("b.jsonl", more(barrier(0)))
     sim.tick()
-    assert actor_of(sim).note == "step 0 waits for ranks that have not opened yet"
+    assert actor_of(sim).waiting == "ranks that have not opened yet"
+    whom = "ranks that have not opened yet"
+    assert (
+        actor_of(sim).note == f"step 0 waits for {whom} for 3 s; goes on without them 60 s after the first rank opened"
+    )
     sim.wait(60)
     sim.tick()
     sim.write("a.jsonl", more(log(1, x=1.0), barrier(1)))
@@ -144,13 +155,23 @@ def test_the_list_of_dead_letters_is_short(sim: Simulation) -> None:
     assert (len(found.dead_letters), found.dead_letter_count) == (MAX_LISTED, MAX_LISTED + 20)
 
 
-def test_two_writers_of_one_rank_are_named(sim: Simulation) -> None:
-    """Writers that claim one rank at the same time are told at once, with the way out; a restart is no such thing."""
+def test_writers_that_claim_one_rank_are_counted(sim: Simulation) -> None:
+    """Writers that claim one rank at one time are told at once, with how many they are and the way out, and data are
+    incomplete. One after the other they are restarts, which is a note; later attempts are no news at all.
+    """
     sim.write("a.jsonl", file({"kind": "beat", "t": T0 + 20.5}, id="a", actor="reward"))
-    sim.write("b.jsonl", file(id="b", actor="reward", t=T0 + 20))
     assert status(sim).notes == []
+    sim.write("b.jsonl", file(id="b", actor="reward", t=T0 + 20))
+    sim.write("c.jsonl", file(id="c", actor="reward", t=T0 + 21))
+    sim.write("d.jsonl", file(id="d", actor="buffer"))
+    sim.write("e.jsonl", file(id="e", actor="buffer", attempt=1))
+    found = status(sim)
+    assert (found.claims, found.complete) == ([], True)
+    assert found.notes == ["3 writers of reward/0/r0, one after the other: the last one's values count"]
     sim.write("a.jsonl", more({"kind": "beat", "t": T0 + 30}))
-    assert status(sim).notes == ["two writers claim reward/0/r0: set rank or replica"]
+    found = status(sim)
+    assert (found.notes, found.complete) == ([], False)
+    assert found.claims == ["3 writers claim reward/0/r0 at one time: set rank or replica"]
 
 
 def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:

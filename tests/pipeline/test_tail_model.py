@@ -39,12 +39,14 @@ class Reader:
         self.files = Descriptors(1, keep=self.keep)
         self.tail = Tail(self.path, self.files)
 
-    def look(self, max_bytes: int) -> None:
-        """One look: ask for the size, check or read; begin anew if the file is another."""
+    def look(self, max_bytes: int, *, end: bool = False) -> None:
+        """One look: ask for the size, check or read; begin anew if the file is another. `end`: one of the last, which
+        checks as well where there is nothing to read.
+        """
         try:
             self.notice_another_inode()
             size = self.tail.size()
-            if size < self.mark.offset:
+            if size < self.mark.offset or (end and size == self.mark.offset):
                 self.tail.check(self.mark)
                 return
             piece = self.tail.read(self.mark, max_bytes, size=size)
@@ -179,7 +181,7 @@ def test_whatever_happens_to_a_file(data: st.DataObject, keep: bool) -> None:
             if written_on:
                 model.append(model.some_lines(data.draw))
         for _ in range(3):
-            reader.look(1 << 16)
+            reader.look(1 << 16, end=True)
         if model.data is not None:
             if reader.mark.offset > len(model.data):
                 # Shorter than before and left so: perhaps only late to show its end, but certainly not another file.

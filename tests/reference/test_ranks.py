@@ -45,7 +45,7 @@ def test_the_catalogue_stands_in_for_a_define() -> None:
 
 
 def test_a_define_without_reductions_asks_for_the_default() -> None:
-    """An entry without `reduce` leaves the reductions to the catalogue, one without `unit` the unit: per_rank is its own."""
+    """An entry without `reduce` leaves those to the catalogue, one without `unit` the unit; per_rank is its own."""
     settings = known(x=Entry(("max",), per_rank=True), y=Entry(("sum",)))
     data = file(ask("x", unit="s"), ask("y", per_rank=True), log(1, x=[1, 3], y=[1, 3]))
     assert row(data, settings=settings).per_rank == {"trainer/y": [("0.0", 4.0)]}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.ship import Pace, Shipper
+from rlship_sidecar.ship import Pace, Shipper, Trouble
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from tests.sinks.fakes import Destination, FakeSink, raising
+from tests.sinks.fakes import Clock, Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
 MakeShipper = Callable[..., Shipper]
@@ -222,3 +222,60 @@ def test_a_call_that_blocks_is_interrupted_when_it_has_to_end(tmp_path: Path) ->
     assert shipper.stop()
     assert time.monotonic() - began < 5.0
     assert destination.calls[-1] == "close"
+
+
+def test_trouble_lasts_while_nothing_is_confirmed() -> None:
+    """It begins with the complaint, anew with every row that is confirmed all the same, and ends with the complaint."""
+    trouble = Trouble()
+    assert trouble.look("", 5, 100.0) == 0.0
+    assert (trouble.look("down", 5, 101.0), trouble.look("down still", 5, 109.0)) == (0.0, 8.0)
+    assert (trouble.look("slow", 6, 110.0), trouble.look("slow", 6, 113.0)) == (0.0, 3.0)
+    assert (trouble.look("", 6, 114.0), trouble.look("down", 6, 120.0)) == (0.0, 0.0)
+
+
+def test_a_sink_that_complains_and_confirms_nothing_waits(start: MakeShipper) -> None:
+    """A sink that holds its rows back, as a client does whose server is away, is `waiting` after a while, though no
+    call has failed; the error leaves out the name that stands before it anyway.
+    """
+    clock = Clock()
+    destination, source = Destination(), MemorySource(make_rows(0, 2))
+    away = threading.Event()
+
+    class Holding(FakeSink):
+        trouble = "sink fake: no answer"
+
+        def flush(self) -> None:
+            away.wait(30.0)
+            self.trouble = ""
+            super().flush()
+
+    shipper = Shipper("fake", lambda: Holding(destination), make_run(Path("/")), source, clock=clock)
+    shipper.start()
+    try:
+        until(lambda: shipper.status().sent == 2)
+        assert (shipper.status().state, shipper.status().error) == ("shipping", "no answer")
+        clock.sleep(11.0)
+        assert (shipper.status().state, shipper.status().trouble_s) == ("waiting", 11.0)
+        away.set()
+        assert shipper.drain(10.0)
+        assert (shipper.status().state, shipper.status().error, shipper.status().trouble_s) == ("idle", "", 0.0)
+    finally:
+        away.set()
+        assert shipper.stop()
+
+
+def test_the_error_goes_where_nothing_is_left_to_deliver(start: MakeShipper) -> None:
+    """A sink that had everything when it failed is well once it says so: no row has to come for that."""
+    destination, source = Destination(), MemorySource(make_rows(0, 1))
+
+    def die_with_the_row(call: str) -> None:
+        if call == "flush" and not destination.held:
+            destination.held.append(0)
+            raise SinkUnavailable("its process ended with status -9")
+
+    destination.fail = die_with_the_row
+    shipper = start(destination, source, pace=Pace(flush_idle_s=0.0, backoff_min_s=0.01))
+    until(lambda: destination.made == 2)
+    until(lambda: shipper.status().state == "idle")
+    assert shipper.status().error == ""
+    assert destination.held == [0]

@@ -71,7 +71,10 @@ for verb in (watch, status, export, metrics, demo):
 
 def main() -> None:
     """Run the command line on sys.argv and exit."""
-    rlship(prog_name="rlship")
+    try:
+        rlship(prog_name="rlship")
+    finally:
+        output.settle()
 
 
 def _lines(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from rlship_sidecar.errors import NothingToWatch
@@ -59,6 +60,7 @@ def _nearest(directory: Path) -> str:
     near = difflib.get_close_matches(missing.name, folders, 1)
     if near:
         return f"did you mean {missing.parent / near[0]}?"
+    create = f"create it if the job is still to start: mkdir -p {shlex.quote(str(directory))}"
     if missing == directory.absolute():
-        return f"create it if the job is still to start: mkdir -p {directory}"
-    return f"{missing} does not exist; {missing.parent} does"
+        return create
+    return f"{missing} does not exist; {missing.parent} does: {create}"

@@ -37,6 +37,7 @@ class PlainReport:
         self._clock = clock
         self._last: dict[str, Status] = {}
         self._told_progress: dict[str, str] = {}
+        self._told_waits: dict[tuple[str, str], tuple[str, float]] = {}
         self._next = clock() + every_s
 
     def __call__(self, statuses: list[Status]) -> None:
@@ -44,10 +45,23 @@ class PlainReport:
         for status in statuses:
             for line in terminal.lines(self._last.get(status.experiment), status):
                 self._echo(_prefix(status, statuses) + line)
+            for line in self._waits(status):
+                self._echo(_prefix(status, statuses) + line)
             self._last[status.experiment] = status
         if self._clock() >= self._next:
             self._next = self._clock() + self._every_s
             self._progress(statuses)
+
+    def _waits(self, status: Status) -> list[str]:
+        """Whom each actor waits for, if it is somebody else than was told last, or that was long ago."""
+        told = []
+        for actor in status.actors:
+            key, now = (status.experiment, actor.actor), self._clock()
+            whom, at = self._told_waits.get(key, ("", now - self._every_s))
+            if actor.waiting and (actor.waiting != whom or now - at >= self._every_s):
+                self._told_waits[key] = actor.waiting, now
+                told.append(f"{terminal.clean(actor.actor)}: {terminal.clean(actor.note)}")
+        return told
 
     def finish(self) -> None:
         """Tell where each experiment stands at the end, and what is incomplete."""

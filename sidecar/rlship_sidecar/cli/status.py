@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rlship_sidecar.lease import Owner
     from rlship_sidecar.status import Status
 
-INCOMPLETE = 3
+INCOMPLETE, REFUSED = 3, 4
+STALE_S = 30.0  # a sidecar writes a status every few seconds at least
+ENDS_S = 2.0  # what a process may take to end once it has released its lease
 
 
 @click.command(short_help="Steps, lag, missing ranks, dead letters, sinks.")
@@ -37,10 +39,10 @@ INCOMPLETE = 3
 def status(context: click.Context, directory: Path, json: bool, writers: bool, state_dir: str | None) -> None:
     """Show writers, steps, lag, missing ranks, dead letters and sinks of the experiments in DIR.
 
-    Exits with 3 if data are incomplete.
+    Exits with 3 if data are incomplete, with 4 if a sink of the last sidecar refused the rows.
     """
     places.require(directory)
-    from rlship_sidecar import config, discover
+    from rlship_sidecar import belongs, config, discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ)
     found = discover.experiments(directory)
@@ -51,12 +53,23 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
         )
     unwatched, codes = [], set()
     for experiment in found:
-        known = _read(config.state_dir_for(experiment, settings), settings.lease_ttl_s)
+        state = config.state_dir_for(experiment, settings)
+        copied = belongs.look(experiment, state)
+        if copied is not None:
+            if len(found) == 1:
+                raise copied
+            click.echo(
+                f"rlship: {terminal.clean(copied.message, 2000)}\n  {terminal.clean(copied.hint, 2000)}", err=True
+            )
+            codes.add(1)
+            continue
+        known = _read(state, settings.lease_ttl_s)
         if known is None:
             unwatched.append(experiment)
             continue
         now, owner = known
         codes.add(INCOMPLETE if _incomplete(now) else 0)
+        codes.add(REFUSED if any(sink.state == "refused" for sink in now.sinks) else 0)
         if json:
             _print_json(now)
         else:
@@ -78,12 +91,12 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
 def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | None:
     import msgspec
 
-    from rlship_sidecar.lease import owner
+    from rlship_sidecar.lease import last_owner
     from rlship_sidecar.status import STATUS_FILE, read_status
 
     try:
         known = read_status(state_dir)
-        holder = owner(state_dir)
+        holder = last_owner(state_dir)
     except msgspec.DecodeError as problem:
         raise RlshipError(
             f"{state_dir / STATUS_FILE} is damaged: {problem}", "a running sidecar writes it anew"
@@ -95,8 +108,16 @@ def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | 
         ) from problem
     if known is None:
         return None
-    known.running = holder is not None and _alive(holder, known, lease_ttl_s)
+    for sink in known.sinks:
+        sink.where = _still_there(sink.where)
+    known.running = holder is not None and not holder.released and _alive(holder, known, lease_ttl_s)
     return known, holder
+
+
+def _still_there(where: str) -> str:
+    """Where a sink delivers to, "" for a command on a folder that was removed since."""
+    words = shlex.split(where) if where.startswith("wandb sync ") else []
+    return "" if words and not os.path.exists(words[-1]) else where
 
 
 def _alive(holder: Owner, known: Status, lease_ttl_s: float) -> bool:
@@ -131,8 +152,16 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
 
 
 def _sidecar(now: Status, owner: Owner | None) -> str:
-    age = terminal.duration(max(0.0, time.time() - now.t))
+    age_s = max(0.0, time.time() - now.t)
+    age = terminal.duration(age_s)
     who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
+    # One that gave the experiment up and lives on tries to get it back, unless it is just ending.
+    gave_up = owner is not None and owner.released and age_s > ENDS_S and not _finished(now)
+    if owner and owner.alive and (gave_up or (not owner.released and age_s > STALE_S)):
+        host = terminal.clean(owner.host)
+        return f"process {owner.pid} on {host} is alive, but its last status is {age} old (state disk full?)"
+    if owner and owner.released:
+        who = ""
     if now.running:
         return f"sidecar running ({who}), as of {age} ago"
     if _finished(now):
@@ -143,7 +172,16 @@ def _sidecar(now: Status, owner: Owner | None) -> str:
 
 
 def _finished(now: Status) -> bool:
-    """Whether nothing was left to do when the last sidecar ended."""
-    written = bool(now.writers) and all(writer.closed and not writer.unread for writer in now.writers)
+    """Whether nothing was left to do when the last sidecar ended. A writer whose rank was started again as a later
+    attempt need not have closed.
+    """
+    newest: dict[tuple[str, str, int], int] = {}
+    for writer in now.writers:
+        rank = (writer.actor, writer.replica, writer.rank)
+        newest[rank] = max(writer.attempt, newest.get(rank, 0))
+    written = bool(now.writers) and all(
+        (writer.closed or writer.attempt < newest[writer.actor, writer.replica, writer.rank]) and not writer.unread
+        for writer in now.writers
+    )
     made = all(actor.open_units == 0 for actor in now.actors)
     return written and made and all(sink.next_row >= now.rows for sink in now.sinks)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlship_sidecar import output
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.report import report
 from rlship_sidecar.cli.signals import stop_on_signals
@@ -142,7 +143,7 @@ def _print_json(statuses: list[Status]) -> None:
     import msgspec
 
     for status in statuses:
-        click.echo(msgspec.json.encode(replace(status, running=True)))  # whoever prints this is the sidecar
+        output.put(msgspec.json.encode(replace(status, running=True)))  # whoever prints this is the sidecar
 
 
 def _both(first: OnStatus | None, second: OnStatus) -> OnStatus:

@@ -117,9 +117,14 @@ class Delivery:
         """Whether the last try failed and the next one is not due yet."""
         return self._failures > 0 and self._sink is None
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last try failed and no row was confirmed since, nor is any lacking."""
+        return self._failures > 0
+
     def complaint(self) -> str:
-        """What went wrong last and is not over, "" if nothing."""
-        return self.error or str(getattr(self._sink, "trouble", ""))
+        """What went wrong last and is not over, "" if nothing. The sink's own name in front is left out."""
+        return (self.error or str(getattr(self._sink, "trouble", ""))).removeprefix(f"sink {self.name}: ")
 
     def interrupt(self) -> None:
         """From any thread: let a call of the sink that blocks end, if the sink knows how."""
@@ -176,6 +181,7 @@ class Delivery:
         count = self._source.row_count()
         if self._sink is None:
             if count == 0 or (self._asked and self.next_row >= count):
+                self._is_well()
                 return None
             self._make_sure()
             self._open(count)
@@ -230,6 +236,8 @@ class Delivery:
         self._asked = True
         self.next_row = self.delivered_to = position
         self._wrote_at = self._clock()
+        if position >= count:  # what failed had delivered all there is
+            self._is_well()
 
     def _ask_sink(self, sink: Sink, limit: int) -> int:
         """Open the sink, which can have no more than `limit` of our rows; returns the number of the first it lacks."""
@@ -253,7 +261,7 @@ class Delivery:
 
     def _not_ours(self, held: int, but: str) -> SinkRefused:
         return SinkRefused(
-            f"sink {self.name} ({self.where or 'no place named'}) holds {held} rows, but the store of "
+            f"sink {self.name}: {self.where or 'the destination'} holds {held} rows, but the store of "
             f"{self._run.experiment} {but}: they are not this store's rows. Point the sink to another "
             "place, or move what is there away; rows are then shipped again from row 0"
         )
@@ -282,15 +290,20 @@ class Delivery:
         self.where = str(getattr(self._sink, "where", ""))
         self.delivered += self.next_row - self.delivered_to
         self.delivered_to = self.next_row
-        self._failures = 0
-        self.error = ""
+        self._is_well()
         with suppress(_StoreFailed):  # a note to a sink that tells; another one may show its last rows again
             self._ask(self._source.save_cursor, self.name, self.delivered_to)
 
+    def _is_well(self) -> None:
+        self._failures = 0
+        self.error = ""
+
     def _failed(self, error: str) -> float:
-        self.close()
+        # Said before the close, which may take its time, and after it, for it may have a complaint of its own.
         self.error = error
         self._failures += 1
+        self.close()
+        self.error = error
         wait = min(self._pace.backoff_max_s, self._pace.backoff_min_s * 2.0 ** min(self._failures - 1, 30))
         wait *= 0.75 + 0.5 * self._jitter()
         self._retry_at = self._clock() + wait

@@ -174,7 +174,8 @@ class WandbSink:
         if opened["mode"] == "online":
             _accepted.add(state_dir)
         else:
-            if mode == "auto":
+            # A whole run of before is written anew into another folder as soon as a row comes: then is the time.
+            if mode == "auto" and self._next == 0:
                 logger.warning(
                     "no W&B API key: the run is written offline; ship it later with: wandb sync %s",
                     shlex.quote(self.where),
