@@ -290,12 +290,12 @@ def test_an_owner_without_a_figure_keeps_its_key() -> None:
 
 
 def test_a_newer_attempt_supersedes_step_by_step_and_metric_by_metric() -> None:
-    """Attempt 1 logs step 2 again, and there only the loss: step 1 and the reward of step 2 stay attempt 0's."""
-    old = file(log(1, loss=1), log(2, loss=2, reward=3))
+    """Attempt 1 logs step 2 again, and there only the loss: step 1 and the score of step 2 stay attempt 0's."""
+    old = file(log(1, loss=1), log(2, loss=2, score=3))
     new = file(log(2, loss=20), attempt=1, id="b", t=T0 - 5)
     assert row(old, new, step=1).figures == {"trainer/loss": 1.0}
     assert row(old, new, step=1).coverage.attempts == (0,)
-    assert row(old, new, step=2).figures == {"trainer/loss": 20.0, "trainer/reward": 3.0}
+    assert row(old, new, step=2).figures == {"trainer/loss": 20.0, "trainer/score": 3.0}
     assert row(old, new, step=2).coverage.attempts == (0, 1)
 
 
@@ -325,9 +325,9 @@ def test_age_is_attempt_then_time_then_id() -> None:
 
 def test_rollback_starts_a_newer_writer() -> None:
     """After a rollback the same file's lines supersede those before it, for what they log again; twice if need be."""
-    data = file(log(1, loss=1), log(2, loss=2, reward=5), rollback(2), log(2, loss=3), rollback(2), log(2, loss=4))
+    data = file(log(1, loss=1), log(2, loss=2, score=5), rollback(2), log(2, loss=3), rollback(2), log(2, loss=4))
     assert row(data, step=1).figures == {"trainer/loss": 1.0}
-    assert row(data, step=2).figures == {"trainer/loss": 4.0, "trainer/reward": 5.0}
+    assert row(data, step=2).figures == {"trainer/loss": 4.0, "trainer/score": 5.0}
 
 
 def test_side_by_side_writers_both_count() -> None:
