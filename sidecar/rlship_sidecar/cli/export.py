@@ -26,9 +26,16 @@ STDOUT = "-"
 VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 
 
-@click.command(short_help="Spans, events and barriers as a trace for Perfetto.")
+@click.command(short_help="A trace for Perfetto, or a table of samples.")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option("--chrome-trace", is_flag=True, show_envvar=True, help=f"Trace Event Format, for {VIEWERS}.")
+@click.option(
+    "--samples",
+    "table",
+    metavar="TABLE",
+    show_envvar=True,
+    help="Every sample of a table, as JSON lines, or as Parquet if FILE ends in .parquet.",
+)
 @click.option(
     "-o",
     "--output",
@@ -57,18 +64,24 @@ def export(
     context: click.Context,
     directory: Path,
     chrome_trace: bool,
+    table: str | None,
     output: str,
     steps: str | None,
     counters: tuple[str, ...],
     align_clocks: bool,
 ) -> None:
     """Write what the processes of the experiment in DIR did when as one trace: a process for each writer, all actors
-    on one time axis.
+    on one time axis. Or every sample of a table.
 
     Reads the writers' files alone: no sidecar is needed. Exits with 3 if lines could not be used.
     """
-    if not chrome_trace:
-        raise UsageProblem("export needs to know what to write", "--chrome-trace writes a trace for Perfetto")
+    if chrome_trace == (table is not None):
+        raise UsageProblem(
+            "export needs to know what to write: one thing",
+            "--chrome-trace writes a trace for Perfetto, --samples TABLE a table of samples",
+        )
+    if table is not None:
+        context.exit(_export_samples(_the_experiment(directory), table, output))
     from rlship_sidecar.trace.export import export as write_trace
     from rlship_sidecar.trace.selection import Selection, parse_steps
 
@@ -76,16 +89,8 @@ def export(
     experiment = _the_experiment(directory)
     if output == STDOUT and sys.stdout.isatty():
         raise UsageProblem("a trace is not for the terminal", "write it to a file: -o trace.json.gz")
-    try:
-        with _writing(output) as stream:
-            told = write_trace(experiment, stream, selection, align_clocks=align_clocks)
-    except OSError as problem:
-        if output == STDOUT and isinstance(problem, BrokenPipeError):
-            raise
-        raise RlshipError(
-            f"{problem.filename or output}: {problem.strerror or problem}",
-            "the trace was not written; is there room, and may you write there?",
-        ) from problem
+    with _outages(output, "the trace"), _writing(output) as stream:
+        told = write_trace(experiment, stream, selection, align_clocks=align_clocks)
     for line in _report(told, selection.steps is not None, counters, output):
         click.echo(line, err=True)
     context.exit(0 if told.complete else INCOMPLETE)
@@ -103,9 +108,38 @@ def _the_experiment(directory: Path) -> Path:
         )
     if len(found) > 1:
         raise UsageProblem(
-            f"{directory} holds {len(found)} experiments, and a trace is of one", f"name it, such as {found[0]}"
+            f"{directory} holds {len(found)} experiments, and this is of one", f"name it, such as {found[0]}"
         )
     return found[0]
+
+
+def _export_samples(experiment: Path, table: str, output: str) -> int:
+    """Write the samples of a table and tell how many; returns the exit code."""
+    from rlship_sidecar.table_export import export_lines, export_parquet
+
+    write = export_parquet if output.endswith(".parquet") else export_lines
+    with _outages(output, "the table"), _writing(output) as stream:
+        told = write(experiment, table, stream)
+    where = "standard output" if output == STDOUT else terminal.clean(output)
+    click.echo(f"{where}: {told.samples} samples of {terminal.clean(table)}", err=True)
+    if not told.samples and told.others:
+        click.echo(f"there are samples of: {', '.join(map(terminal.clean, sorted(told.others)))}", err=True)
+    for name, why in told.unreadable.items():
+        click.echo(f"{terminal.clean(name)} cannot be read: {why}", err=True)
+    return INCOMPLETE if told.unreadable else 0
+
+
+@contextmanager
+def _outages(output: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        if output == STDOUT and isinstance(problem, BrokenPipeError):
+            raise
+        raise RlshipError(
+            f"{problem.filename or output}: {problem.strerror or problem}",
+            f"{what} was not written; is there room, and may you write there?",
+        ) from problem
 
 
 @contextmanager
