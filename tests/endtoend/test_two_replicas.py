@@ -5,6 +5,7 @@ It is the example by which Forge's documentation explains its logging modes; the
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -73,6 +74,31 @@ def test_per_rank_reduce_on_the_console(experiment: Path) -> None:
         "MyActor global_step=0  my_sum_rank_metric=4  "
         "my_sum_rank_metric/r0.0=0  my_sum_rank_metric/r0.1=2  my_sum_rank_metric/r1.0=0  my_sum_rank_metric/r1.1=2\n"
     )
+
+
+def test_per_rank_no_reduce_on_the_console(experiment: Path) -> None:
+    """Each process's two observations, not added up, with who made them."""
+    printed = watched(experiment, "console", RLSHIP_SINK__CONSOLE__RANKS="per_rank_no_reduce")
+    lines = [re.sub(r" t=\d+\.\d{3} ", " ", line) for line in printed.splitlines()]
+    assert lines == [
+        f"MyActor/{replica}.{rank} step=0  my_sum_rank_metric=[{rank},{rank}]"
+        for replica in range(2)
+        for rank in range(2)
+    ]
+
+
+def test_per_rank_no_reduce_in_a_file(experiment: Path) -> None:
+    """rows.jsonl has the reduced row as ever, observations.jsonl beside it the four processes' observations."""
+    watched(experiment, "jsonl", RLSHIP_SINK__JSONL__RANKS="per_rank_no_reduce")
+    state = experiment.parent / "jsonl-per_rank_no_reduce" / "job"
+    (row,) = map(json.loads, (state / "rows.jsonl").read_text("utf-8").splitlines())
+    assert row["m"]["MyActor/my_sum_rank_metric"] == 4.0
+    found = [json.loads(line) for line in (state / "observations.jsonl").read_text("utf-8").splitlines()]
+    assert [(one["actor"], one["replica"], one["rank"], one["attempt"], one["step"], one["m"]) for one in found] == [
+        ("MyActor", str(replica), rank, 0, 0, {"my_sum_rank_metric": [rank, rank]})
+        for replica in range(2)
+        for rank in range(2)
+    ]
 
 
 def test_per_rank_reduce_in_files_and_at_the_server(experiment: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rlship_sidecar.sinks.flat import rank_keys
 from rlship_sidecar.sinks.options import WrongOption
 
 GLOBAL_REDUCE, PER_RANK_REDUCE = MODES = ("global_reduce", "per_rank_reduce")
+PER_RANK_NO_REDUCE = "per_rank_no_reduce"
 OPTIONS = ("ranks", "max_keys")
 MAX_KEYS = 2000
 
@@ -81,10 +82,10 @@ def budget(sink: str, state_dir: Path, options: Mapping[str, Any]) -> KeyBudget 
     return KeyBudget(sink, state_dir / f"{sink}-keys.json", MAX_KEYS if most is None else most)
 
 
-def check_budget(sink: str, options: Mapping[str, Any]) -> None:
-    """Raise WrongOption for options of `OPTIONS` that cannot be used."""
+def check_budget(sink: str, options: Mapping[str, Any], modes: tuple[str, ...] = MODES) -> None:
+    """Raise WrongOption for options of `OPTIONS` that cannot be used; `modes` are those that the sink has."""
     ranks, most = options.get("ranks"), options.get("max_keys")
-    if ranks is not None and ranks not in MODES:
-        raise WrongOption(sink, "ranks", f"is {ranks!r}", ", ".join(MODES), str(ranks), MODES)
+    if ranks is not None and ranks not in modes:
+        raise WrongOption(sink, "ranks", f"is {ranks!r}", ", ".join(modes), str(ranks), modes)
     if most is not None and (type(most) is not int or most < 0):
         raise WrongOption(sink, "max_keys", f"is {most!r}", "how many keys, an integer >= 0")

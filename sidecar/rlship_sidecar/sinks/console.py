@@ -8,17 +8,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rlship_sidecar import output
+from rlship_sidecar.observing import text
 from rlship_sidecar.rows import Row, count_ranks
-from rlship_sidecar.sinks.budget import PER_RANK_REDUCE, check_budget
+from rlship_sidecar.sinks.budget import MODES as REDUCED
+from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, check_budget
 from rlship_sidecar.sinks.contract import Run, SinkRefused
 from rlship_sidecar.sinks.flat import axis, family, rank_keys
+from rlship_sidecar.sinks.observed import Following, PositionFile
 from rlship_sidecar.sinks.options import check_names
 from rlship_sidecar.sinks.tables import brief, tables
+
+MODES = (*REDUCED, PER_RANK_NO_REDUCE)
 
 
 class ConsoleSink:
     """Prints rows to `stream`, by default standard output as it is at the time of `open`. Option `ranks`:
-    "global_reduce" (default), or "per_rank_reduce" for values of single ranks, too.
+    "global_reduce" (default), "per_rank_reduce" for values of single ranks, too, or "per_rank_no_reduce" for every
+    observation in place of rows.
 
     Rows are data; what the sidecar says of itself goes to standard error.
     """
@@ -29,23 +35,31 @@ class ConsoleSink:
         self._given = stream
         self._stream: TextIO | None = None
         self._ranks = False
+        self._following: Following | None = None
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
         """Raise WrongOption for an option that cannot be used."""
         check_names("console", options, ("ranks",))
-        check_budget("console", options)
+        check_budget("console", options, MODES)
 
     def open(self, run: Run) -> int | None:
         """Always None: nobody can read back what a terminal showed."""
         self.check_options(run.options)
         self._ranks = run.options.get("ranks") == PER_RANK_REDUCE
         self._stream = self._given if self._given is not None else sys.stdout
+        if run.options.get("ranks") == PER_RANK_NO_REDUCE:
+            into = PositionFile(run.state_dir / "console-observations.json", self._show)
+            self._following = Following("console", run.experiment, into)
+            self._following.start()
         return None
 
     def write(self, rows: Sequence[Row]) -> None:
         """Print one line for each row. Raises SinkRefused once the reader is gone, as `head` is after ten lines."""
         assert self._stream is not None
+        if self._following is not None:
+            self._following.check()
+            return
         try:
             self._stream.write("".join(line(row, ranks=self._ranks) + "\n" for row in rows))
         except BrokenPipeError as error:
@@ -54,14 +68,35 @@ class ConsoleSink:
     def flush(self) -> None:
         """Hand the lines to the operating system. Raises as `write` does."""
         assert self._stream is not None
+        if self._following is not None:
+            self._following.catch_up()
         try:
             self._stream.flush()
         except BrokenPipeError as error:
             raise _nobody_reads(self._stream) from error
 
     def close(self) -> None:
-        """The stream is not ours to close."""
+        """The stream is not ours to close. What is new until now is shown."""
+        self._close(catch_up=True)
+
+    def abandon(self) -> None:
+        """Show nothing more."""
+        self._close(catch_up=False)
+
+    def _close(self, *, catch_up: bool) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.close(catch_up=catch_up)
         self._stream = None
+
+    def _show(self, observations: bytes) -> None:
+        """Print observations, from whatever thread."""
+        assert self._stream is not None
+        try:
+            self._stream.write("".join(_printable(text(one)) + "\n" for one in observations.splitlines()))
+            self._stream.flush()
+        except BrokenPipeError as error:
+            raise _nobody_reads(self._stream) from error
 
 
 def _nobody_reads(stream: TextIO) -> SinkRefused:
@@ -92,4 +127,8 @@ def line(row: Row, *, ranks: bool = False) -> str:
     if ranks:
         shown.update((key, f"{value:.4g}") for key, value in rank_keys(row))
     parts += [f"{key.removeprefix(prefix)}={text}" for key, text in sorted(shown.items())]
-    return "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in "  ".join(parts))
+    return _printable("  ".join(parts))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -14,21 +14,27 @@ import orjson
 
 from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.observed import Following, ObservationFile
 from rlship_sidecar.sinks.options import check_names, check_text
 
 logger = logging.getLogger("rlship.sinks.jsonl")
 
 DEFAULT_NAME = "rows.jsonl"
-OPTIONS = ("path",)
+OBSERVATIONS = "observations.jsonl"
+OPTIONS = ("path", "ranks")
+MODES = (budget.GLOBAL_REDUCE, budget.PER_RANK_NO_REDUCE)
 
 
 class JsonlSink:
     """Appends `Row.to_json` lines to `<state_dir>/rows.jsonl`, or to the option `path` (relative to the experiment).
 
     Beside it `<path>.<store>.<generation>.owner` says whose rows these are (see `claim`). A file that is no longer as
-    this store's sidecars left it is cut where it goes wrong and written on from there.
+    this store's sidecars left it is cut where it goes wrong and written on from there. Option `ranks`: "global_reduce"
+    (default), or "per_rank_no_reduce" for every observation as well, in a file of its own beside it
+    (`observations.jsonl`, or `<path>.observations.jsonl`).
     """
 
     def __init__(self) -> None:
@@ -37,6 +43,12 @@ class JsonlSink:
         self._fd: int | None = None
         self._last = b""
         self._end = 0
+        self._following: Following | None = None
+
+    @property
+    def trouble(self) -> str:
+        """What keeps observations from being delivered right now, "" if nothing does."""
+        return "" if self._following is None else self._following.trouble
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
@@ -44,6 +56,7 @@ class JsonlSink:
         check_names("jsonl", options, OPTIONS)
         if options.get("path") is not None:
             check_text("jsonl", "path", options["path"], "a file name, relative to the experiment or absolute")
+        budget.check_budget("jsonl", options, MODES)
 
     def open(self, run: Run) -> int | None:
         """Count the lines that are rows 0, 1, 2, …, and cut what follows them."""
@@ -63,6 +76,10 @@ class JsonlSink:
             sync_folder(path.parent)
             rows, self._last, self._end = _count(path, self._fd)
             os.ftruncate(self._fd, self._end)
+            if run.options.get("ranks") == budget.PER_RANK_NO_REDUCE:
+                file = ObservationFile("jsonl", _beside(path), run)
+                self._following = Following("jsonl", run.experiment, file)
+                self._following.start()
         return rows
 
     def ends_with(self, row: Row) -> bool:
@@ -75,6 +92,8 @@ class JsonlSink:
     def write(self, rows: Sequence[Row]) -> None:
         """Append the rows; what a failed write left behind is cut at the next `open`."""
         assert self._fd is not None
+        if self._following is not None:
+            self._following.check()
         data = memoryview(b"".join(row.to_json() + b"\n" for row in rows))
         with _outages(self.where):
             self._check_place()
@@ -89,9 +108,21 @@ class JsonlSink:
         with _outages(self.where):
             os.fsync(self._fd)
             self._check_place()
+        if self._following is not None:
+            self._following.catch_up()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, after a last look for observations."""
+        self._close(catch_up=True)
+
+    def abandon(self) -> None:
+        """Close the file and write nothing more."""
+        self._close(catch_up=False)
+
+    def _close(self, *, catch_up: bool) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.close(catch_up=catch_up)
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -122,6 +153,11 @@ def _path(run: Run) -> Path:
     given = run.options.get("path")
     path = run.state_dir / DEFAULT_NAME if given is None else run.experiment / given
     return Path(os.path.realpath(path))  # what a link leads to may be replaced, the link itself not
+
+
+def _beside(path: Path) -> Path:
+    """Where observations go."""
+    return path.with_name(OBSERVATIONS if path.name == DEFAULT_NAME else f"{path.stem}.{OBSERVATIONS}")
 
 
 def _count(path: Path, fd: int) -> tuple[int, bytes, int]:
