@@ -42,7 +42,7 @@ def point_row(segment: Segment, line: Dense | Sparse, at: Setting) -> Row:
     return Row(
         Unit(writer.open.actor, f"{POINT}{writer.open.id}", line.offset),
         line.t,
-        {ELAPSED: line.t - at.origin},
+        {ELAPSED: max(0.0, line.t - at.origin)},
         found.figures,
         Coverage(rank_names([writer.rank]), 1, attempts=(writer.open.attempt,), underivable=found.underivable),
         hists=found.hists,

@@ -226,7 +226,7 @@ def point_row(experiment: Experiment, writer: Writer, segment: Segment, line: Me
     return ReferenceRow(
         unit=Unit(writer.actor, f"point:{writer.id}", line.place),
         t=line.t,
-        x={"clock/elapsed_s": line.t - first_open(experiment)},
+        x={"clock/elapsed_s": max(0.0, line.t - first_open(experiment))},
         figures=result.figures,
         coverage=Coverage(
             ranks=neighbours(ranks_in(shown)),
