@@ -202,5 +202,5 @@ def test_the_ranks_of_a_row(rows: list[Row]) -> None:
 def test_one_line_on_the_console(experiment: Path, tmp_path: Path) -> None:
     """The console shows a row in a line, by actor, step and figures."""
     shown = rlship("watch", "--once", "--sink", "console", "--state-dir", str(tmp_path), str(experiment))
-    (line,) = (line for line in shown.splitlines() if line.startswith("trainer global_step=1 "))
-    assert "  loss=1.75  " in line
+    (line,) = (line for line in shown.splitlines() if "  loss=1.75  " in line and "global_step=1 " in line)
+    assert line.startswith("trainer global_step=1 ")
