@@ -53,9 +53,7 @@ _COMMON = b'{"t":'  # how the common line begins; others are not worth the attem
 
 
 class Decoder:
-    """The state that a file's lines leave behind: who opened it, the segment, the last `t` and what was defined so
-    far.
-    """
+    """What a file's lines leave behind: who opened it, the segment, the last `t` and what was defined so far."""
 
     __slots__ = ("_governing", "_last", "_usual", "barrier_t", "foreign", "opened", "segment", "t")
 
