@@ -118,8 +118,9 @@ class Intake:
                 source.tail.check(source.mark)
             else:
                 source.missed_at = None
-                if end and size == source.read:
-                    # Cut and written on to the very size it had: only now is there time for a look at its bytes.
+                if size == source.read and (end or source.tail.shrunk):
+                    # Whole again, or cut and written on to the very size it had: without the former, there is time for
+                    # a look at its bytes only at the end.
                     source.tail.check(source.mark)
         except OSError as error:
             self._failed(source, error)

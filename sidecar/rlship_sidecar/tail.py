@@ -151,6 +151,11 @@ class Tail:
         """Whether a line that is too long was not read to its end yet."""
         return self._searched > 0
 
+    @property
+    def shrunk(self) -> bool:
+        """Whether the file was last seen shorter than what was read of it."""
+        return self._shrunk_to >= 0
+
     def size(self) -> int:
         """The file's size now, in bytes; raises OSError."""
         fd = self._files.kept(self.path)
@@ -194,8 +199,10 @@ class Tail:
             if self._shrunk_to not in (-1, size):
                 raise Replaced(0, "it was cut and is written on", self.path)
             self._shrunk_to = size
-        elif os.pread(fd, len(mark.before), mark.offset - len(mark.before)) != mark.before:
+            return
+        if os.pread(fd, len(mark.before), mark.offset - len(mark.before)) != mark.before:
             raise Replaced(0, "what was read of it is not there any more", self.path)
+        self._shrunk_to = -1
 
     def _read(self, fd: int, start: Bookmark, max_bytes: int, size: int, hold_nul: bool) -> Piece:
         position, lead = start.offset, len(start.before)

@@ -123,6 +123,20 @@ def test_a_file_that_is_cut_for_a_moment(sim: Simulation) -> None:
     assert list(sim.experiment.sources) == ["a.jsonl"]
 
 
+def test_a_file_that_is_cut_for_a_moment_twice(sim: Simulation) -> None:
+    """Whole again in between, and without a new line, it is no other one either, however short it gets."""
+    data = file(*steps(0, 5, 1.0))
+    sim.write("a.jsonl", data)
+    settle(sim)
+    for length in (0, 200, 300):
+        os.truncate(path(sim), length)
+        settle(sim)
+        assert "shorter than what was read of it" in sim.experiment.sources["a.jsonl"].problem
+        path(sim).write_bytes(data)
+        settle(sim)
+    assert list(sim.experiment.sources) == ["a.jsonl"]
+
+
 def test_open_steps_are_made_of_what_is_there(sim: Simulation) -> None:
     """A step that was still open is made of the file as it is now, and what it lost is told."""
     sim.write("a.jsonl", file(*steps(0, 0, 1.0), log(1, x=1.0), world=2, beat=10))

@@ -229,11 +229,11 @@ rlship.init(sys.argv[1], "reward", axis="s" * 300, labels={f"{i:04}": "v" * 1000
 """,
         tmp_path,
     )
-    first, second = ([json.loads(line) for line in whole(path)] for path in files(tmp_path))
-    assert "labels" not in first[0]
-    assert metrics(first) == [{"m": {"x": 1}}]
-    assert [*second[0]["labels"]] == [f"{i:04}" for i in range(8)]
-    assert second[0]["axis"] == "s" * 200
+    records = {found[0]["actor"]: found for found in ([json.loads(line) for line in whole(p)] for p in files(tmp_path))}
+    assert "labels" not in records["trainer"][0]
+    assert metrics(records["trainer"]) == [{"m": {"x": 1}}]
+    assert [*records["reward"][0]["labels"]] == [f"{i:04}" for i in range(8)]
+    assert records["reward"][0]["axis"] == "s" * 200
     assert done.stderr.count("labels=['a'] is not a dict") == 1
     assert done.stderr.count("the labels are longer than 8192 characters: '0008'") == 1
 
