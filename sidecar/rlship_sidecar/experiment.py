@@ -137,6 +137,8 @@ class Experiment:
                 if not isinstance(error, FileNotFoundError):
                     raise
                 self._dead.append((source.name, Dead(source.unrestored, "file gone before its row", "")))
+            if source.missed:
+                self.streaming.whole_again(source.writer, now)
             source.unrestored, source.missed = None, False
             self._changed[source.name] = source
         self._unrestored = waiting

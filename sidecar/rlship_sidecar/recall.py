@@ -9,7 +9,7 @@ from itertools import groupby
 from rlship_sidecar.align import Actor
 from rlship_sidecar.intake import Intake, words
 from rlship_sidecar.lineage import Writer
-from rlship_sidecar.lines import Batch, Dead
+from rlship_sidecar.lines import Batch, Dead, StreamLine
 from rlship_sidecar.recent import Kept
 from rlship_sidecar.rereading import read_again, read_barriers, read_samples, read_stream_line, read_streams
 from rlship_sidecar.rows import STEP, Sample
@@ -40,13 +40,17 @@ class Recall:
         sources, store, schemas = self._intake.sources, self._store, self._intake.schemas
         return Files(
             lines=lambda writer, ranges: read_streams(sources[writer.file], store, schemas, ranges),
-            line_at=lambda writer, offset: read_stream_line(sources[writer.file], store, schemas, offset),
             barriers=lambda writer: read_barriers(sources[writer.file], store, schemas),
+            miss=lambda writer: self._miss(sources[writer.file], 0),
         )
 
     def fetching(self, now: float, *, end: bool) -> Fetching:
         """What rows of streams can fetch at one look."""
-        return Fetching(partial(self.streams, now=now, end=end), partial(self.show, now=now, end=end))
+        return Fetching(
+            lines=partial(self.streams, now=now, end=end),
+            line_at=partial(self._line_at, now=now, end=end),
+            samples=partial(self.show, now=now, end=end),
+        )
 
     def steps(
         self, actor: Actor, steps: Sequence[int], now: float, *, closing: bool, end: bool
@@ -63,9 +67,8 @@ class Recall:
             try:
                 for batch in read_again(source, self._store, self._intake.schemas, steps):
                     _sort_in(windows, writer, batch)
-            except FileNotFoundError as error:
-                if not (end or source.missing_for(now) >= GONE_AFTER_S):
-                    source.problem = source.problem or words(error)
+            except OSError as error:
+                if not _does_without(source, error, now, end=end):
                     return None
                 gone = True
                 known = (source.gone and closing) or source.unrestored is not None  # said when that was found
@@ -73,10 +76,7 @@ class Recall:
                     what = "its row" if closing else "a revision"
                     self.dead.append((source.name, Dead(source.read, f"file gone before {what}", "")))
                 if not source.gone:
-                    self._miss(source, steps)
-            except OSError as error:
-                source.problem = words(error)
-                return None
+                    self._miss(source, min(block.start for block in source.blocks(self._store, min(steps), max(steps))))
         if gone and not closing:
             return {}
         return windows if closing or self.show({(STEP, s): w for s, w in windows.items()}, now, end=end) else None
@@ -90,16 +90,11 @@ class Recall:
             source = self._intake.sources[name]
             try:
                 lines = read_streams(source, self._store, self._intake.schemas, ranges)
-            except FileNotFoundError as error:
-                if not (end or source.missing_for(now) >= GONE_AFTER_S):
-                    source.problem = source.problem or words(error)
-                    return None
-                if not source.gone and source.unrestored is None:
-                    self.dead.append((source.name, Dead(source.read, "file gone before its row", "")))
-                self.miss_streams(source, ranges)
             except OSError as error:
-                source.problem = words(error)
-                return None
+                if not _does_without(source, error, now, end=end):
+                    return None
+                self._say_gone(source)
+                self.miss_streams(source, ranges)
             else:
                 found += [(writer.segments[line.segment], line) for line in lines]
         return found
@@ -127,30 +122,46 @@ class Recall:
             source, ones = self._intake.sources[writer.file], list(of_file)
             try:
                 found += read_samples(source, ones)
-            except FileNotFoundError as error:
-                if not (end or source.missing_for(now) >= GONE_AFTER_S):
-                    source.problem = source.problem or words(error)
-                    return None
-                if not source.gone:
-                    if source.unrestored is None:
-                        self.dead.append((source.name, Dead(source.read, "file gone before its row", "")))
-                    source.miss(min(one.line.offset for one in ones))
-                    self.missed.append(source)
             except OSError as error:
-                source.problem = words(error)
-                return None
+                if not _does_without(source, error, now, end=end):
+                    return None
+                self._say_gone(source)
+                self._miss(source, min(one.line.offset for one in ones))
         return found
 
-    def _miss(self, source: Source, steps: Sequence[int]) -> None:
-        """A file that rows are made without may come back: remember where its lines of these steps begin."""
-        source.miss(min(block.start for block in source.blocks(self._store, min(steps), max(steps))))
-        self.missed.append(source)
+    def _line_at(self, writer: Writer, offset: int, *, now: float, end: bool) -> list[StreamLine] | None:
+        """The stream line that begins at a byte of a file, if it is there; None where that cannot be read just now."""
+        source = self._intake.sources[writer.file]
+        try:
+            return read_stream_line(source, self._store, self._intake.schemas, offset)
+        except OSError as error:
+            if not _does_without(source, error, now, end=end):
+                return None
+            self._miss(source, offset)
+            return []
+
+    def _say_gone(self, source: Source) -> None:
+        if not source.gone and source.unrestored is None:
+            self.dead.append((source.name, Dead(source.read, "file gone before its row", "")))
+
+    def _miss(self, source: Source, begin: int) -> None:
+        """A file that rows are made without may come back: remember where what they lack begins."""
+        if not source.gone:
+            source.miss(begin)
+            self.missed.append(source)
 
     def miss_streams(self, source: Source, ranges: Ranges) -> None:
         """The same for a file's stream lines of some time."""
-        if not source.gone:
-            source.miss(min(block.start for low, high in ranges for block in source.blocks_at(self._store, low, high)))
-            self.missed.append(source)
+        found = (block.start for low, high in ranges for block in source.blocks_at(self._store, low, high))
+        self._miss(source, min(found))
+
+
+def _does_without(source: Source, error: OSError, now: float, *, end: bool) -> bool:
+    """Whether rows are to be made without what could not be read, for it is gone. Else it is tried again."""
+    if isinstance(error, FileNotFoundError) and (end or source.missing_for(now) >= GONE_AFTER_S):
+        return True
+    source.problem = source.problem if isinstance(error, FileNotFoundError) and source.problem else words(error)
+    return False
 
 
 def _sort_in(windows: Mapping[int, Window], writer: Writer, batch: Batch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from rlship_sidecar.lineage import Writer
 from rlship_sidecar.lines import Batch, StreamLine
@@ -12,34 +12,26 @@ from rlship_sidecar.recent import Kept
 from rlship_sidecar.streams import Streams, UnitKey
 from rlship_sidecar.window import Window
 
-Line = TypeVar("Line")
 Ranges: TypeAlias = "Sequence[tuple[float, float]]"
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """How applied lines are read again out of a writer's file. All raise OSError; FileNotFoundError if what was read
-    is not there any more.
+    """How applied lines are read again out of a writer's file. Both raise OSError; FileNotFoundError if what was read
+    is not there any more. `miss` is for a file where that failed: it is taken in again when it can be read.
     """
 
     lines: Callable[[Writer, Ranges], list[StreamLine]]
-    line_at: Callable[[Writer, int], list[StreamLine]]
     barriers: Callable[[Writer], Iterator[Batch]]
+    miss: Callable[[Writer], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """What rows need beside what is at hand, as far as it can be read now: the lines of some time, None if they cannot,
-    and what their samples hold, False if it cannot.
+    """What rows need beside what is at hand, as far as it can be read now: the lines of some time and the line at a
+    byte, None if they cannot, and what their samples hold, False if it cannot.
     """
 
     lines: Callable[[Streams, Ranges], list[Kept] | None]
+    line_at: Callable[[Writer, int], list[StreamLine] | None]
     samples: Callable[[Mapping[UnitKey, Window]], bool]
-
-
-def what_is_left(read: Callable[[], list[Line]]) -> list[Line]:
-    """What can be read of a file that may be gone: rows stay as they are without it."""
-    try:
-        return read()
-    except FileNotFoundError:
-        return []

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rlship_sidecar.align import Actor
 from rlship_sidecar.clocks import Clocks, Shift
 from rlship_sidecar.frontiers import gaps
 from rlship_sidecar.lineage import Segment, Writer
-from rlship_sidecar.lines import Batch, Dense, Sparse
+from rlship_sidecar.lines import Batch, Dense, Sparse, StreamLine
 from rlship_sidecar.made import Made
 from rlship_sidecar.marked_times import MarkedTimes
 from rlship_sidecar.naming import POLICY_VERSION
@@ -21,7 +21,7 @@ from rlship_sidecar.recent import Kept, Recent
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.rules import Rules
 from rlship_sidecar.store import Store
-from rlship_sidecar.stream_files import Fetching, Files, what_is_left
+from rlship_sidecar.stream_files import Fetching, Files
 from rlship_sidecar.stream_rows import (
     Setting,
     Wanted,
@@ -116,6 +116,11 @@ class Streaming:
         streams.recover(writer, batch.streams, now)
         self._forget_recent(streams)
 
+    def whole_again(self, writer: Writer, now: float) -> None:
+        """All of a file that some rows were made without is taken in again."""
+        if writer.open.actor == self.config.lead and writer.root is writer:
+            self._rebuild(now)
+
     def _forget_recent(self, streams: Streams) -> None:
         """Not all applied lines are at hand any more, but those to come will be."""
         writers = self._actors[streams.actor].roster.writers.values()
@@ -169,8 +174,7 @@ class Streaming:
             self._times.note(host, name, batch.barriers)
             if name == self.config.lead:
                 moved = Moved()
-                for line in batch.barriers:
-                    self.timeline.note(writer.segments[line.segment], line, moved)
+                self._note_barriers(writer, batch, moved)
                 self._timeline_moved(moved, now)
         if batch.streams:
             self._points += chosen(writer, batch.streams)
@@ -199,12 +203,7 @@ class Streaming:
 
     def _shift_lines(self, streams: Streams, writer: Writer, shift: Shift, now: float) -> None:
         if writer.stream_t is not None and writer.stream_t < shift.high and writer.newest_t >= shift.low:
-            if streams.recent.holds(shift.low):
-                found = (line for segment, line in streams.recent.within([shift[1:3]]) if segment.writer is writer)
-                lines = list(found)
-            else:
-                lines = what_is_left(lambda: self._files.lines(writer, [(shift.low, shift.high)]))
-            for line in lines:
+            for line in self._lines_of(streams, writer, shift, now):
                 if shift.concerns(line.t):
                     streams.line_shifted(line.t, shift, now)
         if writer.newest_t >= shift.low:
@@ -212,35 +211,52 @@ class Streaming:
                 if file == writer.file and shift.concerns(t):
                     streams.line_shifted(t, shift, now)
 
+    def _lines_of(self, streams: Streams, writer: Writer, shift: Shift, now: float) -> Sequence[StreamLine]:
+        if streams.recent.holds(shift.low):
+            return [line for segment, line in streams.recent.within([shift[1:3]]) if segment.writer is writer]
+        try:
+            return self._files.lines(writer, [(shift.low, shift.high)])
+        except OSError:
+            # Which rows they leave is not known; where they stand now is found out when the file can be read again.
+            streams.unread_shifted(shift, now)
+            self._files.miss(writer)
+            return []
+
     def _shift_barriers(self, writer: Writer, shift: Shift, now: float) -> None:
         """Steps whose barriers' times are told of have other ones."""
         actor = self._actors[writer.open.actor]
         steps = self._times.between(shift.host, actor.name, shift.low, shift.high)
         if steps is None:
-            steps = {line.step for batch in self._barriers(writer) for line in batch.barriers if shift.concerns(line.t)}
+            try:
+                batches = self._files.barriers(writer)
+                steps = {line.step for batch in batches for line in batch.barriers if shift.concerns(line.t)}
+            except OSError:
+                actor.touch_all(now)
+                return
         for step in steps:
             partial = actor.rows.row_of(step)
             if partial is not None:
                 actor.soil(step, partial, now)
 
-    def _barriers(self, writer: Writer) -> Iterator[Batch]:
-        """All barriers of a file, unless it is gone."""
-        try:
-            yield from self._files.barriers(writer)
-        except FileNotFoundError:
-            return
-
     def _rebuild(self, now: float) -> None:
-        """Make the timeline anew from the files of the lead."""
+        """Make the timeline anew from the files of the lead; without those that cannot be read just now."""
         moved = Moved()
         self.timeline.clear(moved)
         lead = self._actors.get(self.config.lead)
         for writer in list(lead.roster.writers.values()) if lead is not None else []:
             if writer.root is writer:
-                for batch in self._barriers(writer):
-                    for line in batch.barriers:
-                        self.timeline.note(writer.segments[line.segment], line, moved)
+                try:
+                    for batch in self._files.barriers(writer):
+                        self._note_barriers(writer, batch, moved)
+                except OSError:
+                    self._files.miss(writer)
         self._timeline_moved(moved, now)
+
+    def _note_barriers(self, writer: Writer, batch: Batch, moved: Moved) -> None:
+        for line in batch.barriers:
+            # Segments that are just being taken in are not known yet: their barriers are noted then.
+            if line.segment < len(writer.segments):
+                self.timeline.note(writer.segments[line.segment], line, moved)
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
@@ -294,8 +310,13 @@ class Streaming:
         if windows is None:
             return
         for unit in due:
-            is_point = unit[0].startswith(POINT)
-            row = self._point_again(streams, unit) if is_point else self._row(streams, unit, windows.get(unit))
+            if unit[0].startswith(POINT):
+                lines = fetching.line_at(self._writer_of(streams, unit), unit[1])
+                if lines is None:
+                    continue
+                row = self._point_again(streams, unit, lines)
+            else:
+                row = self._row(streams, unit, windows.get(unit))
             if row is not None:
                 made.add(row, "revision")
             streams.revised(unit)
@@ -326,12 +347,14 @@ class Streaming:
         before = self._store.newest(Unit(streams.actor, kind, index))
         return None if before is None or is_nothing(before) else nothing_left(before)
 
-    def _point_again(self, streams: Streams, unit: UnitKey) -> Row | None:
-        """A point's row, from its line in the file; None if that is gone."""
-        kind, offset = unit
+    def _writer_of(self, streams: Streams, point: UnitKey) -> Writer:
         writers = self._actors[streams.actor].roster.writers.values()
-        writer = min((w for w in writers if f"{POINT}{w.open.id}" == kind), key=lambda writer: writer.file)
-        for line in what_is_left(lambda: self._files.line_at(writer, offset)):
+        return min((w for w in writers if f"{POINT}{w.open.id}" == point[0]), key=lambda writer: writer.file)
+
+    def _point_again(self, streams: Streams, point: UnitKey, lines: Sequence[StreamLine]) -> Row | None:
+        """A point's row, from its line in the file; None if that is gone."""
+        for line in lines:
             if type(line) is Dense or type(line) is Sparse:
+                writer = self._writer_of(streams, point)
                 return point_row(writer.segments[line.segment], line, self._setting())
         return None

@@ -181,6 +181,11 @@ class Streams:
                 ends = t - shift.before, t - shift.after
                 self._touch(min(ends), max(ends), now)
 
+    def unread_shifted(self, shift: Shift, now: float) -> None:
+        """Lines that cannot be read stand elsewhere on the common clock: any row of their time may lose some."""
+        ends = [t - offset for t in (shift.low, shift.high) for offset in (shift.before, shift.after)]
+        self._touch(min(ends), max(ends), now)
+
     def line_shifted(self, t: float, shift: Shift, now: float) -> None:
         """What a writer did at `t` of its clock stands at another time of the common one."""
         self._soil_at(t - shift.before, now)

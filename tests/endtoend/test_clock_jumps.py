@@ -26,9 +26,10 @@ rlship.init(sys.argv[1], "trainer", rank=rank, world=2)
 for step in range({STEPS}):
     if step == {STEPS} // 2:
         back = jump
-    rlship.log({{"loss": step / 3 + rank}}, step=step)
+    rlship.set_step(step)
+    rlship.log({{"loss": step / 3 + rank}})
     rlship.record_metric("tokens", step, rlship.Reduce.SUM)
-    rlship.barrier(step)
+    rlship.barrier()
     time.sleep(0.02)
 """
 

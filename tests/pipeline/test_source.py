@@ -21,6 +21,7 @@ from rlship_sidecar.rereading import read_again, read_from_floor
 from rlship_sidecar.source import Source, load_source
 from rlship_sidecar.tail import Descriptors
 from tests.pipeline.simulated import Simulation, simulation
+from tests.pipeline.test_against_reference import EACH
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback
 from tests.reference.experiments import arrivals, configurations, experiments
 from tests.reference.reduction import differing, final_rows
@@ -79,7 +80,7 @@ def test_the_block_index_changes_nothing(data: st.DataObject) -> None:
             if data.draw(st.booleans()):
                 sim.restart()
         sim.finish()
-        assert not differing(final_rows(files, overrides), sim.final())
+        assert not differing(final_rows(files, overrides, EACH), sim.final())
 
 
 @CASES

@@ -14,6 +14,7 @@ from rlship_sidecar.units import Patience
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.streamed import streamed_experiments
 from tests.pipeline.test_against_reference import CASES, EACH, arrive, check_numbering
+from tests.reference.building import barrier, file, log, rollback, stream
 from tests.reference.reduction import differing, final_rows
 
 Row = TypeVar("Row")
@@ -61,3 +62,18 @@ def test_live_streams_equal_reference(comes: Arrives, restarts: bool, data: st.D
         sim.finish()
         assert not differing(of_streams(final_rows(files, settings=EACH)), of_streams(sim.final()))
         check_numbering(sim.rows())
+
+
+def test_a_parent_that_begins_with_a_rollback() -> None:
+    """The file of a lead's parent comes after its child's, a rollback among its first lines: its barriers count."""
+    files = {
+        "child.jsonl": file(log(1, x=1), barrier(1, 5.0), id="c", parent="p"),
+        "parent.jsonl": file(log(1, x=2), barrier(1, 6.0), rollback(1), log(1, x=3), barrier(1, 9.0), id="p"),
+        "streams.jsonl": file(stream(8.0, y=1), actor="generator", id="g"),
+    }
+    with simulation() as sim:
+        for name in ("streams.jsonl", "child.jsonl", "parent.jsonl"):
+            sim.write(name, files[name])
+            sim.tick()
+        sim.finish()
+        assert not differing(final_rows(files, settings=EACH), sim.final())

@@ -12,6 +12,9 @@ from rlship_sidecar.rows import Coverage, Row, Unit
 ERROR = 0.01 * (1 + 1e-9)
 """The relative error of a sketched quantile; logarithms of two libraries may put a value on either side of an edge."""
 
+NOTHING = 2.0**-1022
+"""A sketch counts what is nearer to zero as zero."""
+
 
 class Histogram(NamedTuple):
     """One edge more than counts."""
@@ -103,7 +106,7 @@ def same_row(expected: ReferenceRow, found: AnyRow) -> bool:
 
 
 def near(exact: float, found: float | None) -> bool:
-    return found is not None and abs(found - exact) <= ERROR * abs(exact)
+    return found is not None and abs(found - exact) <= max(ERROR * abs(exact), NOTHING if abs(exact) < NOTHING else 0.0)
 
 
 def chosen(values: Sequence[tuple[str, float]], what: str) -> float:

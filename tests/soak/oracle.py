@@ -23,6 +23,8 @@ from tests.soak.values import CREWS, Crew, marked, mean_loss
 Event = tuple[float, int, dict[str, float]]
 Dead = tuple[str, int, str, str | None]
 SHOWN = 12
+# What the keys of coverage begin with, by the kind of a unit.
+SAID_OF = {"step": "{}", "aligned": "{}/aligned", "clock": "clock/{}"}
 
 
 @dataclass(frozen=True)
@@ -182,17 +184,17 @@ def _text(values: Mapping[str, Any]) -> str:
 
 def flat(row: Row) -> dict[str, float | int | str]:
     """A row's keys and values as the sinks promise them."""
-    actor, coverage = row.unit.actor, row.coverage
+    of, coverage = SAID_OF[row.unit.kind].format(row.unit.actor), row.coverage
     keys: dict[str, float | int | str] = {
-        f"{actor}/ranks/in": count_ranks(coverage.ranks),
-        f"{actor}/ranks/expected": coverage.expected,
-        f"{actor}/ranks/missing": count_ranks(coverage.missing),
+        f"{of}/ranks/in": count_ranks(coverage.ranks),
+        f"{of}/ranks/expected": coverage.expected,
+        f"{of}/ranks/missing": count_ranks(coverage.missing),
         **row.x,
     }
     if coverage.missing:
-        keys[f"{actor}/missing_ranks"] = " ".join(coverage.missing)
+        keys[f"{of}/missing_ranks"] = " ".join(coverage.missing)
     if row.arrival.revision:
-        keys[f"{actor}/revision"] = row.arrival.revision
+        keys[f"{of}/revision"] = row.arrival.revision
     changed = row.figures if row.arrival.revision == 0 else row.arrival.changed
     return {**keys, **{key: row.figures[key] for key in changed if key in row.figures}}
 
@@ -203,9 +205,10 @@ def judge_tensorboard(evidence: Evidence) -> Verdict:
     points: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in evidence.rows:
         values = {tag: _float32(value) for tag, value in flat(row).items() if not isinstance(value, str)}
-        should.append(_event((row.t, row.unit.index, values)))
+        place = int(next(iter(row.x.values())))
+        should.append(_event((row.t, place, values)))
         for tag, value in values.items():
-            points[tag].append((row.unit.index, value))
+            points[tag].append((place, value))
     verdict = _compare("tensorboard", should, [_event(event) for event in evidence.events])
     for tag in sorted(points.keys() | evidence.points.keys()):
         if list(evidence.points.get(tag, ())) != points.get(tag, []):
