@@ -139,8 +139,9 @@ class Streaming:
             self._soil_all(_BY_ORIGIN, now)
         if name == self.config.lead:
             self._take_axis(now)
+        if moved:
+            self.of(name).moved_home(now)
         for child in moved:
-            self.of(name).moved_home(child, now)
             self.of(name).soil_points(child, now)
         if name == self.config.lead and any(child.file in self.timeline.sources() for child in moved):
             self._rebuild(now)

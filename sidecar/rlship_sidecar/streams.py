@@ -169,10 +169,11 @@ class Streams:
         ends = [corrected(host, t) for t in (writer.newest_t, writer.close_t) if t is not None]
         self._touch(min(ends), math.inf, now)
 
-    def moved_home(self, child: Writer, now: float) -> None:
-        """It counts for another rank from now on."""
-        if child.stream_t is not None:
-            self._touch(self._clocks.corrected(child.open.host, child.stream_t), math.inf, now)
+    def moved_home(self, now: float) -> None:
+        """A child counts for another rank from now on: before its lines as well, for these said that its rank is there
+        still.
+        """
+        self._touch(-math.inf, math.inf, now)
 
     def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
         """The times that coverage goes by may be others on the common clock."""

@@ -77,3 +77,21 @@ def test_a_parent_that_begins_with_a_rollback() -> None:
             sim.tick()
         sim.finish()
         assert not differing(final_rows(files, settings=EACH), sim.final())
+
+
+def test_a_parent_that_comes_late_leaves_a_rank_unheard() -> None:
+    """A child counted for the rank that its `open` names, which is heard of no more once its parent is known."""
+    files = {
+        "other.jsonl": file(stream(1.0, y=1), actor="generator", rank=1, id="o"),
+        "child.jsonl": file(stream(45.0, y=1), actor="generator", rank=1, id="c", parent="p"),
+        "parent.jsonl": file(stream(50.0, y=1), actor="generator", id="p"),
+    }
+    with simulation(patience=IMPATIENT) as sim:
+        sim.write("first.jsonl", file(stream(15.0, y=1), stream(50.0, y=1), actor="generator", id="f"))
+        for name, data in files.items():
+            sim.write(name, data)
+            sim.wait(70.0)
+            sim.tick()
+        sim.finish()
+        files["first.jsonl"] = (sim.directory / "rlship" / "first.jsonl").read_bytes()
+        assert not differing(final_rows(files, settings=EACH), sim.final())
