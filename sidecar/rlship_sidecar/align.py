@@ -105,9 +105,10 @@ class Actor:
 
     def _take_barriers(self, writer: Writer, batch: Batch, now: float) -> None:
         """Barrier records are measured: when they were written belongs to their step's row."""
+        units, segments = self.open, writer.segments
         for line in batch.barriers:
-            step, segment = line.step, writer.segments[line.segment]
-            unit = self.open.get(step)
+            step, segment = line.step, segments[line.segment]
+            unit = units.get(step)
             if unit is not None:
                 if unit.window is not None:
                     unit.window.barriers.append((segment, line))

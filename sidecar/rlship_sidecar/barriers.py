@@ -33,9 +33,8 @@ class NoClocks:
 
 
 class Ended(NamedTuple):
-    """When a rank ended a step, by the file server's clock."""
+    """A rank that ended a step, and how well its host's clock is known."""
 
-    at: float
     rank: RankName
     host: str
     error_s: float | None
@@ -43,36 +42,38 @@ class Ended(NamedTuple):
 
 def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
     """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
-    ends = [_ended(segment, line, clocks) for segment, line in newest_barriers(lines)]
-    if len(ends) < 2:
+    records = newest_barriers(lines)
+    if len(records) < 2:
         return {}
-    first = min(ends, key=lambda end: end.at)
-    last = max(ends, key=lambda end: end.at)  # the first in merge order among equals
-    spread = last.at - first.at
+    ends = [line.t - clocks.offset(segment.writer.open.host, line.t)[0] for segment, line in records]
+    spread = max(ends) - min(ends)
     figures = {SPREAD: spread}
+    if not spread:
+        return figures
+    first, last = (_ended_at(at, ends, records, clocks) for at in (min(ends), max(ends)))
     if first.host and first.host == last.host:
         error: float | None = 0.0
     else:
         error = None if first.error_s is None or last.error_s is None else first.error_s + last.error_s
     if error is not None and spread > error:
         figures[LAST_RANK] = float(last.rank.rank)
-        replicas = {end.rank.replica for end in ends}
+        replicas = {segment.writer.rank.replica for segment, _ in records}
         if len(replicas) > 1 and all(replica_key(replica)[0] == 0 for replica in replicas):
             figures[LAST_REPLICA] = float(int(last.rank.replica))
     return figures
 
 
 def newest_barriers(lines: Iterable[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
-    """Of each rank's root writers the first barrier record in the newest segment that has one, in merge order."""
+    """Of each rank's root writers the first barrier record in the newest segment that has one."""
     chosen: dict[RankName, tuple[Segment, BarrierLine]] = {}
-    for segment, line in lines:
-        writer = segment.writer
+    for record in lines:
+        writer = record[0].writer
         if writer.root is not writer:
             continue
-        held = chosen.get(writer.rank)
-        if held is None or _rank_of_record(segment, line) > _rank_of_record(*held):
-            chosen[writer.rank] = segment, line
-    return [chosen[rank] for rank in sorted(chosen, key=lambda rank: (replica_key(rank.replica), rank.rank))]
+        held = chosen.setdefault(writer.rank, record)
+        if held is not record and _rank_of_record(*record) > _rank_of_record(*held):
+            chosen[writer.rank] = record
+    return list(chosen.values())
 
 
 def _rank_of_record(segment: Segment, line: BarrierLine) -> tuple[object, ...]:
@@ -80,7 +81,11 @@ def _rank_of_record(segment: Segment, line: BarrierLine) -> tuple[object, ...]:
     return (*segment.age, segment.writer.file, -line.offset)
 
 
-def _ended(segment: Segment, line: BarrierLine, clocks: Clocks) -> Ended:
+def _ended_at(
+    at: float, ends: Iterable[float], records: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks
+) -> Ended:
+    """Of the records whose time is `at`, the first in merge order."""
+    found = [record for end, record in zip(ends, records) if end == at]
+    segment, line = min(found, key=lambda record: record[0].merge_key)
     host = segment.writer.open.host
-    offset, error_s = clocks.offset(host, line.t)
-    return Ended(line.t - offset, segment.writer.rank, host, error_s)
+    return Ended(segment.writer.rank, host, clocks.offset(host, line.t)[1])

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlship_sidecar.lines import BarrierLine
 
-KEPT = 4096  # barriers of a host
+KEPT = 4096  # barriers of a host, and as many more as came in together with the oldest of them
 
 
 @dataclass(slots=True)
 class _Host:
+    """`told` are barriers as they came in, with their actor and a time that none is beyond: `count` in all."""
+
     whole_from: float = -math.inf
-    barriers: deque[tuple[float, str, int]] = field(default_factory=deque)
+    told: deque[tuple[str, Sequence[BarrierLine], float]] = field(default_factory=deque)
+    count: int = 0
 
 
 class MarkedTimes:
@@ -29,15 +32,17 @@ class MarkedTimes:
         for host, t in newest.items():
             self._hosts[host] = _Host(math.nextafter(t, math.inf))
 
-    def note(self, host: str, actor: str, lines: Iterable[BarrierLine]) -> None:
-        """Take in barriers."""
-        known = self._hosts.setdefault(host, _Host())
-        for line in lines:
-            if line.t >= known.whole_from:
-                known.barriers.append((line.t, actor, line.step))
-        while len(known.barriers) > KEPT:
-            t, _, _ = known.barriers.popleft()
-            known.whole_from = max(known.whole_from, math.nextafter(t, math.inf))
+    def note(self, host: str, actor: str, lines: Sequence[BarrierLine], newest_t: float) -> None:
+        """Take in barriers, of which none has a greater `t` than `newest_t`."""
+        known = self._hosts.get(host)
+        if known is None:
+            known = self._hosts[host] = _Host()
+        known.told.append((actor, lines, newest_t))
+        known.count += len(lines)
+        while known.count - len(known.told[0][1]) >= KEPT:
+            _, gone, newest_t = known.told.popleft()
+            known.count -= len(gone)
+            known.whole_from = max(known.whole_from, math.nextafter(newest_t, math.inf))
 
     def between(self, host: str, actor: str, low: float, high: float) -> set[int] | None:
         """The steps of an actor's barriers from `low` to `high` (exclusive); None: not known any more."""
@@ -46,4 +51,4 @@ class MarkedTimes:
             return set()
         if low < known.whole_from:
             return None
-        return {step for t, name, step in known.barriers if name == actor and low <= t < high}
+        return {line.step for name, lines, _ in known.told if name == actor for line in lines if low <= line.t < high}

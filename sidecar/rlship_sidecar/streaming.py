@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from rlship_sidecar.align import Actor
 from rlship_sidecar.clocks import Clocks, Shift
@@ -172,7 +174,7 @@ class Streaming:
                 self._shift(shift, now)
         self.of(name).apply(writer, batch, before_t, now)
         if batch.barriers and writer.root is writer:
-            self._times.note(host, name, batch.barriers)
+            self._times.note(host, name, batch.barriers, batch.newest_t)
             if name == self.config.lead:
                 moved = Moved()
                 self._note_barriers(writer, batch, moved)
@@ -254,10 +256,10 @@ class Streaming:
         self._timeline_moved(moved, now)
 
     def _note_barriers(self, writer: Writer, batch: Batch, moved: Moved) -> None:
-        for line in batch.barriers:
+        for number, lines in groupby(batch.barriers, attrgetter("segment")):
             # Segments that are just being taken in are not known yet: their barriers are noted then.
-            if line.segment < len(writer.segments):
-                self.timeline.note(writer.segments[line.segment], line, moved)
+            if number < len(writer.segments):
+                self.timeline.note(writer.segments[number], lines, moved)
 
     # Rows ----------------------------------------------------------------------------------------------------------
 

@@ -194,9 +194,9 @@ class Streams:
 
     def timeline_moved(self, moved: Moved, now: float) -> None:
         """Steps cover other times than before."""
-        for step in moved.steps:
-            stretch = self._timeline.stretch(step)
-            if stretch is None or stretch.place <= self.frontier.place:
+        closed_to = self.frontier.place
+        for step, place in moved.steps.items():
+            if place is None or place <= closed_to:
                 self.soil((ALIGNED, step), now)
         if "policy_version" in self.names.streamed:
             self._touch_windows(moved.low, moved.high, now, partial=False)

@@ -20,6 +20,8 @@ KEPT = 4096  # steps of which is known without the store whose barrier counts
 _Rank = tuple[tuple[int, int, str], int]
 _Claim = tuple[_Rank, Age, str]
 
+Place = tuple[float, int]  # of a step in the order of steps: when it ended, and its number
+
 
 class Stretch(NamedTuple):
     """The times that a step covers: above `start`, up to `end`."""
@@ -29,18 +31,18 @@ class Stretch(NamedTuple):
     end: float
 
     @property
-    def place(self) -> tuple[float, int]:
+    def place(self) -> Place:
         """Where it stands in the order of steps."""
         return self.end, self.step
 
 
 @dataclass(slots=True)
 class Moved:
-    """What a change of the timeline concerns: steps that cover other times than before, and the times (inclusive) that
-    belong to another step.
+    """What a change of the timeline concerns: the places of steps that cover other times than before, None for those
+    without one, and the times (inclusive) that belong to another step.
     """
 
-    steps: set[int] = field(default_factory=set)
+    steps: dict[int, Place | None] = field(default_factory=dict)
     low: float = math.inf
     high: float = -math.inf
 
@@ -82,7 +84,7 @@ class Timeline:
         )
         return found[0][0] if found else None
 
-    def after(self, place: tuple[float, int], limit: int) -> list[Stretch]:
+    def after(self, place: Place, limit: int) -> list[Stretch]:
         """The next steps behind a place in their order."""
         found = self._ledger.ask(
             "select until, step, since from timeline where (until, step) > (?, ?) order by until, step limit ?",
@@ -114,19 +116,31 @@ class Timeline:
 
     # What changes it -----------------------------------------------------------------------------------------------
 
-    def note(self, segment: Segment, line: BarrierLine, moved: Moved) -> None:
-        """Take in a barrier record of a root writer of the lead, in file order."""
+    def note(self, segment: Segment, lines: Iterable[BarrierLine], moved: Moved) -> None:
+        """Take in barrier records of a segment of a root writer of the lead, in file order."""
         claim = _claim(segment)
-        held = self._claims.get(line.step) or self._held(line.step)
-        if held is not None and not _beats(claim, held):
-            return
-        self._remember(line.step, claim)
+        claims = self._claims
+        stronger: _Claim | None = None
+        for line in lines:
+            held = claims.get(line.step) or self._held(line.step)
+            if held is stronger and held is not None:  # as most are: those of the lowest rank
+                continue
+            if held is None:
+                self._take(segment, line, None, moved)
+            elif _beats(claim, held):
+                self._take(segment, line, self._place(line.step), moved)
+            else:
+                stronger = held
+                continue
+            self._remember(line.step, claim)
+
+    def _take(self, segment: Segment, line: BarrierLine, before: Place | None, moved: Moved) -> None:
         opened = segment.writer.open
         host = opened.host
         end, begin = self._clocks.corrected(host, line.t), self._clocks.corrected(host, segment.since)
-        times = (end, begin, line.t, segment.since)
         who = (segment.writer.file, host, opened.replica, opened.rank, opened.attempt, opened.t, opened.id)
-        self._put(line.step, (*times, *who, segment.number), moved)
+        values = (line.step, end, begin, line.t, segment.since, *who, segment.number)
+        self._put(values, before, moved)
 
     def shift(self, shift: Shift, moved: Moved) -> None:
         """A clock of a host counts as another one."""
@@ -135,13 +149,13 @@ class Timeline:
             "and ((until_t >= ? and until_t < ?) or (since_t >= ? and since_t < ?))",
             (shift.host, shift.low, shift.high, shift.low, shift.high),
         )
-        for step, _, _, end_t, begin_t, file, host, *rest in found:
+        for step, until, _, end_t, begin_t, file, host, *rest in found:
             end, begin = self._clocks.corrected(host, end_t), self._clocks.corrected(host, begin_t)
-            self._put(step, (end, begin, end_t, begin_t, file, host, *rest), moved)
+            self._put((step, end, begin, end_t, begin_t, file, host, *rest), (until, step), moved)
 
     def clear(self, moved: Moved) -> None:
         """Forget every step."""
-        moved.steps.update(step for (step,) in self._ledger.ask("select step from timeline"))
+        moved.steps.update((step, None) for (step,) in self._ledger.ask("select step from timeline"))
         moved.add(-math.inf, math.inf)
         self._ledger.change("delete from timeline")
         self._claims.clear()
@@ -150,22 +164,26 @@ class Timeline:
         """What is in the store may be another now."""
         self._claims.clear()
 
-    def _put(self, step: int, values: Iterable[Any], moved: Moved) -> None:
-        self._concerns(step, moved)
-        self._ledger.change(
-            "insert or replace into timeline values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (step, *values)
-        )
-        self._concerns(step, moved)
+    def _put(self, values: tuple[Any, ...], before: Place | None, moved: Moved) -> None:
+        """Write the line of a step, whose place was `before` if it had one."""
+        if before is not None:
+            self._concerns(before, moved)
+        self._ledger.change("insert or replace into timeline values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        step, end, *_ = values
+        self._concerns((end, step), moved)
 
-    def _concerns(self, step: int, moved: Moved) -> None:
-        """A step and the one behind it are about to change, or just have."""
-        stretch = self.stretch(step)
-        if stretch is None:
-            return
-        behind = self.after(stretch.place, 1)
-        moved.steps.add(step)
-        moved.steps.update(follower.step for follower in behind)
-        moved.add(self._end_before(*stretch.place), behind[0].end if behind else math.inf)
+    def _concerns(self, place: Place, moved: Moved) -> None:
+        """The step at a place and the one behind it are about to change, or just have."""
+        behind = self._ledger.ask(
+            "select until, step from timeline where (until, step) > (?, ?) order by until, step limit 1", place
+        )
+        moved.steps[place[1]] = place
+        moved.steps.update((step, (until, step)) for until, step in behind)
+        moved.add(self._end_before(*place), behind[0][0] if behind else math.inf)
+
+    def _place(self, step: int) -> Place | None:
+        found = self._ledger.ask("select until, step from timeline where step = ?", (step,))
+        return found[0] if found else None
 
     def _held(self, step: int) -> _Claim | None:
         found = self._ledger.ask(
@@ -192,6 +210,4 @@ def _claim(segment: Segment) -> _Claim:
 
 def _beats(claim: _Claim, held: _Claim) -> bool:
     """Of the lowest rank the newest segment; the file name parts copies of one file."""
-    if claim[0] != held[0]:
-        return claim[0] < held[0]
-    return claim[1:] > held[1:]
+    return claim[0] < held[0] or (claim[0] == held[0] and claim[1:] > held[1:])

@@ -34,8 +34,8 @@ MUTANTS = (
     Mutant(
         "a late barrier revises no aligned row",
         "sidecar/rlship_sidecar/streams.py",
-        "            if stretch is None or stretch.place <= self.frontier.place:",
-        "            if stretch is None:",
+        "            if place is None or place <= closed_to:",
+        "            if place is None:",
         STREAMS,
     ),
     Mutant(

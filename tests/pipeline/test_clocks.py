@@ -135,10 +135,11 @@ def test_the_timeline_is_that_of_the_lowest_rank(
             if turn < len(barriers):
                 place, step, t = barriers[turn]
                 noted.append(barriers[turn])
-                timeline.note(WRITERS[place].segments[0], BarrierLine(step, t, turn, 0, None), moved)
+                timeline.note(WRITERS[place].segments[0], [BarrierLine(step, t, turn, 0, None)], moved)
             now = expected_timeline(noted, clocks)
             assert timeline.after((-math.inf, -1), 100) == now
-            assert {s.step for s in set(now) ^ set(before)} <= moved.steps
+            assert {s.step for s in set(now) ^ set(before)} <= moved.steps.keys()
+            assert moved.steps.items() <= {s.step: s.place for s in now}.items()
             for t in [value / 2 for value in range(-260, 90)]:
                 covering = [s for s in now if s.start < t <= s.end]
                 assert timeline.covering(t) == (covering[0] if covering else None)
