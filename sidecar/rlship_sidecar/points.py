@@ -49,6 +49,19 @@ def point_row(segment: Segment, line: Dense | Sparse, at: Setting) -> Row:
     )
 
 
+def writer_of(kind: str, writers: Iterable[Writer]) -> Writer:
+    """Whose points are of this kind; of copies of one file the first by name."""
+    return min((w for w in writers if f"{POINT}{w.open.id}" == kind), key=lambda writer: writer.file)
+
+
+def point_again(writer: Writer, lines: Iterable[StreamLine], at: Setting) -> Row | None:
+    """A point's row, from what its line in the file says; None if that is gone."""
+    for line in lines:
+        if type(line) is Dense or type(line) is Sparse:
+            return point_row(writer.segments[line.segment], line, at)
+    return None
+
+
 def streamed_part(line: Dense | Sparse) -> Sparse:
     """What a line says of metrics that are declared as streams; may be nothing."""
     values: tuple[Value, ...]

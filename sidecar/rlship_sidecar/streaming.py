@@ -18,7 +18,7 @@ from rlship_sidecar.lines import Batch, Dense, Sparse, StreamLine
 from rlship_sidecar.made import Made
 from rlship_sidecar.marked_times import MarkedTimes
 from rlship_sidecar.naming import POLICY_VERSION
-from rlship_sidecar.points import chosen, point_row
+from rlship_sidecar.points import chosen, point_again, point_row, writer_of
 from rlship_sidecar.recent import Kept, Recent
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.rules import Rules
@@ -266,7 +266,10 @@ class Streaming:
     def rows(self, now: float, hindered: Collection[str], fetching: Fetching, *, end: bool) -> Made:
         """Everything that becomes a row or a revision now; `hindered`: actors whose files cannot be read just now."""
         made = Made(self._store)
-        self._point_rows(made)
+        at = self._setting()
+        for segment, line in self._points:
+            made.add(point_row(segment, line, at), "complete")
+        self._points = []
         lead = self._actors.get(self.config.lead)
         lead_open = lead.open.keys() if lead is not None else frozenset[int]()
         for name in sorted(self.streams):
@@ -285,12 +288,6 @@ class Streaming:
         return Setting(
             self._store, self.clocks, self.timeline, self._rules, self.config.clock_window_s, self.axis, self.origin
         )
-
-    def _point_rows(self, made: Made) -> None:
-        at = self._setting()
-        for segment, line in self._points:
-            made.add(point_row(segment, line, at), "complete")
-        self._points = []
 
     def _close(self, streams: Streams, closings: Closings, fetching: Fetching, made: Made, *, end: bool) -> None:
         windows = self._windows(streams, Wanted(closings.windows, closings.steps), fetching)
@@ -314,10 +311,11 @@ class Streaming:
             return
         for unit in due:
             if unit[0].startswith(POINT):
-                lines = fetching.line_at(self._writer_of(streams, unit), unit[1])
+                writer = writer_of(unit[0], self._actors[streams.actor].roster.writers.values())
+                lines = fetching.line_at(writer, unit[1])
                 if lines is None:
                     continue
-                row = self._point_again(streams, unit, lines)
+                row = point_again(writer, lines, self._setting())
             else:
                 row = self._row(streams, unit, windows.get(unit))
             if row is not None:
@@ -349,15 +347,3 @@ class Streaming:
             return aligned_row(streams.actor, stretch, window, roster, streams.names.stepped, self._setting())
         before = self._store.newest(Unit(streams.actor, kind, index))
         return None if before is None or is_nothing(before) else nothing_left(before)
-
-    def _writer_of(self, streams: Streams, point: UnitKey) -> Writer:
-        writers = self._actors[streams.actor].roster.writers.values()
-        return min((w for w in writers if f"{POINT}{w.open.id}" == point[0]), key=lambda writer: writer.file)
-
-    def _point_again(self, streams: Streams, point: UnitKey, lines: Sequence[StreamLine]) -> Row | None:
-        """A point's row, from its line in the file; None if that is gone."""
-        for line in lines:
-            if type(line) is Dense or type(line) is Sparse:
-                writer = self._writer_of(streams, point)
-                return point_row(writer.segments[line.segment], line, self._setting())
-        return None
