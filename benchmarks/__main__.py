@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks import idle, ingest, latency, memory, restart, tracing, writer
+from benchmarks import idle, ingest, latency, memory, restart, streams, tracing, writer
 from benchmarks.report import Result, load, machine, table
 
 BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
     "ingest": ingest.measure,
     "latency": latency.measure,
     "idle": idle.measure,
+    "streams": streams.measure,
     "memory": memory.measure,
     "restart": restart.measure,
 }

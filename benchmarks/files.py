@@ -37,6 +37,21 @@ def open_line(rank: int, world: int) -> bytes:
     return orjson.dumps(record) + b"\n"
 
 
+def stream_open_line(number: int, t: float) -> bytes:
+    """The first line of a generator's file: one rank, a replica of its own."""
+    record = {
+        "kind": "open",
+        "rlship": 1,
+        "id": f"g{number}",
+        "actor": "generator",
+        "replica": str(number),
+        "rank": 0,
+        "world": 1,
+        "t": t,
+    }
+    return orjson.dumps(record) + b"\n"
+
+
 def names(metrics: int) -> list[str]:
     """Names of metrics, all of one length."""
     return [f"metric_{index:03}" for index in range(metrics)]
@@ -50,6 +65,11 @@ def values(metrics: int, source: random.Random) -> dict[str, float]:
 def metrics_line(step: int, t: float, metrics: dict[str, float]) -> bytes:
     """What `log(metrics, step)` writes."""
     return b'{"t":%.3f,"step":%d,"m":%b}\n' % (t, step, orjson.dumps(metrics))
+
+
+def stream_line(t: float, metrics: dict[str, float]) -> bytes:
+    """What `log(metrics)` writes where there is no step."""
+    return b'{"t":%.3f,"m":%b}\n' % (t, orjson.dumps(metrics))
 
 
 def barrier_line(step: int, t: float) -> bytes:

@@ -25,6 +25,7 @@ WANTED = {
     "ingest": {("ingest", ""), ("ingest", "bare orjson.loads loop")},
     "latency": {(f"{n} writers, {p}", f"fdatasync, {p}") for n in (8, 64) for p in ("p50", "p99")},
     "idle": {("200 idle files", "bare os.stat loop")},
+    "streams": {("8 generators, windows of 2 s", "bare read + orjson loop"), ("end of a window to its row, p99", "")},
     "memory": {("pipeline and store", "imports alone"), ("rlship watch --sink jsonl", "imports alone")},
     "restart": {
         (f"peak memory {what}", "a tenth of the history") for what in ("while reading it all", "after going on")
@@ -63,7 +64,7 @@ def test_an_unknown_name_is_refused() -> None:
     """A benchmark that does not exist is named, with those that do."""
     done = run("ingset")
     assert done.returncode == 2
-    assert "no benchmark 'ingset': choose from writer tracing ingest latency idle memory restart" in done.stderr
+    assert "no benchmark 'ingset': choose from writer tracing ingest latency idle streams memory restart" in done.stderr
 
 
 def test_ratios_are_of_rounds() -> None:
