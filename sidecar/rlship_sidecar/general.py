@@ -161,18 +161,24 @@ def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *
 def _items(window: Window) -> dict[str, list[Item]]:
     """Every observation of the window by metric, in merge order and file order."""
     found: dict[str, list[Item]] = {}
+    unsorted: set[str] = set()
     for schema, block in window.blocks.items():
-        width = len(schema.names)
-        values = np.frombuffer(block.data, np.float64).tolist() if width else []
-        for index, (owner, offset, t) in enumerate(zip(block.owners, block.offsets, block.ts)):
-            row = values[index * width : (index + 1) * width]
-            for name, asks, x in zip(schema.names, schema.asks, row):
-                found.setdefault(name, []).append(Item(owner, offset, t, asks, Observations((x,), None, 0)))
+        unsorted.update(found.keys() & set(schema.names))
+        # Sorted once for all metrics of the block.
+        heads = list(zip(block.owners, block.offsets, block.ts))
+        order = sorted(range(len(heads)), key=lambda place: (heads[place][0].merge_key, heads[place][1]))
+        heads = [heads[place] for place in order]
+        matrix = np.frombuffer(block.data, np.float64).reshape(len(heads), -1)[order]
+        for name, asks, column in zip(schema.names, schema.asks, matrix.T.tolist()):
+            found.setdefault(name, []).extend(
+                Item(*head, asks, Observations((x,), None, 0)) for head, x in zip(heads, column)
+            )
     for segment, line in window.sparse:
         for name, asks, observations in line.values:
             found.setdefault(name, []).append(Item(segment, line.offset, line.t, asks, observations))
-    for items in found.values():
-        items.sort(key=lambda item: (item.segment.merge_key, item.offset))
+            unsorted.add(name)
+    for name in unsorted:
+        found[name].sort(key=lambda item: (item.segment.merge_key, item.offset))
     return found
 
 
