@@ -7,7 +7,7 @@ that is not a plain finite number takes `Encoder.lines`.
 from __future__ import annotations
 
 from .guard import raised_by_signal
-from .observations import Observations
+from .observations import MOST_ELEMENTS, Observations, count_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def plain(value: Any) -> Scalar | list[Scalar]:
     kind = type(value)
     if kind in _SCALARS:
         return value  # type: ignore[no-any-return]
+    if (count := count_of(value)) > MOST_ELEMENTS:
+        raise UnusableError(f"it has {count} elements, {MOST_ELEMENTS} are allowed: log a summary of them")
     if kind is list or kind is tuple:
         if kind is list and _SCALARS.issuperset(map(type, value)):
             return value  # type: ignore[no-any-return]
@@ -118,9 +120,7 @@ def plain(value: Any) -> Scalar | list[Scalar]:
     tolist = getattr(value, "tolist", None)
     if not callable(tolist):
         return [scalar(item) for item in value] if isinstance(value, (list, tuple)) else scalar(value)
-    if getattr(value, "ndim", 0) > 1:
-        tolist = value.reshape(-1).tolist
-    found = tolist()
+    found = (value.reshape(-1) if getattr(value, "ndim", 0) > 1 else value).tolist()
     if isinstance(found, list):
         return found if _SCALARS.issuperset(map(type, found)) else [scalar(item) for item in found]
     return found if type(found) in _SCALARS else scalar(value)

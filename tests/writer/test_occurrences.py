@@ -230,6 +230,25 @@ def test_long_texts_are_shortened_to_fit_a_line(text: str) -> None:
     assert text.startswith(found["row"]["response"])
 
 
+@pytest.mark.parametrize("shape", [(4_000_000,), (4000, 1000), (2, 2000, 1000), (1000, 4000, 1), (4, 1, 1_000_000)])
+def test_of_a_large_array_only_the_beginning_is_read(shape: tuple[int, ...]) -> None:
+    """What does not fit in a line costs neither time nor memory: a row may hold all logits of a step."""
+    read: list[int] = []
+
+    class Array(np.ndarray[Any, Any]):
+        def tolist(self) -> Any:
+            read.append(self.size)
+            return super().tolist()
+
+    array = np.zeros(shape, dtype=np.int8).view(Array)
+    row = json.loads(sample_line("t", {"logits": array}, None, 0.5, 1, 2.0, lambda name, why: None))
+    assert row["row"]["logits"].startswith("[" * len(shape) + "0")
+    assert set(row["row"]["logits"]) == set("[,0]" if shape[-1] < 1_000_000 else "[,0")
+    assert len(row["row"]["logits"]) > 1_000_000
+    assert row["cut"] == {"logits": shape[0]}
+    assert sum(read) <= 1 << 20
+
+
 def test_the_longest_values_are_shortened_to_one_length() -> None:
     """Short values stay; a list or dict that is too long becomes a text, the beginning of its JSON."""
     row = {"a": "a" * 700_000, "b": "b" * 600_000, "c": "c" * 100_000, "ids": list(range(400_000)), "d": {"k": "d" * 9}}
