@@ -217,4 +217,5 @@ def make(find: Callable[[], Logger], name: Any, timer: str = "cpu", memory: bool
     """A Span; around the function itself where that is given instead of a name."""
     given = name if isinstance(name, str) else str(getattr(name, "__qualname__", name))
     span = Span(find, given, None if timer == "cpu" and not memory else DeviceProbe(timer, memory))
-    return span(name) if callable(name) and not isinstance(name, type) else span
+    decorated = isinstance(name, classmethod) or (callable(name) and not isinstance(name, type))
+    return span(name) if decorated else span
