@@ -41,8 +41,9 @@ class Reduce(str, enum.Enum):
 
 
 NAMES = tuple(member.value for member in Reduce)
-_LONGEST = 200
-_ALLOWED = f"use one or several of {', '.join(NAMES)}, or the name of your own with a dot in it"
+_LONGEST = 100  # what the format allows
+_OWN = f"the name of your own with a dot in it, of at most {_LONGEST} characters"
+_ALLOWED = f"use one or several of {', '.join(NAMES)}, or {_OWN}"
 
 
 def reduction_names(reduce: str | Iterable[str]) -> list[str]:
