@@ -52,7 +52,7 @@ def reduction_names(reduce: str | Iterable[str]) -> list[str]:
     A name with a dot is passed through: only the sidecar can know whether that reduction exists. Raises ValueError
     where there is none, or one that does not exist.
     """
-    given = [reduce] if isinstance(reduce, str) else list(reduce)
+    given = [reduce] if isinstance(reduce, str) or not hasattr(reduce, "__iter__") else list(reduce)
     found: list[str] = []
     for item in given:
         name = item.value if isinstance(item, Reduce) else item

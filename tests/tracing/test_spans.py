@@ -280,6 +280,20 @@ def test_around_what_is_no_plain_function(tmp_path: Path, capsys: pytest.Capture
     assert "span('class'): it is put around the class Model, which is no function" in told[1]
 
 
+def test_a_name_that_cannot_be_read(tmp_path: Path) -> None:
+    """It raises nothing into the job: the span is there without a name."""
+
+    class Odd:
+        def __str__(self) -> str:
+            raise RuntimeError("no name")
+
+    logger = logger_at(tmp_path)
+    with logger.span(Odd()):  # type: ignore[arg-type]
+        pass
+    logger.close()
+    assert names(tmp_path) == ["unnamed"]
+
+
 def test_lanes_are_threads_and_tasks(tmp_path: Path) -> None:
     """The main thread is `main`, others and asyncio tasks have their own names; what nests in a lane nests in time."""
     logger = logger_at(tmp_path, clock=time.time)

@@ -134,6 +134,19 @@ def test_more_values_than_can_be_written(
     assert logger.dropped_values == 3
 
 
+def test_dicts_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A group that holds itself is left out and told of; its line has the other values."""
+    group: dict[str, Any] = {"a": 1}
+    group[""] = group
+    logger = logger_at(tmp_path)
+    logger.log({"loss": 0.5, "g": group}, step=0)
+    logger.close()
+    (record,) = metrics(records(tmp_path))
+    assert (record["m"]["loss"], record["m"]["g/a"]) == (0.5, 1)
+    assert "is left out: it is more than 30 dicts deep" in capsys.readouterr().err
+    assert logger.errors == 0
+
+
 class Untouched:
     """An array that may not be read."""
 

@@ -27,7 +27,7 @@ def test_a_name_with_a_dot_is_passed_through() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["average", "MEAN", ["mean", "p200"], [], ".", "a.", ".b", "a. b", "a." + "b" * 99, [0.5]]
+    "wrong", ["average", "MEAN", ["mean", "p200"], [], ".", "a.", ".b", "a. b", "a." + "b" * 99, [0.5], 5]
 )
 def test_an_unknown_name_is_refused_with_what_is_allowed(wrong: object) -> None:
     """The error shows the value and all the names there are."""
