@@ -110,6 +110,21 @@ def test_tags_are_those_of_the_task(tmp_path: Path) -> None:
     assert sorted(tags(tmp_path)) == [(step, f"tag{step}") for step in range(5)]
 
 
+@pytest.mark.parametrize("attrs", [{}, {"tag": ""}, {"tag": 3}, {"bytes": 7}])
+def test_an_event_that_looks_like_a_tag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], attrs: dict[str, Any]
+) -> None:
+    """The name belongs to tags: without one the line would be of no use to the sidecar, so it is told and left out."""
+    logger = logger_at(tmp_path)
+    logger.event("step_tag", step=1, **attrs)
+    logger.event("step_tag", step=1, tag="eval")
+    logger.close()
+    tags = [e for e in of_kind(records(tmp_path), "event") if e["name"] == "step_tag"]
+    assert [event["attrs"] for event in tags] == [{"tag": "eval"}]
+    assert "call add_step_tag(tag)" in capsys.readouterr().err
+    assert logger.dropped_lines == 1
+
+
 def test_a_tag_that_was_dropped_is_written_by_the_next_call(tmp_path: Path) -> None:
     """While the buffer is full a tag is counted in a gap, and not taken for written."""
     disk = Stuck()
