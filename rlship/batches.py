@@ -34,7 +34,8 @@ def observations(value: Any, weight: Any) -> tuple[list[Scalar], list[str] | Non
         values = [value]
     else:
         found = plain(value)
-        values = found if isinstance(found, list) else [found]
+        # A copy: it may be the job's own list, which may be another before it is written.
+        values = [*found] if isinstance(found, list) else [found]
         for item in values:
             if type(item) is int:
                 number(item)  # raises for one that no double can hold

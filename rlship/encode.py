@@ -7,7 +7,7 @@ that is not a plain finite number takes `Encoder.lines`.
 from __future__ import annotations
 
 from .guard import raised_by_signal
-from .observations import Observations
+from .observations import MOST_ELEMENTS, Observations, count_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     Scalar: TypeAlias = float | int | bool | None
     LeftOut: TypeAlias = tuple[str, Any, str]  # name, value, why
 
-# The format's limit is 1 MiB for a line; the LF is counted here too.
-LINE_LIMIT = 1 << 20
+LINE_LIMIT = 1 << 20  # the format's; the LF is counted here too
 LONGEST_NAME = 1000  # of a metric, an event, a table or a column, in characters
+_DEEPEST = 30  # dicts in dicts
 _MOST_TEMPLATES = 256
 _STEPPED = '{"t":%.3f,"step":%d,'
 _INT64 = 1 << 63
@@ -109,6 +109,8 @@ def plain(value: Any) -> Scalar | list[Scalar]:
     kind = type(value)
     if kind in _SCALARS:
         return value  # type: ignore[no-any-return]
+    if (count := count_of(value)) > MOST_ELEMENTS:
+        raise UnusableError(f"it has {count} elements, {MOST_ELEMENTS} are allowed: log a summary of them")
     if kind is list or kind is tuple:
         if kind is list and _SCALARS.issuperset(map(type, value)):
             return value  # type: ignore[no-any-return]
@@ -118,9 +120,7 @@ def plain(value: Any) -> Scalar | list[Scalar]:
     tolist = getattr(value, "tolist", None)
     if not callable(tolist):
         return [scalar(item) for item in value] if isinstance(value, (list, tuple)) else scalar(value)
-    if getattr(value, "ndim", 0) > 1:
-        tolist = value.reshape(-1).tolist
-    found = tolist()
+    found = (value.reshape(-1) if getattr(value, "ndim", 0) > 1 else value).tolist()
     if isinstance(found, list):
         return found if _SCALARS.issuperset(map(type, found)) else [scalar(item) for item in found]
     return found if type(found) in _SCALARS else scalar(value)
@@ -214,8 +214,7 @@ class Encoder:
     ) -> None:
         self._unusable = unusable
         self._several = several
-        self._limit = limit
-        self._surely_short = limit >> 2  # in characters, of which none takes more than four bytes
+        self._limit, self._surely_short = limit, limit >> 2  # of bytes; of characters, each of at most four
         self._templates: dict[tuple[Any, ...], _Template] = {}
 
     def line(self, metrics: Mapping[Any, Any], step: int | None, t: float) -> str | None:
@@ -255,10 +254,8 @@ class Encoder:
         A column whose value needs all its digits is written with %.17g, which is as exact as repr and faster; one with
         a short repr keeps it, so that a learning rate reads 0.0003.
         """
-        if not (
-            _PLAIN.issuperset(map(type, values))
-            and all(type(key) is str and 0 < len(key) <= LONGEST_NAME for key in metrics)
-        ):
+        named = all(type(key) is str and 0 < len(key) <= LONGEST_NAME for key in metrics)
+        if not (named and _PLAIN.issuperset(map(type, values))):
             return None
         quick, exact, integers = [], [], []
         for i, (key, value) in enumerate(metrics.items()):
@@ -340,6 +337,8 @@ class Encoder:
                         raise UnusableError("the value carries its own weights: leave `weight` out")
                     weights = plain_weights(value["w"])
                     encoded = observed(v, weights if isinstance(weights, list) else [weights])
+                elif prefix.count("/") >= _DEEPEST:
+                    raise UnusableError(f"it is more than {_DEEPEST} dicts deep")
                 else:
                     self._collect(name + "/", value, weight, found, left_out)
                     continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .encode import UnusableError, json_string, number, size_of, why_not_a_name, why_unusable
 from .guard import raised_by_signal
+from .observations import count_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -222,11 +223,23 @@ class _Pieces:
             return
         if getattr(value, "is_cuda", False):
             self.odd = self.odd or "it is on a GPU, and reading it waits for the device: call .cpu() in a better moment"
+        if count_of(value) > self.room:
+            self._add_beginning(value, depth)
+            return
         plain = tolist()
         if isinstance(plain, (list, bool, int, float, str)):
             self.add_value(plain, depth + 1)
         else:
             self._add_repr(plain, f"it has a part of type {type(value).__name__}, which JSON does not have")
+
+    def _add_beginning(self, value: Any, depth: int) -> None:
+        """Of an array with more elements than there is room for only the first are read."""
+        if len(value.shape) == 1:
+            self.add_value(value[: self.room].tolist(), depth)
+            return
+        for i, item in enumerate(value):
+            self.add("," if i else "[")
+            self.add_value(item, depth + 1)
 
     def _add_repr(self, value: Any, why: str) -> None:
         self.odd = self.odd or f"{why}: its repr stands in its place"

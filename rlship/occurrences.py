@@ -76,7 +76,9 @@ class Occurrences:
             if found is None:
                 return
         named = self._named("event", name)
-        if named is not None:
+        if named == "step_tag" and not (isinstance(attrs.get("tag"), str) and attrs["tag"]):
+            stream.refuse("step_tag", "event('step_tag') is how a tag of a step is written: call add_step_tag(tag)")
+        elif named is not None:
             self._event(stream, named, attrs, found, t)
 
     @guarded(None)

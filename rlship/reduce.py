@@ -41,8 +41,9 @@ class Reduce(str, enum.Enum):
 
 
 NAMES = tuple(member.value for member in Reduce)
-_LONGEST = 200
-_ALLOWED = f"use one or several of {', '.join(NAMES)}, or the name of your own with a dot in it"
+_LONGEST = 100  # what the format allows
+_OWN = f"the name of your own with a dot in it, of at most {_LONGEST} characters"
+_ALLOWED = f"use one or several of {', '.join(NAMES)}, or {_OWN}"
 
 
 def reduction_names(reduce: str | Iterable[str]) -> list[str]:
@@ -51,7 +52,7 @@ def reduction_names(reduce: str | Iterable[str]) -> list[str]:
     A name with a dot is passed through: only the sidecar can know whether that reduction exists. Raises ValueError
     where there is none, or one that does not exist.
     """
-    given = [reduce] if isinstance(reduce, str) else list(reduce)
+    given = [reduce] if isinstance(reduce, str) or not hasattr(reduce, "__iter__") else list(reduce)
     found: list[str] = []
     for item in given:
         name = item.value if isinstance(item, Reduce) else item

@@ -215,6 +215,12 @@ class Span:
 
 def make(find: Callable[[], Logger], name: Any, timer: str = "cpu", memory: bool = False) -> Any:
     """A Span; around the function itself where that is given instead of a name."""
-    given = name if isinstance(name, str) else str(getattr(name, "__qualname__", name))
+    try:
+        given = name if isinstance(name, str) else str(getattr(name, "__qualname__", name))
+    except Exception as error:  # the name's own code may raise anything
+        if raised_by_signal(error):
+            raise
+        given = UNNAMED
     span = Span(find, given, None if timer == "cpu" and not memory else DeviceProbe(timer, memory))
-    return span(name) if callable(name) and not isinstance(name, type) else span
+    decorated = isinstance(name, classmethod) or (callable(name) and not isinstance(name, type))
+    return span(name) if decorated else span

@@ -47,9 +47,12 @@ class _Call:
 
 
 def wrapped(span: Span, function: F) -> F:
-    """`function` with `span` around each of its calls; what cannot be called is given back as it is."""
-    if not callable(function):
-        span.refuse(f"it is put around a {type(function).__name__}, which cannot be called; put it below @classmethod")
+    """`function` with `span` around each of its calls; what is no function is given back as it is."""
+    if isinstance(function, (staticmethod, classmethod)):  # what makes them so has to stay the outermost
+        return type(function)(wrapped(span, function.__func__))
+    if not callable(function) or isinstance(function, type):
+        what = f"the class {function.__name__}" if isinstance(function, type) else f"a {type(function).__name__}"
+        span.refuse(f"it is put around {what}, which is no function; put it around the function itself")
         return function
     flags = _flags(function)
     around: Callable[..., Any]

@@ -19,6 +19,8 @@ from rlship_sidecar.lines import excerpt_of
 GROUP = "rlship.reductions"
 
 _MOST_PROBLEMS = 100
+# It is anyone's code, and must not stop the sidecar: a module that misses something may call `sys.exit`.
+_ANY = (Exception, SystemExit)
 
 
 class Accumulator(Protocol):
@@ -77,7 +79,7 @@ class Customs:
             return None
         try:
             return self._checked(name, _accumulated(make, filled).value())
-        except Exception as error:  # noqa: BLE001 - it is anyone's code, and must not stop the sidecar
+        except _ANY as error:
             self._failed(name, f"raised {type(error).__name__}: {error}")
             return None
 
@@ -99,7 +101,7 @@ class Customs:
             return None
         try:
             make = point.load()
-        except Exception as error:  # noqa: BLE001 - as above
+        except _ANY as error:
             self._failed(name, f"cannot be loaded from {point.value}: {type(error).__name__}: {error}")
         self._factories[name] = make
         return make

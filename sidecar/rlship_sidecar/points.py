@@ -15,6 +15,9 @@ from rlship_sidecar.rows import POINT, Coverage, Row, Unit
 from rlship_sidecar.stream_rows import ELAPSED, Setting
 from rlship_sidecar.window import Window
 
+# Lines of a file may come a little out of order; one from so much earlier says that the clock was set.
+_SET_BACK_S = 60.0
+
 
 def chosen(writer: Writer, lines: Iterable[StreamLine]) -> list[tuple[Segment, Dense | Sparse]]:
     """Of a file's next lines those that become points: not too many of them."""
@@ -26,7 +29,7 @@ def chosen(writer: Writer, lines: Iterable[StreamLine]) -> list[tuple[Segment, D
                 continue
         elif type(line) is not Sparse or not streamed_part(line).values:
             continue
-        if writer.point_t is None or line.t - writer.point_t >= apart_s:
+        if writer.point_t is None or not -_SET_BACK_S <= line.t - writer.point_t < apart_s:
             writer.point_t = line.t
             found.append((writer.segments[line.segment], line))
     return found

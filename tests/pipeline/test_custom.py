@@ -54,6 +54,17 @@ class Raises(Sum):
         raise RuntimeError("no \x1b[31mluck")
 
 
+class Exits(Sum):
+    def add(self, x: float, weight: float) -> None:
+        sys.exit("needs scipy")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "leaves":  # as a module that ends the process when it is loaded
+        sys.exit("needs scipy")
+    raise AttributeError(f"no attribute {name}")
+
+
 class Infinite(Sum):
     def value(self) -> Any:
         return float("inf")
@@ -103,6 +114,8 @@ def test_observations_are_added_and_parts_merged() -> None:
     ("value", "told"),
     [
         (here(Raises), "raised RuntimeError: no \\x1b[31mluck"),
+        (here(Exits), "raised SystemExit: needs scipy"),
+        (f"{__name__}:leaves", "cannot be loaded from tests.pipeline.test_custom:leaves: SystemExit: needs scipy"),
         (here(Infinite), "gave inf, which is no finite number"),
         (here(Text), "gave '7', which is no finite number"),
         ("tests.nowhere:Sum", "cannot be loaded from tests.nowhere:Sum: ModuleNotFoundError"),

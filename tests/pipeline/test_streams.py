@@ -216,6 +216,19 @@ def test_points_come_at_once_but_not_too_many(sim: Simulation) -> None:
     check(sim, files.whole)
 
 
+def test_points_go_on_when_a_clock_is_set_back(sim: Simulation) -> None:
+    """A host's clock may begin years ahead, or one line be from there: that ends no file's points."""
+    files = Files(sim)
+    define = {"kind": "define", "m": {"gpu": {"stream": True}}}
+    files.write("g.jsonl", file(define, id="g", actor="generator", beat=10))
+    for seconds in (0, 3600, 1, 1.5, 2, 1e9, 3):
+        files.write("g.jsonl", lines(stream(seconds, gpu=seconds)))
+        sim.tick()
+    found = [row.figures["point/generator/gpu"] for row in sim.rows() if row.unit.kind == "point:g"]
+    assert found == [0, 3600, 1, 2, 1e9, 3]
+    check(sim, files.whole)
+
+
 def test_policy_lag_in_every_kind_of_row(sim: Simulation) -> None:
     """How far a policy is behind the lead is told beside steps, over time, and in the steps of other actors."""
     files = Files(sim)

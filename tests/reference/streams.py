@@ -193,7 +193,8 @@ def points_of(experiment: Experiment, crew: Sequence[Writer]) -> Iterable[tuple[
     for writer in crew:
         before = -math.inf
         for _, segment, line in lines_of([writer]):
-            if line.step is None and streaming(line) and line.t - before >= max(1, (writer.world or 1) / 16):
+            late = line.t - before
+            if line.step is None and streaming(line) and (late >= max(1, (writer.world or 1) / 16) or late < -60):
                 before = line.t
                 yield writer, segment, line
 

@@ -239,6 +239,61 @@ def test_without_parentheses_the_function_gives_the_name(tmp_path: Path) -> None
     assert [name.rpartition(".")[2] for name in names(tmp_path)] == ["forward"]
 
 
+def test_around_what_is_no_plain_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Above @staticmethod and @classmethod it measures the function and leaves it what it is; a class, whose instances
+    and subclasses would suffer, stays itself, and so does a property.
+    """
+    logger = logger_at(tmp_path)
+
+    @logger.span("class")
+    class Model:
+        @logger.span("static")
+        @staticmethod
+        def double(x: int) -> int:
+            return x * 2
+
+        @logger.span("of the class")
+        @classmethod
+        def make(cls) -> Model:
+            return cls()
+
+        @logger.span  # type: ignore[arg-type]
+        @classmethod
+        def bare(cls) -> str:
+            return cls.__name__
+
+        @logger.span("property")
+        @property
+        def size(self) -> int:
+            return 7
+
+    class Larger(Model):
+        pass
+
+    assert (Model.double(2), Model().double(3), Model().size) == (4, 6, 7)
+    assert type(Larger().make()) is Larger
+    assert Larger.bare() == "Larger"  # type: ignore[attr-defined]
+    logger.close()
+    assert [name.rpartition(".")[2] for name in names(tmp_path)] == ["static", "static", "of the class", "bare"]
+    told = capsys.readouterr().err.splitlines()
+    assert "span('property'): it is put around a property, which is no function" in told[0]
+    assert "span('class'): it is put around the class Model, which is no function" in told[1]
+
+
+def test_a_name_that_cannot_be_read(tmp_path: Path) -> None:
+    """It raises nothing into the job: the span is there without a name."""
+
+    class Odd:
+        def __str__(self) -> str:
+            raise RuntimeError("no name")
+
+    logger = logger_at(tmp_path)
+    with logger.span(Odd()):  # type: ignore[arg-type]
+        pass
+    logger.close()
+    assert names(tmp_path) == ["unnamed"]
+
+
 def test_lanes_are_threads_and_tasks(tmp_path: Path) -> None:
     """The main thread is `main`, others and asyncio tasks have their own names; what nests in a lane nests in time."""
     logger = logger_at(tmp_path, clock=time.time)

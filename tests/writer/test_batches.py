@@ -104,6 +104,24 @@ def test_a_batch_has_the_time_of_its_first_observation(tmp_path: Any) -> None:
     assert [(r["step"], r["t"]) for r in records(tmp_path) if "m" in r] == [(0, 10.0), (1, 12.0), (2, 14.0)]
 
 
+def test_a_list_that_changes_afterwards_was_recorded_as_it_was(tmp_path: Any) -> None:
+    """A job may fill the same list again and again; whatever it puts there then, nothing else is lost by it."""
+    logger = logger_at(tmp_path, timing=Timing(flush=30.0))
+    rewards: list[Any] = [1.5, 2.5]
+    logger.record_metric("reward", rewards)
+    rewards.clear()
+    rewards.append(3.5)
+    logger.record_metric("reward", rewards, weight=[2.0])
+    rewards[0] = "text"
+    logger.record_metric("loss", 0.5)
+    logger.barrier(0)
+    logger.close()
+    assert [r["m"] for r in metrics(records(tmp_path))] == [
+        {"reward": {"v": [1.5, 2.5, 3.5], "w": [1, 1, 2.0]}, "loss": 0.5}
+    ]
+    assert logger.errors == 0
+
+
 def test_asking_again_after_define_asks_again(tmp_path: Any) -> None:
     """What `define` replaced is asked for by the next record_metric, and each only once."""
     logger = logger_at(tmp_path, timing=Timing(flush=30.0))

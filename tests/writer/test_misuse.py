@@ -116,6 +116,50 @@ def test_wrong_use_amid_quick_calls(
     assert seen == [1.0, 2.0, 3, 4.0, 6.0, 7.0, 8.0]
 
 
+@pytest.mark.parametrize("shape", [(3_000_000,), (3000, 1000), (3000, 1000, 1)])
+def test_more_values_than_can_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], shape: tuple[int, ...]
+) -> None:
+    """An array that no buffer holds is not even read, whichever way it is logged; its line has the other values."""
+    array = Untouched(shape)
+    logger = logger_at(tmp_path)
+    logger.log({"logits": array, "loss": 0.5}, step=0)
+    logger.record_metric("logprobs", array)
+    logger.record_metric("rewards", [0.5] * 300_000)
+    logger.close()
+    assert [record["m"] for record in metrics(records(tmp_path))] == [{"loss": 0.5}]
+    told = capsys.readouterr().err.splitlines()
+    assert "'logits' is left out: it has 3000000 elements, 262144 are allowed: log a summary of them" in told[0]
+    assert ["'logprobs'" in told[1], "'rewards'" in told[2], len(told)] == [True, True, 3]
+    assert logger.dropped_values == 3
+
+
+def test_dicts_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A group that holds itself is left out and told of; its line has the other values."""
+    group: dict[str, Any] = {"a": 1}
+    group[""] = group
+    logger = logger_at(tmp_path)
+    logger.log({"loss": 0.5, "g": group}, step=0)
+    logger.close()
+    (record,) = metrics(records(tmp_path))
+    assert (record["m"]["loss"], record["m"]["g/a"]) == (0.5, 1)
+    assert "is left out: it is more than 30 dicts deep" in capsys.readouterr().err
+    assert logger.errors == 0
+
+
+class Untouched:
+    """An array that may not be read."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.ndim = len(shape)
+
+    def tolist(self) -> Any:
+        raise AssertionError("read")
+
+    reshape = item = tolist
+
+
 def test_a_text_as_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The answer says how a text becomes a number and where texts go."""
     logger = logger_at(tmp_path)

@@ -110,6 +110,21 @@ def test_tags_are_those_of_the_task(tmp_path: Path) -> None:
     assert sorted(tags(tmp_path)) == [(step, f"tag{step}") for step in range(5)]
 
 
+@pytest.mark.parametrize("attrs", [{}, {"tag": ""}, {"tag": 3}, {"bytes": 7}])
+def test_an_event_that_looks_like_a_tag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], attrs: dict[str, Any]
+) -> None:
+    """The name belongs to tags: without one the line would be of no use to the sidecar, so it is told and left out."""
+    logger = logger_at(tmp_path)
+    logger.event("step_tag", step=1, **attrs)
+    logger.event("step_tag", step=1, tag="eval")
+    logger.close()
+    tags = [e for e in of_kind(records(tmp_path), "event") if e["name"] == "step_tag"]
+    assert [event["attrs"] for event in tags] == [{"tag": "eval"}]
+    assert "call add_step_tag(tag)" in capsys.readouterr().err
+    assert logger.dropped_lines == 1
+
+
 def test_a_tag_that_was_dropped_is_written_by_the_next_call(tmp_path: Path) -> None:
     """While the buffer is full a tag is counted in a gap, and not taken for written."""
     disk = Stuck()
@@ -228,6 +243,25 @@ def test_long_texts_are_shortened_to_fit_a_line(text: str) -> None:
     assert found["cut"] == {"response": len(text)}
     assert (found["row"]["prompt"], found["row"]["n"]) == ("short", 3)
     assert text.startswith(found["row"]["response"])
+
+
+@pytest.mark.parametrize("shape", [(4_000_000,), (4000, 1000), (2, 2000, 1000), (1000, 4000, 1), (4, 1, 1_000_000)])
+def test_of_a_large_array_only_the_beginning_is_read(shape: tuple[int, ...]) -> None:
+    """What does not fit in a line costs neither time nor memory: a row may hold all logits of a step."""
+    read: list[int] = []
+
+    class Array(np.ndarray[Any, Any]):
+        def tolist(self) -> Any:
+            read.append(self.size)
+            return super().tolist()
+
+    array = np.zeros(shape, dtype=np.int8).view(Array)
+    row = json.loads(sample_line("t", {"logits": array}, None, 0.5, 1, 2.0, lambda name, why: None))
+    assert row["row"]["logits"].startswith("[" * len(shape) + "0")
+    assert set(row["row"]["logits"]) == set("[,0]" if shape[-1] < 1_000_000 else "[,0")
+    assert len(row["row"]["logits"]) > 1_000_000
+    assert row["cut"] == {"logits": shape[0]}
+    assert sum(read) <= 1 << 20
 
 
 def test_the_longest_values_are_shortened_to_one_length() -> None:

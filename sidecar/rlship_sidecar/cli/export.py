@@ -73,7 +73,8 @@ def export(
     """Write what the processes of the experiment in DIR did when as one trace: a process for each writer, all actors
     on one time axis. Or every sample of a table.
 
-    Reads the writers' files alone: no sidecar is needed. Exits with 3 if lines could not be used.
+    Reads the writers' files alone: no sidecar is needed. Exits with 3 if files could not be read, or lines of a trace
+    not be used.
     """
     if chrome_trace == (table is not None):
         raise UsageProblem(
