@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from rlship_sidecar.lineage import Segment, replica_key
+from rlship_sidecar.lineage import Segment, replica_key, seated
 from rlship_sidecar.lines import BarrierLine
 from rlship_sidecar.rows import RankName
 
@@ -65,9 +65,11 @@ def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> di
 def newest_barriers(lines: Iterable[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
     """Of each rank's root writers the first barrier record in the newest segment that has one, in merge order."""
     chosen: dict[RankName, tuple[Segment, BarrierLine]] = {}
-    for segment, line in lines:
+    own = [(segment, line) for segment, line in lines if segment.writer.root is segment.writer]
+    known = set(seated(segment for segment, _ in own))
+    for segment, line in own:
         writer = segment.writer
-        if writer.root is not writer:
+        if segment not in known:
             continue
         held = chosen.get(writer.rank)
         if held is None or _rank_of_record(segment, line) > _rank_of_record(*held):

@@ -212,6 +212,13 @@ def test_whose_barrier_counts() -> None:
     assert barriers(old, newer, reaching(60, 1, host="n"), child)["spread_s"] == 2.0
 
 
+def test_ranks_that_a_later_attempt_has_not_are_not_waited_upon() -> None:
+    """Ranks 1 and 2 of attempt 0 were there long before the two ranks of attempt 1, which have no rank 2."""
+    old = [reaching(2.0, rank, id=f"o{rank}", world=3) for rank in range(3)]
+    new = [reaching(700.0 + rank, rank, id=f"n{rank}", world=2, attempt=1) for rank in range(2)]
+    assert barriers(*old, *new) == {"spread_s": 1.0}
+
+
 def test_the_last_replica() -> None:
     """It has a number if the barriers are of several replicas, all numbers, whoever contributes."""
     here, there = reaching(3, host="n"), file(barrier(1, 5), replica="8", id="b", host="n")
