@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.reference.building import T0, barrier, clock, define, event, file, log, rollback, row, rows, span
 from tests.reference.records import Entry
-from tests.reference.settings import Known, Settings
+from tests.reference.settings import Known, Settings, nothing_known
 
 
 def ask(metric: str, **entry: Any) -> dict[str, Any]:
@@ -14,6 +14,7 @@ def ask(metric: str, **entry: Any) -> dict[str, Any]:
     return {"kind": "define", "m": {metric: entry}}
 
 
+UNKNOWING = Settings(catalogue=nothing_known)
 PER_RANK = ask("x", reduce=["mean", "max"], per_rank=True)
 
 
@@ -258,10 +259,11 @@ def lag(*files: bytes, settings: Settings | None = None, step: int = 5) -> float
 
 
 def test_policy_lag() -> None:
-    """The step minus the first reduction of policy_version, where its unit is the lead's steps."""
+    """The step minus the first reduction of policy_version, if that counts the lead's steps, which it does by name."""
     versioned = ask("policy_version", reduce=["min", "max"], unit="global_step")
     assert lag(file(versioned, log(5, policy_version=[2, 4]))) == 3.0
-    assert lag(file(log(5, policy_version=2))) is None
+    assert lag(file(log(5, policy_version=[2, 4]))) == 3.0
+    assert lag(file(log(5, policy_version=2)), settings=UNKNOWING) is None
     assert lag(file(ask("policy_version", unit="version"), log(5, policy_version=2))) is None
     catalogue = known(policy_version=Entry(("max",), unit="global_step"))
     assert lag(file(log(5, policy_version=[2, 4])), settings=catalogue) == 1.0
@@ -288,5 +290,5 @@ def test_define_is_not_needed_for_the_first_line() -> None:
     """One counting line that is governed so is enough."""
     data = file(log(5, policy_version=1), define(policy_version="min"), log(5, policy_version=2))
     versioned = file(ask("policy_version", unit="global_step"), log(5, policy_version=3), rank=1, id="b")
-    assert lag(data) is None
-    assert lag(data, versioned) == 3.0
+    assert lag(data, settings=UNKNOWING) is None
+    assert lag(data, versioned, settings=UNKNOWING) == 3.0
