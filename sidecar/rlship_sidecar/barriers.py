@@ -5,7 +5,7 @@ The terms are those of docs/semantics.md, "Barriers".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from rlship_sidecar.lineage import Segment, replica_key, seated
@@ -41,7 +41,7 @@ class Ended(NamedTuple):
     error_s: float | None
 
 
-def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
+def measured(lines: Collection[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
     """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
     ends = [_ended(segment, line, clocks) for segment, line in newest_barriers(lines)]
     if len(ends) < 2:
@@ -62,19 +62,23 @@ def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> di
     return figures
 
 
-def newest_barriers(lines: Iterable[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
-    """Of each rank's root writers the first barrier record in the newest segment that has one, in merge order."""
+def newest_barriers(lines: Collection[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
+    """Of each rank's root writers the first barrier record in the newest segment that has one, in merge order; none of
+    ranks that a later attempt that has one does not know.
+    """
     chosen: dict[RankName, tuple[Segment, BarrierLine]] = {}
-    own = [(segment, line) for segment, line in lines if segment.writer.root is segment.writer]
-    known = set(seated(segment for segment, _ in own))
-    for segment, line in own:
+    for segment, line in lines:
         writer = segment.writer
-        if segment not in known:
+        if writer.root is not writer:
             continue
         held = chosen.get(writer.rank)
         if held is None or _rank_of_record(segment, line) > _rank_of_record(*held):
             chosen[writer.rank] = segment, line
-    return [chosen[rank] for rank in sorted(chosen, key=lambda rank: (replica_key(rank.replica), rank.rank))]
+    found = [chosen[rank] for rank in sorted(chosen, key=lambda rank: (replica_key(rank.replica), rank.rank))]
+    if len({segment.writer.open.attempt for segment, _ in found}) > 1:
+        known = set(seated(segment for segment, _ in lines if segment.writer.root is segment.writer))
+        found = [one for one in found if one[0] in known]
+    return found
 
 
 def _rank_of_record(segment: Segment, line: BarrierLine) -> tuple[object, ...]:
