@@ -105,6 +105,13 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
     ("gen/timeout_ratio", "0-1", "mean", (_G,), "Share of requests given up after too long; weight: requests."),
     ("gen/spec_accept_len", "tokens", "mean", (_G,), "Tokens accepted per step of speculation; weight: steps."),
     (
+        "policy_version",
+        "global_step",
+        "min max",
+        (_G,),
+        "The trainer's step whose weights a process uses; rows get policy_lag of it, the steps since.",
+    ),
+    (
         "async/staleness",
         "versions",
         "mean max",

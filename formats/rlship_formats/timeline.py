@@ -1,15 +1,17 @@
-"""Records that stand on a time axis: spans, events and clock offsets, checked field by field.
+"""Records that stand on a time axis: spans, events and clock offsets, with all that they tell.
 
-Like `rlship_formats.records` this takes a parsed line and gives plain data, or raises `BadRecord` with a dead letter's
-reason. `before` is the `t` of the line before, which a record without a usable one takes.
+Whether a record can be used is decided as for rows, by `rlship_formats.standing` and `rlship_formats.records`, which
+raise `BadRecord`. What only a time axis shows is left out where it is unusable. `before` is the `t` of the line before,
+which a record without a usable one takes.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
+from rlship_formats import records
 from rlship_formats.records import BadRecord, is_step, time_of
+from rlship_formats.standing import stands_for
 
 MAIN_LANE = "main"
 
@@ -39,39 +41,41 @@ class Event(NamedTuple):
 
 class Clock(NamedTuple):
     """At `t` (Unix seconds, of this host's clock) that clock was `offset` seconds ahead of the file server's, give or
-    take `err`; None where the record does not say.
+    take `err`.
     """
 
     t: float
     offset: float
-    err: float | None
+    err: float
 
 
 def parse_span(record: dict[str, Any], before: float) -> Span:
     """A `span` record; raises BadRecord."""
-    lane, err = record.get("lane", MAIN_LANE), record.get("err")
-    dur = _finite(record.get("dur"), "bad span")
-    if dur < 0 or not isinstance(lane, str) or not (err is None or isinstance(err, str)):
-        raise BadRecord("bad span")
-    return Span(_name(record, "bad span"), lane, time_of(record, before), dur, step_of(record), err)
+    step, t = step_of(record), time_of(record, before)
+    dur = stands_for("span", record, t).value
+    lane, err = record.get("lane"), record.get("err")
+    return Span(
+        record["name"],
+        lane if isinstance(lane, str) else MAIN_LANE,
+        t,
+        dur,
+        step,
+        err if isinstance(err, str) else None,
+    )
 
 
 def parse_event(record: dict[str, Any], before: float) -> Event:
     """An `event` record; raises BadRecord."""
-    attrs = record.get("attrs", {})
-    if not isinstance(attrs, dict):
-        raise BadRecord("bad event")
-    return Event(_name(record, "bad event"), time_of(record, before), step_of(record), attrs)
+    step, t = step_of(record), time_of(record, before)
+    stands_for("event", record, t)
+    attrs = record.get("attrs")
+    return Event(record["name"], t, step, attrs if isinstance(attrs, dict) else {})
 
 
 def parse_clock(record: dict[str, Any], before: float) -> Clock:
     """A `clock` record; raises BadRecord."""
-    err = record.get("err")
-    offset = _finite(record.get("offset"), "bad clock")
-    bound = None if err is None else _finite(err, "bad clock")
-    if bound is not None and bound < 0:
-        raise BadRecord("bad clock")
-    return Clock(time_of(record, before), offset, bound)
+    step_of(record)
+    return Clock(time_of(record, before), *records.parse_clock(record))
 
 
 def step_of(record: dict[str, Any]) -> int | None:
@@ -82,21 +86,3 @@ def step_of(record: dict[str, Any]) -> int | None:
     if not is_step(step):
         raise BadRecord("bad step")
     return step
-
-
-def _name(record: dict[str, Any], reason: str) -> str:
-    name = record.get("name")
-    if not isinstance(name, str) or not name:
-        raise BadRecord(reason)
-    return name
-
-
-def _finite(value: object, reason: str) -> float:
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            raise BadRecord(reason) from None
-        if math.isfinite(number):
-            return number
-    raise BadRecord(reason)

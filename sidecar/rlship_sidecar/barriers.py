@@ -5,10 +5,10 @@ The terms are those of docs/semantics.md, "Barriers".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
-from rlship_sidecar.lineage import Segment, replica_key
+from rlship_sidecar.lineage import Segment, replica_key, seated
 from rlship_sidecar.lines import BarrierLine
 from rlship_sidecar.rows import RankName
 
@@ -40,7 +40,7 @@ class Ended(NamedTuple):
     error_s: float | None
 
 
-def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
+def measured(lines: Collection[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
     """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
     records = newest_barriers(lines)
     if len(records) < 2:
@@ -63,8 +63,10 @@ def measured(lines: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks) -> di
     return figures
 
 
-def newest_barriers(lines: Iterable[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
-    """Of each rank's root writers the first barrier record in the newest segment that has one."""
+def newest_barriers(lines: Collection[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
+    """Of each rank's root writers the first barrier record in the newest segment that has one; none of ranks that a
+    later attempt that has one does not know.
+    """
     chosen: dict[RankName, tuple[Segment, BarrierLine]] = {}
     for record in lines:
         writer = record[0].writer
@@ -73,7 +75,11 @@ def newest_barriers(lines: Iterable[tuple[Segment, BarrierLine]]) -> list[tuple[
         held = chosen.setdefault(writer.rank, record)
         if held is not record and _rank_of_record(*record) > _rank_of_record(*held):
             chosen[writer.rank] = record
-    return list(chosen.values())
+    found = list(chosen.values())
+    if len({segment.writer.open.attempt for segment, _ in found}) > 1:
+        known = set(seated(segment for segment, _ in lines if segment.writer.root is segment.writer))
+        found = [one for one in found if one[0] in known]
+    return found
 
 
 def _rank_of_record(segment: Segment, line: BarrierLine) -> tuple[object, ...]:

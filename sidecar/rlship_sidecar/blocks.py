@@ -15,7 +15,7 @@ from rlship_formats.histogram import Histogram, histogram
 from rlship_formats.quantiles import EXACT_UP_TO, row_quantiles
 from rlship_formats.values import PARTIAL_REDUCTIONS, QUANTILES
 from rlship_sidecar.figures import Figure, PerRank, Reduced
-from rlship_sidecar.lineage import Order, Segment, order_of
+from rlship_sidecar.lineage import Order, Segment, order_of, seated
 from rlship_sidecar.lines import WIDE, Schema
 from rlship_sidecar.naming import LEAD_STEPS, POLICY_VERSION
 from rlship_sidecar.per_rank import NAMES, rank_name, scalars
@@ -58,7 +58,7 @@ def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seco
 
 
 def _orders(window: Window, roster: Roster) -> list[Order] | None:
-    """Per block its merge order, if no metric is in two blocks and no rank twice in one."""
+    """Per block its merge order, if no metric is in two blocks, no rank twice in one, and no rank is no more."""
     names: set[str] = set()
     orders = []
     for schema, block in window.blocks.items():
@@ -72,7 +72,8 @@ def _orders(window: Window, roster: Roster) -> list[Order] | None:
                 roster.orders.clear()
             # A child merges at its own place but counts for its root's rank, which `first` and `last` go by.
             ranks = {owner.writer.rank for owner in owners if owner.writer.at_home}
-            order = roster.orders[owners] = order_of(owners) if len(ranks) == len(owners) else None
+            alone = len(ranks) == len(owners) == len(seated(owners))
+            order = roster.orders[owners] = order_of(owners) if alone else None
         if order is None:
             return None
         orders.append(order)

@@ -162,9 +162,27 @@ def counting(segments: Iterable[Segment]) -> list[Segment]:
 def newest(segments: Iterable[Segment]) -> set[Segment]:
     """Of segments that have a metric at a step, of whatever ranks, those that count."""
     by_rank: dict[RankName, dict[Segment, None]] = {}
-    for segment in segments:
+    for segment in seated(segments):
         by_rank.setdefault(segment.writer.rank, {})[segment] = None
     return {segment for found in by_rank.values() for segment in counting(found)}
+
+
+def seated(segments: Iterable[Segment]) -> list[Segment]:
+    """Of segments that have something at a step, those whose rank a later attempt that has it there still knows."""
+    found = list(segments)
+    if len({segment.writer.root.open.attempt for segment in found}) < 2:
+        return found
+    worlds: dict[str, set[tuple[int, int]]] = {}
+    for segment in found:
+        opened = segment.writer.root.open
+        if opened.world is not None:
+            worlds.setdefault(opened.replica, set()).add((opened.attempt, opened.world))
+    return [segment for segment in found if not _outgrown(segment.writer.root.open, worlds)]
+
+
+def _outgrown(opened: Open, worlds: dict[str, set[tuple[int, int]]]) -> bool:
+    later = worlds.get(opened.replica, ())
+    return any(attempt > opened.attempt and world <= opened.rank for attempt, world in later)
 
 
 @lru_cache(4096)

@@ -90,7 +90,7 @@ def test_counters_and_steps(experiment: Path) -> None:
 
 def test_clocks(experiment: Path) -> None:
     """Corrected hosts are told; --no-align-clocks leaves times as they are."""
-    write(experiment, "r2", opened(rank=2), {"kind": "clock", "t": T, "offset": 3.0}, span("fwd", 3, 1, 0))
+    write(experiment, "r2", opened(rank=2), {"kind": "clock", "t": T, "offset": 3.0, "err": 0.01}, span("fwd", 3, 1, 0))
     aligned, plain = run(experiment), run("--no-align-clocks", experiment)
     assert "times are corrected on 1 host by what the clocks were off\n" in aligned.stderr
     assert "corrected" not in plain.stderr

@@ -87,6 +87,7 @@ NAMES = [
     "gen/sampling/max_tokens",
     "gen/timeout_ratio",
     "gen/spec_accept_len",
+    "policy_version",
     "async/staleness",
     "async/stale_dropped",
     "svc/replica_queue_depth",
@@ -123,7 +124,21 @@ NAMES = [
     "upd/comm_s",
 ]
 REDUCTIONS = {"mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate"}
-UNITS = {"", "0-1", "nats", "s", "1/s", "bytes", "tokens", "tokens/s", "count", "versions", "rank", "u32"}
+UNITS = {
+    "",
+    "0-1",
+    "nats",
+    "s",
+    "1/s",
+    "bytes",
+    "tokens",
+    "tokens/s",
+    "count",
+    "versions",
+    "rank",
+    "u32",
+    "global_step",
+}
 SCOPES = {"trainer", "generator", "reward", "reference", "buffer", "service", "controller", "node", "any"}
 ALIASES = [alias for metric in METRICS for alias in metric.aliases]
 NAMED = [*NAMES, *(alias.name for alias in ALIASES)]
@@ -181,6 +196,7 @@ def test_units_fit_names_and_reductions() -> None:
         ("gen/preemptions", ("rate",), False),
         ("gen/kv_usage", ("max", "mean"), False),
         ("gen/ttft_s", ("p50", "p99"), False),
+        ("policy_version", ("min", "max"), False),
         ("buf/size", ("last", "sum"), False),
         ("bal/rank_active_s", ("max",), True),
         ("node/gpu_util", ("mean", "max"), True),

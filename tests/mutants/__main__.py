@@ -145,6 +145,13 @@ MUTANTS = (
         PIPELINE,
     ),
     Mutant(
+        "ranks that a smaller attempt has not count again",
+        "sidecar/rlship_sidecar/lineage.py",
+        "attempt > opened.attempt and world <= opened.rank",
+        "attempt > opened.attempt and world < opened.rank",
+        "tests/pipeline/test_roster.py",
+    ),
+    Mutant(
         "a superseded attempt counts again",
         "sidecar/rlship_sidecar/lineage.py",
         "other_age > age and not side_by_side",

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from rlship_formats.records import MAX_WORLD, Gap, Open
-from rlship_sidecar.lineage import Segment, Writer, counting, order_of, replica_key, side_by_side
+from rlship_sidecar.lineage import Segment, Writer, counting, newest, order_of, replica_key, seated, side_by_side
 from rlship_sidecar.roster import Roster
 from rlship_sidecar.rows import name_ranks
 
@@ -158,6 +158,20 @@ def test_which_of_a_ranks_segments_count() -> None:
     child = writer("c", parent="b", attempt=9, t=T0 + 900)
     roster(old, new, child)
     assert counting([new.segments[0], child.segments[0]]) == [new.segments[0], child.segments[0]]
+
+
+def test_ranks_that_a_later_attempt_has_not() -> None:
+    """An attempt of two ranks leaves no seat for rank 2 of the one before, in its replica; without a world all stay."""
+    old = [writer(f"o{rank}", rank, world=4) for rank in range(4)]
+    other = writer("other", 3, world=4, replica="1")
+    before = [one.segments[0] for one in (*old, other)]
+    assert seated(before) == before
+    smaller = writer("n", 0, world=2, attempt=1).segments[0]
+    assert seated([*before, smaller]) == [*before[:2], before[4], smaller]
+    assert newest([*before, smaller]) == {before[1], before[4], smaller}
+    same = writer("m", 1, world=2, t=T0 + 500).segments[0]
+    unknown = writer("u", 1, attempt=1).segments[0]
+    assert seated([*before, same, unknown]) == [*before, same, unknown]
 
 
 def test_children_count_for_their_parents_rank() -> None:

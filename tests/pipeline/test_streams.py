@@ -230,15 +230,26 @@ def test_points_go_on_when_a_clock_is_set_back(sim: Simulation) -> None:
 
 
 def test_policy_lag_in_every_kind_of_row(sim: Simulation) -> None:
-    """How far a policy is behind the lead is told beside steps, over time, and in the steps of other actors."""
+    """How far a policy is behind the lead is told beside steps, over time, and in the steps of other actors, with a
+    `define` of its version or, as its name is known, without.
+    """
     files = Files(sim)
     define = {"kind": "define", "m": {"policy_version": {"unit": "global_step", "reduce": "min"}}}
     files.write("t.jsonl", file(*(r for n in range(4) for r in step(n, 10 * n + 10, loss=n)), CLOSE))
     streamed = [stream(s, policy_version=s // 20) for s in range(1, 40)]
     files.write("g.jsonl", file(define, *streamed, CLOSE, id="g", actor="generator"))
     files.write("r.jsonl", file(define, *step(3, 12, policy_version=1), CLOSE, id="r", actor="reward"))
+    files.write("e.jsonl", file(*step(3, 12, policy_version=[2, 1]), CLOSE, id="e", actor="env"))
+    counting = {"kind": "define", "m": {"policy_version": {"unit": "versions"}}}
+    files.write("b.jsonl", file(counting, *step(3, 12, policy_version=1), CLOSE, id="b", actor="buffer"))
     sim.finish()
     assert rows(sim, "aligned")[3].figures["generator/policy_lag"] == 2.0
     assert rows(sim, "clock")[math.floor(T0 / 10) + 3].figures["clock/generator/policy_lag"] == 2.0
     assert sim.final()[Unit("reward", "step", 3)].figures["reward/policy_lag"] == 2.0
+    known = {"env/policy_version": 1.0, "env/policy_version/max": 2.0, "env/policy_lag": 2.0}
+    assert sim.final()[Unit("env", "step", 3)].figures == known
+    assert sim.final()[Unit("buffer", "step", 3)].figures == {
+        "buffer/policy_version": 1.0,
+        "buffer/policy_version/max": 1.0,
+    }
     check(sim, files.whole)

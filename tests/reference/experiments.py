@@ -21,6 +21,7 @@ REPLICAS = (("0",), ("0",), ("0", "1"), ("2", "10"), ("a", "10", "9"), ("1", "01
 # Later starts of all ranks: (attempt, seconds after the first start, steps back). The second of one attempt is a claim
 # on ranks that are taken, or a restart by a launcher that does not count.
 AGAIN = ((1, 200.0, 1), (1, 200.0, 3), (0, 60.0, 1), (0, 0.5, 0), (0, 300.0, 2), (2, -5.0, 1))
+RESIZED = (0, 0, -1, -2, 1)
 # That a process never came, or logged nothing at a step, comes first: so failing examples lose what they do not need.
 FATES = ("never", "whole", "whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late")
 LOGGED = ("nothing", "together", "together", "together", "together", "together", "apart", "first")
@@ -46,7 +47,6 @@ class Job:
     metrics: tuple[str, ...]
     define: bytes
     explicit: bool
-    world: int | None
     pace: float
     skews: tuple[tuple[str, float], ...]
     course: str
@@ -62,6 +62,7 @@ class Life:
 
     replica: str
     rank: int
+    world: int | None
     attempt: int
     t: float
     first: int
@@ -100,11 +101,11 @@ def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
         metrics=metrics,
         define=draw(snippets.DEFINES[metrics]) if pick(draw, (False, True, True)) else b"",
         explicit=pick(draw, (True, True, True, False)),
-        world=pick(draw, (ranks, ranks, ranks, None, ranks + 2, max(1, ranks - 1))),
         pace=pick(draw, (1.0, 0.25, 30.0, 61.0)),
         skews=tuple((host, pick(draw, SKEWS)) for host in pick(draw, HOSTS)),
         course=pick(draw, COURSES[:2] if actor == "trainer" else COURSES),
     )
+    world = pick(draw, (ranks, ranks, ranks, None, ranks + 2, max(1, ranks - 1)))
     first = pick(draw, (0, 0, 3, 100))
     last = first + between(draw, 0, 3)
     starts = [(0, 0.0, last - first)]
@@ -112,9 +113,12 @@ def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
     lives = []
     for attempt, after, back in starts:
         for replica in replicas:
-            for rank in range(ranks):
+            # A later attempt may be of another size, and each replica has its own.
+            size = ranks + (pick(draw, RESIZED) if attempt and world else 0)
+            told = world if size == ranks else max(1, size)
+            for rank in range(max(1, size)):
                 t = T0 + after + 0.125 * rank + job.skews[rank % len(job.skews)][1]
-                lives.append(Life(replica, rank, attempt, t, max(0, last - back), last))
+                lives.append(Life(replica, rank, told, attempt, t, max(0, last - back), last))
     lives += [child(draw, lives) for _ in range(pick(draw, (0, 0, 1, 2)))]
     return job, lives
 
@@ -166,8 +170,8 @@ def open_line(job: Job, life: Life, index: int, quirk: str) -> bytes:
     body: dict[str, Any] = {"kind": "open", "rlship": 1, "id": writer_id(job.actor, index), "actor": job.actor}
     body |= {"replica": life.replica, "rank": life.rank, "attempt": life.attempt}
     body |= {"t": life.t, "axis": job.axis, "beat": 10, "host": job.host(life)[0]}
-    if job.world is not None:
-        body["world"] = job.world + (1 if quirk == "world + 1" else 0)
+    if life.world is not None:
+        body["world"] = life.world + (1 if quirk == "world + 1" else 0)
     if life.parent is not None:
         body["parent"] = writer_id(job.actor, index + life.parent)
     if quirk == "no t":

@@ -115,12 +115,19 @@ def without_superseded(contributions: Sequence[Contribution]) -> list[Contributi
 
 
 def supersedes(new: Contribution, old: Contribution) -> bool:
-    return (
-        (new.metric, new.sampled) == (old.metric, old.sampled)
-        and rank_order(new.root) == rank_order(old.root)
+    if (new.metric, new.sampled) != (old.metric, old.sampled):
+        return False
+    rewritten = (
+        rank_order(new.root) == rank_order(old.root)
         and age(new.root, new.segment) > age(old.root, old.segment)
         and not side_by_side(new.root, old.root)
     )
+    return rewritten or has_no_rank_for(new.root, old.root)
+
+
+def has_no_rank_for(new: Writer, old: Writer) -> bool:
+    """Whether the new one is of a later attempt, whose world is too small for the old one's rank."""
+    return new.replica == old.replica and new.attempt > old.attempt and new.world is not None and new.world <= old.rank
 
 
 # --- lines with whose they are ---

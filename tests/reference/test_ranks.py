@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.reference.building import T0, barrier, clock, define, event, file, log, rollback, row, rows, span
 from tests.reference.records import Entry
-from tests.reference.settings import Known, Settings
+from tests.reference.settings import Known, Settings, nothing_known
 
 
 def ask(metric: str, **entry: Any) -> dict[str, Any]:
@@ -14,6 +14,7 @@ def ask(metric: str, **entry: Any) -> dict[str, Any]:
     return {"kind": "define", "m": {metric: entry}}
 
 
+UNKNOWING = Settings(catalogue=nothing_known)
 PER_RANK = ask("x", reduce=["mean", "max"], per_rank=True)
 
 
@@ -212,6 +213,13 @@ def test_whose_barrier_counts() -> None:
     assert barriers(old, newer, reaching(60, 1, host="n"), child)["spread_s"] == 2.0
 
 
+def test_ranks_that_a_later_attempt_has_not_are_not_waited_upon() -> None:
+    """Ranks 1 and 2 of attempt 0 were there long before the two ranks of attempt 1, which have no rank 2."""
+    old = [reaching(2.0, rank, id=f"o{rank}", world=3) for rank in range(3)]
+    new = [reaching(700.0 + rank, rank, id=f"n{rank}", world=2, attempt=1) for rank in range(2)]
+    assert barriers(*old, *new) == {"spread_s": 1.0}
+
+
 def test_the_last_replica() -> None:
     """It has a number if the barriers are of several replicas, all numbers, whoever contributes."""
     here, there = reaching(3, host="n"), file(barrier(1, 5), replica="8", id="b", host="n")
@@ -251,10 +259,11 @@ def lag(*files: bytes, settings: Settings | None = None, step: int = 5) -> float
 
 
 def test_policy_lag() -> None:
-    """The step minus the first reduction of policy_version, where its unit is the lead's steps."""
+    """The step minus the first reduction of policy_version, if that counts the lead's steps, which it does by name."""
     versioned = ask("policy_version", reduce=["min", "max"], unit="global_step")
     assert lag(file(versioned, log(5, policy_version=[2, 4]))) == 3.0
-    assert lag(file(log(5, policy_version=2))) is None
+    assert lag(file(log(5, policy_version=[2, 4]))) == 3.0
+    assert lag(file(log(5, policy_version=2)), settings=UNKNOWING) is None
     assert lag(file(ask("policy_version", unit="version"), log(5, policy_version=2))) is None
     catalogue = known(policy_version=Entry(("max",), unit="global_step"))
     assert lag(file(log(5, policy_version=[2, 4])), settings=catalogue) == 1.0
@@ -281,5 +290,5 @@ def test_define_is_not_needed_for_the_first_line() -> None:
     """One counting line that is governed so is enough."""
     data = file(log(5, policy_version=1), define(policy_version="min"), log(5, policy_version=2))
     versioned = file(ask("policy_version", unit="global_step"), log(5, policy_version=3), rank=1, id="b")
-    assert lag(data) is None
-    assert lag(data, versioned) == 3.0
+    assert lag(data, settings=UNKNOWING) is None
+    assert lag(data, versioned, settings=UNKNOWING) == 3.0

@@ -299,6 +299,26 @@ def test_a_newer_attempt_supersedes_step_by_step_and_metric_by_metric() -> None:
     assert row(old, new, step=2).coverage.attempts == (0, 1)
 
 
+def test_a_smaller_attempt_supersedes_the_ranks_that_it_has_not() -> None:
+    """Attempt 1 has one rank: what it logs again counts without ranks 1 and 2 of attempt 0; what it does not log, and
+    other steps, other replicas and an attempt of unknown or sufficient size, leave them alone.
+    """
+    old = [file(log(1, loss=10**rank), log(2, loss=10**rank), rank=rank, id=f"o{rank}", world=3) for rank in range(3)]
+    old[2] = file(log(1, loss=100, score=7), log(2, loss=100), rank=2, id="o2", world=3)
+    total = {"loss": ["sum"]}
+
+    def again(**identity: Any) -> ReferenceRow:
+        return row(*old, file(log(1, loss=5), **({"attempt": 1, "id": "n"} | identity)), reductions=total)
+
+    assert again(world=1).figures == {"trainer/loss": 5.0, "trainer/score": 7.0}
+    assert again(world=2).figures == {"trainer/loss": 15.0, "trainer/score": 7.0}
+    assert again(world=3).figures == again().figures == {"trainer/loss": 115.0, "trainer/score": 7.0}
+    assert again(world=1, attempt=0, t=T0 + 500).figures == {"trainer/loss": 115.0, "trainer/score": 7.0}
+    assert again(world=1, replica="1").figures == {"trainer/loss": 116.0, "trainer/score": 7.0}
+    untouched = row(*old, file(log(1, loss=5), attempt=1, id="n", world=1), step=2, reductions=total)
+    assert untouched.figures == {"trainer/loss": 111.0}
+
+
 def test_a_null_supersedes_nothing() -> None:
     """A writer has a metric only if it yields an observation or a non-empty summary."""
     old = file(log(1, loss=1))

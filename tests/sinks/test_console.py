@@ -29,6 +29,14 @@ def test_missing_ranks_and_revisions_stand_out() -> None:
     assert line(row) == "trainer global_step=0  [2 of 4 ranks, missing 0.3 0.5-7]  [revision 1]  loss=0"
 
 
+def test_tags_stand_beside_the_step() -> None:
+    """What a step was tagged with is said in its line, and again in that of a revision."""
+    row = replace(make_row(5), tags=("eval", "warm up"))
+    assert line(row) == "trainer global_step=5  [eval, warm up]  loss=5"
+    revised = replace(make_row(5, revision=2, changed=("trainer/loss",)), tags=("eval",))
+    assert line(revised) == "trainer global_step=5  [eval]  [revision 2]  loss=5"
+
+
 def test_control_characters_in_names_are_neutralised() -> None:
     """A metric's name cannot move the cursor, colour the terminal or begin a line."""
     assert (

@@ -190,8 +190,8 @@ def test_a_span_over_a_correction_keeps_what_was_measured(tmp_path: Path) -> Non
         tmp_path,
         "a",
         opened(),
-        {"kind": "clock", "t": T, "offset": 0.0},
-        {"kind": "clock", "t": T + 5, "offset": 0.25},
+        {"kind": "clock", "t": T, "offset": 0.0, "err": 0.01},
+        {"kind": "clock", "t": T + 5, "offset": 0.25, "err": 0.01},
         span("over it", 4, 2),
     )
     (event,) = run(tmp_path)[0].spans()
@@ -393,7 +393,9 @@ def test_any_experiment_makes_a_sound_trace(data: st.DataObject, tmp_path_factor
         ),
         st.builds(lambda t: {"kind": "event", "t": T + t, "name": "e"}, seconds),
         st.builds(lambda t, step: {"kind": "barrier", "t": T + t, "step": step}, seconds, st.integers(0, 9)),
-        st.builds(lambda t, offset: {"kind": "clock", "t": T + t, "offset": offset}, seconds, st.floats(-120, 120)),
+        st.builds(
+            lambda t, offset: {"kind": "clock", "t": T + t, "offset": offset, "err": 0}, seconds, st.floats(-120, 120)
+        ),
         st.sampled_from(["", "rubbish", "{}", '{"kind":"span"}', '{"kind":7}']),
     )
     written = []

@@ -105,13 +105,15 @@ def _nobody_reads(stream: TextIO) -> SinkRefused:
 
 
 def line(row: Row, *, ranks: bool = False) -> str:
-    """A row in one line: actor, where it stands, who is missing, then what is shipped by name, four digits each:
+    """A row in one line: actor, where it stands, tags, who is missing, then what is shipped by name, four digits each:
     figures, histograms as `[least..greatest n=count]`, samples by number and scores, and with `ranks` the values of
     single ranks.
     """
     name, value = axis(row)
     parts = [f"{row.unit.actor} {name}={value:g}" if isinstance(value, float) else f"{row.unit.actor} {name}={value}"]
     coverage = row.coverage
+    if row.tags:
+        parts.append(f"[{', '.join(row.tags)}]")
     if coverage.missing:
         parts.append(
             f"[{count_ranks(coverage.ranks)} of {coverage.expected} ranks, missing {' '.join(coverage.missing)}]"
