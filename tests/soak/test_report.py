@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 from tests.soak.injector import Tally
-from tests.soak.oracle import Verdict
+from tests.soak.evidence import Verdict
 from tests.soak.plan import plan_round
 from tests.soak.report import Report
 from tests.soak.rounds import Outcome
