@@ -192,7 +192,7 @@ def _event(event: Event) -> tuple[str, str]:
     revision = [values.get(f"{actor}/revision", 0.0) for actor in actors]
     # What stands over time may share its place, which is a whole number, with others.
     when = "" if actors and not actors[0].startswith("clock/") else f" t {t.hex()}"
-    which = actors or sorted(values)
+    which = actors or _text(values)
     return f"{which} step {step} revision {revision}{when}", f"{t.hex()} {_text(values)}"
 
 

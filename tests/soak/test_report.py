@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from tests.soak.injector import Tally
 from tests.soak.evidence import Verdict
+from tests.soak.injector import Tally
 from tests.soak.plan import plan_round
 from tests.soak.report import Report
 from tests.soak.rounds import Outcome

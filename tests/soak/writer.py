@@ -79,7 +79,7 @@ def log_stream(logger: Logger, crew: values.Crew, replica: str, rank: int, tick:
         logger.log({"policy_version": values.policy(*who)})
     if values.refills(tick):
         logger.event("refilled", tick=tick)
-    if tick % 2:
+    if tick % 2 == 0:
         _sample(logger, values.STREAMED, values.sample_id(*who, logger.attempt, 0, 0))
 
 
