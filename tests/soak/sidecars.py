@@ -23,6 +23,7 @@ from tests.soak.plan import LEASE_TTL_S
 
 SINKS = ("wandb", "tensorboard", "jsonl")
 OWNED_ELSEWHERE = 5
+LEFT = "is left as it is: cannot keep the state"
 CLOCK_WINDOW_S = 2.0
 SAMPLES_EVERY = 8
 CHILD, CORE = "wandb child", "wandb-core"
@@ -132,6 +133,10 @@ class Sidecars:
                 continue
             if one.process.returncode in (0, -signal.SIGTERM):  # the latter before it had begun anything
                 one.judged = True
+            # Told to stop while it waits to try again after a full disk, it leaves the rest to the next one.
+            if one.process.returncode == 1 and LEFT in one.said():
+                one.judged = True
+                self.exits.append(1)
         yield from self.reap()
 
     def drain(self, timeout_s: float) -> Iterator[str]:
