@@ -87,8 +87,20 @@ def _sample(logger: Logger, table: str, name: str) -> None:
     logger.sample(table, values.sample_row(name), score=values.sample_score(name))
 
 
+class Clock:
+    """A clock that is wrong, and may be set."""
+
+    def __init__(self, skew: float) -> None:
+        self.skew = skew
+
+    def __call__(self) -> float:
+        """Unix seconds."""
+        return time.time() + self.skew
+
+
 def work(
     logger: Logger,
+    clock: Clock,
     crew: values.Crew,
     replica: str,
     rank: int,
@@ -97,7 +109,9 @@ def work(
     dice: random.Random,
     wait: Callable[[float], bool],
 ) -> None:
-    """Log from `step` on until `wait` says that it is over; now and then for an older step, or going back."""
+    """Log from `step` on until `wait` says that it is over; now and then for an older step, or going back, or after a
+    wrong clock was set.
+    """
     path, logged, part = None, 0, 0
     while True:
         late = max(0, step - dice.randrange(3, 12)) if dice.random() < 0.06 else None
@@ -115,6 +129,8 @@ def work(
             tell("flushed")
         if over:
             return
+        if clock.skew and dice.random() < 0.003:
+            clock.skew = dice.uniform(-1.5, 1.5)
         step += 1
         if crew.barriers and step > 8 and dice.random() < 0.01:
             step -= dice.randrange(1, 8)
@@ -131,19 +147,20 @@ def main() -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     identity = detect(crew.actor, replica=replica, rank=rank, world=crew.world, attempt=order["attempt"], environ={})
     identity.host = order["host"]
-    skew = order["skew"]
+    clock = Clock(order["skew"])
     # A beat of other than ten seconds is no public setting; here a stopped writer must soon be seen to be silent. On a
     # network filesystem a writer measures its clock.
     logger = Logger(
         order["folder"],
         identity,
         timing=Timing(beat=1.0),
-        clock=lambda: time.time() + skew,
+        clock=clock,
         network=lambda _: order["host"] != values.HOSTS[0],
     )
     logger.start()
     logger.define(DEFINED)
-    work(logger, crew, replica, rank, order["first"], order["pace_s"], random.Random(order["seed"]), over.wait)
+    dice = random.Random(order["seed"])
+    work(logger, clock, crew, replica, rank, order["first"], order["pace_s"], dice, over.wait)
     if not logger.close(20.0):
         sys.exit("the writer could not write what it had")
 
