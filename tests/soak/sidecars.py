@@ -134,7 +134,7 @@ class Sidecars:
             if one.process.returncode in (0, -signal.SIGTERM):  # the latter before it had begun anything
                 one.judged = True
             # Told to stop while it waits to try again after a full disk, it leaves the rest to the next one.
-            if one.process.returncode == 1 and LEFT in one.said():
+            if one.process.returncode == 1 and LEFT in one.log.read_text(errors="replace"):
                 one.judged = True
                 self.exits.append(1)
         yield from self.reap()

@@ -150,7 +150,9 @@ def test_a_sidecar_that_is_stopped_before_it_could_try_again_is_in_order(tmp_pat
     sidecars = Sidecars(tmp_path, tmp_path, {})
     for number, text in enumerate((said, "rlship: something else")):
         log, ready = tmp_path / f"sidecar-{number}.log", tmp_path / f"ready-{number}"
-        script = f"trap 'echo {text} >&2; exit 1' TERM; : > {ready}; while :; do sleep 0.05; done"
+        # Much may be said behind it.
+        end = f"echo {text} >&2; printf '%3000s' >&2; exit 1"
+        script = f'trap "{end}" TERM; : > {ready}; while :; do sleep 0.05; done'
         with open(log, "wb") as err:
             process = subprocess.Popen(["/bin/sh", "-c", script], stderr=err)
         sidecars.daemons.append(Daemon(number, process, log, ""))
