@@ -18,7 +18,7 @@ from tests.soak.plan import SECONDS, Round, how_many_rounds, plan_round
 from tests.soak.report import Report
 from tests.soak.rounds import Outcome, run_round
 
-ROUND_S = SECONDS + 11.0  # with the start and the end
+ROUND_S = SECONDS + 21.0  # with the start and the end
 
 
 def main(arguments: list[str]) -> int:

@@ -53,6 +53,9 @@ class Report:
             "seconds": round(sum(outcome.seconds for outcome in self.outcomes), 1),
             "rounds": len(self.outcomes),
             "rows": sum(outcome.rows for outcome in self.outcomes),
+            "kinds": dict(sorted(self._kinds().items())),
+            "samples": sum(outcome.samples for outcome in self.outcomes),
+            "tables": sum(outcome.tables for outcome in self.outcomes),
             "revisions": sum(outcome.revisions for outcome in self.outcomes),
             "resent": sum(outcome.resent for outcome in self.outcomes),
             "writers": sum(outcome.writers for outcome in self.outcomes),
@@ -104,6 +107,11 @@ class Report:
         exits = ", ".join(f"{n} with exit code {code}" for code, n in sorted(self._exits().items())) or "none"
         resent = sum(outcome.resent for outcome in self.outcomes)
         lines += ["", f"Lines that came to the W&B server again: {resent}. Sidecars that ended by themselves: {exits}."]
+        rows = ", ".join(f"{count} {kind}" for kind, count in sorted(self._kinds().items()))
+        lines.append(
+            f"Rows by kind: {rows}. They show {sum(outcome.samples for outcome in self.outcomes)} samples; "
+            f"{sum(outcome.tables for outcome in self.outcomes)} tables of samples came to the W&B server."
+        )
         return "\n".join(lines) + "\n"
 
     def failures(self) -> str:
@@ -124,6 +132,9 @@ class Report:
                     )
                     told += [f"    {difference}" for difference in verdict.differences]
         return "\n".join(told)
+
+    def _kinds(self) -> Counter[str]:
+        return sum((outcome.kinds for outcome in self.outcomes), Counter())
 
     def _exits(self) -> Counter[int]:
         return Counter(code for outcome in self.outcomes for code in outcome.exits)

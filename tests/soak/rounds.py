@@ -6,6 +6,7 @@ import random
 import shutil
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,9 +14,10 @@ from pathlib import Path
 
 from tests.endtoend.evidence import state_of
 from tests.loopback.backend import LoopbackBackend
+from tests.soak.evidence import Verdict, gather
 from tests.soak.injector import Injector, Tally
 from tests.soak.isolation import Disk, isolated
-from tests.soak.oracle import Verdict, gather, judge
+from tests.soak.oracle import judge
 from tests.soak.plan import DISKS, Round
 from tests.soak.server_faults import ServerFaults
 from tests.soak.sidecars import CHILD, CORE, Sidecars
@@ -25,13 +27,14 @@ END_S = 30.0
 STOP_S = 90.0
 DRAIN_S = 120.0
 GONE_S = 15.0
-DISK_MB = 24
+DISK_MB = 64
 
 
 @dataclass
 class Outcome:
     """What a round came to. `problems`: what else should not have been, in words; `exits`: how often sidecars ended by
-    themselves, by exit code; `rows` and `revisions` of them in the store; `resent`: lines that came to the W&B server
+    themselves, by exit code; `rows`, by `kinds` of units and `revisions` of them in the store; `samples` that they
+    show; `tables` of them that came to the W&B server; `resent`: lines that came to the W&B server
     again.
     """
 
@@ -41,6 +44,9 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
     rows: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    samples: int = 0
+    tables: int = 0
     revisions: int = 0
     resent: int = 0
     writers: int = 0
@@ -125,17 +131,18 @@ def _end(job: Job, sidecars: Sidecars) -> Iterator[str]:
 
 def _judge(experiment: Path, backend: LoopbackBackend, job: Job, outcome: Outcome) -> None:
     runs = list(backend.runs.values())
-    promised: dict[tuple[str, str, int], set[int]] = {}
-    for one in job.attempts:
-        promised.setdefault((one.crew.actor, one.replica, one.rank), set()).update(one.promised())
     evidence = gather(
         experiment,
         runs[0].history if runs else [],
         runs[0].rewritten if runs else [],
         [run.name for run in runs[1:]],
-        promised,
+        backend.stored,
+        [one.word() for one in job.attempts],
     )
     outcome.rows = len(evidence.rows)
+    outcome.kinds = Counter(row.unit.kind.partition(":")[0] for row in evidence.rows)
+    outcome.samples = sum(len(samples) for row in evidence.rows for samples in row.samples.values())
+    outcome.tables = sum(path.startswith("media/table/") for path in backend.stored)
     outcome.resent = sum(run.resent + len(run.rewritten) for run in runs)
     outcome.revisions = sum(row.arrival.revision > 0 for row in evidence.rows)
     if not evidence.rows:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import runpy
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -20,6 +23,9 @@ from tests.soak.plan import LEASE_TTL_S
 
 SINKS = ("wandb", "tensorboard", "jsonl")
 OWNED_ELSEWHERE = 5
+LEFT = "is left as it is: cannot keep the state"
+CLOCK_WINDOW_S = 2.0
+SAMPLES_EVERY = 8
 CHILD, CORE = "wandb child", "wandb-core"
 SETTINGS = {
     "RLSHIP_LEASE_TTL_S": str(LEASE_TTL_S),
@@ -27,6 +33,10 @@ SETTINGS = {
     "RLSHIP_REVISE_S": "0.5",
     "RLSHIP_JOIN_S": "5",
     "RLSHIP_IMPLICIT_S": "2",
+    "RLSHIP_CLOCK_WINDOW_S": str(CLOCK_WINDOW_S),
+    "RLSHIP_SAMPLES_EVERY": str(SAMPLES_EVERY),
+    "RLSHIP_SINK__WANDB__RANKS": "per_rank_reduce",
+    "RLSHIP_SINK__TENSORBOARD__RANKS": "per_rank_reduce",
 }
 
 
@@ -123,6 +133,10 @@ class Sidecars:
                 continue
             if one.process.returncode in (0, -signal.SIGTERM):  # the latter before it had begun anything
                 one.judged = True
+            # Told to stop while it waits to try again after a full disk, it leaves the rest to the next one.
+            if one.process.returncode == 1 and LEFT in one.log.read_text(errors="replace"):
+                one.judged = True
+                self.exits.append(1)
         yield from self.reap()
 
     def drain(self, timeout_s: float) -> Iterator[str]:
@@ -156,11 +170,12 @@ class Sidecars:
         number = len(self.daemons)
         log = self.home / f"sidecar-{number}.log"
         argv = [*argv, *(word for sink in SINKS for word in ("--sink", sink))]
+        path = os.pathsep.join([_path(), str(_reductions(self.home))])
         with open(log, "wb") as err:
             process = subprocess.Popen(
                 elsewhere(host, argv) if host else argv,
                 cwd=self.home,
-                env={**environment(self.home, {**SETTINGS, **settings}), **self.variables, "PYTHONPATH": _path()},
+                env={**environment(self.home, {**SETTINGS, **settings}), **self.variables, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=err,
@@ -174,3 +189,24 @@ def _path() -> str:
     """The tree that the campaign itself is from comes first, whichever is installed."""
     packages = [str(ROOT), str(ROOT / "sidecar"), str(ROOT / "formats")]
     return os.pathsep.join([*packages, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def custom_reductions() -> dict[str, Callable[[], Any]]:
+    """The same for the reference."""
+    scope = runpy.run_path(str(ROOT / "examples" / "custom_reduction" / "mypkg.py"))
+    return {"mypkg.trimmed_mean": scope["TrimmedMean"]}
+
+
+def _reductions(home: Path) -> Path:
+    """A folder in which the example of a custom reduction is installed."""
+    site = home / "site"
+    if not site.exists():
+        package = ROOT / "examples" / "custom_reduction"
+        scratch = home / "site.new"
+        facts = scratch / "mypkg-1.0.dist-info"
+        facts.mkdir(parents=True)
+        shutil.copy(package / "mypkg.py", scratch)
+        (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: mypkg\nVersion: 1.0\n")
+        (facts / "entry_points.txt").write_text("[rlship.reductions]\nmypkg.trimmed_mean = mypkg:TrimmedMean\n")
+        scratch.rename(site)
+    return site

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+from tests.soak.evidence import Verdict
 from tests.soak.injector import Tally
-from tests.soak.oracle import Verdict
 from tests.soak.plan import plan_round
 from tests.soak.report import Report
 from tests.soak.rounds import Outcome
@@ -24,7 +24,14 @@ def outcome(number: int, **wrong: int) -> Outcome:
     )
     differences = ["row 3 is lost"] if wrong else []
     return Outcome(
-        plan_round(9, number), tally, [Verdict("jsonl", 10, **wrong, differences=differences)], exits=[5], resent=3
+        plan_round(9, number),
+        tally,
+        [Verdict("jsonl", 10, **wrong, differences=differences)],
+        exits=[5],
+        resent=3,
+        kinds=Counter(step=7, point=number),
+        samples=4,
+        tables=2,
     )
 
 
@@ -37,7 +44,9 @@ def test_rounds_are_added_up() -> None:
     assert body["signals"] == {"SIGKILL wandb-core": 2, "SIGKILL writer": 4, "SIGSTOP writer": 2}
     assert body["places"] == {"jsonl": {"expected": 20, "lost": 0, "duplicated": 0, "wrong": 0}}
     assert body["not_struck"] == {"state disk full": "no disk"} and body["exits"] == {"5": 2}
+    assert (body["kinds"], body["samples"], body["tables"]) == ({"point": 1, "step": 14}, 8, 4)
     table = report.to_markdown().splitlines()
+    assert table[-1].startswith("Rows by kind: 1 point, 14 step. They show 8 samples; 4 tables")
     for row in (
         "| kill writer | 6 | 4 |",
         "| host dies | 2 | 0 |",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import subprocess
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.soak import values
 from tests.soak.injector import positions
 from tests.soak.plan import Strike
 from tests.soak.server_faults import ServerFaults
+from tests.soak.sidecars import Daemon, Sidecars
 from tests.soak.writers import append_rubbish, cut_unread
 
 PATHS = {FILE_STREAM: "/files/e/p/r/file_stream", GRAPHQL: "/graphql"}
@@ -140,3 +142,21 @@ def test_values_are_a_function_of_who_and_when() -> None:
         values.mean_loss("a", [("0", 0), ("0", 1)], 3)
         == (values.loss("a", "0", 0, 3) + values.loss("a", "0", 1, 3)) / 2
     )
+
+
+def test_a_sidecar_that_is_stopped_before_it_could_try_again_is_in_order(tmp_path: Path) -> None:
+    """One that leaves an experiment as it is after a full disk may end with 1, for that reason alone."""
+    said = "rlship: /job is left as it is: cannot keep the state of /job in /job/state: database or disk is full"
+    sidecars = Sidecars(tmp_path, tmp_path, {})
+    for number, text in enumerate((said, "rlship: something else")):
+        log, ready = tmp_path / f"sidecar-{number}.log", tmp_path / f"ready-{number}"
+        # Much may be said behind it.
+        end = f"echo {text} >&2; printf '%3000s' >&2; exit 1"
+        script = f'trap "{end}" TERM; : > {ready}; while :; do sleep 0.05; done'
+        with open(log, "wb") as err:
+            process = subprocess.Popen(["/bin/sh", "-c", script], stderr=err)
+        sidecars.daemons.append(Daemon(number, process, log, ""))
+        while not ready.exists():
+            time.sleep(0.01)
+    (problem,) = sidecars.stop(10.0)
+    assert "sidecar 1 ended with 1" in problem and sidecars.exits == [1, 1]

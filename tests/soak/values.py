@@ -11,12 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Crew:
-    """One actor's writers: `world` ranks in each replica. Without `barriers` it never calls `barrier`."""
+    """One actor's writers: `world` ranks in each replica. Without `barriers` it never calls `barrier`. With `streams`
+    it logs without a step, too, and without `steps` only so.
+    """
 
     actor: str
     replicas: tuple[str, ...]
     world: int
     barriers: bool
+    steps: bool = True
+    streams: bool = False
 
     def places(self) -> list[tuple[str, int]]:
         """(replica, rank) of every writer, in merge order."""
@@ -26,8 +30,16 @@ class Crew:
 CREWS = (
     Crew("trainer", ("0",), 4, True),
     Crew("generator", ("0", "1"), 2, True),
-    Crew("reward", ("0",), 2, False),
+    Crew("reward", ("0",), 2, False, streams=True),
+    Crew("sampler", ("0", "1"), 1, False, steps=False, streams=True),
 )
+
+HOSTS = ("north", "east", "west")
+"""Where writers believe to be; an attempt may come up on another one. The first measures no clock."""
+
+TABLES = {"rollouts": 3, "judged": 1}
+"""Samples of each rank and step. A row shows all of `judged`, and a choice of `rollouts`."""
+STREAMED = "requests"
 
 
 def _dice(*what: object) -> random.Random:
@@ -77,3 +89,51 @@ def divergence(actor: str, replica: str, rank: int, step: int) -> tuple[list[flo
 def evaluation(actor: str, replica: str, rank: int, step: int) -> float:
     """What is logged late, for a step long promised."""
     return _dice("evaluation", actor, replica, rank, step).random()
+
+
+def skew(seed: str, host: str) -> float:
+    """Seconds that a host's clock is ahead, different in every round."""
+    return 0.0 if host == HOSTS[0] else _dice("skew", seed, host).uniform(-1.5, 1.5)
+
+
+def policy(actor: str, replica: str, rank: int, step: int) -> int:
+    """The version of the policy in use, some steps ago."""
+    return max(0, step - _dice("policy", actor, replica, rank, step).randrange(6))
+
+
+def pushes(actor: str, replica: str, rank: int, step: int) -> bool:
+    """Whether the event `pushed` happens, once."""
+    return _dice("pushed", actor, replica, rank, step).random() < 0.3
+
+
+def refills(tick: int) -> bool:
+    """Whether the event `refilled` happens at this line of a stream, once."""
+    return tick % 3 == 0
+
+
+def tag(step: int) -> str:
+    """The tag of a step, "" for none."""
+    return "" if step % 7 else "eval"
+
+
+def gauge(bit: int, attempt: int, tick: int) -> float:
+    """A value that no other line of the actor has; a float32 holds it. `bit` is the number of the place."""
+    return float(bit * 4_000_000 + attempt * 20_000 + tick)
+
+
+def sample_id(actor: str, replica: str, rank: int, step: int, attempt: int, part: int, number: int) -> str:
+    """What one sample has and no other. `part`: how often the process has gone back."""
+    return "/".join(map(str, (actor, replica, rank, step, attempt, part, number)))
+
+
+def sample_row(name: str) -> dict[str, str | int | list[str]]:
+    """The row of the sample with this id; now and then with a text that is too long to be shown as a whole."""
+    dice = _dice("sample", name)
+    size = 9_000 if dice.random() < 0.02 else dice.choice((10, 50, 300))
+    return {"id": name, "text": ("a|b\n" + name * size)[:size], "tokens": size, "turns": ["user", name]}
+
+
+def sample_score(name: str) -> float | None:
+    """Its score; one in five has none."""
+    dice = _dice("score", name)
+    return None if dice.random() < 0.2 else dice.gauss(0.0, 1.0)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.endtoend.job import CLEAN, ROOT
-from tests.soak.values import CREWS, Crew
+from tests.soak.values import CREWS, HOSTS, Crew, skew
+from tests.soak.word import Word
 
 
 @dataclass
@@ -53,8 +54,8 @@ class Attempt:
         paths = [words[1] for words in self.lines() if words[0] == "file"]
         return Path(paths[-1]) if paths else None
 
-    def promised(self) -> set[int]:
-        """The steps that it logged before a flush that succeeded."""
+    def word(self) -> Word:
+        """All that it said of its steps."""
         steps: list[int] = []
         flushed = 0
         for words in self.lines():
@@ -64,7 +65,9 @@ class Attempt:
                 flushed = len(steps)
         if self.torn:
             flushed = min(flushed, len(steps) - 1)
-        return set(steps[: max(0, flushed)])
+        place = (self.crew.actor, self.replica, self.rank)
+        following = steps[-1] + 1 if steps else self.first
+        return Word(place, self.number, steps, steps[: max(0, flushed)], following)
 
 
 @dataclass
@@ -134,6 +137,8 @@ class Job:
     def _launch(self, crew: Crew, replica: str, rank: int, number: int, first: int) -> None:
         place = (crew.actor, replica, rank)
         said = self.home / f"{crew.actor}-{replica}-{rank}-{number}.out"
+        seed = f"{self.seed}/{place}/{number}"
+        host = random.Random(f"{seed}/host").choice(HOSTS)
         order = {
             "folder": str(self.folder),
             "actor": crew.actor,
@@ -142,7 +147,9 @@ class Job:
             "attempt": number,
             "first": first,
             "pace_s": self.pace_s,
-            "seed": f"{self.seed}/{place}/{number}",
+            "seed": seed,
+            "host": host,
+            "skew": skew(self.seed, host),
         }
         with open(said, "wb") as out, open(said.with_suffix(".err"), "wb") as err:
             process = subprocess.Popen(
@@ -177,7 +184,11 @@ def append_rubbish(file: Path, detail: str, dice: random.Random) -> None:
     if detail == "torn":
         rubbish = b'{"t":1763600001.5,"step":3,"m":{"loss":1'
     elif detail == "rubbish":
-        rubbish = b'{"step":2,"m":{"loss":"large"}}\n{"step":-1,"m":{}}\n[1,2]\n{"kind":"barrier"}\n\n}{\n'
+        rubbish = (
+            b'{"step":2,"m":{"loss":"large"}}\n{"step":-1,"m":{}}\n[1,2]\n{"kind":"barrier"}\n\n}{\n'
+            b'{"kind":"span","name":"","dur":1}\n{"kind":"event","step":2,"name":"step_tag"}\n'
+            b'{"kind":"sample","step":2,"table":"rollouts","pri":0.5,"row":1}\n{"kind":"clock","offset":"x","err":0}\n'
+        )
     else:
         rubbish = bytes(dice.randrange(1, 256) for _ in range(dice.randrange(1, 400))) + dice.choice([b"", b"\n"])
     with open(file, "ab") as out:

@@ -1,0 +1,98 @@
+"""What the sinks promise to show of a row, said once more and without their code."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from rlship_sidecar.rows import Row, Sample, count_ranks
+
+# What the keys of coverage begin with, by the kind of a unit. Points have none.
+SAID_OF = {"step": "{}", "aligned": "{}/aligned", "clock": "clock/{}"}
+W_AND_B_CELL, TENSORBOARD_CELL = 8192, 1000  # bytes of a text
+
+_Value = TypeVar("_Value")
+
+
+def flat(row: Row) -> dict[str, float | int | str]:
+    """A row's keys and values, those of single ranks among them, without histograms and tables."""
+    coverage = row.coverage
+    keys: dict[str, float | int | str] = dict(row.x)
+    if row.unit.kind in SAID_OF:
+        of = SAID_OF[row.unit.kind].format(row.unit.actor)
+        keys[f"{of}/ranks/in"] = count_ranks(coverage.ranks)
+        keys[f"{of}/ranks/expected"] = coverage.expected
+        keys[f"{of}/ranks/missing"] = count_ranks(coverage.missing)
+        if coverage.missing:
+            keys[f"{of}/missing_ranks"] = " ".join(coverage.missing)
+        if row.tags:
+            keys[f"{of}/tags"] = " ".join(row.tags)
+        if row.arrival.revision:
+            keys[f"{of}/revision"] = row.arrival.revision
+    for key, values in changed(row, row.per_rank).items():
+        keys |= {f"{key}/r{rank}": value for rank, value in values}
+    return {**keys, **changed(row, row.figures)}
+
+
+def changed(row: Row, values: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Those that are new in this revision."""
+    return {key: value for key, value in values.items() if row.arrival.revision == 0 or key in row.arrival.changed}
+
+
+def tables(row: Row) -> dict[str, list[Sample]]:
+    """The samples by key."""
+    actor = row.unit.actor
+    of = {"step": actor, "aligned": f"{actor}/aligned", "clock": f"clock/{actor}"}.get(row.unit.kind, "")
+    return changed(row, {f"{of}/samples/{table}": samples for table, samples in row.samples.items()})
+
+
+def as_wandb(row: Row) -> dict[str, Any]:
+    """The history line, but for the files of its tables."""
+    line: dict[str, Any] = {"_timestamp": row.t, **flat(row)}
+    for key, hist in changed(row, row.hists).items():
+        line[key] = {"_type": "histogram", "values": list(hist.counts), "bins": list(hist.edges)}
+    for key, samples in tables(row).items():
+        columns, data = as_table(samples)
+        line[key] = {"_type": "table-file", "ncols": len(columns), "nrows": len(data)}
+    return line
+
+
+def as_event(row: Row) -> dict[str, Any]:
+    """The values of the event by tag: numbers as float32, histograms and texts as lists."""
+    values: dict[str, Any] = {tag: float32(value) for tag, value in flat(row).items() if not isinstance(value, str)}
+    for tag, hist in changed(row, row.hists).items():
+        values[tag] = [hist.edges[0], hist.edges[-1], float(sum(hist.counts)), [*hist.edges[1:]], [*hist.counts]]
+    for tag, samples in tables(row).items():
+        columns, data = as_table(samples, TENSORBOARD_CELL)
+        lines = [columns, ["---"] * len(columns), *([_escaped(cell) for cell in cells] for cells in data)]
+        values[tag] = ["\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    return values
+
+
+def as_table(samples: Sequence[Sample], most: int = W_AND_B_CELL) -> tuple[list[str], list[list[Any]]]:
+    """Columns and cells; a text of more than `most` bytes is cut."""
+    names = list(dict.fromkeys(name for sample in samples for name in sample.row))
+    return ["why", "rank", "score", *names], [
+        [" ".join(one.why), one.rank, one.score, *(_cell(one.row.get(name), most) for name in names)] for one in samples
+    ]
+
+
+def _cell(value: Any, most: int) -> Any:
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, separators=(",", ":"))
+    if isinstance(value, str) and len(value) > most:
+        assert value.isascii()
+        return f"{value[:most]}… (cut; {len(value)} characters)"
+    return value
+
+
+def _escaped(cell: Any) -> str:
+    text = "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")
+
+
+def float32(value: float) -> float:
+    """The nearest one."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
