@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship.quota import Quota
@@ -18,6 +18,7 @@ def offer(quota: Quota, step: int | None, pri: float, size: int, t: float = 5.0)
     return kept
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 1, exclude_max=True), st.integers(1, 400)), max_size=300))
 def test_a_step_keeps_little_more_than_its_budget_and_counts_the_rest(samples: list[tuple[int, float, int]]) -> None:
     """All is kept up to half of the budget, at most one sample goes beyond it, and each other one is counted with the
@@ -38,6 +39,7 @@ def test_a_step_keeps_little_more_than_its_budget_and_counts_the_rest(samples: l
     assert quota.settle(None) == []
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 20))
 def test_the_fair_few_come_through(seed: int, size: int) -> None:
     """Of very many samples the few with the smallest `pri` are kept, whenever they came."""
