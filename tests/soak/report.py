@@ -55,6 +55,7 @@ class Report:
             "rows": sum(outcome.rows for outcome in self.outcomes),
             "kinds": dict(sorted(self._kinds().items())),
             "samples": sum(outcome.samples for outcome in self.outcomes),
+            "tables_shown": sum(outcome.tables_shown for outcome in self.outcomes),
             "tables": sum(outcome.tables for outcome in self.outcomes),
             "revisions": sum(outcome.revisions for outcome in self.outcomes),
             "resent": sum(outcome.resent for outcome in self.outcomes),
@@ -109,8 +110,9 @@ class Report:
         lines += ["", f"Lines that came to the W&B server again: {resent}. Sidecars that ended by themselves: {exits}."]
         rows = ", ".join(f"{count} {kind}" for kind, count in sorted(self._kinds().items()))
         lines.append(
-            f"Rows by kind: {rows}. They show {sum(outcome.samples for outcome in self.outcomes)} samples; "
-            f"{sum(outcome.tables for outcome in self.outcomes)} tables of samples came to the W&B server."
+            f"Rows by kind: {rows}. They show {sum(outcome.samples for outcome in self.outcomes)} samples in "
+            f"{sum(outcome.tables_shown for outcome in self.outcomes)} tables, of which "
+            f"{sum(outcome.tables for outcome in self.outcomes)} came to the W&B server."
         )
         return "\n".join(lines) + "\n"
 

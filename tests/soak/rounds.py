@@ -19,6 +19,7 @@ from tests.soak.injector import Injector, Tally
 from tests.soak.isolation import Disk, isolated
 from tests.soak.oracle import judge
 from tests.soak.plan import DISKS, Round
+from tests.soak.promises import tables
 from tests.soak.server_faults import ServerFaults
 from tests.soak.sidecars import CHILD, CORE, Sidecars
 from tests.soak.writers import Job
@@ -34,7 +35,7 @@ DISK_MB = 64
 class Outcome:
     """What a round came to. `problems`: what else should not have been, in words; `exits`: how often sidecars ended by
     themselves, by exit code; `rows`, by `kinds` of units and `revisions` of them in the store; `samples` that they
-    show; `tables` of them that came to the W&B server; `resent`: lines that came to the W&B server
+    show; in `tables_shown`, of which `tables` came to the W&B server; `resent`: lines that came to the W&B server
     again.
     """
 
@@ -46,6 +47,7 @@ class Outcome:
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     samples: int = 0
+    tables_shown: int = 0
     tables: int = 0
     revisions: int = 0
     resent: int = 0
@@ -142,6 +144,7 @@ def _judge(experiment: Path, backend: LoopbackBackend, job: Job, outcome: Outcom
     outcome.rows = len(evidence.rows)
     outcome.kinds = Counter(row.unit.kind.partition(":")[0] for row in evidence.rows)
     outcome.samples = sum(len(samples) for row in evidence.rows for samples in row.samples.values())
+    outcome.tables_shown = sum(len(tables(row)) for row in evidence.rows)
     outcome.tables = sum(path.startswith("media/table/") for path in backend.stored)
     outcome.resent = sum(run.resent + len(run.rewritten) for run in runs)
     outcome.revisions = sum(row.arrival.revision > 0 for row in evidence.rows)

@@ -31,6 +31,7 @@ def outcome(number: int, **wrong: int) -> Outcome:
         resent=3,
         kinds=Counter(step=7, point=number),
         samples=4,
+        tables_shown=3,
         tables=2,
     )
 
@@ -46,7 +47,7 @@ def test_rounds_are_added_up() -> None:
     assert body["not_struck"] == {"state disk full": "no disk"} and body["exits"] == {"5": 2}
     assert (body["kinds"], body["samples"], body["tables"]) == ({"point": 1, "step": 14}, 8, 4)
     table = report.to_markdown().splitlines()
-    assert table[-1].startswith("Rows by kind: 1 point, 14 step. They show 8 samples; 4 tables")
+    assert table[-1].startswith("Rows by kind: 1 point, 14 step. They show 8 samples in 6 tables, of which 4 came")
     for row in (
         "| kill writer | 6 | 4 |",
         "| host dies | 2 | 0 |",
