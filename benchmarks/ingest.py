@@ -92,7 +92,7 @@ def rlship_cpu(experiment: str, store: str) -> Figures:
     from benchmarks.watching import peak_mb
     from rlship_sidecar.experiment import Experiment
     from rlship_sidecar.filesystem import filesystem_of
-    from rlship_sidecar.store import Store
+    from rlship_sidecar.store.store import Store
 
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

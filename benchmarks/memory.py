@@ -13,7 +13,7 @@ from benchmarks.files import T0, barrier_line, file_of, metrics_line, open_line,
 from benchmarks.report import Finding, Result, median, ratio
 from benchmarks.rounds import Figures, column, in_child, in_turn
 from benchmarks.watching import peak_mb, watching
-from rlship_sidecar.status import Status
+from rlship_sidecar.report.status import Status
 
 LIMIT_MB = 150.0
 
@@ -98,7 +98,7 @@ def pipeline_peak(experiment: str, ranks: int, metrics: int, open_steps: int, ti
     """The pipeline in this process; runs in one of its own."""
     from rlship_sidecar.experiment import Experiment
     from rlship_sidecar.filesystem import filesystem_of
-    from rlship_sidecar.store import Store
+    from rlship_sidecar.store.store import Store
 
     folder = writers_folder(Path(experiment))
     job = _Ranks(folder, ranks, metrics)

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.files import T0, barrier_line, file_of, metrics_line, open_line, values, writers_folder
 from benchmarks.report import Finding, Result, median, ratio
 from benchmarks.watching import Watcher, watching
-from rlship_sidecar.status import Status
+from rlship_sidecar.report.status import Status
 
 LIMIT_S = 5.0
 METRICS = 50

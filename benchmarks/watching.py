@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.rounds import ROOT, SubjectFailed, clean_environment
-from rlship_sidecar.status import Status, read_status
+from rlship_sidecar.report.status import Status, read_status
 
 READY_S = 120.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rlship_sidecar.belongs import StateOfAnother
 from rlship_sidecar.config import Config, state_dir_for
-from rlship_sidecar.discover import barred, experiments, is_experiment
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
-from rlship_sidecar.inherit import damaged, newest_store
-from rlship_sidecar.lease import LeaseLost
-from rlship_sidecar.status import Status
-from rlship_sidecar.store import StoreUnusable
+from rlship_sidecar.intake.discover import barred, experiments, is_experiment
+from rlship_sidecar.ownership.belongs import StateOfAnother
+from rlship_sidecar.ownership.inherit import damaged, newest_store
+from rlship_sidecar.ownership.lease import LeaseLost
+from rlship_sidecar.report.status import Status
+from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.wake import Wake
 from rlship_sidecar.watched import Watched, is_damage, open_watched
 

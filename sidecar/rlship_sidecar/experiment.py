@@ -10,22 +10,22 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from rlship_sidecar.align import Actor
-from rlship_sidecar.changes import Changes, SavedWriter
+from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.lineage import Writer
+from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
+from rlship_sidecar.align.window import Window
+from rlship_sidecar.decode.lines import Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.intake import Intake, words
-from rlship_sidecar.lineage import Writer
-from rlship_sidecar.lines import Batch, Dead
-from rlship_sidecar.recall import Recall
-from rlship_sidecar.reduce import reduce_unit
-from rlship_sidecar.rereading import read_from_floor
+from rlship_sidecar.intake.files import Intake, words
+from rlship_sidecar.intake.recall import Recall
+from rlship_sidecar.intake.rereading import read_from_floor
+from rlship_sidecar.intake.source import Source, load_source, still_there
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.unit import reduce_unit
 from rlship_sidecar.rows import Arrival, Row, Unit
-from rlship_sidecar.rules import Rules
-from rlship_sidecar.source import Source, load_source, still_there
-from rlship_sidecar.store import Store
-from rlship_sidecar.streaming import Streaming
-from rlship_sidecar.units import MAX_KEPT, Closing, Patience, StreamConfig
-from rlship_sidecar.window import Window
+from rlship_sidecar.store.changes import Changes, SavedWriter
+from rlship_sidecar.store.store import Store
+from rlship_sidecar.streams.streaming import Streaming
 
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
 

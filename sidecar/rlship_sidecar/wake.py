@@ -14,7 +14,7 @@ from typing import Any
 from watchdog.events import FileCreatedEvent, FileModifiedEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
-from rlship_sidecar.discover import SUFFIX
+from rlship_sidecar.intake.discover import SUFFIX
 
 MAX_WATCHED_FILES = 256
 SETTLE_S = 0.002  # ranks finish a step together: one look for all of them

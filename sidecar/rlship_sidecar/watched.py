@@ -10,21 +10,21 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlship_sidecar.belongs import objection, whereabouts
+from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.inherit import lost_its_store
-from rlship_sidecar.lease import Lease, acquire
-from rlship_sidecar.rules import Rules
-from rlship_sidecar.samples import Choice
-from rlship_sidecar.ship import Pace, Shipper
+from rlship_sidecar.ownership.belongs import objection, whereabouts
+from rlship_sidecar.ownership.inherit import lost_its_store
+from rlship_sidecar.ownership.lease import Lease, acquire
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.report.status import STATUS_FILE, Status, write_status
+from rlship_sidecar.report.survey import survey
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
-from rlship_sidecar.status import STATUS_FILE, Status, write_status
-from rlship_sidecar.store import Store
-from rlship_sidecar.survey import survey
-from rlship_sidecar.units import Patience, StreamConfig
+from rlship_sidecar.sinks.ship import Pace, Shipper
+from rlship_sidecar.store.store import Store
 from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
 
 IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us

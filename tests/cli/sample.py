@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlship_sidecar.status import ActorStatus, DeadLetterStatus, SinkStatus, Status, WriterStatus
+from rlship_sidecar.report.status import ActorStatus, DeadLetterStatus, SinkStatus, Status, WriterStatus
 
 
 def an_actor(**changes: Any) -> ActorStatus:

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship.metrics import METRICS
-from rlship_sidecar import catalogue
 from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.report import catalogue
 from tests.guards.tree import ROOT
 
 
@@ -112,7 +112,7 @@ def test_the_table_for_terminals() -> None:
 
 
 def test_the_page_is_fresh() -> None:
-    """docs/metrics.md is what `python -m rlship_sidecar.catalogue > docs/metrics.md` makes it."""
+    """docs/metrics.md is what `python -m rlship_sidecar.report.catalogue > docs/metrics.md` makes it."""
     assert (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8") == catalogue.page()
 
 

@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship_sidecar.cli.group import rlship
-from rlship_sidecar.status import Status, write_status
+from rlship_sidecar.report.status import Status, write_status
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 if TYPE_CHECKING:
-    from rlship_sidecar.lease import Owner
+    from rlship_sidecar.ownership.lease import Owner
 
 Lease = Callable[["Owner | None"], None]
 
@@ -41,7 +41,7 @@ def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
     """Sets who owns every experiment; nobody at first."""
 
     def hold(holder: Owner | None) -> None:
-        monkeypatch.setattr("rlship_sidecar.lease.last_owner", lambda state_dir: holder)
+        monkeypatch.setattr("rlship_sidecar.ownership.lease.last_owner", lambda state_dir: holder)
 
     hold(None)
     return hold

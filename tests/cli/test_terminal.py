@@ -7,8 +7,8 @@ import re
 
 from rich.console import Console
 
-from rlship_sidecar import terminal
-from rlship_sidecar.status import ClockStatus, LackingStatus, Status, StreamStatus
+from rlship_sidecar.report import terminal
+from rlship_sidecar.report.status import ClockStatus, LackingStatus, Status, StreamStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 NASTY = "tr\x1b[2J\u202eainer\n[red]"

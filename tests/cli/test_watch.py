@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlship_sidecar.cli.group import rlship
-from rlship_sidecar.status import STATUS_FILE
+from rlship_sidecar.report.status import STATUS_FILE
 
 MAIN = "from rlship_sidecar.cli import main; main()"
 # What runs as another user must have imported everything before.

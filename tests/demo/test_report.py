@@ -9,8 +9,8 @@ import pytest
 from rlship_sidecar.demo import report
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.straggler import Straggler
+from rlship_sidecar.report.status import SinkStatus, Status
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, name_ranks
-from rlship_sidecar.status import SinkStatus, Status
 
 PLAN = Plan(steps=20)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rlship_sidecar.rows import Row, Unit
-from rlship_sidecar.store import Store
+from rlship_sidecar.store.store import Store
 from tests.reference.reduction import differing, final_rows
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlship_sidecar.status import Status, read_status
+from rlship_sidecar.report.status import Status, read_status
 from tests.loopback.backend import isolated
 
 DEADLINE_S = 60.0

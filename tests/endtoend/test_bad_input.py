@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rlship_sidecar.status import Status
+from rlship_sidecar.report.status import Status
 from tests.endtoend.evidence import check_rows, files_of, newest, shipped
 from tests.endtoend.hostile import FILES, UNKNOWN, Written, put_odd_entries
 from tests.endtoend.job import crew

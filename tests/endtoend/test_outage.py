@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from rlship_sidecar.report.status import SinkStatus, Status
 from rlship_sidecar.rows import Row
-from rlship_sidecar.status import SinkStatus, Status
 from tests.endtoend.evidence import shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import Sidecar, rlship, watching

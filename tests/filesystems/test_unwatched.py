@@ -19,7 +19,7 @@ from rlship_sidecar import watched
 from rlship_sidecar.config import Config
 from rlship_sidecar.daemon import OK, watch
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.tail import Descriptors
+from rlship_sidecar.intake.tail import Descriptors
 from rlship_sidecar.wake import Wake
 from rlship_sidecar.watched import NETWORK_POLL_S
 from tests.endtoend.evidence import check_rows, shipped

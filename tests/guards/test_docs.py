@@ -9,7 +9,7 @@ from dataclasses import fields
 import click
 
 from rlship_sidecar.cli.group import SETTINGS, rlship
-from rlship_sidecar.status import (
+from rlship_sidecar.report.status import (
     ActorStatus,
     ClockStatus,
     DeadLetterStatus,

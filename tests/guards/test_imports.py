@@ -20,6 +20,12 @@ WANDB_MODULES = {
 }
 # Where a distribution's import name is not its own name.
 IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
+# A folder or module of the sidecar may import those before it. The order is that of docs/architecture.md.
+ORDER = (
+    *("errors", "filesystem", "output", "rows"),
+    *("decode", "align", "store", "reduce", "streams", "intake", "config", "experiment"),
+    *("report", "sinks", "ownership", "wake", "watched", "daemon", "export", "demo", "cli"),
+)
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 
 
@@ -80,6 +86,30 @@ def test_packages_import_only_what_they_may(package: str) -> None:
     }[package]
     found = [line for file in modules(PACKAGES[package]) for line in forbidden(file, package, allowed)]
     assert not found, "\n".join(found)
+
+
+def test_data_flows_one_way_in_the_sidecar() -> None:
+    """Each folder and module of the sidecar imports only those that stand before it in the order."""
+    top = PACKAGES["rlship_sidecar"]
+    place = {"__init__": len(ORDER)} | {name: place for place, name in enumerate(ORDER)}
+    found = [
+        f"{name_of(file)} imports {name}"
+        for file in modules(top)
+        for name in sidecar_imports(file.read_text(encoding="utf-8"))
+        if place[name] > place[file.relative_to(top).parts[0].removesuffix(".py")]
+    ]
+    assert not found, "\n".join(found)
+
+
+def sidecar_imports(source: str) -> Iterator[str]:
+    """What stands directly in rlship_sidecar of each import from there."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            package, _, rest = node.module.partition(".")
+            if package == "rlship_sidecar":
+                yield from [rest.partition(".")[0]] if rest else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("rlship_sidecar."))
 
 
 def test_wandb_is_imported_by_its_own_modules_only() -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row, Unit
-from rlship_sidecar.status import Status
 from tests.endtoend.evidence import files_of, newest, revisions, shipped, state_of, stored
 from tests.nfs.hosts import MOUNTED, SERVED, Host, RemoteSidecar, RemoteWorker
 from tests.nfs.sight import Sight, delays_of

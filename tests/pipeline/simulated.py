@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rlship_sidecar.custom import Customs
+from rlship_sidecar.align.units import Patience, StreamConfig
+from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.lines import Dead
+from rlship_sidecar.reduce.custom import Customs
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.samples import Choice
 from rlship_sidecar.rows import Row, Unit
-from rlship_sidecar.rules import Rules
-from rlship_sidecar.samples import Choice
-from rlship_sidecar.store import Store
-from rlship_sidecar.units import Patience, StreamConfig
+from rlship_sidecar.store.store import Store
 
 LOCAL = Filesystem("tmpfs", True, "/")
 REMOTE = Filesystem("nfs4", False, "/")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar import reduce as reducing
+from rlship_sidecar.reduce import unit as reducing
+from rlship_sidecar.reduce.samples import Choice
 from rlship_sidecar.rows import Row, Sample, Unit
-from rlship_sidecar.samples import Choice
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.experiments import arrivals, configurations, experiments
 from tests.reference.reduction import Settings, dead_letters, differing, exactly, final_rows

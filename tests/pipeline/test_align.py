@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from rlship_formats.records import Open
-from rlship_sidecar.align import Actor
-from rlship_sidecar.lineage import Writer
-from rlship_sidecar.lines import Batch, Mark
+from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.lineage import Writer
+from rlship_sidecar.align.units import MAX_KEPT, Patience
+from rlship_sidecar.decode.lines import Batch, Mark
 from rlship_sidecar.rows import Row
-from rlship_sidecar.units import MAX_KEPT, Patience
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, file, log, rollback
 from tests.reference.reduction import exactly, final_rows

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship_formats.records import Open
-from rlship_sidecar import clocks as clocking
-from rlship_sidecar import timeline as timing
-from rlship_sidecar.clocks import Clocks, Shift
-from rlship_sidecar.lineage import Writer
-from rlship_sidecar.lines import BarrierLine, ClockRecord, Sparse
-from rlship_sidecar.recent import Recent
-from rlship_sidecar.schema import TABLES
-from rlship_sidecar.timeline import Moved, Timeline
+from rlship_sidecar.align.lineage import Writer
+from rlship_sidecar.decode.lines import BarrierLine, ClockRecord, Sparse
+from rlship_sidecar.store.schema import TABLES
+from rlship_sidecar.streams import clocks as clocking
+from rlship_sidecar.streams import timeline as timing
+from rlship_sidecar.streams.clocks import Clocks, Shift
+from rlship_sidecar.streams.recent import Recent
+from rlship_sidecar.streams.timeline import Moved, Timeline
 
 TIMES = st.integers(0, 40).map(float)
 RECORDS = st.lists(

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.store import Store
-from rlship_sidecar.units import Patience
+from rlship_sidecar.align.units import Patience
+from rlship_sidecar.store.store import Store
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_against_reference import check_numbering
 from tests.reference.building import T0, barrier, define, file, log

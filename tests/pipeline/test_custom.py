@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.custom import GROUP, Customs, check
-from rlship_sidecar.figures import UNDEFINED
-from rlship_sidecar.survey import survey
+from rlship_sidecar.reduce.custom import GROUP, Customs, check
+from rlship_sidecar.reduce.figures import UNDEFINED
+from rlship_sidecar.report.survey import survey
 from tests.guards.tree import ROOT
 from tests.pipeline.simulated import simulation
 from tests.reference.building import barrier, define, file, log

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.discover import experiments, listing
+from rlship_sidecar.intake.discover import experiments, listing
 from tests.pipeline.simulated import simulation
 from tests.reference.building import file, log
 

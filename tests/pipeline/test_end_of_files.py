@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlship_sidecar.align import Actor
-from rlship_sidecar.units import MAX_KEPT
+from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.units import MAX_KEPT
 from tests.pipeline.simulated import simulation
 from tests.reference.building import barrier, file, log
 from tests.reference.reduction import exactly, final_rows

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar import inherit as inheriting
-from rlship_sidecar.lease import acquire
-from rlship_sidecar.store import StoreUnusable
+from rlship_sidecar.ownership import inherit as inheriting
+from rlship_sidecar.ownership.lease import acquire
+from rlship_sidecar.store.store import StoreUnusable
 from tests.pipeline.simulated import scratch
 from tests.pipeline.test_lease import Clock, here, put_lease, put_store, said
 

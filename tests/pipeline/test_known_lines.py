@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from rlship_formats.records import MAX_STEP, Asks, is_step
-from rlship_sidecar.decode import Decoder
-from rlship_sidecar.lines import Dense, Schema, Schemas
+from rlship_sidecar.decode.decoder import Decoder
+from rlship_sidecar.decode.lines import Dense, Schema, Schemas
 
 ASKS = (Asks(), Asks())
 NAMES = ("a", "b/ü")

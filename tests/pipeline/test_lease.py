@@ -22,13 +22,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar import holder
-from rlship_sidecar import lease as leasing
 from rlship_sidecar.errors import OwnedElsewhere
-from rlship_sidecar.holder import Condition
-from rlship_sidecar.lease import Lease, LeaseLost, acquire, owner
-from rlship_sidecar.status import Status, read_status, write_status
-from rlship_sidecar.store import Store
+from rlship_sidecar.ownership import holder
+from rlship_sidecar.ownership import lease as leasing
+from rlship_sidecar.ownership.holder import Condition
+from rlship_sidecar.ownership.lease import Lease, LeaseLost, acquire, owner
+from rlship_sidecar.report.status import Status, read_status, write_status
+from rlship_sidecar.store.store import Store
 from tests.pipeline.simulated import scratch
 
 TTL = 30.0
@@ -36,7 +36,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from rlship_sidecar.errors import OwnedElsewhere
-from rlship_sidecar.lease import acquire
+from rlship_sidecar.ownership.lease import acquire
 state_dir, what = Path(sys.argv[1]), sys.argv[2]
 if what == "race":
     print("ready", flush=True)

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from rlship_formats.records import Asks, Open
 from rlship_formats.values import PARTIAL_REDUCTIONS, REDUCTIONS, observe
-from rlship_sidecar.blocks import reduce_blocks
-from rlship_sidecar.custom import GROUP, Customs
-from rlship_sidecar.general import reduce_any
-from rlship_sidecar.lineage import Segment, Writer
-from rlship_sidecar.lines import Dense, Schema, Schemas, Sparse, Value
-from rlship_sidecar.naming import Naming
-from rlship_sidecar.rates import Seconds
-from rlship_sidecar.reduce import reduce_unit
-from rlship_sidecar.roster import Roster
+from rlship_sidecar.align.lineage import Segment, Writer
+from rlship_sidecar.align.roster import Roster
+from rlship_sidecar.align.window import Window
+from rlship_sidecar.decode.lines import Dense, Schema, Schemas, Sparse, Value
+from rlship_sidecar.reduce.blocks import reduce_blocks
+from rlship_sidecar.reduce.custom import GROUP, Customs
+from rlship_sidecar.reduce.general import reduce_any
+from rlship_sidecar.reduce.naming import Naming
+from rlship_sidecar.reduce.rates import Seconds
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.unit import reduce_unit
 from rlship_sidecar.rows import Coverage, Row, Unit
-from rlship_sidecar.rules import Rules
-from rlship_sidecar.window import Window
 from tests.pipeline.simulated import simulation
 from tests.reference.building import ALL, define, file, log
 from tests.reference.reduction import exactly, final_rows

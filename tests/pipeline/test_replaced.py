@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.store import Store
+from rlship_sidecar.store.store import Store
 from tests.pipeline.simulated import LOCAL, REMOTE, Simulation, simulation
 from tests.pipeline.test_crash_points import FUSE, Fragile, Killed
 from tests.reference.building import CLOSE, barrier, file, log

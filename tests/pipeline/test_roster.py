@@ -7,8 +7,8 @@ import time
 import pytest
 
 from rlship_formats.records import MAX_WORLD, Gap, Open
-from rlship_sidecar.lineage import Segment, Writer, counting, newest, order_of, replica_key, seated, side_by_side
-from rlship_sidecar.roster import Roster
+from rlship_sidecar.align.lineage import Segment, Writer, counting, newest, order_of, replica_key, seated, side_by_side
+from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.rows import name_ranks
 
 T0 = 1763600000.0

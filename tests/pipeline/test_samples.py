@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rlship_sidecar.reduce.samples import TOO_DEEP, Choice
 from rlship_sidecar.rows import Row, Unit
-from rlship_sidecar.samples import TOO_DEEP, Choice
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.building import T0, barrier, file, log, sample, stepless_sample
 

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_LINE_BYTES
-from rlship_sidecar import align
-from rlship_sidecar import source as sourcing
-from rlship_sidecar.decode import Decoder
-from rlship_sidecar.lines import Dense, Schemas, Sparse
-from rlship_sidecar.rereading import read_again, read_from_floor
-from rlship_sidecar.source import Source, load_source
-from rlship_sidecar.tail import Descriptors
+from rlship_sidecar.align import actor as align
+from rlship_sidecar.decode.decoder import Decoder
+from rlship_sidecar.decode.lines import Dense, Schemas, Sparse
+from rlship_sidecar.intake import source as sourcing
+from rlship_sidecar.intake.rereading import read_again, read_from_floor
+from rlship_sidecar.intake.source import Source, load_source
+from rlship_sidecar.intake.tail import Descriptors
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_against_reference import EACH
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.lines import Dead
+from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
-from rlship_sidecar.schema import VERSION
-from rlship_sidecar.store import DEAD_DETAILS, Changes, SavedBlock, SavedWriter, Store, StoreUnusable
+from rlship_sidecar.store.schema import VERSION
+from rlship_sidecar.store.store import DEAD_DETAILS, Changes, SavedBlock, SavedWriter, Store, StoreUnusable
 from tests.pipeline.simulated import scratch
 
 LOCAL = pytest.mark.parametrize("local", [True, False], ids=["wal", "rollback journal"])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlship_sidecar.align.units import Patience
 from rlship_sidecar.rows import Unit
-from rlship_sidecar.units import Patience
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.streamed import streamed_experiments
 from tests.pipeline.test_against_reference import CASES, EACH, arrive, check_numbering

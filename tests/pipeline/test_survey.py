@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.status import (
+from rlship_sidecar.report.status import (
     ActorStatus,
     DeadLetterStatus,
     SinkStatus,
@@ -18,7 +18,7 @@ from rlship_sidecar.status import (
     read_status,
     write_status,
 )
-from rlship_sidecar.survey import MAX_LISTED, survey
+from rlship_sidecar.report.survey import MAX_LISTED, survey
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, file, log
 

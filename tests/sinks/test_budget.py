@@ -112,8 +112,8 @@ def test_a_wrong_number_of_keys_is_refused(sink: type[Any], most: Any) -> None:
 
 def test_the_note_is_in_the_status(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What a sink has to tell, though it takes rows, stands in its status and among the notes of the experiment's."""
-    from rlship_sidecar.ship import Shipper
-    from rlship_sidecar.survey import survey
+    from rlship_sidecar.report.survey import survey
+    from rlship_sidecar.sinks.ship import Shipper
     from tests.pipeline.simulated import simulation
     from tests.sinks.rows import MemorySource, make_run
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.observing import Place, observation
+from rlship_sidecar.intake.observing import Place, observation
 from rlship_sidecar.sinks.console import ConsoleSink
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.jsonl import JsonlSink

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.ship import Pace, Shipper, Trouble
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.ship import Pace, Shipper, Trouble
 from tests.sinks.fakes import Clock, Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 

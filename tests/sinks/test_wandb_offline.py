@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rlship_formats.histogram import Histogram
-from rlship_sidecar.ship import Pace, Shipper
 from rlship_sidecar.sinks.contract import SinkRefused
+from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.sinks.wandb import WandbSink
 from rlship_sidecar.sinks.wandb_offline import Whole, discard, prepare
 from tests.loopback.backend import LoopbackBackend, isolated

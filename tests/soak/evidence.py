@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.store import Store
+from rlship_sidecar.store.store import Store
 from tests.endtoend.evidence import files_of, state_of
 from tests.soak.word import Word
 

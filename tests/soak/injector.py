@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from rlship_sidecar.store import Store
+from rlship_sidecar.store.store import Store
 from tests.soak.isolation import Disk, isolated
 from tests.soak.plan import DISKS, SERVER, Strike
 from tests.soak.server_faults import ServerFaults

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from rlship_sidecar.store import Store
+from rlship_sidecar.store.store import Store
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend, Request
 from tests.reference.lines import read_file
 from tests.soak import values

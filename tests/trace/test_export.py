@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar.trace.export import Exported, export
-from rlship_sidecar.trace.selection import Selection, parse_steps
+from rlship_sidecar.export.selection import Selection, parse_steps
+from rlship_sidecar.export.trace import Exported, export
 from tests.trace.files import T, opened, span, write
 from tests.trace.rules import Trace
 
@@ -24,8 +24,8 @@ US = 1763600000000000
 PEAK = """
 import re, sys
 from pathlib import Path
-from rlship_sidecar.trace.export import export
-from rlship_sidecar.trace.selection import Selection
+from rlship_sidecar.export.trace import export
+from rlship_sidecar.export.selection import Selection
 
 class Threads:
     named = 0

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.trace.lanes import SLACK_US, Lanes, Line, Placed
+from rlship_sidecar.export.lanes import SLACK_US, Lanes, Line, Placed
 
 Given = tuple[str, int, int]  # lane, start, end
 

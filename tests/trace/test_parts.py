@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rlship_formats.records import BadRecord, Open
 from rlship_formats.timeline import Clock, Event, Span, parse_clock, parse_event, parse_span
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.trace.clocks import Clocks, microseconds
-from rlship_sidecar.trace.selection import Selection, Steps, parse_steps
-from rlship_sidecar.trace.sorting import FAN_IN, Sorted
+from rlship_sidecar.export.clocks import Clocks, microseconds
+from rlship_sidecar.export.selection import Selection, Steps, parse_steps
+from rlship_sidecar.export.sorting import FAN_IN, Sorted
 
 T = 1763600000.0
 

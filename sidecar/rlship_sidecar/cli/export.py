@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from rlship_sidecar import terminal
 from rlship_sidecar.cli import places
 from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
+from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
-    from rlship_sidecar.trace.chrome import Writes
-    from rlship_sidecar.trace.export import Exported
+    from rlship_sidecar.export.chrome import Writes
+    from rlship_sidecar.export.trace import Exported
 
 INCOMPLETE = 3
 STDOUT = "-"
@@ -83,8 +83,8 @@ def export(
         )
     if table is not None:
         context.exit(_export_samples(_the_experiment(directory), table, output))
-    from rlship_sidecar.trace.export import export as write_trace
-    from rlship_sidecar.trace.selection import Selection, parse_steps
+    from rlship_sidecar.export.selection import Selection, parse_steps
+    from rlship_sidecar.export.trace import export as write_trace
 
     selection = Selection(None if steps is None else parse_steps(steps), counters)
     experiment = _the_experiment(directory)
@@ -99,7 +99,7 @@ def export(
 
 def _the_experiment(directory: Path) -> Path:
     places.require(directory)
-    from rlship_sidecar import discover
+    from rlship_sidecar.intake import discover
 
     found = discover.experiments(directory)
     if not found:
@@ -116,7 +116,7 @@ def _the_experiment(directory: Path) -> Path:
 
 def _export_samples(experiment: Path, table: str, output: str) -> int:
     """Write the samples of a table and tell how many; returns the exit code."""
-    from rlship_sidecar.table_export import export_lines, export_parquet
+    from rlship_sidecar.export.tables import export_lines, export_parquet
 
     write = export_parquet if output.endswith(".parquet") else export_lines
     with _outages(output, "the table"), _writing(output) as stream:

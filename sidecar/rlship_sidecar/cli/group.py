@@ -16,7 +16,7 @@ from rlship_sidecar.cli.metrics import metrics
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.watch import watch
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.terminal import clean
+from rlship_sidecar.report.terminal import clean
 
 EPILOG = """\b
 Exit codes:

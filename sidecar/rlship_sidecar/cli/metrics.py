@@ -22,7 +22,7 @@ def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bo
     PATTERN keeps those that have it in their name or in another framework's name for them; with * it has to match
     the whole name.
     """
-    from rlship_sidecar import catalogue
+    from rlship_sidecar.report import catalogue
 
     found = catalogue.matching(pattern)
     if not found:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
 
-from rlship_sidecar import terminal
+from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
-    from rlship_sidecar.status import Status
+    from rlship_sidecar.report.status import Status
 
     OnStatus = Callable[[list[Status]], None]
 

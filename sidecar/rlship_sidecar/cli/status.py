@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlship_sidecar import terminal
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.report import is_terminal
 from rlship_sidecar.errors import NothingToWatch, RlshipError
+from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
-    from rlship_sidecar.lease import Owner
-    from rlship_sidecar.status import Status
+    from rlship_sidecar.ownership.lease import Owner
+    from rlship_sidecar.report.status import Status
 
 INCOMPLETE, REFUSED = 3, 4
 STALE_S = 30.0  # a sidecar writes a status every few seconds at least
@@ -42,7 +42,9 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
     Exits with 3 if data are incomplete, with 4 if a sink of the last sidecar refused the rows.
     """
     places.require(directory)
-    from rlship_sidecar import belongs, config, discover
+    from rlship_sidecar import config
+    from rlship_sidecar.intake import discover
+    from rlship_sidecar.ownership import belongs
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ)
     found = discover.experiments(directory)
@@ -91,8 +93,8 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
 def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | None:
     import msgspec
 
-    from rlship_sidecar.lease import last_owner
-    from rlship_sidecar.status import STATUS_FILE, read_status
+    from rlship_sidecar.ownership.lease import last_owner
+    from rlship_sidecar.report.status import STATUS_FILE, read_status
 
     try:
         known = read_status(state_dir)

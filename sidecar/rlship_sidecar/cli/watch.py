@@ -21,7 +21,7 @@ from rlship_sidecar.errors import UsageProblem
 
 if TYPE_CHECKING:
     from rlship_sidecar.cli.report import OnStatus
-    from rlship_sidecar.status import Status
+    from rlship_sidecar.report.status import Status
 
 
 # The settings' variables (RLSHIP_SINKS, …) are read with the rest of the configuration, where a mistake can name them.

@@ -11,8 +11,8 @@ import orjson
 
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.straggler import Straggler
+from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row, Unit, count_ranks
-from rlship_sidecar.status import Status
 
 REWARD = "trainer/reward"
 FIGURES = (

@@ -22,7 +22,7 @@ from rlship_sidecar.demo.job import Failure, Job, clean_environment, end, start_
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.straggler import find_straggler, read_files
 from rlship_sidecar.errors import RlshipError, UsageProblem
-from rlship_sidecar.status import read_status
+from rlship_sidecar.report.status import read_status
 
 SECONDS = 30.0
 MARK = "rlship-demo.json"  # tells a demo's folder from anything else

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rlship_sidecar import output
-from rlship_sidecar.observing import text
+from rlship_sidecar.intake.observing import text
 from rlship_sidecar.rows import Row, count_ranks
 from rlship_sidecar.sinks.budget import MODES as REDUCED
 from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, check_budget

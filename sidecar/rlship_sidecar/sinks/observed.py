@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rlship_sidecar.observing import Observer, Place
+from rlship_sidecar.intake.observing import Observer, Place
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 

@@ -1,0 +1,1 @@
+"""Whose lines belong together, and when a step becomes a row. Pure."""

@@ -1,0 +1,346 @@
+"""One actor's open units: lines in, decisions out (close this step, revise that one). Pure: the caller passes the time.
+
+`now` is always seconds of a monotonic clock. What is decided here is only *when* a row appears; what is in it is
+`reduce`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlship_sidecar.align.lineage import Segment, Writer, side_by_side
+from rlship_sidecar.align.roster import Roster, Waiting
+from rlship_sidecar.align.units import MAX_KEPT, Closing, Dirty, EarlyBarriers, OpenUnit, Patience, RowIndex
+from rlship_sidecar.align.window import Window
+from rlship_sidecar.decode.lines import Batch, Mark
+from rlship_sidecar.rows import STEP
+
+
+@dataclass(slots=True)
+class Actor:
+    """The open and the dirty steps of one actor, and its roster. `highest_closed` is -1 while it has no row."""
+
+    name: str
+    rows: RowIndex
+    patience: Patience = field(default_factory=Patience)
+    roster: Roster = field(default_factory=Roster)
+    open: dict[int, OpenUnit] = field(default_factory=dict)
+    dirty: dict[int, Dirty] = field(default_factory=dict)
+    newly_dirty: set[int] = field(default_factory=set)
+    highest_closed: int = -1
+    kept: int = 0
+    metrics_at: float = 0.0
+    early: EarlyBarriers = field(default_factory=EarlyBarriers)
+    _revised_at: dict[int, float] = field(default_factory=dict)
+    _blocker: tuple[int, Writer] | None = None
+
+    # Lines in ------------------------------------------------------------------------------------------------------
+
+    def add_writer(self, writer: Writer, now: float) -> list[Writer]:
+        """A file, new or known. Children that waited for it as their parent count for its rank from now on: they are
+        returned.
+        """
+        self._blocker = None
+        self.early.forgotten = max(self.early.forgotten, *(segment.barrier for segment in writer.segments))
+        moved = self.roster.add(writer)
+        for child in moved:
+            self._touch_all(child, now)
+        return moved
+
+    def touch_all(self, now: float) -> None:
+        """Every row may have changed."""
+        self._touch(0, self.highest_closed, now)
+
+    def apply(self, writer: Writer, batch: Batch, now: float) -> None:
+        """What new lines of a file say. Values for a step that has a row are not taken in: they make it dirty."""
+        writer.line_at = now
+        self._note_times(writer, batch.newest_t, now)
+        covered = [segment.covers_to for segment in writer.segments]
+        if batch.begins is not None and writer.segments[0].begins is None:
+            self._begin(writer.segments[0], batch.begins, now)
+        for mark in batch.marks:
+            self._mark(writer, mark, now)
+        if batch.lines:
+            self.metrics_at = now
+            self._take_in(writer, batch, now)
+        self._take_barriers(writer, batch, now)
+        for segment in writer.segments:
+            before = covered[segment.number] if segment.number < len(covered) else (segment.begins or 0) - 1
+            self._covers(before, segment.covers_to, now)
+
+    def _take_in(self, writer: Writer, batch: Batch, now: float) -> None:
+        segments, units, starts = writer.segments, self.open, writer.starts
+        step = -1
+        for line in batch.lines:
+            if line.step != step:
+                step = line.step
+                segment = segments[line.segment]
+                if step > segment.last:
+                    segment.last = step
+                if step < writer.lowest or writer.lowest < 0:
+                    writer.lowest = step
+                unit = units.get(step)
+                if unit is None:
+                    partial = self.rows.row_of(step) if step <= self.highest_closed else None
+                    if partial is None:
+                        unit = self._open(step, now)
+                    else:
+                        self.soil(step, partial, now)
+                if unit is not None and step not in starts:
+                    starts[step] = line.offset
+            elif line.segment != segment.number:
+                segment = segments[line.segment]
+                segment.last = max(segment.last, step)
+            if unit is not None and unit.window is not None:
+                unit.window.add(segment, line)
+        for sample in batch.samples:
+            unit = units.get(sample.step)
+            if unit is not None and unit.window is not None:
+                unit.window.samples.append((segments[sample.segment], sample))
+        for tag in batch.tags:
+            unit = units.get(tag.step)
+            if unit is not None and unit.window is not None:
+                unit.window.tags.append((segments[tag.segment], tag))
+
+    def _take_barriers(self, writer: Writer, batch: Batch, now: float) -> None:
+        """Barrier records are measured: when they were written belongs to their step's row."""
+        units, segments = self.open, writer.segments
+        for line in batch.barriers:
+            step, segment = line.step, segments[line.segment]
+            unit = units.get(step)
+            if unit is not None:
+                if unit.window is not None:
+                    unit.window.barriers.append((segment, line))
+            elif step <= self.highest_closed and (partial := self.rows.row_of(step)) is not None:
+                self.soil(step, partial, now)
+            else:
+                self.early.add(segment, line)
+
+    def refill(self, windows: Mapping[int, Window]) -> None:
+        """Values of open steps, read again out of the files."""
+        for step, window in windows.items():
+            self.open[step].window = window
+            self.kept += 1
+
+    def restore(self, writer: Writer, batch: Batch, now: float, *, late: bool = False) -> None:
+        """Lines applied before a restart: open their steps again, whose values come from the files when they close.
+        What has a row has them, unless they come `late`.
+        """
+        self.metrics_at = now  # nobody knows when they came, so they count as new, like their writer
+        for line in batch.lines:
+            step = line.step
+            unit = self.open.get(step)
+            if unit is None:
+                if (partial := self.rows.row_of(step)) is not None:
+                    if late:
+                        self.soil(step, partial, now)
+                    continue
+                self._open(step, now, keep=False)
+            elif unit.window is not None:
+                unit.window = None
+                self.kept -= 1
+            writer.starts.setdefault(step, line.offset)
+
+    def _open(self, step: int, now: float, *, keep: bool = True) -> OpenUnit:
+        early = self.early.take(step)
+        keep = keep and self.kept < MAX_KEPT and step > self.early.forgotten
+        self.kept += keep
+        unit = self.open[step] = OpenUnit(Window(barriers=early) if keep else None, line_at=now)
+        self._blocker = None
+        return unit
+
+    def _note_times(self, writer: Writer, newest_t: float, now: float) -> None:
+        before = writer.newest_t
+        if newest_t <= before:
+            return
+        rivals = list(self.roster.rivals(writer))
+        apart = [rival for rival in rivals if not side_by_side(writer, rival)]
+        writer.newest_t = newest_t
+        for rival in apart:
+            if side_by_side(writer, rival):
+                self.roster.changed(writer)
+                self._blocker = None
+                for member in self.roster.writers.values():
+                    if member.root in (writer, rival):
+                        self._touch_all(member, now)
+
+    def _mark(self, writer: Writer, mark: Mark, now: float) -> None:
+        if mark.kind == "barrier":
+            segment = writer.segments[mark.segment]
+            writer.implicit = False
+            segment.barrier = max(segment.barrier, mark.step)
+        elif mark.kind == "rollback":
+            segment = Segment(writer, mark.segment, barrier=mark.step - 1, since=mark.t)
+            writer.segments.append(segment)
+            self._begin(segment, mark.step, now)
+        elif mark.kind == "close":
+            writer.closed = True
+            if writer.close_t is None:
+                writer.close_t = mark.t
+            uncovered = min(segment.covers_to for segment in writer.segments) + 1
+            self._touch(uncovered, self.highest_closed, now, partial=True)
+        elif mark.gap is not None:
+            writer.gaps.append(mark.gap)
+            self.roster.gaps = True
+            if mark.gap.first is not None and mark.gap.last is not None:
+                self._touch(mark.gap.first, mark.gap.last, now)
+
+    def _begin(self, segment: Segment, step: int, now: float) -> None:
+        """A segment begins: its writer is expected from there on, and its world may govern. Rows that exist may lack
+        it.
+        """
+        self._blocker = None
+        is_root = segment.writer.root is segment.writer
+        unaffected = self.roster.unaffected_to(segment, step) if is_root and self.highest_closed >= step else step - 1
+        segment.begins = step
+        self.roster.changed(segment.writer)
+        if is_root:
+            self._touch(unaffected + 1, self.highest_closed, now)
+
+    def _covers(self, before: int, after: int, now: float) -> None:
+        """A segment covers up to `after` instead of `before`: more, or less once its first barrier ended the implicit
+        ones.
+        """
+        if after > before:
+            self._touch(before + 1, after, now, partial=True)
+        elif after < before:
+            self._touch(after + 1, before, now)
+
+    def _touch_all(self, writer: Writer, now: float) -> None:
+        """Rows that a writer's lines, or its being expected, can have a part in."""
+        steps = [step for step in (writer.begins, writer.lowest) if step is not None and step >= 0]
+        if steps:
+            self._touch(min(steps), self.highest_closed, now)
+
+    def _touch(self, first: int, last: int, now: float, *, partial: bool = False) -> None:
+        """Rows from first to last may have changed (`partial`: only those that lack ranks can have)."""
+        last = min(last, self.highest_closed)
+        if first <= last:
+            for step, lacks in self.rows.rows_between(first, last, partial=partial):
+                self.soil(step, lacks, now)
+
+    def soil(self, step: int, partial: bool, now: float) -> None:
+        """A step's row may have changed; `partial`: it lacks ranks now."""
+        if step not in self.dirty:
+            self.dirty[step] = Dirty(now, partial)
+            self.newly_dirty.add(step)
+
+    # Decisions out -------------------------------------------------------------------------------------------------
+
+    def closings(self, now: float, *, timers: bool = True, end: bool = False) -> list[Closing]:
+        """Of the lowest open steps, as many as may be kept, those that can become rows, in ascending order. `end`: the
+        files are all read, so every step can.
+
+        Without `timers` nothing is decided while the writer that held up the lowest step last time has not gone on:
+        new lines of others can change nothing.
+        """
+        if not self.open:
+            return []
+        if not (timers or end) and self._still_blocked():
+            return []
+        steps = sorted(self.open)
+        if timers:
+            self._note_barriers(steps, now)
+        decided = []
+        for step in steps[:MAX_KEPT]:
+            waiting = self._waiting(step, now)
+            if waiting.over:
+                decided.append(Closing(step, "complete"))
+                continue
+            if end:
+                decided.append(Closing(step, "end"))
+                continue
+            if self._out_of_patience(step, waiting, now):
+                decided.append(Closing(step, "partial"))
+                continue
+            if not self.roster.layered:
+                # Barriers are watermarks: with one segment per rank a later step waits for at least the same writers.
+                # Remembered is who was heard of last: when the slowest of the living is done, the dead are given up.
+                last = max(waiting.writers, key=lambda writer: writer.line_at, default=None)
+                self._blocker = None if last is None else (step, last)
+                break
+        return decided
+
+    def _note_barriers(self, steps: list[int], now: float) -> None:
+        """Start the clock of `max_wait_s` for every step that has a barrier, also behind one that is waited for."""
+        for step in steps:
+            unit = self.open[step]
+            if unit.barrier_at is None:
+                if self.roster.expected_covering(step):
+                    unit.barrier_at = now
+                elif not self.roster.layered:
+                    break
+
+    def _still_blocked(self) -> bool:
+        if self._blocker is None or self.roster.layered:
+            return False
+        step, writer = self._blocker
+        return step in self.open and writer.segments[-1].waits_to < step and not writer.closed
+
+    def _waiting(self, step: int, now: float) -> Waiting:
+        closed_any = self.highest_closed >= 0
+        return self.roster.waiting(step, now, closed_any=closed_any, join_s=self.patience.join_s)
+
+    def _out_of_patience(self, step: int, waiting: Waiting, now: float) -> bool:
+        """Wait for the living: give up on a step only when all waited for are silent, or it took far too long."""
+        unit, patience = self.open[step], self.patience
+        if waiting.unopened:
+            return False
+        silent_s = [now - writer.line_at for writer in waiting.writers]
+        if all(writer.open.beat for writer in waiting.writers) and min(silent_s) >= patience.grace_s:
+            return True
+        if unit.barrier_at is not None:
+            if now - unit.barrier_at >= patience.max_wait_s:
+                return True
+        elif min(silent_s) >= patience.max_wait_s:
+            return True
+        implicit = all(writer.implicit for writer in self.roster.writers.values())
+        return implicit and step == max(self.open) and now - self.metrics_at >= patience.implicit_s
+
+    def windows(self, closings: list[Closing]) -> dict[tuple[str, int], Window]:
+        """The kept values of steps, by kind and index."""
+        found = {(STEP, closing.step): self.open[closing.step].window for closing in closings}
+        return {unit: window for unit, window in found.items() if window is not None}
+
+    def close(self, step: int) -> Window:
+        """Take a step out of the open ones; its window must have been kept or refilled."""
+        unit = self.open.pop(step)
+        assert unit.window is not None
+        self.kept -= 1
+        self.highest_closed = max(self.highest_closed, step)
+        return unit.window
+
+    def unfilled(self, closings: list[Closing]) -> list[int]:
+        """Open steps whose values have to come from the files now: those to be closed, and as many next ones as may be
+        kept.
+        """
+        needed = [closing.step for closing in closings if self.open[closing.step].window is None]
+        if not needed:
+            return []
+        rest = sorted(step for step, unit in self.open.items() if unit.window is None and step > needed[-1])
+        return needed + rest[: max(0, MAX_KEPT - self.kept - len(needed))]
+
+    def due(self, now: float, *, end: bool = False, limit: int = MAX_KEPT) -> list[int]:
+        """Dirty steps to revise, lowest first: at once when that completes the row, else at most every `revise_s`."""
+        revise_s = self.patience.revise_s
+        self._revised_at = {step: at for step, at in self._revised_at.items() if now - at < revise_s}
+        found = []
+        for step in sorted(self.dirty)[: 4 * limit]:
+            dirty = self.dirty[step]
+            if end or self._is_due(step, dirty, now):
+                found.append(step)
+                if len(found) == limit:
+                    break
+        return found
+
+    def _is_due(self, step: int, dirty: Dirty, now: float) -> bool:
+        recent = step in self._revised_at
+        if not recent and now - dirty.since >= self.patience.revise_s:
+            return True
+        return (dirty.partial or not recent) and self._waiting(step, now).over
+
+    def revised(self, step: int, now: float) -> None:
+        """A dirty step was recomputed."""
+        del self.dirty[step]
+        self._revised_at[step] = now

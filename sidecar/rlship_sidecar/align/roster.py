@@ -1,0 +1,276 @@
+"""Who writes for an actor: who is expected at a step, who covers it, who is missing. Pure.
+
+The terms are those of docs/semantics.md, "Coverage".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rlship_formats.records import MAX_STEP
+from rlship_sidecar.align.lineage import Order, Segment, Writer, replica_key, side_by_side
+from rlship_sidecar.rows import RankName
+
+
+class Place(NamedTuple):
+    """One rank of a replica at a step: its candidates, newest first, and those of them that are expected."""
+
+    rank: int
+    candidates: tuple[Segment, ...]
+    expected: tuple[Segment, ...]
+
+
+class Seats(NamedTuple):
+    """A replica at a step: expected ranks, and the world that governs (None: unknown)."""
+
+    world: int | None
+    places: tuple[Place, ...]
+
+
+class Waiting(NamedTuple):
+    """What keeps a step from being complete: writers, and whether ranks that never opened may still come."""
+
+    writers: tuple[Writer, ...]
+    unopened: bool
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is waited for."""
+        return not self.writers and not self.unopened
+
+
+@dataclass(slots=True)
+class _Replica:
+    roots: dict[int, list[Writer]] = field(default_factory=dict)
+    joining: list[Writer] = field(default_factory=list)  # roots that have not shown yet where they begin
+    answers: dict[int, Seats] = field(default_factory=dict)  # by how many of `begins` a step has passed
+    begins: list[int] | None = None  # where segments begin, ascending; None: to be worked out anew
+    newest_first: list[tuple[int, list[Segment]]] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Something changed in who writes."""
+        self.begins = None
+
+    def remember(self) -> list[int]:
+        """Sort all segments once; between two places where one begins, the answer is the same for every step."""
+        if self.begins is None:
+            self.answers.clear()
+            self.newest_first = []
+            for rank in sorted(self.roots):
+                segments = [s for writer in self.roots[rank] for s in writer.segments if s.begins is not None]
+                segments.sort(key=lambda s: (s.age, not s.writer.replaced, s.writer.file), reverse=True)
+                self.newest_first.append((rank, segments))
+            self.begins = sorted(
+                {s.begins for _, segments in self.newest_first for s in segments if s.begins is not None}
+            )
+        return self.begins
+
+
+class Roster:
+    """All writers of one actor."""
+
+    def __init__(self) -> None:
+        self.writers: dict[str, Writer] = {}
+        self._by_id: dict[str, Writer] = {}
+        self._replicas: dict[str, _Replica] = {}
+        self._children: list[Writer] = []
+        self.gaps = False  # some writer had to drop lines
+        self.orders: dict[
+            tuple[Segment, ...], Order | None
+        ] = {}  # how rows of a block merge: reduce's memory, per roster
+        self.layered = False  # some rank has more than one segment, so that completeness is not monotone in steps
+
+    def add(self, writer: Writer) -> list[Writer]:
+        """Take in a writer; returns those already here that have another root now (children that came before their
+        parent).
+        """
+        self.orders.clear()
+        self.gaps = self.gaps or bool(writer.gaps)
+        self.writers[writer.file] = writer
+        same = self._by_id.get(writer.open.id)
+        if same is None or writer.file < same.file:
+            self._by_id[writer.open.id] = writer
+        if writer.open.parent is not None:
+            self._children.append(writer)
+            writer.belong_to(self._root(writer))
+        moved = []
+        if any(child.open.parent == writer.open.id for child in self._children):
+            for child in self._children:
+                root = self._root(child)
+                if root is not child.root:
+                    child.belong_to(root)
+                    moved.append(child)
+        if moved:
+            self._replicas = {}
+            for other in self.writers.values():
+                self._seat(other)
+        else:
+            self._seat(writer)
+        return [child for child in moved if child is not writer]
+
+    def _seat(self, writer: Writer) -> None:
+        if writer.root is writer:
+            replica = self._replicas.setdefault(writer.open.replica, _Replica())
+            roots = replica.roots.setdefault(writer.open.rank, [])
+            roots.append(writer)
+            replica.joining.append(writer)
+            replica.forget()
+            self.layered = self.layered or len(roots) > 1 or len(writer.segments) > 1
+
+    def _root(self, writer: Writer) -> Writer:
+        seen = {writer.open.id}
+        at = writer
+        while at.open.parent is not None:
+            parent = self._by_id.get(at.open.parent)
+            if parent is None or parent is at:
+                return at
+            if parent.open.id in seen:
+                return writer
+            seen.add(parent.open.id)
+            at = parent
+        return at
+
+    def changed(self, writer: Writer) -> None:
+        """A segment of this writer began, or two ran side by side: forget settled answers of its replica."""
+        self.layered = self.layered or len(writer.segments) > 1
+        self._replicas[writer.root.open.replica].forget()
+
+    def unaffected_to(self, segment: Segment, step: int) -> int:
+        """The step up to which rows stay as they are when `segment` begins at `step`: its rank is covered there with or
+        without it.
+        """
+        opened = segment.writer.open
+        replica = self._replicas[opened.replica]
+        begun = [s for roots in replica.roots.values() for w in roots for s in w.segments if s.begins is not None]
+        if any(s.writer.open.world != opened.world for s in begun):
+            return step - 1
+        same_rank = [
+            s for s in begun if s.writer.open.rank == opened.rank and s.begins is not None and s.begins <= step
+        ]
+        return max((s.covers_to for s in same_rank), default=step - 1)
+
+    def rivals(self, writer: Writer) -> Iterator[Writer]:
+        """Other root writers of the same rank and attempt."""
+        if writer.root is writer:
+            for other in self._replicas[writer.open.replica].roots[writer.open.rank]:
+                if other is not writer and other.open.attempt == writer.open.attempt:
+                    yield other
+
+    def shared_places(self) -> list[list[Writer]]:
+        """Root writers of each rank that more than one of them names."""
+        return [
+            writers for replica in self._replicas.values() for writers in replica.roots.values() if len(writers) > 1
+        ]
+
+    def seats(self, replica_name: str, step: int) -> Seats:
+        """Candidates and expected segments of every rank of a replica at a step."""
+        replica = self._replicas[replica_name]
+        passed = bisect_right(replica.remember(), step)
+        answer = replica.answers.get(passed)
+        if answer is None:
+            answer = replica.answers[passed] = _seats(replica.newest_first, step)
+        return answer
+
+    def waiting(self, step: int, now: float, *, closed_any: bool, join_s: float) -> Waiting:
+        """Who is still waited for at a step. `closed_any`: the actor has a row, so a new writer is waited for only
+        `join_s` seconds.
+        """
+        waited: list[Writer] = []
+        unopened = False
+        for name, replica in self._replicas.items():
+            world, places = self.seats(name, step)
+            for place in places:
+                waited += [s.writer for s in place.expected if s.waits_to < step and not s.writer.closed]
+            if replica.joining:
+                replica.joining = [writer for writer in replica.joining if writer.begins is None]
+                for writer in replica.joining:
+                    if writer.closed or writer.open.world is None:
+                        continue
+                    if not closed_any or writer.age_s(now) < join_s:
+                        waited.append(writer)
+            if world is not None and len(replica.roots) < world:
+                first = min((w for writers in replica.roots.values() for w in writers), key=lambda w: w.seen_at)
+                opened = sum(1 for rank in replica.roots if rank < world)
+                unopened = unopened or (opened < world and first.age_s(now) < join_s)
+        return Waiting(tuple(waited), unopened)
+
+    def expected_covering(self, step: int) -> bool:
+        """Whether any expected writer is done with the step: its barrier starts the clock of `max_wait_s`."""
+        return any(
+            segment.waits_to >= step
+            for name in self._replicas
+            for place in self.seats(name, step).places
+            for segment in place.expected
+        )
+
+    def coverage(self, step: int) -> tuple[int, list[RankName], list[tuple[str, int, int]]]:
+        """(number of expected ranks, missing ranks, absent ranks as runs (replica, first, last)), in merge order."""
+        expected = 0
+        missing: list[RankName] = []
+        absent: list[tuple[str, int, int]] = []
+        for name in sorted(self._replicas, key=replica_key):
+            world, places = self.seats(name, step)
+            expected += len(places)
+            missing += [RankName(name, place.rank) for place in places if not _covered(place, step)]
+            if world is not None and len(places) < world:
+                at = 0
+                for place in places:
+                    if place.rank > at:
+                        absent.append((name, at, place.rank - 1))
+                    at = place.rank + 1
+                if at < world:
+                    absent.append((name, at, world - 1))
+        return expected, missing, absent
+
+    def gap(self, step: int) -> int:
+        """Lines that writers dropped and that may have been of this step."""
+        if not self.gaps:
+            return 0
+        dropped = sum(
+            gap.n
+            for writer in self.writers.values()
+            for gap in writer.gaps
+            if gap.first is not None and gap.last is not None and gap.first <= step <= gap.last
+        )
+        return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
+
+
+def _seats(newest_first: list[tuple[int, list[Segment]]], step: int) -> Seats:
+    newest: Segment | None = None
+    by_rank: list[tuple[int, list[Segment]]] = []
+    for rank, segments in newest_first:
+        candidates = [segment for segment in segments if segment.begins is not None and segment.begins <= step]
+        if candidates:
+            by_rank.append((rank, candidates))
+            if newest is None or candidates[0].age > newest.age:
+                newest = candidates[0]
+    world = newest.writer.open.world if newest is not None else None
+    return Seats(
+        world,
+        tuple(
+            Place(rank, tuple(candidates), tuple(_expected(candidates)))
+            for rank, candidates in by_rank
+            if world is None or rank < world
+        ),
+    )
+
+
+def _expected(candidates: list[Segment]) -> Iterator[Segment]:
+    """Of candidates, newest first: the newest, and the newest of each root that runs side by side with it."""
+    newest = candidates[0]
+    yield newest
+    seen = {newest.writer.file}
+    for segment in candidates[1:]:
+        if segment.writer.file not in seen and side_by_side(segment.writer, newest.writer):
+            seen.add(segment.writer.file)
+            yield segment
+
+
+def _covered(place: Place, step: int) -> bool:
+    for segment in place.candidates:
+        if segment.barrier >= step or segment.covers_to >= step:
+            return True
+    return all(segment.writer.closed for segment in place.expected)

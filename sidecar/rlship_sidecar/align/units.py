@@ -1,0 +1,95 @@
+"""What is kept of a step that is open or dirty, and of barriers that come before their step has a line. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rlship_sidecar.align.lineage import Segment
+from rlship_sidecar.align.window import Window
+from rlship_sidecar.decode.lines import BarrierLine
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds: the configuration's values of the same names; see docs/architecture.md."""
+
+    join_s: float = 60.0
+    grace_s: float = 30.0
+    max_wait_s: float = 600.0
+    implicit_s: float = 10.0
+    revise_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """The configuration's `lead` and `clock_window_s`."""
+
+    lead: str = "trainer"
+    clock_window_s: float = 10.0
+
+
+@dataclass(slots=True)
+class OpenUnit:
+    """A step with lines and no row. `window` is None where its values were not kept: they are in the files."""
+
+    window: Window | None
+    barrier_at: float | None = None
+    line_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Dirty:
+    """A closed step whose row may have changed."""
+
+    since: float
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """A decision to close a step; `how` is "complete", "partial" or "end"."""
+
+    step: int
+    how: str
+
+
+MAX_KEPT = 64  # open units that keep their values; the files are the buffer for the rest
+
+
+class RowIndex(Protocol):
+    """What the store knows of an actor's closed steps. `partial` means that the row lacks ranks."""
+
+    def row_of(self, step: int) -> bool | None:
+        """None if the step has no row, else whether that row is partial."""
+
+    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
+        """(step, partial) of the rows from `first` to `last` inclusive, or only the partial ones of them."""
+
+
+@dataclass(slots=True)
+class EarlyBarriers:
+    """Barrier records of steps that have no metrics record yet.
+
+    Of steps up to `forgotten` some may be lacking: the values of such a step have to come from the files once it opens.
+    """
+
+    forgotten: int = -1
+    _lines: dict[int, list[tuple[Segment, BarrierLine]]] = field(default_factory=dict)
+
+    def add(self, segment: Segment, line: BarrierLine) -> None:
+        """Keep one; forgets the lowest step where there are too many."""
+        lines = self._lines.get(line.step)
+        if lines is None:
+            lines = self._lines[line.step] = []
+            if len(self._lines) > MAX_KEPT:
+                lowest = min(self._lines)
+                del self._lines[lowest]
+                self.forgotten = max(self.forgotten, lowest)
+                if lowest == line.step:
+                    return
+        lines.append((segment, line))
+
+    def take(self, step: int) -> list[tuple[Segment, BarrierLine]]:
+        """Those of a step that opens."""
+        return self._lines.pop(step, [])

@@ -1,0 +1,189 @@
+"""Every sample of a table, out of the writers' files: as JSON lines, or as Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rlship_formats.records import BadRecord, Open, is_step, parse_open, time_of
+from rlship_formats.standing import stands_for
+from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.export.chrome import Writes
+from rlship_sidecar.export.reading import Unreadable, WriterFile, lines
+from rlship_sidecar.intake import discover
+from rlship_sidecar.reduce.samples import TOO_DEEP
+
+GROUP_ROWS = 1000  # rows of one Parquet row group, held in memory
+FIXED = ("actor", "replica", "rank", "attempt", "step", "t", "score", "pri")
+
+
+@dataclass(slots=True)
+class Exported:
+    """What was written; `others` are the tables that the files hold besides, `unreadable` files by name with why."""
+
+    samples: int = 0
+    others: set[str] = field(default_factory=set)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def export_lines(experiment: Path, table: str, stream: Writes) -> Exported:
+    """One JSON object a line, files by name and samples in file order, none of them twice, superseded ones as well.
+
+    Fields: table, actor, replica, rank, attempt, step (null without one), t, score (null: none), pri, row, and cut
+    where the writer shortened something. Raises OSError where the folder or the stream fails.
+    """
+    told = Exported()
+    for file in _files(experiment):
+        with _reading(file, told):
+            for sample in _samples(file, table, told.others):
+                stream.write(_json(sample) + b"\n")
+                told.samples += 1
+    return told
+
+
+def export_parquet(experiment: Path, table: str, stream: Any) -> Exported:
+    """The same as a Parquet file: the samples' own columns stand beside the fields as `row.<name>`, as numbers or bools
+    where all values are, else as text (JSON of what is none). `cut` is JSON. Raises UsageProblem without pyarrow.
+    """
+    try:
+        import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageProblem(
+            "Parquet needs the package pyarrow, which is not installed",
+            "pip install pyarrow, or write JSON lines: -o samples.jsonl",
+        ) from error
+    told, files = Exported(), _files(experiment)
+    kinds: dict[str, set[str]] = {}
+    for file in files:  # once for the columns, which have to be known before the first row
+        with _reading(file, told):
+            for sample in _samples(file, table, told.others):
+                for name, value in sample["row"].items():
+                    kinds.setdefault(name, set()).add(_kind(value))
+    types = {"int": pyarrow.int64(), "float": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
+    own = {name: _joint(found) for name, found in kinds.items()}
+    integers, texts = {"rank", "attempt", "step"}, {"actor", "replica"}
+    fixed = {name: "int" if name in integers else "text" if name in texts else "float" for name in FIXED}
+    columns = {**fixed, **{f"row.{name}": kind for name, kind in own.items()}, "cut": "text"}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
+    with parquet.ParquetWriter(stream, schema) as writer:
+        held: list[dict[str, Any]] = []
+        for file in files:
+            with _reading(file, told):
+                for sample in _samples(file, table, told.others):
+                    held.append(_flat(sample, own))
+                    told.samples += 1
+                    if len(held) == GROUP_ROWS:
+                        writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
+                        held.clear()
+        if held:
+            writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
+    return told
+
+
+def _files(experiment: Path) -> list[WriterFile]:
+    folder = os.path.join(experiment, discover.WRITERS_FOLDER)
+    return [WriterFile(os.path.join(folder, name)) for name in sorted(discover.listing(folder).files)]
+
+
+@contextmanager
+def _reading(file: WriterFile, told: Exported) -> Iterator[None]:
+    try:
+        yield
+    except Unreadable as problem:
+        told.unreadable[os.path.basename(file.path)] = str(problem)
+
+
+def _samples(file: WriterFile, table: str, others: set[str]) -> Iterator[dict[str, Any]]:
+    """The samples of a table in one file; `others` takes the names of other tables. Unusable lines are passed over:
+    `rlship status` tells of them.
+    """
+    opened: Open | None = None
+    t = 0.0
+    for line in lines(file):
+        try:
+            record = orjson.loads(line)
+            if not isinstance(record, dict):
+                continue
+            if opened is None:
+                if record.get("kind") == "open":
+                    opened = parse_open(record)
+                    t = opened.t
+                continue
+            t = time_of(record, t)
+            if record.get("kind") != "sample" or ("step" in record and not is_step(record["step"])):
+                continue
+            facts = stands_for("sample", record, t).sample
+        except BadRecord as bad:
+            if opened is None and "version" in str(bad):
+                return
+            continue
+        except ValueError:
+            continue
+        assert facts is not None
+        if facts.table != table:
+            others.add(facts.table)
+            continue
+        found = {
+            "table": table,
+            "actor": opened.actor,
+            "replica": opened.replica,
+            "rank": opened.rank,
+            "attempt": opened.attempt,
+            "step": record.get("step"),
+            "t": t,
+            "score": facts.score,
+            "pri": facts.pri,
+            "row": record["row"],
+        }
+        if record.get("cut") is not None:
+            found["cut"] = record["cut"]
+        yield found
+
+
+def _json(value: Any) -> bytes:
+    """As JSON; without the values that are nested deeper than JSON is written."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        if not isinstance(value, dict):
+            return orjson.dumps(TOO_DEEP)
+        return b"{" + b",".join(orjson.dumps(name) + b":" + _json(inner) for name, inner in value.items()) + b"}"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if -(1 << 63) <= value < 1 << 63 else "float"
+    return "float" if isinstance(value, float) else "text"
+
+
+def _joint(kinds: set[str]) -> str:
+    """The kind of a column with values of these kinds."""
+    found = kinds - {""}
+    if len(found) == 1:
+        return found.pop()
+    return "float" if found == {"int", "float"} else "text"
+
+
+def _flat(sample: dict[str, Any], own: dict[str, str]) -> dict[str, Any]:
+    flat = {name: sample[name] for name in FIXED}
+    for name, value in sample["row"].items():
+        kind = own.get(name)
+        if value is None or kind is None:
+            continue
+        flat[f"row.{name}"] = value if kind != "text" or isinstance(value, str) else _json(value).decode()
+        if kind == "float":
+            flat[f"row.{name}"] = float(value)
+    if "cut" in sample:
+        flat["cut"] = _json(sample["cut"]).decode()
+    return flat

@@ -1,0 +1,235 @@
+"""An experiment's files as one trace: a process for each writer, all on one time axis.
+
+A writer's file is read from end to end, what it has is sorted by time and written; then comes the next one. Two passes,
+the first of them only where it is needed: for the clocks of hosts, and for the time that a range of steps took.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlship import _version
+from rlship_formats.records import Open
+from rlship_formats.values import DeadValue, fold, observe
+from rlship_sidecar.align.lineage import replica_key
+from rlship_sidecar.export.chrome import ChromeTrace, Writes, counter_body, instant_body, span_body
+from rlship_sidecar.export.clocks import Clocks, microseconds
+from rlship_sidecar.export.lanes import Lanes, Line
+from rlship_sidecar.export.reading import Entry, Unreadable, WriterFile, clocks, entries, identify
+from rlship_sidecar.export.selection import STEP_AXIS, Selection
+from rlship_sidecar.export.sorting import IN_MEMORY, Sorted
+from rlship_sidecar.intake import discover
+
+EVENTS, BARRIERS = "events", "barriers"  # the lines for what has no lane, below all lanes
+_BELOW = 1 << 30
+
+_SPAN, _INSTANT, _COUNTER = range(3)
+# Start and negative end, so that what contains another comes first; what was written later, as the outer one is;
+# then the kind, the lane, and the rest of the event.
+_Item = tuple[int, int, int, int, str, bytes]
+
+
+@dataclass(slots=True)
+class Exported:
+    """What went into a trace, and what could not be read or used."""
+
+    writers: int = 0
+    spans: int = 0
+    events: int = 0
+    barriers: int = 0
+    values: int = 0
+    hosts: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)  # file -> why
+    unusable: dict[str, dict[str, int]] = field(default_factory=dict)  # file -> reason -> how many
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that the files hold could be used."""
+        return not (self.unreadable or self.unusable)
+
+
+def export(
+    experiment: Path, stream: Writes, selection: Selection, *, align_clocks: bool, in_memory: int = IN_MEMORY
+) -> Exported:
+    """Write the trace of an experiment; raises OSError where its folder or the stream fails.
+
+    At most `in_memory` events are held at a time. A file that cannot be read is left out and named in the result.
+    """
+    told = Exported()
+    folder = os.path.join(experiment, discover.WRITERS_FOLDER)
+    files = [WriterFile(os.path.join(folder, name)) for name in discover.listing(folder).files]
+    known = Clocks()
+    for file in files:
+        with _reading(file, told):
+            if not align_clocks:
+                identify(file)
+            elif found := list(clocks(file)):
+                known.add(_opened(file).host, found)
+    told.hosts = len(known)
+    if selection.steps is not None:
+        for file in files:
+            with _reading(file, told):
+                _widen(selection, file, known)
+    about = {
+        "made by": f"rlship {_version.__version__}",
+        "experiment": experiment.absolute().name,
+        "clocks": f"corrected to the file server's, hosts: {told.hosts}" if told.hosts else "as each host has it",
+    }
+    trace = ChromeTrace(stream, about)
+    writers = sorted((file for file in files if file.open is not None), key=_order)
+    tids = iter(range(len(writers) + 1, 1 << 31))  # viewers want them unique over all processes
+    for pid, file in enumerate(writers, 1):
+        items: Sorted[_Item] = Sorted(in_memory)
+        with _reading(file, told):
+            for number, entry in enumerate(entries(file)):
+                for item in _items(file, entry, number, known, selection):
+                    items.add(item)
+        _Process(trace, pid, _opened(file), tids, told).write(items)
+    for file in files:
+        if file.open is None:  # nothing to show, but perhaps lines that have to be told of
+            with _reading(file, told):
+                for _ in entries(file):
+                    continue
+    trace.close()
+    told.unusable = {os.path.basename(file.path): file.unusable for file in files if file.unusable}
+    return told
+
+
+@contextmanager
+def _reading(file: WriterFile, told: Exported) -> Iterator[None]:
+    """Go on without the rest of a file that cannot be read."""
+    try:
+        yield
+    except Unreadable as problem:
+        told.unreadable[os.path.basename(file.path)] = str(problem)
+
+
+def _opened(file: WriterFile) -> Open:
+    assert file.open is not None  # the caller chose files that have one
+    return file.open
+
+
+def _order(file: WriterFile) -> tuple[object, ...]:
+    opened = _opened(file)
+    return (
+        opened.actor,
+        replica_key(opened.replica),
+        opened.rank,
+        opened.attempt,
+        opened.t,
+        opened.id,
+        file.path,
+    )
+
+
+def _times(opened: Open, entry: Entry, known: Clocks) -> tuple[int, int]:
+    """When an entry begins and ends, in µs of the common clock."""
+    begins = microseconds(entry.t)
+    start = known.aligned(opened.host, begins)
+    if entry.kind != "span":
+        return start, start
+    return start, max(start, known.aligned(opened.host, begins + microseconds(entry.body.dur)))
+
+
+def _widen(selection: Selection, file: WriterFile, known: Clocks) -> None:
+    """Make the window as wide as the kept steps of one file."""
+    if file.open is None or file.open.axis != STEP_AXIS or selection.steps is None:
+        return
+    for entry in entries(WriterFile(file.path, file.size)):  # what cannot be used is counted later
+        if entry.step is not None and entry.step in selection.steps:
+            selection.window.widen(*_times(file.open, entry, known))
+
+
+def _items(file: WriterFile, entry: Entry, number: int, known: Clocks, selection: Selection) -> Iterator[_Item]:
+    """What an entry adds to the trace."""
+    opened = _opened(file)
+    if entry.kind == "clock" or (entry.kind == "metrics" and not selection.counters):
+        return
+    start, end = _times(opened, entry, known)
+    if not selection.keeps(opened, entry.step, start, end):
+        return
+    body = entry.body
+    if entry.kind == "span":
+        measured = microseconds(body.dur)
+        yield start, -end, -number, _SPAN, body.lane, span_body(body.name, entry.step, body.err, measured)
+    elif entry.kind == "event":
+        yield start, -end, -number, _INSTANT, EVENTS, instant_body("event", body.name, entry.step, body.attrs)
+    elif entry.kind == "barrier":
+        yield start, -end, -number, _INSTANT, BARRIERS, instant_body("barrier", f"barrier {entry.step}", entry.step, {})
+    else:
+        for name, value in body.items():
+            if selection.counts(opened.actor, name):
+                figured = _figure(file, value)
+                if figured is not None:
+                    yield start, -end, -number, _COUNTER, name, counter_body(name, figured)
+
+
+def _figure(file: WriterFile, value: object) -> float | None:
+    """The mean of a line's observations, None if it has no finite one."""
+    try:
+        observations = observe(value)
+    except DeadValue as dead:
+        file.refuse(str(dead))
+        return None
+    if observations is None:
+        return None
+    partial = fold([observations], with_m2=False)
+    mean = partial.sum / partial.w if partial.sum is not None and partial.w else math.nan
+    return mean if math.isfinite(mean) else None
+
+
+class _Process:
+    """One writer in the trace. It is named once it has something to show, as are its lines."""
+
+    def __init__(self, trace: ChromeTrace, pid: int, opened: Open, tids: Iterator[int], told: Exported) -> None:
+        self._trace = trace
+        self._pid = pid
+        self._open = opened
+        self._tids = tids
+        self._told = told
+        self._lanes = Lanes()
+        self._drawn: dict[Line | str, int] = {}  # the tid of a line, or of the one for events or barriers
+        self._named = False
+
+    def write(self, items: Sorted[_Item]) -> None:
+        """Write everything that the writer has, in order of time."""
+        told = self._told
+        for start, negative_end, _, kind, lane, body in items:
+            self._name()
+            if kind == _SPAN:
+                placed = self._lanes.place(lane, start, -negative_end)
+                line = placed.line
+                tid = self._tid(line, line.name, (line.family << 12) + line.number)
+                self._trace.span(self._pid, tid, placed.start, placed.end, body)
+                told.spans += 1
+            elif kind == _INSTANT:
+                tid = self._tid(lane, lane, _BELOW + (lane == BARRIERS))
+                self._trace.instant(self._pid, tid, start, body)
+                told.events += lane == EVENTS
+                told.barriers += lane == BARRIERS
+            else:
+                self._trace.counter(self._pid, start, body)
+                told.values += 1
+
+    def _name(self) -> None:
+        if self._named:
+            return
+        self._named = True
+        self._told.writers += 1
+        opened = self._open
+        name = f"{opened.actor}/{opened.replica}/r{opened.rank}"
+        name += f" attempt {opened.attempt}" if opened.attempt else ""
+        name += " child" if opened.parent else ""
+        self._trace.process(self._pid, name, f"host {opened.host or 'unknown'},pid {opened.pid}")
+
+    def _tid(self, key: Line | str, name: str, order: int) -> int:
+        tid = self._drawn.get(key)
+        if tid is None:
+            tid = self._drawn[key] = next(self._tids)
+            self._trace.thread(self._pid, tid, name, order)
+        return tid

@@ -1,0 +1,1 @@
+"""What comes in: files are found, followed and read again."""

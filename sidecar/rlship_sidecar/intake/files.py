@@ -1,0 +1,180 @@
+"""The files of one experiment: which there are, which have grown, and what their next lines say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from rlship_sidecar.decode.known import known
+from rlship_sidecar.decode.lines import Batch, Schemas, too_long
+from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.intake.discover import WRITERS_FOLDER, Folder
+from rlship_sidecar.intake.source import Source, new_source
+from rlship_sidecar.intake.tail import Descriptors, NotAFile, Replaced
+
+ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
+REST_EVERY_S = 30.0  # how often a file whose writer closed it is looked at
+SETTLED_S = 60.0
+NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
+
+_ALL = 1 << 62
+
+Apply = Callable[[Source, Batch, float], None]
+
+
+class Intake:
+    """`sources` are all files ever read, by name; `oddities` say why other entries of the folder are not.
+
+    `replaced` are files that do not hold any more what was read of them; they are not read on. `holding`: some file
+    has lines with NUL bytes that are waited for.
+    """
+
+    def __init__(self, directory: str, filesystem: Filesystem, max_open_files: int) -> None:
+        self._given = directory, filesystem, max_open_files
+        self.folder = os.path.join(directory, WRITERS_FOLDER)
+        self.sources: dict[str, Source] = {}
+        self.oddities: dict[str, str] = {}
+        self.replaced: list[Source] = []
+        self.holding = False
+        self.schemas = Schemas(known)
+        self.files = Descriptors(max_open_files, keep=filesystem.local)
+        self._local = filesystem.local
+        self._listing = Folder(self.folder, local=filesystem.local)
+
+    def close(self) -> None:
+        """Release the files."""
+        self.files.close()
+
+    def anew(self) -> Intake:
+        """One that knows no file yet, in place of this one, which is closed."""
+        self.close()
+        return Intake(*self._given)
+
+    def path(self, name: str) -> str:
+        """Where a file of this name is."""
+        return os.path.join(self.folder, name)
+
+    def discover(self, now: float, *, force: bool) -> None:
+        """Take in new files, if it is time to list the folder."""
+        try:
+            listed = self._listing.look(now, force=force)
+        except OSError as error:
+            self.oddities[WRITERS_FOLDER] = words(error)
+            return
+        self.oddities.pop(WRITERS_FOLDER, None)
+        for name in listed.odd:
+            self.oddities[name] = "not a regular file, or its name is not UTF-8"
+        for name, inode in listed.files.items():
+            source = self.sources.get(name)
+            if source is None:
+                source = self.sources[name] = new_source(name, self.path(name), self.files, self.schemas)
+            source.moved = source.moved or source.inode not in (0, inode)
+            source.inode = inode
+
+    def read(self, now: float, names: Iterable[str], apply: Apply, *, end: bool) -> bool:
+        """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
+        as it got. Returns whether there is more to read at once.
+        """
+        self.holding = False
+        groups: dict[str, list[Source]] = {}
+        for name in names:
+            source = self.sources.get(name)
+            if source is None or source.gone or source.unrestored is not None:
+                continue
+            if self._grown(source, now, end=end):
+                actor = source.writer.open.actor if source.writer is not None else ""
+                groups.setdefault(actor, []).append(source)
+        more = False
+        for group in groups.values():
+            group.sort(key=lambda source: source.at_step)
+            limit = _ALL
+            for place, source in enumerate(group):
+                if source.at_step > limit:
+                    more = True
+                    continue
+                left = self._take(source, limit, now, apply)
+                more = more or left
+                if place == 0 and left and source.at_step >= 0:
+                    limit = source.at_step
+        return more
+
+    def _grown(self, source: Source, now: float, *, end: bool) -> bool:
+        writer = source.writer
+        settled = not end and writer is not None and writer.closed and now - writer.line_at > SETTLED_S
+        if settled and now - source.looked_at < REST_EVERY_S:
+            return False
+        source.looked_at = now
+        try:
+            size = source.size = source.tail.size()
+            if source.moved and size <= source.read:
+                # All of the file that had the name is read; what has it now is found out by the bookmark.
+                self.files.forget(source.tail.path)
+                source.moved = False
+                size = source.size = source.tail.size()
+                source.tail.check(source.mark)
+            source.problem = ""
+            if size < source.read:
+                source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
+                source.tail.check(source.mark)
+            else:
+                source.missed_at = None
+                if size == source.read and (end or source.tail.shrunk):
+                    # Whole again, or cut and written on to the very size it had: without the former, there is time for
+                    # a look at its bytes only at the end.
+                    source.tail.check(source.mark)
+        except OSError as error:
+            self._failed(source, error)
+            return False
+        return size > source.read
+
+    def _failed(self, source: Source, error: OSError) -> None:
+        self.files.forget(source.tail.path)
+        source.problem = words(error)
+        if isinstance(error, Replaced):
+            self.replaced.append(source)
+
+    def _take(self, source: Source, limit: int, now: float, apply: Apply) -> bool:
+        """Read and apply one piece of a file. Returns whether complete lines are left in it, as far as one can know."""
+        start = source.mark
+        hold = not self._local and not (source.held and now - source.held_at >= NUL_WAIT_S)
+        try:
+            piece = source.tail.read(start, source.piece_bytes, size=source.size, hold_nul=hold)
+        except OSError as error:
+            self._failed(source, error)
+            return False
+        if piece.end == start.offset:
+            if piece.held:
+                self._hold(source, now)
+            elif source.moved and not piece.more:
+                source.size = source.read  # half a line is all that is left of the file that had the name
+                self.files.forget(source.tail.path)
+            return piece.more
+        batch = source.decoder.decode(piece.lines, piece.offsets, max_steps=ROUND_STEPS, last_step=limit)
+        whole = batch.consumed == len(piece.lines)
+        end = piece.end if whole else piece.offsets[batch.consumed]
+        # Read about as much next time as could be used this time.
+        source.piece_bytes = min(1 << 20, max(1 << 14, 17 * (end - start.offset) // 16))
+        for offset, excerpt in piece.too_long:
+            if offset < end:
+                batch.dead.append(too_long(offset, excerpt))
+        source.held = False
+        source.advance(batch, piece.bookmark(end))
+        apply(source, batch, now)
+        if piece.held and whole:
+            self._hold(source, now)
+        return not whole or piece.more
+
+    def _hold(self, source: Source, now: float) -> None:
+        if not source.held:
+            source.held, source.held_at = True, now
+        source.problem = f"NUL bytes from byte {source.read} on: waiting for what belongs there"
+        self.holding = True
+
+
+def words(error: OSError) -> str:
+    """What is wrong with a file, for people."""
+    if isinstance(error, NotAFile):
+        return "not a regular file"
+    if isinstance(error, FileNotFoundError):
+        return "not there any more; what was read of it still counts"
+    return error.strerror or type(error).__name__

@@ -1,0 +1,178 @@
+"""Applied lines once more out of a writer's file: those of some steps, of some time, or from some byte on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+
+from rlship_formats.records import MAX_LINE_BYTES, Open
+from rlship_sidecar.decode.decoder import Decoder
+from rlship_sidecar.decode.lines import Batch, Schemas, StreamLine
+from rlship_sidecar.intake.source import Source
+from rlship_sidecar.intake.tail import Bookmark, Replaced
+from rlship_sidecar.reduce.samples import Chosen, filled
+from rlship_sidecar.rows import Sample
+from rlship_sidecar.store.changes import SavedBlock
+from rlship_sidecar.store.store import Store
+
+_ALL = 1 << 62
+_FEW_STEPS = 8
+_SAMPLE_BYTES = 8192  # read for a sample at first: most are no longer
+
+
+def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection[int]) -> Iterator[Batch]:
+    """The applied lines of some steps, read from the file once more; raises OSError, FileNotFoundError if what was read
+    is not there any more.
+    """
+    marks: list[tuple[int, bytes]] | None = None
+    for block in source.blocks(store, min(steps), max(steps)):
+        if marks is None:
+            _still_there(source)
+            marks = store.marks(source.name) + source.fresh_marks
+        yield _read_block(source, schemas, block, marks, steps)
+
+
+def read_from_floor(source: Source, store: Store, schemas: Schemas, floor: int) -> Iterator[Batch]:
+    """The applied lines from `floor` on; raises as `read_again` does."""
+    _still_there(source)
+    marks = store.marks(source.name)
+    start = floor
+    while start < source.read:
+        block = store.block_at(source.name, start) or source.unfinished()
+        yield _read_block(source, schemas, block, marks, None, start)
+        start = block.stop
+
+
+def read_streams(
+    source: Source, store: Store, schemas: Schemas, ranges: Sequence[tuple[float, float]]
+) -> list[StreamLine]:
+    """The applied stream lines with `t` in one of some ranges, both ends included, in file order; raises as
+    `read_again` does.
+    """
+    blocks = {block.start: block for low, high in ranges for block in source.blocks_at(store, low, high)}
+    if not blocks:
+        return []
+    _still_there(source)
+    marks = store.marks(source.name) + source.fresh_marks
+    return [
+        line
+        for _, block in sorted(blocks.items())
+        for line in _read_block(source, schemas, block, marks, None).streams
+        if any(low <= line.t <= high for low, high in ranges)
+    ]
+
+
+def read_stream_line(source: Source, store: Store, schemas: Schemas, offset: int) -> list[StreamLine]:
+    """The applied stream line that begins at a byte of the file; raises as `read_again` does."""
+    _still_there(source)
+    marks = store.marks(source.name) + source.fresh_marks
+    block = next((block for block in source.fresh_blocks if block.start <= offset < block.stop), None)
+    batch = _read_block(
+        source, schemas, block or store.block_at(source.name, offset) or source.unfinished(), marks, None
+    )
+    return [line for line in batch.streams if line.offset == offset]
+
+
+def read_samples(source: Source, chosen: Sequence[Chosen]) -> list[Sample]:
+    """What chosen samples of a file hold, a line at a time; raises as `read_again` does."""
+    _still_there(source)
+    tail = source.tail.twin()
+    found = []
+    for one in chosen:
+        piece = tail.read(Bookmark(one.line.offset), _SAMPLE_BYTES)
+        sample = filled(one, piece.lines[0]) if piece.lines else None
+        if sample is None:
+            raise FileNotFoundError(0, "what was read of it is not there any more", tail.path)
+        found.append(sample)
+    return found
+
+
+def read_barriers(source: Source, store: Store, schemas: Schemas) -> Iterator[Batch]:
+    """All of the file that holds steps, for its barriers and rollbacks; raises as `read_again` does."""
+    marks: list[tuple[int, bytes]] | None = None
+    for block in source.blocks(store, 0, _ALL):
+        if marks is None:
+            _still_there(source)
+            marks = store.marks(source.name) + source.fresh_marks
+        yield _read_block(source, schemas, block, marks, None)
+
+
+def _still_there(source: Source) -> None:
+    try:
+        source.tail.twin().check(source.mark)
+    except Replaced as error:
+        raise FileNotFoundError(0, error.strerror, source.tail.path) from error
+
+
+def _read_block(
+    source: Source,
+    schemas: Schemas,
+    block: SavedBlock,
+    marks: list[tuple[int, bytes]],
+    steps: Collection[int] | None,
+    start: int = 0,
+) -> Batch:
+    """Decode a block; with few `steps`, only lines that can be theirs: a step's digits stand in its line, as JSON has
+    one way to write it.
+    """
+    assert source.writer is not None
+    piece_lines: list[bytes] = []
+    piece_offsets: list[int] = []
+    tail = source.tail.twin()
+    position = block.start
+    while position < block.stop:
+        # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
+        piece = tail.read(Bookmark(position), min(block.stop - position, MAX_LINE_BYTES + 1))
+        if piece.end == position and not tail.searching:
+            # What was read of it is not there any more, and will not come back.
+            raise FileNotFoundError(0, "the file is shorter than it was", source.tail.path)
+        piece_lines += piece.lines
+        piece_offsets += piece.offsets
+        position = piece.end
+    before_open = bisect_left(piece_offsets, source.opened_at)
+    piece_lines, piece_offsets = piece_lines[before_open:], piece_offsets[before_open:]
+    lines, offsets = piece_lines, piece_offsets
+    if steps is not None and len(steps) <= _FEW_STEPS:
+        digits = [str(step).encode() for step in steps]
+        kept = {offset for offset, _ in marks}
+        chosen = [
+            (line, offset)
+            for line, offset in zip(piece_lines, piece_offsets)
+            if offset in kept or any(needle in line for needle in digits) or _may_be_barrier(line)
+        ]
+        lines, offsets = [line for line, _ in chosen], [offset for _, offset in chosen]
+    batch = _decode(source.writer.open, schemas, block, marks, lines, offsets)
+    if batch.inherited_t and lines is not piece_lines:
+        batch = _decode(source.writer.open, schemas, block, marks, piece_lines, piece_offsets)
+    if steps is not None:
+        wanted = frozenset(steps)
+        batch.lines = [line for line in batch.lines if line.step in wanted]
+        batch.barriers = [barrier for barrier in batch.barriers if barrier.step in wanted]
+        batch.samples = [sample for sample in batch.samples if sample.step in wanted]
+        batch.tags = [tag for tag in batch.tags if tag.step in wanted]
+    if start > block.start:
+        batch.lines = [line for line in batch.lines if line.offset >= start]
+    return batch
+
+
+def _may_be_barrier(line: bytes) -> bool:
+    """Whether the line can be a barrier record, of which the one before a step's own matters too. A backslash may spell
+    anything.
+    """
+    return b"barrier" in line or b"\\" in line
+
+
+def _decode(
+    opened: Open,
+    schemas: Schemas,
+    block: SavedBlock,
+    marks: list[tuple[int, bytes]],
+    lines: list[bytes],
+    offsets: list[int],
+) -> Batch:
+    decoder = Decoder(schemas)
+    # Before the open record the decoder's t is 0.
+    decoder.restore(
+        opened, block.t or opened.t, block.barrier_t, [line for offset, line in marks if offset < block.start]
+    )
+    return decoder.decode(lines, offsets, max_steps=_ALL, last_step=_ALL)

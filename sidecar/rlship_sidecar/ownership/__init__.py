@@ -1,0 +1,1 @@
+"""Which process may write for an experiment."""

@@ -1,0 +1,97 @@
+"""Barriers as measurement: how far apart the ranks end a step, and who is last. Pure.
+
+The terms are those of docs/semantics.md, "Barriers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple, Protocol
+
+from rlship_sidecar.align.lineage import Segment, replica_key, seated
+from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.rows import RankName
+
+SPREAD, LAST_RANK, LAST_REPLICA = "barrier/spread_s", "barrier/last_rank", "barrier/last_replica"
+
+
+class Clocks(Protocol):
+    """What is known of hosts' clocks."""
+
+    def offset(self, host: str, t: float) -> tuple[float, float | None]:
+        """How far a host's clock is ahead of the file server's at its time `t`, in seconds, and the error bound; None:
+        unknown.
+        """
+
+
+class NoClocks:
+    """No host's clock is known: all are taken to be right."""
+
+    def offset(self, host: str, t: float) -> tuple[float, float | None]:
+        """See `Clocks.offset`."""
+        return 0.0, None
+
+
+class Ended(NamedTuple):
+    """A rank that ended a step, and how well its host's clock is known."""
+
+    rank: RankName
+    host: str
+    error_s: float | None
+
+
+def measured(lines: Collection[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
+    """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
+    records = newest_barriers(lines)
+    if len(records) < 2:
+        return {}
+    ends = [line.t - clocks.offset(segment.writer.open.host, line.t)[0] for segment, line in records]
+    spread = max(ends) - min(ends)
+    figures = {SPREAD: spread}
+    if not spread:
+        return figures
+    first, last = (_ended_at(at, ends, records, clocks) for at in (min(ends), max(ends)))
+    if first.host and first.host == last.host:
+        error: float | None = 0.0
+    else:
+        error = None if first.error_s is None or last.error_s is None else first.error_s + last.error_s
+    if error is not None and spread > error:
+        figures[LAST_RANK] = float(last.rank.rank)
+        replicas = {segment.writer.rank.replica for segment, _ in records}
+        if len(replicas) > 1 and all(replica_key(replica)[0] == 0 for replica in replicas):
+            figures[LAST_REPLICA] = float(int(last.rank.replica))
+    return figures
+
+
+def newest_barriers(lines: Collection[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
+    """Of each rank's root writers the first barrier record in the newest segment that has one; none of ranks that a
+    later attempt that has one does not know.
+    """
+    chosen: dict[RankName, tuple[Segment, BarrierLine]] = {}
+    for record in lines:
+        writer = record[0].writer
+        if writer.root is not writer:
+            continue
+        held = chosen.setdefault(writer.rank, record)
+        if held is not record and _rank_of_record(*record) > _rank_of_record(*held):
+            chosen[writer.rank] = record
+    found = list(chosen.values())
+    if len({segment.writer.open.attempt for segment, _ in found}) > 1:
+        known = set(seated(segment for segment, _ in lines if segment.writer.root is segment.writer))
+        found = [one for one in found if one[0] in known]
+    return found
+
+
+def _rank_of_record(segment: Segment, line: BarrierLine) -> tuple[object, ...]:
+    # Copies of one file are alike in all but its name.
+    return (*segment.age, segment.writer.file, -line.offset)
+
+
+def _ended_at(
+    at: float, ends: Iterable[float], records: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks
+) -> Ended:
+    """Of the records whose time is `at`, the first in merge order."""
+    found = [record for end, record in zip(ends, records) if end == at]
+    segment, line = min(found, key=lambda record: record[0].merge_key)
+    host = segment.writer.open.host
+    return Ended(segment.writer.rank, host, clocks.offset(host, line.t)[1])

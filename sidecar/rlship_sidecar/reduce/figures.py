@@ -1,0 +1,43 @@
+"""What reductions come to: a figure, a histogram, nothing, or something that cannot be derived."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from rlship_formats.histogram import Histogram
+from rlship_sidecar.align.lineage import Order
+from rlship_sidecar.reduce.naming import POLICY_LAG, POLICY_VERSION, Naming
+
+
+class _Undefined(Enum):
+    UNDEFINED = "no such figure for these observations"
+
+
+UNDEFINED = _Undefined.UNDEFINED
+Figure: TypeAlias = "float | Histogram | _Undefined | None"  # None: underivable
+PerRank: TypeAlias = "dict[str, list[tuple[str, float]]]"  # by key: a rank's name and its value, in merge order
+
+
+class Reduced(NamedTuple):
+    """What a window comes to; `order` is that of the counting segments. `taken` are the keys that have an owner,
+    whether or not there is a figure under them. `lags`: there is a policy version that counts the lead's steps.
+    """
+
+    figures: dict[str, float]
+    hists: dict[str, Histogram]
+    per_rank: PerRank
+    taken: Collection[str]
+    order: Order
+    underivable: tuple[str, ...]
+    t: float
+    lags: bool = False
+
+
+def add_lag(naming: Naming, found: Reduced, now: int | None) -> None:
+    """Add how many of the lead's steps a policy is behind, `now` being the lead's."""
+    version = found.figures.get(naming.plain(POLICY_VERSION))
+    key = naming.beside(POLICY_VERSION, POLICY_LAG)
+    if found.lags and now is not None and version is not None and key not in found.taken:
+        found.figures[key] = now - version

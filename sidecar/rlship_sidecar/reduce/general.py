@@ -1,0 +1,237 @@
+"""The definition of a reduced window: any mixture of values, segments and reductions, merged one by one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlship_formats.histogram import Histogram, histogram
+from rlship_formats.quantiles import quantile
+from rlship_formats.records import Asks
+from rlship_formats.values import (
+    EMPTY,
+    PARTIAL_REDUCTIONS,
+    QUANTILES,
+    Observations,
+    Partial,
+    defined,
+    figure,
+    fold,
+    merge,
+)
+from rlship_sidecar.align.lineage import Segment, newest, order_of, replica_key
+from rlship_sidecar.align.window import Window
+from rlship_sidecar.reduce.custom import Customs
+from rlship_sidecar.reduce.figures import UNDEFINED, Figure, PerRank, Reduced
+from rlship_sidecar.reduce.naming import LEAD_STEPS, POLICY_VERSION, Naming
+from rlship_sidecar.reduce.per_rank import rank_name, scalars
+from rlship_sidecar.reduce.rates import Seconds, rate
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.samples import counted
+from rlship_sidecar.rows import RankName
+
+
+class Item(NamedTuple):
+    """One metric on one line."""
+
+    segment: Segment
+    offset: int
+    t: float
+    asks: Asks
+    observations: Observations
+
+
+class Part(NamedTuple):
+    """What one segment contributes to a metric."""
+
+    segment: Segment
+    partial: Partial
+    observations: list[Observations]
+
+
+class Contributions:
+    """The counting contributions to one metric, in merge order."""
+
+    def __init__(self, parts: list[Part], *, with_m2: bool) -> None:
+        self.parts = parts
+        self._with_m2 = with_m2
+
+    @cached_property
+    def total(self) -> Partial:
+        """What they merge to."""
+        total = self.parts[0].partial
+        for part in self.parts[1:]:
+            total = merge(total, part.partial, with_m2=self._with_m2)
+        return total
+
+    @cached_property
+    def summarized(self) -> bool:
+        """Whether any of them is a summary, which does not tell the observations."""
+        return any(item.summary is not None for part in self.parts for item in part.observations)
+
+    @cached_property
+    def ordered(self) -> NDArray[np.float64]:
+        """The finite observations, in ascending order."""
+        xs = [x for part in self.parts for item in part.observations for x in item.xs]
+        return np.sort(np.array(xs, dtype=np.float64))
+
+    def derive(self, reduction: str, seconds: Seconds, customs: Customs) -> Figure:
+        """What a reduction comes to."""
+        if reduction in PARTIAL_REDUCTIONS:
+            total = self._lowest() if reduction in ("first", "last") else self.total
+            return figure(total, reduction) if defined(total, reduction) else UNDEFINED
+        if reduction == "rate":
+            return rate([(part.segment, part.partial) for part in self.parts], self.total, seconds)
+        if self.summarized:
+            return None
+        if not self.total.n:
+            return UNDEFINED
+        if reduction == "hist":
+            return histogram(self.ordered)
+        if reduction in QUANTILES:
+            return quantile(self.ordered, QUANTILES[reduction])
+        return customs.figure(reduction, (_weighted(part) for part in self.parts))
+
+    def by_rank(self) -> list[tuple[RankName, Contributions]]:
+        """Those of each rank alone, in merge order."""
+        found: dict[RankName, list[Part]] = {}
+        for part in self.parts:
+            found.setdefault(part.segment.writer.rank, []).append(part)
+        ranks = sorted(found, key=lambda rank: (replica_key(rank.replica), rank.rank))
+        return [(rank, Contributions(found[rank], with_m2=self._with_m2)) for rank in ranks]
+
+    def _lowest(self) -> Partial:
+        """The merged partial of the lowest rank that has a finite observation."""
+        for _, contributions in self.by_rank():
+            if contributions.total.n:
+                return contributions.total
+        return EMPTY
+
+
+class _Metric(NamedTuple):
+    """One metric's figures by key, its first reduction first, and what is needed for its ranks alone."""
+
+    figures: list[tuple[str, Figure]]
+    first: str
+    contributions: Contributions
+    governed: bool
+    lags: bool
+
+
+def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *, superseding: bool = True) -> Reduced:
+    """The reduced window. `seconds`: what rates are over; `superseding`: whether newer segments replace older ones."""
+    primary: dict[str, Figure] = {}
+    derived: dict[str, Figure] = {}
+    metrics: dict[str, _Metric] = {}
+    used: set[Segment] = set()
+    ts: list[float] = []
+    for name, items in sorted(_items(window).items()):
+        items = _counted(items) if superseding else items
+        used.update(item.segment for item in items)
+        ts.extend(item.t for item in items)
+        metric = metrics[name] = _metric(naming, name, items, rules, seconds)
+        for key, value in metric.figures:
+            # A key means one thing in every row: who owns it does not depend on whether there is a figure in this one.
+            (primary if key == naming.plain(name) else derived).setdefault(key, value)
+    for found in counted(window.samples, superseding=superseding).values():
+        used.update(segment for segment, _ in found)
+        ts.extend(line.t for _, line in found)
+    merged = {**derived, **primary}
+    per_rank, more = _per_rank(naming, metrics, {segment.writer.rank.replica for segment in used}, rules, seconds)
+    for key, value in more:
+        merged.setdefault(key, value)
+    if not used:
+        ts = [line.t for _, line in window.sparse] + [t for block in window.blocks.values() for t in block.ts]
+    return Reduced(
+        {key: value for key, value in merged.items() if isinstance(value, float)},
+        {key: value for key, value in merged.items() if isinstance(value, Histogram)},
+        per_rank,
+        merged.keys(),
+        order_of(tuple(used)),
+        tuple(sorted(key for key, value in merged.items() if value is None)),
+        max(ts),
+        POLICY_VERSION in metrics and metrics[POLICY_VERSION].lags,
+    )
+
+
+def _items(window: Window) -> dict[str, list[Item]]:
+    """Every observation of the window by metric, in merge order and file order."""
+    found: dict[str, list[Item]] = {}
+    unsorted: set[str] = set()
+    for schema, block in window.blocks.items():
+        unsorted.update(found.keys() & set(schema.names))
+        # Sorted once for all metrics of the block.
+        heads = list(zip(block.owners, block.offsets, block.ts))
+        order = sorted(range(len(heads)), key=lambda place: (heads[place][0].merge_key, heads[place][1]))
+        heads = [heads[place] for place in order]
+        matrix = np.frombuffer(block.data, np.float64).reshape(len(heads), -1)[order]
+        for name, asks, column in zip(schema.names, schema.asks, matrix.T.tolist()):
+            found.setdefault(name, []).extend(
+                Item(*head, asks, Observations((x,), None, 0)) for head, x in zip(heads, column)
+            )
+    for segment, line in window.sparse:
+        for name, asks, observations in line.values:
+            found.setdefault(name, []).append(Item(segment, line.offset, line.t, asks, observations))
+            unsorted.add(name)
+    for name in unsorted:
+        found[name].sort(key=lambda item: (item.segment.merge_key, item.offset))
+    return found
+
+
+def _counted(items: list[Item]) -> list[Item]:
+    """The items that no newer segment of their rank supersedes."""
+    kept = newest(item.segment for item in items)
+    return [item for item in items if item.segment in kept]
+
+
+def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds: Seconds) -> _Metric:
+    asks = rules.chosen(naming.actor, name) or tuple(dict.fromkeys(ask for item in items for ask in item.asks.reduce))
+    contributions = Contributions(_parts(items, with_m2="std" in asks), with_m2="std" in asks)
+    figures = [(key, contributions.derive(ask, seconds, rules.customs)) for ask, key in naming.keys(name, asks)]
+    if contributions.total.nonfinite and not naming.first_only:
+        figures.append((f"{naming.plain(name)}/nonfinite", float(contributions.total.nonfinite)))
+    lags = name == POLICY_VERSION and any(item.asks.unit == LEAD_STEPS for item in items)
+    return _Metric(figures, asks[0], contributions, any(item.asks.per_rank for item in items), lags)
+
+
+def _parts(items: Iterable[Item], *, with_m2: bool) -> list[Part]:
+    """One for each segment."""
+    by_segment: dict[Segment, list[Observations]] = {}
+    for item in items:
+        by_segment.setdefault(item.segment, []).append(item.observations)
+    return [
+        Part(segment, fold(observations, with_m2=with_m2), observations) for segment, observations in by_segment.items()
+    ]
+
+
+def _per_rank(
+    naming: Naming, metrics: dict[str, _Metric], replicas: set[str], rules: Rules, seconds: Seconds
+) -> tuple[PerRank, list[tuple[str, Figure]]]:
+    """The per-rank values, and the figures that follow from them, by key."""
+    found: PerRank = {}
+    more: list[tuple[str, Figure]] = []
+    for name, metric in metrics.items():
+        if metric.first == "hist" or naming.first_only or not (metric.governed or rules.per_rank):
+            continue
+        key = naming.plain(name)
+        ranks: list[RankName] = []
+        values: list[float] = []
+        for rank, contributions in metric.contributions.by_rank():
+            value = contributions.derive(metric.first, seconds, rules.customs)
+            if isinstance(value, float):
+                ranks.append(rank)
+                values.append(value)
+        if values:
+            found[key] = [(rank_name(rank), value) for rank, value in zip(ranks, values)]
+            if metric.governed:
+                more += [(f"{key}/{what}", value) for what, value in scalars(ranks, values, replicas)]
+    return found, more
+
+
+def _weighted(part: Part) -> Iterable[tuple[float, float]]:
+    for item in part.observations:
+        yield from zip(item.xs, item.ws if item.ws is not None else (1.0 for _ in item.xs))

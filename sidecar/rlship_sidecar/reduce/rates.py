@@ -1,0 +1,73 @@
+"""Sums per second: over the time between two barriers of each rank, or over the time that a unit covers. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from rlship_formats.values import Partial
+from rlship_sidecar.align.lineage import Segment, Writer
+from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.reduce.figures import UNDEFINED, Figure
+
+SecondsOf: TypeAlias = "Callable[[Segment], float | None]"
+Seconds: TypeAlias = "SecondsOf | float | None"
+"""How long a unit took: for each segment between its barriers, or one time for the whole unit. None: not known."""
+
+
+def between_barriers(barriers: Iterable[tuple[Segment, BarrierLine]]) -> SecondsOf:
+    """For each segment the seconds that the barrier records of a step, in its root's newest segment with one, are after
+    those before them; None where they tell no time. Nothing is looked at before the first question.
+    """
+    newest: dict[Writer, tuple[Segment, BarrierLine]] | None = None
+
+    def seconds(segment: Segment) -> float | None:
+        nonlocal newest
+        if newest is None:
+            newest = _newest(barriers)
+        found = newest.get(segment.writer.root)
+        if found is None:
+            return None
+        _, barrier = found
+        if barrier.before_t is None or barrier.t <= barrier.before_t:
+            return None
+        return barrier.t - barrier.before_t
+
+    return seconds
+
+
+def _newest(barriers: Iterable[tuple[Segment, BarrierLine]]) -> dict[Writer, tuple[Segment, BarrierLine]]:
+    """By writer the first barrier record of its newest segment that has one."""
+    newest: dict[Writer, tuple[Segment, BarrierLine]] = {}
+    for segment, barrier in barriers:
+        held = newest.get(segment.writer)
+        if held is None or (-segment.number, barrier.offset) < (-held[0].number, held[1].offset):
+            newest[segment.writer] = segment, barrier
+    return newest
+
+
+def rate(parts: Sequence[tuple[Segment, Partial]], total: Partial, seconds: Seconds) -> Figure:
+    """The rate of one metric: `parts` are its counting segments in merge order, `total` is what they merge to."""
+    if total.n == 0:
+        return UNDEFINED
+    if callable(seconds):
+        found = _added(parts, seconds)
+    elif seconds is None or seconds <= 0 or total.sum is None:
+        found = None
+    else:
+        found = total.sum / seconds
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _added(parts: Sequence[tuple[Segment, Partial]], seconds: SecondsOf) -> float | None:
+    added: float | None = None
+    for segment, partial in parts:
+        if partial.n == 0:
+            continue
+        lasted = seconds(segment)
+        if lasted is None or partial.sum is None:
+            return None
+        one = partial.sum / lasted
+        added = one if added is None else added + one
+    return added

@@ -1,0 +1,49 @@
+"""What the configuration says of reductions, and the keys that figures go by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from rlship_sidecar.reduce.custom import Customs
+from rlship_sidecar.reduce.samples import Choice
+
+Overrides = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """`reductions` win over what lines ask for, by `<actor>/<metric>` or `<metric>`. `per_rank`: every metric's values
+    per rank are kept. `customs` are the reductions of other packages. `samples`: which of them rows show.
+    """
+
+    reductions: Overrides = field(default_factory=dict)
+    per_rank: bool = False
+    customs: Customs = field(default_factory=Customs)
+    samples: Choice = field(default_factory=Choice)
+
+    def chosen(self, actor: str, metric: str) -> tuple[str, ...] | None:
+        """The configuration's reductions of a metric, or None: then the lines say."""
+        chosen = self.reductions.get(f"{actor}/{metric}") or self.reductions.get(metric)
+        return tuple(dict.fromkeys(chosen)) if chosen else None
+
+    def signature(self) -> str:
+        """What rows depend on: once it is another, they have to be made again."""
+        more: dict[str, Any] = {}
+        if self.per_rank:
+            more["per_rank"] = True
+        if self.samples != Choice():
+            more["samples"] = [self.samples.each, self.samples.every]
+        if installed := self.customs.installed():
+            more["custom"] = installed
+        # No metric has an empty name.
+        return orjson.dumps({**self.reductions, **({"": more} if more else {})}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def keys(actor: str, metric: str, asks: Sequence[str]) -> list[tuple[str, str]]:
+    """(reduction, key) pairs of a metric: the first reduction has the plain key."""
+    plain = f"{actor}/{metric}"
+    return [(ask, f"{plain}/{ask}" if position else plain) for position, ask in enumerate(asks)]

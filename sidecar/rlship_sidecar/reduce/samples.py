@@ -1,0 +1,116 @@
+"""Which samples of a step a row shows: the highest and the lowest scores, and a fair random few. Pure.
+
+The terms are those of docs/semantics.md, "Tags, samples, policy lag".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from rlship_formats.records import BadRecord
+from rlship_formats.standing import stands_for
+from rlship_sidecar.align.lineage import Segment, newest
+from rlship_sidecar.decode.lines import SampleLine
+from rlship_sidecar.reduce.per_rank import rank_name
+from rlship_sidecar.rows import Sample
+
+TOP, BOTTOM, RANDOM = "top", "bottom", "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How many samples of each kind a table has in a row, and in which rows: of units whose index `every` divides."""
+
+    each: int = 4
+    every: int = 10
+
+    def shows(self, index: int) -> bool:
+        """Whether the row of a unit of this index shows samples."""
+        return self.each > 0 and index % self.every == 0
+
+
+class Chosen(NamedTuple):
+    """A sample that a row shows, and why: any of "top", "bottom" and "random"."""
+
+    segment: Segment
+    line: SampleLine
+    why: tuple[str, ...]
+
+
+def counted(
+    lines: Iterable[tuple[Segment, SampleLine]], *, superseding: bool = True
+) -> dict[str, list[tuple[Segment, SampleLine]]]:
+    """Each table's samples, in merge and file order; `superseding`: without those that a newer segment of their rank
+    supersedes.
+    """
+    tables: dict[str, list[tuple[Segment, SampleLine]]] = {}
+    for segment, line in lines:
+        tables.setdefault(line.table, []).append((segment, line))
+    return {table: _counted(found, superseding) for table, found in sorted(tables.items())}
+
+
+def _counted(found: list[tuple[Segment, SampleLine]], superseding: bool) -> list[tuple[Segment, SampleLine]]:
+    segments = {segment for segment, _ in found}
+    kept = newest(segments) if superseding else segments
+    return sorted((one for one in found if one[0] in kept), key=lambda one: (one[0].merge_key, one[1].offset))
+
+
+def choose(
+    lines: Iterable[tuple[Segment, SampleLine]], each: int, *, superseding: bool = True
+) -> dict[str, list[Chosen]]:
+    """The samples of each table, at most `each` of a kind, in merge and file order.
+
+    The writers drew `pri` evenly from 0..1, so the lowest ones of all ranks are a fair choice among all their samples,
+    whatever the order in which they were read.
+    """
+    return {table: _choose(found, each) for table, found in counted(lines, superseding=superseding).items()}
+
+
+def _choose(found: list[tuple[Segment, SampleLine]], each: int) -> list[Chosen]:
+    scored = [place for place, (_, line) in enumerate(found) if line.score is not None]
+    # Sorting keeps the order of equals.
+    highest = sorted(scored, key=lambda place: -(found[place][1].score or 0.0))[:each]
+    lowest = sorted(scored, key=lambda place: found[place][1].score or 0.0)[:each]
+    fair = sorted(range(len(found)), key=lambda place: found[place][1].pri)[:each]
+    reasons: dict[int, list[str]] = {}
+    for why, places in ((TOP, highest), (BOTTOM, lowest), (RANDOM, fair)):
+        for place in places:
+            reasons.setdefault(place, []).append(why)
+    return [Chosen(*found[place], tuple(reasons[place])) for place in sorted(reasons)]
+
+
+TOO_DEEP = "(nested too deeply to be shown)"
+
+
+def filled(chosen: Chosen, line: bytes) -> Sample | None:
+    """The sample with its content, given the line that it was read from; None if the line is another one."""
+    found = chosen.line
+    try:
+        record: Any = orjson.loads(line)
+        facts = stands_for("sample", record, found.t).sample
+    except (ValueError, BadRecord, AttributeError):
+        return None
+    if record.get("kind") != "sample" or facts != (found.table, found.score, found.pri):
+        return None
+    score = record.get("score")
+    return Sample(
+        chosen.why,
+        rank_name(chosen.segment.writer.rank),
+        found.t,
+        found.score if found.score is not None else score,
+        {name: _writable(value) for name, value in record["row"].items()},
+        _writable(record.get("cut")),
+    )
+
+
+def _writable(value: Any) -> Any:
+    """The value, unless it is nested deeper than JSON is written, with room for what stands around it."""
+    try:
+        orjson.dumps([[[[[[[[value]]]]]]]])
+    except orjson.JSONEncodeError:
+        return TOO_DEEP
+    return value

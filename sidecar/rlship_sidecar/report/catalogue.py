@@ -1,0 +1,178 @@
+"""The catalogue of metrics as people read it: columns, a rich table, JSON, and the page docs/metrics.md. Pure, but for
+the last line: `python -m rlship_sidecar.report.catalogue > docs/metrics.md` writes the page anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from rlship.metrics import METRICS, Alias, Metric
+from rlship_sidecar.report.terminal import align
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLUMNS = ("name", "unit", "reductions", "scope", "meaning")
+PLAIN = "-"  # the unit of plain numbers, in columns
+
+_PAGE_HEAD = """\
+# The catalogue of metrics
+
+Metrics that RL post-training jobs have in common. A metric that is logged under one of these names needs no `define`:
+it is reduced as written here and has this unit. `rlship metrics` prints the same list, and
+`rlship metrics actor/pg_loss` finds a name that another framework uses. This page is made from `rlship/catalogue.py`
+and `rlship/foreign_names.py`.
+
+## Which reductions a metric gets
+
+The first of these that says something about the metric:
+
+1. the configuration: `[reductions]` in `rlship.toml`;
+2. the job: `rlship.define(…)`, or `reduce` of `record_metric`, in the file of the process that logs it;
+3. the catalogue: the metric's name as it was logged, else `<actor>/<metric>`, else a foreign name in either form;
+4. the mean.
+
+A name is only looked up: a row shows the metric under the name that was logged, and its values as they were logged. A
+foreign name may imply another reduction or unit than the catalogue's; then these count. `critic/rewards/max` is reduced
+by `max` alone, and `perf/max_memory_allocated_gb` is in GiB.
+
+From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
+
+## Names
+
+The first reduction is the metric itself, the others are shown as `<metric>/<reduction>`. Where the meaning names a
+weight, log it with `weight=`: a mean of shares is the share of all only with their denominators as weights.
+*Increments* are how many more since the last time they were logged. Metrics marked *per rank* keep a value for every
+rank and name the one that has the greatest.
+"""
+
+_FOREIGN_HEAD = """
+## Foreign names
+
+What is written in parentheses differs from the catalogue: the reduction, the unit, and by what a value is to be
+multiplied to be in the catalogue's unit. A standard deviation that was already taken is averaged. Names that mean
+something which no metric of the catalogue is are not listed: those of hit rates, of KL times a coefficient, of memory
+as a share of the device's.
+"""
+
+
+def matching(pattern: str | None) -> list[Metric]:
+    """The metrics whose name, or one of whose foreign names, has `pattern` in it, whatever the case; with `*`, `?` or
+    `[` in it the whole name has to match.
+
+    Where only foreign names match, the metric has only those.
+    """
+    if not pattern:
+        return list(METRICS)
+    found = []
+    for metric in METRICS:
+        if fits(metric.name, pattern):
+            found.append(metric)
+        elif aliases := tuple(alias for alias in metric.aliases if fits(alias.name, pattern)):
+            found.append(replace(metric, aliases=aliases))
+    return found
+
+
+def columns(metrics: Sequence[Metric], *, aliases: bool) -> list[str]:
+    """Aligned lines under a heading; with `aliases` each metric is followed by its foreign names, indented."""
+    heading, *lines = align([COLUMNS, *map(_cells, metrics)])
+    told = [heading]
+    for metric, line in zip(metrics, lines):
+        told.append(line)
+        if aliases:
+            told += [f"    {alias.framework}: {alias.name}{differences(alias)}" for alias in metric.aliases]
+    return told
+
+
+def table(metrics: Sequence[Metric], *, aliases: bool) -> Table:
+    """The same for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None)
+    for name in COLUMNS:
+        shown.add_column(name, no_wrap=name == "name", overflow="fold")
+    for metric in metrics:
+        shown.add_row(*map(Text, _cells(metric)))
+        if aliases:
+            for alias in metric.aliases:
+                foreign = Text(f"{alias.framework}: {alias.name}{differences(alias)}", style="dim")
+                shown.add_row(*map(Text, ("", "", "", "")), foreign)
+    return shown
+
+
+def as_json(metric: Metric) -> dict[str, Any]:
+    """What --json prints of a metric: all of its fields and those of its foreign names."""
+    return {
+        "name": metric.name,
+        "unit": metric.unit,
+        "reduce": list(metric.reduce),
+        "scope": list(metric.scope),
+        "per_rank": metric.per_rank,
+        "meaning": metric.meaning,
+        "aliases": [
+            {
+                "name": alias.name,
+                "framework": alias.framework,
+                "reduce": alias.reduce,
+                "unit": alias.unit,
+                "scale": alias.scale,
+            }
+            for alias in metric.aliases
+        ],
+    }
+
+
+def differences(alias: Alias) -> str:
+    """What a foreign name changes, such as " (max, GiB, x 1073741824)", or ""."""
+    scale = f"x {alias.scale:.15g}" if alias.scale != 1 else None
+    parts = [part for part in (alias.reduce, alias.unit, scale) if part]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def page() -> str:
+    """docs/metrics.md."""
+    lines = [*_PAGE_HEAD.splitlines(), "", *_markdown(COLUMNS, map(_page_cells, METRICS))]
+    lines += _FOREIGN_HEAD.splitlines()
+    named = [alias for metric in METRICS for alias in metric.aliases]
+    for framework in dict.fromkeys(alias.framework for alias in named):
+        rows = [
+            (f"`{metric.name}`", ", ".join(f"`{alias.name}`{differences(alias)}" for alias in ours))
+            for metric in METRICS
+            if (ours := [alias for alias in metric.aliases if alias.framework == framework])
+        ]
+        lines += ["", f"### {framework}", "", *_markdown(("catalogue", framework), rows)]
+    return "\n".join(lines) + "\n"
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether a name is like the pattern, as `matching` says."""
+    name, pattern = name.casefold(), pattern.casefold()
+    return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
+
+
+def _reductions(metric: Metric) -> str:
+    return ", ".join(metric.reduce) + (" per rank" if metric.per_rank else "")
+
+
+def _cells(metric: Metric) -> tuple[str, ...]:
+    return (metric.name, metric.unit or PLAIN, _reductions(metric), ", ".join(metric.scope), metric.meaning)
+
+
+def _page_cells(metric: Metric) -> tuple[str, ...]:
+    return (f"`{metric.name}`", metric.unit, _reductions(metric), ", ".join(metric.scope), metric.meaning)
+
+
+def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield "|---" * len(heading) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

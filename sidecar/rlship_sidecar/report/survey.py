@@ -1,0 +1,198 @@
+"""Reads the facts of a running experiment into a `Status`. Looks only; changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.lineage import Writer, side_by_side
+from rlship_sidecar.experiment import Experiment
+from rlship_sidecar.intake.discover import WRITERS_FOLDER
+from rlship_sidecar.intake.source import Source
+from rlship_sidecar.report.status import (
+    ActorStatus,
+    ClockStatus,
+    DeadLetterStatus,
+    LackingStatus,
+    SinkStatus,
+    Status,
+    StreamStatus,
+    WriterStatus,
+)
+from rlship_sidecar.rows import Row, Unit, count_ranks
+from rlship_sidecar.store.store import Store
+from rlship_sidecar.streams.actor import Streams
+
+MAX_LISTED = 200
+CLOCK_SLACK_S = 1.0  # between hosts
+
+
+def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
+    """The status as of `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
+    store = experiment.store
+    newest = {name: _newest(store, actor) for name, actor in experiment.actors.items()}
+    actors = [_actor(actor, newest[name], now) for name, actor in sorted(experiment.actors.items())]
+    dead, shipping = store.dead_counts(), list(sinks)
+    dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
+    dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
+    claims, restarts = _shared_ranks(experiment)
+    lacking = [LackingStatus(*found) for found in store.lacking()]
+    return Status(
+        experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
+        t=wall,
+        store_id=store.store_id,
+        filesystem=experiment.filesystem.type + ("" if experiment.filesystem.local else " (polled)"),
+        rows=store.row_count(),
+        complete=not (lacking or dead_letters or dead_values or claims or _unread(experiment)),
+        actors=actors,
+        writers=[_writer(source, now) for source in experiment.sources.values()],
+        sinks=shipping,
+        dead_letters=[
+            DeadLetterStatus(file, reason, count, offset, excerpt)
+            for file, reason, _, count, offset, excerpt in dead[:MAX_LISTED]
+        ],
+        dead_letter_count=dead_letters,
+        dead_value_count=dead_values,
+        lacking=lacking,
+        counts=store.counts(),
+        lead=experiment.streaming.config.lead,
+        streams=[
+            _stream(streams, now) for _, streams in sorted(experiment.streaming.streams.items()) if streams.writers
+        ],
+        clocks=[
+            ClockStatus(host, record.offset, record.err, max(0.0, wall - record.t + record.offset))
+            for host, record in experiment.streaming.clocks.newest().items()
+        ],
+        notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
+        claims=claims,
+    )
+
+
+def _newest(store: Store, actor: Actor) -> Row | None:
+    return store.newest(Unit(actor.name, "step", actor.highest_closed)) if actor.highest_closed >= 0 else None
+
+
+def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
+    seen = {writer.rank for writer in actor.roster.writers.values()}
+    worlds = [writer.open.world for writer in actor.roster.writers.values() if writer.root is writer]
+    oldest = min(actor.open.values(), key=lambda unit: unit.line_at, default=None)
+    coverage = newest.coverage if newest is not None else None
+    whom, note = _waits(actor, now)
+    if coverage is not None:
+        expected = coverage.expected + count_ranks(coverage.absent)
+    else:
+        expected = max(max((world or 0 for world in worlds), default=0), len(seen))
+    return ActorStatus(
+        actor=actor.name,
+        ranks_seen=len(seen),
+        ranks_expected=max(expected, len(seen)),
+        step=actor.highest_closed if actor.highest_closed >= 0 else None,
+        open_step=max(actor.open, default=None),
+        open_units=len(actor.open),
+        lag_s=max(0.0, now - oldest.line_at) if oldest is not None else 0.0,
+        missing=list(coverage.missing) if coverage is not None else [],
+        absent=list(coverage.absent) if coverage is not None else [],
+        note=note,
+        waiting=whom,
+    )
+
+
+def _waits(actor: Actor, now: float) -> tuple[str, str]:
+    """Whom the oldest open step waits for, and that in full, once it takes long enough to ask."""
+    if not actor.open:
+        return "", ""
+    step = min(actor.open)
+    waited_s = now - actor.open[step].line_at
+    if waited_s < 2.0:
+        return "", ""
+    patience = actor.patience
+    waiting = actor.roster.waiting(step, now, closed_any=actor.highest_closed >= 0, join_s=patience.join_s)
+    names = [f"{writer.open.replica}.{writer.open.rank}" for writer in waiting.writers[:3]]
+    more = len(waiting.writers) - len(names)
+    if names:
+        whom, it = " ".join(names) + (f" and {more} more" if more else ""), "it" if len(names) == 1 else "them"
+        end = f"goes on without {it} after {'it is' if it == 'it' else 'they are'} silent for {patience.grace_s:g} s"
+    elif waiting.unopened:
+        whom = "ranks that have not opened yet"
+        end = f"goes on without them {patience.join_s:g} s after the first rank opened"
+    else:
+        return "", ""
+    return whom, f"step {step} waits for {whom} for {waited_s:.0f} s; {end}"
+
+
+def _writer(source: Source, now: float) -> WriterStatus:
+    unread = max(0, source.size - source.read)
+    writer = source.writer
+    if writer is None:
+        note = source.problem or ("no open record yet" if source.size else "empty")
+        return WriterStatus(source.name, "", "", 0, 0, None, None, 0.0, unread, False, note)
+    segment = writer.segments[-1]
+    return WriterStatus(
+        file=source.name,
+        actor=writer.open.actor,
+        replica=writer.open.replica,
+        rank=writer.open.rank,
+        attempt=writer.open.attempt,
+        step=segment.last if segment.last >= 0 else None,
+        barrier=segment.barrier if segment.barrier >= 0 else None,
+        silent_s=max(0.0, now - writer.line_at),
+        unread=unread,
+        closed=writer.closed,
+        note=source.problem,
+    )
+
+
+def _stream(streams: Streams, now: float) -> StreamStatus:
+    clock, (reach, last) = streams.frontier.clock, streams.reach(now)
+    until = None if clock is None else (clock + 1) * streams.window_s
+    newest = streams.newest()
+    return StreamStatus(
+        actor=streams.actor,
+        step=streams.frontier.step if streams.frontier.step >= 0 else None,
+        until=until,
+        lag_s=max(0.0, newest - until) if until is not None else 0.0,
+        waits_for=f"{last.open.replica}.{last.open.rank}" if last is not None and reach < newest else "",
+    )
+
+
+def _unread(experiment: Experiment) -> bool:
+    """Whether there is, or was, data that cannot be read."""
+    return WRITERS_FOLDER in experiment.intake.oddities or any(source.problem for source in experiment.sources.values())
+
+
+def _overlap(older: Writer, newer: Writer) -> bool:
+    """Whether the older of two writers of one rank and attempt went on after the newer one had begun: no restart."""
+    if side_by_side(older, newer):
+        return True
+    if older.open.attempt != newer.open.attempt:
+        return False
+    slack_s = 0.0 if older.open.host and older.open.host == newer.open.host else CLOCK_SLACK_S
+    return older.open.t < newer.open.t < older.newest_t - slack_s
+
+
+def _notes(experiment: Experiment) -> list[str]:
+    notes = [f"{name}: {problem}" for name, problem in sorted(experiment.intake.oddities.items())]
+    streaming = experiment.streaming
+    if streaming.config.lead not in experiment.actors and any(s.writers for s in streaming.streams.values()):
+        notes.append(
+            f"there is no actor {streaming.config.lead}: what is logged without a step is shown over time only; "
+            "rlship.toml can name another lead"
+        )
+    return [*notes, *experiment.rules.customs.problems.values()]
+
+
+def _shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
+    """What to say of ranks that several writers of one attempt claim: at one time, and one after the other."""
+    claims, restarts = [], []
+    for name, actor in sorted(experiment.actors.items()):
+        for places in actor.roster.shared_places():
+            rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
+            overlapping = sum(any(_overlap(a, b) or _overlap(b, a) for b in places if b is not a) for a in places)
+            newest = max(writer.open.attempt for writer in places)
+            equal = sum(writer.open.attempt == newest for writer in places)
+            if overlapping:
+                claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
+            elif equal > 1:
+                restarts.append(f"{equal} writers of {rank}, one after the other: the last one's values count")
+    return claims, restarts

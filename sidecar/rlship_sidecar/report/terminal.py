@@ -1,0 +1,301 @@
+"""A status as people read it: a rich table, plain columns, and lines that tell what changed. Pure; nothing here prints.
+
+Names of actors, files and ranks come from the files and are not trusted: whatever is not printable is spelled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
+    from rich.console import Group
+
+    from rlship_sidecar.report.status import (
+        ActorStatus,
+        ClockStatus,
+        DeadLetterStatus,
+        LackingStatus,
+        SinkStatus,
+        Status,
+        StreamStatus,
+        WriterStatus,
+    )
+
+COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
+RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
+WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
+MOST_LINES = 20
+LONGEST = 2000  # of an error that says at its end what to do
+TOLD_AFTER_S = 10.0  # a sink that is in trouble for less is not worth a line
+
+
+def clean(text: str, limit: int = 200) -> str:
+    """`text` on one line without control characters (they become \\x1b, \\u202e, …), cut to `limit` characters."""
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+
+
+def duration(seconds: float) -> str:
+    """0.8 s, 42 s, 3.5 min, 2.1 h."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def render(status: Status) -> Group:
+    """The rich table of one experiment with its footer, for `watch` and `status` on a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(clean(status.experiment)), title_justify="left", title_style="bold", box=None)
+    for name in COLUMNS:
+        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
+    for actor in status.actors:
+        style = "yellow" if actor.missing else None
+        table.add_row(*(Text(cell) for cell in _actor_cells(actor)), style=style)
+    return Group(table, *(Text(line, style=_footer_style(line)) for line in footer(status)))
+
+
+def columns(status: Status) -> list[str]:
+    """The same as plain text in aligned columns."""
+    return [clean(status.experiment), *align([COLUMNS, *map(_actor_cells, status.actors)]), *footer(status)]
+
+
+def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
+    """One aligned line a writer, under a heading."""
+    return align([WRITER_COLUMNS, *map(_writer_cells, writers)])
+
+
+def footer(status: Status) -> list[str]:
+    """Rows, each sink with its state, streams, clocks, what is incomplete, and notes, one line each."""
+    rows = [f"rows {status.rows}"]
+    rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
+    rows += [_stream(stream) for stream in status.streams]
+    rows += [_clock(clock) for clock in status.clocks[:MOST_LINES]]
+    rows += shortcomings(status)
+    rows += [f"note: {clean(note)}" for note in status.notes]
+    return rows
+
+
+def shortcomings(status: Status) -> list[str]:
+    """Why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
+    told = [clean(claim) for claim in status.claims[:MOST_LINES]]
+    told += [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
+    if dead := _dead_totals(status):
+        told.append(dead)
+    told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
+    return told
+
+
+def progress(status: Status) -> str:
+    """One line: actors with step, ranks and lag, then rows, sinks that lack some, dead letters."""
+    parts = []
+    for actor in status.actors:
+        lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
+        missing = f", missing {_names(actor.missing)}" if actor.missing else ""
+        parts.append(f"{clean(actor.actor)} step {_number(actor.step)}, ranks {_ranks(actor)}{lag}{missing}")
+    parts.append(f"rows {status.rows}")
+    parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
+    parts += filter(None, [_dead_totals(status)])
+    return "; ".join(parts)
+
+
+def lines(previous: Status | None, current: Status) -> list[str]:
+    """What changed in substance, one line each: actors, ranks, sinks, dead letters, notes. At most MOST_LINES."""
+    told = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
+    actors = {actor.actor: actor for actor in previous.actors} if previous else {}
+    for actor in current.actors:
+        told += _actor_changes(actors.get(actor.actor), actor)
+    sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
+    for sink in current.sinks:
+        told += _sink_changes(sinks.get(sink.name), sink)
+    known = {(letter.file, letter.reason) for letter in previous.dead_letters} if previous else set()
+    told += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
+    noted = set(_notes(previous)) if previous else set()
+    told += [f"note: {note}" for note in _notes(current) if note not in noted]
+    if len(told) > MOST_LINES:
+        told[MOST_LINES - 1 :] = [f"and {len(told) - MOST_LINES + 1} more changes: see `rlship status`"]
+    return told
+
+
+def _actor_changes(before: ActorStatus | None, now: ActorStatus) -> list[str]:
+    name = clean(now.actor)
+    told = []
+    if before is None:
+        told.append(f"{name}: {_ranks(now)} ranks")
+    elif not before.missing and _present(before) < before.ranks_expected and _present(now) == now.ranks_expected:
+        told.append(f"{name}: all {now.ranks_expected} ranks")
+    missing = set(before.missing) if before else set()
+    absent = set(before.absent) if before else set()
+    if lost := [rank for rank in now.missing if rank not in missing]:
+        told.append(f"{name} step {_number(now.step)}: missing {_ranks_word(lost)}")
+    if before and (back := [rank for rank in before.missing if rank not in now.missing]):
+        told.append(f"{name} step {_number(now.step)}: {_ranks_word(back)} no longer missing")
+    if never := [rank for rank in now.absent if rank not in absent]:
+        told.append(f"{name}: {_ranks_word(never)} {_has(never)} logged no step; not waited for")
+    return told
+
+
+def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
+    name = clean(now.name)
+    was = before.state if before else ""
+    lost = before is not None and _is_lost(before)
+    if _is_lost(now):
+        if lost:
+            return []
+        seconds, kept = duration(now.trouble_s), f"rows from {now.next_row} on are kept in the store"
+        return [f"sink {name}: cannot deliver for {seconds} now, tries again: {clean(now.error)}; {kept}"]
+    if now.state == "refused":
+        return [] if was == "refused" else [f"sink {name}: refused: {clean(now.error, LONGEST)}"]
+    if now.state == "closed":
+        return [] if was == "closed" else [f"sink {name}: closed, holds {_count(now.next_row, 'row')}{_where(now)}"]
+    if before is not None and (lost or was in ("refused", "closed")):
+        return [f"sink {name}: delivers again from row {before.next_row} on{_where(now)}"]
+    if before is None:
+        return [f"sink {name}{_where(now)}"] if now.where else []
+    # Between shipping and idle there is nothing to tell, but where the rows are may be known only now.
+    former = ", in place of the former, which is gone" if before.where.startswith("wandb sync ") else ""
+    return [f"sink {name}{_where(now)}{former}"] if now.where != before.where and now.where else []
+
+
+def _is_lost(sink: SinkStatus) -> bool:
+    return sink.state == "waiting" and sink.trouble_s > TOLD_AFTER_S
+
+
+def _notes(status: Status) -> list[str]:
+    """The experiment's, the actors' and the writers' notes, without those that are there twice. Whom an actor waits for
+    changes too often to be one of them.
+    """
+    notes = [clean(note) for note in (*status.claims, *status.notes)]
+    notes += [
+        f"{clean(actor.actor)}: {clean(actor.note)}" for actor in status.actors if actor.note and not actor.waiting
+    ]
+    notes += [f"{clean(writer.file)}: {clean(writer.note)}" for writer in status.writers if writer.note]
+    return list(dict.fromkeys(notes))
+
+
+def _actor_cells(actor: ActorStatus) -> tuple[str, ...]:
+    newest = max((step for step in (actor.step, actor.open_step) if step is not None), default=None)
+    absent = f"{_ranks_word(actor.absent)} {_has(actor.absent)} logged no step" if actor.absent else ""
+    return (
+        clean(actor.actor, 40),
+        _ranks(actor),
+        _number(actor.step),
+        _number(newest),
+        duration(actor.lag_s) if actor.open_units else "-",
+        _names(actor.missing) or "-",
+        clean(actor.note, 80) or absent,
+    )
+
+
+def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
+    return (
+        clean(f"{writer.actor}/{writer.replica}/r{writer.rank}", 40),
+        str(writer.attempt),
+        _number(writer.step),
+        _number(writer.barrier),
+        "closed" if writer.closed else duration(writer.silent_s),
+        f"{writer.unread} B",
+        clean(writer.file),
+        clean(writer.note, 80),
+    )
+
+
+def _sink_state(sink: SinkStatus) -> str:
+    error = f": {clean(sink.error, LONGEST)};" if sink.error else ","
+    sent = f" sent {sink.sent}," if sink.sent > sink.next_row else ""
+    return f"{sink.state}{error}{sent} confirmed {_count(sink.next_row, 'row')}{_where(sink)}"
+
+
+def _where(sink: SinkStatus) -> str:
+    return f" -> {clean(sink.where)}" if sink.where else ""
+
+
+def _stream(stream: StreamStatus) -> str:
+    waits = f", waits for {clean(stream.waits_for, 24)}" if stream.waits_for else ""
+    beside = f"beside step {stream.step}" if stream.step is not None else "beside no step yet"
+    return f"stream {clean(stream.actor)}: {beside}, lag {duration(stream.lag_s)}{waits}"
+
+
+def _clock(clock: ClockStatus) -> str:
+    way = "ahead" if clock.offset_s >= 0 else "behind"
+    offset = f"{abs(clock.offset_s):.3f} s {way} ± {clock.error_s:.3f} s"
+    return f"clock of {clean(clock.host, 40)}: {offset}, {duration(clock.age_s)} ago"
+
+
+def _lacking(lacking: LackingStatus) -> str:
+    verb, first, last = ("lacks" if lacking.rows == 1 else "lack"), lacking.first, lacking.last
+    what = {"step": "step", "aligned": "step", "clock": "window"}.get(lacking.kind, "byte")
+    steps = f"{what} {first}" if first == last else f"{what}s {first}..{last}"
+    if lacking.kind != "step":
+        steps += " of its stream"
+    return f"{clean(lacking.actor)}: {_count(lacking.rows, 'row')} {verb} ranks, {steps}"
+
+
+def _dead_totals(status: Status) -> str:
+    letters, values = status.dead_letter_count, status.dead_value_count
+    told = [_count(letters, "dead letter")] if letters else []
+    told += [_count(values, "dead value")] if values else []
+    return ", ".join(told)
+
+
+def _dead_letter(letter: DeadLetterStatus) -> str:
+    where = f"{clean(letter.file)} byte {letter.offset}"
+    times = f" ({letter.count} times)" if letter.count > 1 else ""
+    excerpt = f": {clean(letter.excerpt, 60)}" if letter.excerpt else ""
+    return f"dead: {clean(letter.reason)}{times}, {where}{excerpt}"
+
+
+def _footer_style(line: str) -> str:
+    if ": refused" in line:
+        return "red"
+    doubtful = ("dead", " writers claim ", ": waiting", " ranks, ")
+    return "yellow" if any(part in line for part in doubtful) else "dim"
+
+
+def _ranks(actor: ActorStatus) -> str:
+    return f"{_present(actor)}/{actor.ranks_expected}"
+
+
+def _present(actor: ActorStatus) -> int:
+    """How many ranks are in the newest row; those that have opened a file as long as there is no row."""
+    if actor.step is None:
+        return actor.ranks_seen
+    from rlship_sidecar.rows import count_ranks
+
+    return max(0, actor.ranks_expected - count_ranks(actor.missing) - count_ranks(actor.absent))
+
+
+def _ranks_word(ranks: Sequence[str]) -> str:
+    return f"{'rank' if _one(ranks) else 'ranks'} {_names(ranks)}"
+
+
+def _has(ranks: Sequence[str]) -> str:
+    return "has" if _one(ranks) else "have"
+
+
+def _one(ranks: Sequence[str]) -> bool:
+    return len(ranks) == 1 and "-" not in ranks[0].rpartition(".")[2]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _names(ranks: Sequence[str], most: int = 6) -> str:
+    shown = " ".join(clean(rank, 24) for rank in ranks[:most])
+    return f"{shown} +{len(ranks) - most}" if len(ranks) > most else shown
+
+
+def _number(step: int | None) -> str:
+    return "-" if step is None else str(step)
+
+
+def align(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, each column as wide as its widest cell."""
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]

@@ -1,0 +1,344 @@
+"""The durable state of one experiment, in SQLite: how far each file is applied, and every row ever made.
+
+One `commit` is one transaction. Rows are numbered 0, 1, 2, … and never change; a unit's newest row is its state.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlship_sidecar.decode.lines import Dead
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.store import schema
+from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
+from rlship_sidecar.store.dead_letters import DEAD_DETAILS, bury, letters, totals
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRows:
+    """The rows of one actor's steps, as `align` asks for them."""
+
+    store: Store
+    actor: str
+
+    def row_of(self, step: int) -> bool | None:
+        """See `Store.row_of`."""
+        return self.store.row_of(self.actor, step)
+
+    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
+        """See `Store.rows_between`."""
+        return self.store.rows_between(self.actor, first, last, partial=partial)
+
+
+class StoreUnusable(RlshipError):
+    """The store is damaged or from another version; `rlship` says how to go on."""
+
+
+class Store:
+    """One SQLite file. The thread that made it commits; any thread reads, over its own connection."""
+
+    connection_class = sqlite3.Connection  # a test's own counts statements, and kills between them
+
+    def __init__(self, path: Path, *, local: bool) -> None:
+        self.path = path
+        self._local = local
+        self._threads = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        try:
+            self._connection = self._connect()
+            self.store_id = self._prepare()
+            found = self._connection.execute("select max(no) from rows").fetchone()[0]
+        except StoreUnusable:
+            self.close()
+            raise
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise StoreUnusable(
+                f"cannot use the store {path}: {error}",
+                "Move it away and start again: rows are rebuilt from the files, into a new W&B run.",
+            ) from error
+        self._row_count = 0 if found is None else found + 1
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=30.0, isolation_level=None, check_same_thread=False, factory=self.connection_class
+        )
+        with self._lock:
+            self._connections.append(connection)
+        # Write-ahead logging needs shared memory between processes of one host, which a network filesystem does not
+        # give.
+        connection.execute(f"pragma journal_mode={'wal' if self._local else 'delete'}")
+        connection.execute("pragma synchronous=full")
+        self._threads.connection = connection
+        return connection
+
+    def _prepare(self) -> str:
+        connection = self._connection
+        if not connection.execute("select count(*) from sqlite_master").fetchone()[0]:
+            with connection:
+                connection.execute("begin immediate")
+                for statement in schema.TABLES:
+                    connection.execute(statement)
+                connection.executemany(
+                    "insert into meta values (?, ?)",
+                    [("version", str(schema.VERSION)), ("store_id", secrets.token_hex(8))],
+                )
+        meta = dict(connection.execute("select key, value from meta").fetchall())
+        if meta.get("version") != str(schema.VERSION):
+            raise StoreUnusable(
+                f"the store {self.path} has version {meta.get('version')}, this rlship reads version {schema.VERSION}",
+                "Use the rlship that wrote it, or move it away: rows are rebuilt from the files, into a new W&B run.",
+            )
+        return str(meta["store_id"])
+
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._threads, "connection", None)
+        return connection or self._connect()
+
+    def close(self) -> None:
+        """Close every connection; readers must have stopped."""
+        with self._lock:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+
+    # What stages keep in tables of their own (see `ledger`) --------------------------------------------------------
+
+    def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        return self._reader().execute(sql, values).fetchall()
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Change a table, in the transaction that the next `commit` ends."""
+        if not self._connection.in_transaction:
+            self._connection.execute("begin immediate")
+        self._connection.execute(sql, values)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there are changes to commit."""
+        return self._connection.in_transaction
+
+    # The one transaction -------------------------------------------------------------------------------------------
+
+    def commit(self, changes: Changes) -> None:
+        """Make all of `changes` durable, or none of it. Rows must be numbered on from `row_count()`."""
+        with self._transaction():
+            self._apply(self._connection, changes)
+        self._row_count += len(changes.rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        connection = self._connection
+        if not connection.in_transaction:
+            connection.execute("begin immediate")
+        try:
+            yield
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:  # a full disk makes SQLite roll back by itself
+                connection.execute("rollback")
+            raise
+
+    def _apply(self, connection: sqlite3.Connection, changes: Changes) -> None:
+        many = connection.executemany
+        many(
+            "insert into writers values (?, ?, ?, ?) on conflict (file) do update set "
+            "read = excluded.read, floor = excluded.floor, state = excluded.state",
+            changes.writers,
+        )
+        many("insert or replace into marks values (?, ?, ?)", changes.marks)
+        many("insert or replace into blocks values (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.blocks)
+        many("insert into rows values (?, ?)", ((row.arrival.no, row.to_json()) for row in changes.rows))
+        many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
+        many("insert or ignore into dirty values (?, ?, ?)", changes.dirty)
+        many("delete from dirty where actor = ? and kind = ? and number = ?", changes.revised)
+        bury(connection, changes.dead)
+        many(
+            "insert into counts values (?, ?) on conflict (name) do update set count = count + excluded.count",
+            changes.counts.items(),
+        )
+
+    # Rows ----------------------------------------------------------------------------------------------------------
+
+    def row_count(self) -> int:
+        """How many rows are committed; the next one's number."""
+        return self._row_count
+
+    def read_rows(self, first: int, limit: int) -> list[Row]:
+        """Rows `first`, `first + 1`, … as far as they exist, at most `limit`."""
+        found = self._reader().execute("select body from rows where no >= ? order by no limit ?", (first, limit))
+        return [Row.from_json(body) for (body,) in found]
+
+    def newest(self, unit: Unit) -> Row | None:
+        """The newest revision of a unit, or None if it has no row."""
+        found = self._reader().execute(
+            "select body from units join rows using (no) where actor = ? and kind = ? and number = ?",
+            (unit.actor, unit.kind, unit.index),
+        )
+        body = found.fetchone()
+        return None if body is None else Row.from_json(body[0])
+
+    def of_actor(self, actor: str) -> ActorRows:
+        """The rows of one actor."""
+        return ActorRows(self, actor)
+
+    def row_of(self, actor: str, step: int) -> bool | None:
+        """None if the step has no row, else whether that row lacks ranks."""
+        found = self._reader().execute(
+            "select partial from units where actor = ? and kind = 'step' and number = ?", (actor, step)
+        )
+        partial = found.fetchone()
+        return None if partial is None else bool(partial[0])
+
+    def rows_between(self, actor: str, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
+        """(step, lacks ranks) of an actor's rows from `first` to `last`, or of those that lack ranks."""
+        found = self._reader().execute(
+            "select number, partial from units "
+            "where actor = ? and kind = 'step' and number between ? and ? and partial >= ?",
+            (actor, first, last, partial),
+        )
+        return [(step, bool(lacks)) for step, lacks in found]
+
+    def lacking(self) -> list[tuple[str, int, int, int, str]]:
+        """(actor, how many, first, last) of the units of a kind whose newest rows lack ranks, and the kind."""
+        found = self._reader().execute(
+            "select actor, count(*), min(number), max(number), kind from units where partial "
+            "group by actor, kind order by actor, kind"
+        )
+        return found.fetchall()
+
+    def experiment(self) -> tuple[str, int] | None:
+        """The experiment that this store was made for: its absolute path and its folder's inode; None: a new store."""
+        found = self._connection.execute("select value from meta where key = 'experiment'").fetchone()
+        if found is None:
+            return None
+        inode, _, path = str(found[0]).partition(" ")
+        return path, int(inode)
+
+    def claim(self, experiment: str, inode: int) -> None:
+        """Say which experiment it is for: a new one's, or one that was moved."""
+        self._connection.execute("insert or replace into meta values ('experiment', ?)", (f"{inode} {experiment}",))
+
+    def adopt(self, reductions: str) -> bool:
+        """Take in the configuration's reductions. Where they are not those the rows were made with, every row is dirty
+        from now on, in the same transaction. Returns whether that was so.
+        """
+        connection = self._connection
+        before = connection.execute("select value from meta where key = 'reductions'").fetchone()
+        if (before[0] if before else "{}") == reductions:
+            return False
+        with self._transaction():
+            connection.execute("insert or replace into meta values ('reductions', ?)", (reductions,))
+            connection.execute("insert or ignore into dirty select actor, kind, number from units")
+        return True
+
+    def adopt_streams(self, lead: str, window_s: float) -> bool:
+        """Take in the configuration's lead and clock window. Returns whether rows were made with others."""
+        settings = json.dumps([lead, window_s])
+        before = self.ask("select value from meta where key = 'streams'")
+        if before != [(settings,)]:
+            self.change("insert or replace into meta values ('streams', ?)", (settings,))
+        return bool(before) and before != [(settings,)]
+
+    def highest(self, actor: str) -> int:
+        """The highest step of an actor that has a row, or -1."""
+        found = self._reader().execute("select max(number) from units where actor = ? and kind = 'step'", (actor,))
+        highest = found.fetchone()[0]
+        return -1 if highest is None else highest
+
+    # Files ---------------------------------------------------------------------------------------------------------
+
+    def writers(self) -> list[SavedWriter]:
+        """Every file that was ever applied."""
+        return [SavedWriter(*row) for row in self._reader().execute("select file, read, floor, state from writers")]
+
+    def set_aside(self, files: Collection[str]) -> None:
+        """What is known of these files is from now on known of `<file> (replaced <n>)`, so that their names are free:
+        no writer's file ends like that.
+        """
+        if not files:
+            return
+        connection = self._connection
+        taken = {writer.file for writer in self.writers()}
+        with self._transaction():
+            for file in files:
+                number = 1
+                while (aside := f"{file} (replaced {number})") in taken:
+                    number += 1
+                taken.add(aside)
+                for table in schema.TABLES_BY_FILE:
+                    connection.execute(f"update {table} set file = ? where file = ?", (aside, file))
+
+    def marks(self, file: str) -> list[tuple[int, bytes]]:
+        """(offset, line) of a file's define and rollback lines, in file order."""
+        found = self._reader().execute("select offset, line from marks where file = ? order by offset", (file,))
+        return found.fetchall()
+
+    def blocks(self, file: str, lowest: int, highest: int) -> list[SavedBlock]:
+        """The finished blocks of a file that may hold records of steps from `lowest` to `highest`, in file order."""
+        found = self._reader().execute(
+            "select * from blocks where file = ? and lowest <= ? and highest >= ? order by start",
+            (file, highest, lowest),
+        )
+        return [SavedBlock(*row) for row in found]
+
+    def blocks_at(self, file: str, low: float, high: float) -> list[SavedBlock]:
+        """The finished blocks of a file that may hold stream lines with `t` from `low` to `high`, in file order."""
+        found = self._reader().execute(
+            "select * from blocks where file = ? and t_low <= ? and t_high >= ? order by start", (file, high, low)
+        )
+        return [SavedBlock(*row) for row in found]
+
+    def block_at(self, file: str, offset: int) -> SavedBlock | None:
+        """The finished block that holds a byte of a file."""
+        found = (
+            self._reader()
+            .execute("select * from blocks where file = ? and start <= ? order by start desc limit 1", (file, offset))
+            .fetchone()
+        )
+        return SavedBlock(*found) if found is not None and found[2] > offset else None
+
+    def dirty(self) -> list[Unit]:
+        """Units of which lines came after their rows were made."""
+        return [Unit(*found) for found in self._reader().execute("select actor, kind, number from dirty")]
+
+    # What could not be used ----------------------------------------------------------------------------------------
+
+    def dead_letters(self, limit: int = DEAD_DETAILS) -> list[tuple[str, Dead]]:
+        """Dead letters with file, in order of file and offset."""
+        return letters(self._reader(), limit)
+
+    def dead_counts(self) -> Sequence[tuple[str, str, bool, int, int, str]]:
+        """(file, reason, whether of values, how many, first offset, its excerpt)."""
+        return totals(self._reader())
+
+    def counts(self) -> dict[str, int]:
+        """Other counts by name."""
+        return dict(self._reader().execute("select name, count from counts").fetchall())
+
+    # Sinks' cursors ------------------------------------------------------------------------------------------------
+
+    def load_cursor(self, sink: str) -> int:
+        """The next row for a sink that cannot say itself."""
+        found = self._reader().execute("select next from cursors where sink = ?", (sink,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def save_cursor(self, sink: str, next_row: int) -> None:
+        """Remember it."""
+        self._reader().execute("insert or replace into cursors values (?, ?)", (sink, next_row))
+
+
+def _unit_fields(row: Row) -> tuple[str, str, int, int, int, bool]:
+    unit, arrival = row.unit, row.arrival
+    return unit.actor, unit.kind, unit.index, arrival.no, arrival.revision, bool(row.coverage.missing)

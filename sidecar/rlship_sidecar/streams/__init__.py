@@ -1,0 +1,1 @@
+"""What goes by time: clocks, the lead's timeline, and units of time."""

@@ -1,0 +1,327 @@
+"""One actor's aligned and clock units: which become rows now, which are revised. Pure but for its tables in the store.
+
+No unit is kept open: all up to a *frontier* are closed, lines beyond it wait. A line at or before it makes its unit
+dirty. `now` is always seconds of a monotonic clock; other times are Unix seconds, on the common clock if *corrected*.
+The rules: docs/semantics.md, "Stream lines".
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from rlship_sidecar.align.lineage import Segment, Writer
+from rlship_sidecar.align.units import MAX_KEPT, Dirty, Patience
+from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, StreamLine
+from rlship_sidecar.rows import ALIGNED, CLOCK, POINT
+from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.streams.clocks import Clocks, Shift
+from rlship_sidecar.streams.frontiers import Frontier, Names, load_frontier, note_gap, save_frontier
+from rlship_sidecar.streams.recent import Recent
+from rlship_sidecar.streams.timeline import Moved, Stretch, Timeline
+
+MOST_STEPS = 256  # that one look closes; most of them have no line of a quiet stream
+KEPT_S = 60.0  # lines so much older than what is closed are still at hand
+
+UnitKey: TypeAlias = "tuple[str, int]"  # kind and index
+
+
+@dataclass(slots=True)
+class Closings:
+    """A decision: these clock windows and these steps, in their orders, become rows."""
+
+    windows: list[int] = field(default_factory=list)
+    steps: list[Stretch] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.windows or self.steps)
+
+
+class Streams:
+    """What is known of one actor's stream lines. `pending` are the windows beyond the frontier that have lines, with
+    the time when the first one was seen.
+    """
+
+    def __init__(
+        self, actor: str, ledger: Ledger, clocks: Clocks, timeline: Timeline, patience: Patience, window_s: float
+    ) -> None:
+        self.actor = actor
+        self.window_s = window_s
+        self.frontier = load_frontier(ledger, actor)
+        self.names = Names(ledger, actor)
+        self.recent = Recent()
+        self.writers: dict[str, Writer] = {}
+        self.pending: dict[int, float] = {}
+        self.dirty: dict[UnitKey, Dirty] = {}
+        self.newly_dirty: set[UnitKey] = set()
+        self._ledger = ledger
+        self._clocks = clocks
+        self._timeline = timeline
+        self._patience = patience
+        self._schemas: set[Schema] = set()
+        self._held_up: tuple[int, float] | None = None  # the next step, and since when it is waited for
+
+    # Lines in ------------------------------------------------------------------------------------------------------
+
+    def add_writer(self, writer: Writer) -> None:
+        """A file of the actor, as it is known so far."""
+        if writer.stream_t is not None:
+            self.writers[writer.file] = writer
+
+    def apply(self, writer: Writer, batch: Batch, before_t: float, now: float) -> None:
+        """New lines of a file, whose greatest `t` was `before_t` up to now. Its writer has taken them in."""
+        if batch.schemas or batch.names:
+            self._note_stepped(batch, now)
+        if writer.newest_t > before_t and writer.root is writer:
+            self._heard(writer, before_t, now)
+        if batch.streams:
+            self.take_in(writer, [(writer.segments[line.segment], line) for line in batch.streams], now)
+        for mark in batch.marks:
+            if mark.kind == "close":
+                self.gone(writer, now)
+            elif mark.gap is not None and mark.gap.first is None:
+                note_gap(self._ledger, self.actor, writer.file, mark.t, mark.gap.n)
+                self._soil_at(self._clocks.corrected(writer.open.host, mark.t), now)
+
+    def take_in(self, writer: Writer, lines: Iterable[tuple[Segment, StreamLine]], now: float) -> None:
+        """Stream lines of a file, which wait or make their units dirty."""
+        host, corrected = writer.open.host, self._clocks.corrected
+        before = least = writer.stream_t
+        for segment, line in lines:
+            self._meet(corrected(host, line.t), now)
+            self.recent.add(segment, line)
+            if least is None or line.t < least:
+                least = line.t
+            if type(line) is Dense:
+                if line.schema not in self._schemas:
+                    self._schemas.add(line.schema)
+                    self._note_streamed(line.schema.names, now)
+            elif type(line) is Sparse:
+                self._note_streamed((value.metric for value in line.values), now)
+        if least is not None and least != before:
+            writer.stream_t = least
+            self.writers[writer.file] = writer
+            if writer.root is writer:
+                self._touch(corrected(host, least), math.inf if before is None else corrected(host, before), now)
+
+    def recover(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
+        """Lines that were applied before a restart, read again."""
+        for line in lines:
+            self._meet(self._clocks.corrected(writer.open.host, line.t), now)
+
+    def begin_anew(self) -> None:
+        """Nothing counts as closed."""
+        self.frontier = Frontier()
+        self.pending.clear()
+        save_frontier(self._ledger, self.actor, self.frontier)
+
+    def _meet(self, t: float, now: float) -> None:
+        """There is a line at a corrected time."""
+        index = math.floor(t / self.window_s)
+        if self.frontier.clock is None or index > self.frontier.clock:
+            if index not in self.pending:
+                self.pending[index] = now
+        else:
+            self.soil((CLOCK, index), now)
+        if t <= self.frontier.end:
+            self._soil_step_at(t, now)
+
+    def _soil_at(self, t: float, now: float) -> None:
+        index = math.floor(t / self.window_s)
+        if self.frontier.clock is not None and index <= self.frontier.clock:
+            self.soil((CLOCK, index), now)
+        if t <= self.frontier.end:
+            self._soil_step_at(t, now)
+
+    def _soil_step_at(self, t: float, now: float) -> None:
+        stretch = self._timeline.covering(t)
+        if stretch is not None and stretch.place <= self.frontier.place:
+            self.soil((ALIGNED, stretch.step), now)
+
+    def _note_stepped(self, batch: Batch, now: float) -> None:
+        names = batch.names.union(*(schema.names for schema in batch.schemas))
+        if self.names.note(names, stepped=True):
+            self._soil_all_steps(now)
+
+    def _note_streamed(self, names: Iterable[str], now: float) -> None:
+        # What is logged with steps as well has other keys; rows made so far do not hold the metric.
+        self.names.note(names, stepped=False)
+
+    def _soil_all_steps(self, now: float) -> None:
+        for (step,) in self._ledger.ask("select number from units where actor = ? and kind = 'aligned'", (self.actor,)):
+            self.soil((ALIGNED, step), now)
+
+    # What coverage depends on --------------------------------------------------------------------------------------
+
+    def _heard(self, writer: Writer, before_t: float, now: float) -> None:
+        """Its rank is there up to a later time than before."""
+        host = writer.open.host
+        before, after = self._clocks.corrected(host, before_t), self._clocks.corrected(host, writer.newest_t)
+        if before <= self._closed_to():
+            self._touch(min(before, after), max(before, after), now, partial=before <= after)
+
+    def gone(self, writer: Writer, now: float) -> None:
+        """It closed: it is missing nowhere from now on, and not expected later."""
+        corrected, host = self._clocks.corrected, writer.open.host
+        ends = [corrected(host, t) for t in (writer.newest_t, writer.close_t) if t is not None]
+        self._touch(min(ends), math.inf, now)
+
+    def moved_home(self, now: float) -> None:
+        """A child counts for another rank from now on: before its lines as well, for these said that its rank is there
+        still.
+        """
+        self._touch(-math.inf, math.inf, now)
+
+    def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
+        """The times that coverage goes by may be others on the common clock."""
+        for t in (writer.stream_t, writer.newest_t, writer.close_t):
+            if t is not None and shift.concerns(t):
+                ends = t - shift.before, t - shift.after
+                self._touch(min(ends), max(ends), now)
+
+    def unread_shifted(self, shift: Shift, now: float) -> None:
+        """Lines that cannot be read stand elsewhere on the common clock: any row of their time may lose some."""
+        ends = [t - offset for t in (shift.low, shift.high) for offset in (shift.before, shift.after)]
+        self._touch(min(ends), max(ends), now)
+
+    def line_shifted(self, t: float, shift: Shift, now: float) -> None:
+        """What a writer did at `t` of its clock stands at another time of the common one."""
+        self._soil_at(t - shift.before, now)
+        self._meet(t - shift.after, now)
+
+    def timeline_moved(self, moved: Moved, now: float) -> None:
+        """Steps cover other times than before."""
+        closed_to = self.frontier.place
+        for step, place in moved.steps.items():
+            if place is None or place <= closed_to:
+                self.soil((ALIGNED, step), now)
+        if "policy_version" in self.names.streamed:
+            self._touch_windows(moved.low, moved.high, now, partial=False)
+
+    def soil_kinds(self, kinds: Container[str], now: float) -> None:
+        """All rows of these kinds may have changed; a point's kind goes by "point:"."""
+        for kind, index in self._ledger.ask("select kind, number from units where actor = ?", (self.actor,)):
+            if (POINT if kind.startswith(POINT) else kind) in kinds:
+                self.soil((kind, index), now)
+
+    def soil_points(self, writer: Writer, now: float) -> None:
+        """A file's points may have changed."""
+        kind = f"{POINT}{writer.open.id}"
+        found = self._ledger.ask("select number from units where actor = ? and kind = ?", (self.actor, kind))
+        for (offset,) in found:
+            self.soil((kind, offset), now)
+
+    def _closed_to(self) -> float:
+        clock = self.frontier.clock
+        return max(self.frontier.end, -math.inf if clock is None else (clock + 1) * self.window_s)
+
+    def _touch(self, low: float, high: float, now: float, *, partial: bool = False) -> None:
+        """Rows whose units end in low..high, or begin there, may have changed; `partial`: of those that lack ranks."""
+        self._touch_windows(low, high, now, partial=partial)
+        if low > self.frontier.end:
+            return
+        behind = self._timeline.after((high, -1), 1) if high < math.inf else []
+        found = self._ledger.ask(
+            "select number from timeline join units on number = timeline.step and actor = ? and kind = 'aligned' "
+            "where until between ? and ? and partial >= ?",
+            (self.actor, low, behind[0].end if behind else math.inf, partial),
+        )
+        for (step,) in found:
+            self.soil((ALIGNED, step), now)
+
+    def _touch_windows(self, low: float, high: float, now: float, *, partial: bool) -> None:
+        clock = self.frontier.clock
+        if clock is None or low > (clock + 1) * self.window_s:
+            return
+        first = -math.inf if low == -math.inf else math.floor(low / self.window_s) - 1
+        last = clock if high == math.inf else min(clock, math.floor(high / self.window_s) + 1)
+        found = self._ledger.ask(
+            "select number from units where actor = ? and kind = 'clock' and number between ? and ? and partial >= ?",
+            (self.actor, first, last, partial),
+        )
+        for (index,) in found:
+            self.soil((CLOCK, index), now)
+
+    def soil(self, unit: UnitKey, now: float) -> None:
+        """A unit's row may have changed."""
+        if unit not in self.dirty:
+            self.dirty[unit] = Dirty(now, False)
+            self.newly_dirty.add(unit)
+
+    # Decisions out -------------------------------------------------------------------------------------------------
+
+    def reach(self, now: float) -> tuple[float, Writer | None]:
+        """Up to which corrected time no living writer has anything left to write, and who is furthest behind."""
+        least, last = math.inf, None
+        for writer in self.writers.values():
+            if not writer.closed and now - writer.line_at < self._patience.grace_s:
+                t = self._clocks.corrected(writer.open.host, writer.newest_t)
+                if t < least:
+                    least, last = t, writer
+        return least, last
+
+    def newest(self) -> float:
+        """The corrected time of the newest line."""
+        writers = self.writers.values()
+        return max((self._clocks.corrected(w.open.host, w.newest_t) for w in writers), default=-math.inf)
+
+    def closings(self, now: float, lead_open: Container[int], *, end: bool = False) -> Closings:
+        """What becomes rows now. `lead_open`: steps of the lead that are no rows yet; `end`: the files are all read."""
+        decided = Closings()
+        reach = math.inf if end else self.reach(now)[0]
+        for index in heapq.nsmallest(MAX_KEPT, self.pending):
+            patient = now - self.pending[index] < self._patience.max_wait_s
+            if (index + 1) * self.window_s >= reach and patient:
+                break
+            decided.windows.append(index)
+        for stretch in self._timeline.after(self.frontier.place, MOST_STEPS):
+            if stretch.step in lead_open or (stretch.end >= reach and self._patient(stretch.step, now)):
+                break
+            decided.steps.append(stretch)
+        return decided
+
+    def _patient(self, step: int, now: float) -> bool:
+        if self._held_up is None or self._held_up[0] != step:
+            self._held_up = (step, now)
+        return now - self._held_up[1] < self._patience.max_wait_s
+
+    def closed(self, closings: Closings) -> None:
+        """What was decided has become rows."""
+        for index in closings.windows:
+            self.pending.pop(index, None)
+            self.frontier.clock = index if self.frontier.clock is None else max(self.frontier.clock, index)
+        if closings.steps:
+            self.frontier.end, self.frontier.step = closings.steps[-1].place
+        save_frontier(self._ledger, self.actor, self.frontier)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Drop lines that nothing but a revision can need."""
+        clock, end = self.frontier.clock, self.frontier.end
+        closed_to = -math.inf if clock is None else (clock + 1) * self.window_s
+        if not self._timeline.empty():
+            closed_to = min(closed_to, end)
+        least, _ = self.bounds()
+        if closed_to > -math.inf:
+            self.recent.forget_before(closed_to + least - KEPT_S)
+
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest offset of the clocks of the writers' hosts."""
+        return self._clocks.bounds({writer.open.host for writer in self.writers.values()})
+
+    def due(self, now: float, *, end: bool = False) -> list[UnitKey]:
+        """Dirty units to revise, those first that have been dirty for longest."""
+        revise_s = self._patience.revise_s
+        found: list[UnitKey] = []
+        for unit, dirty in self.dirty.items():
+            if len(found) == MAX_KEPT or not (end or now - dirty.since >= revise_s):
+                break
+            found.append(unit)
+        return found
+
+    def revised(self, unit: UnitKey) -> None:
+        """A dirty unit was recomputed."""
+        del self.dirty[unit]

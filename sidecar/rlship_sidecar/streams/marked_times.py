@@ -1,0 +1,54 @@
+"""When the recent barriers of each host were written: what a late word about its clock can concern. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rlship_sidecar.decode.lines import BarrierLine
+
+KEPT = 4096  # barriers of a host, and as many more as came in together with the oldest of them
+
+
+@dataclass(slots=True)
+class _Host:
+    """`told` are barriers as they came in, with their actor and a time that none is beyond: `count` in all."""
+
+    whole_from: float = -math.inf
+    told: deque[tuple[str, Sequence[BarrierLine], float]] = field(default_factory=deque)
+    count: int = 0
+
+
+class MarkedTimes:
+    """The newest barrier records of each host: `t`, actor and step."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, _Host] = {}
+
+    def begin(self, newest: Mapping[str, float]) -> None:
+        """Of these hosts there were barriers up to these times already."""
+        for host, t in newest.items():
+            self._hosts[host] = _Host(math.nextafter(t, math.inf))
+
+    def note(self, host: str, actor: str, lines: Sequence[BarrierLine], newest_t: float) -> None:
+        """Take in barriers, of which none has a greater `t` than `newest_t`."""
+        known = self._hosts.get(host)
+        if known is None:
+            known = self._hosts[host] = _Host()
+        known.told.append((actor, lines, newest_t))
+        known.count += len(lines)
+        while known.count - len(known.told[0][1]) >= KEPT:
+            _, gone, newest_t = known.told.popleft()
+            known.count -= len(gone)
+            known.whole_from = max(known.whole_from, math.nextafter(newest_t, math.inf))
+
+    def between(self, host: str, actor: str, low: float, high: float) -> set[int] | None:
+        """The steps of an actor's barriers from `low` to `high` (exclusive); None: not known any more."""
+        known = self._hosts.get(host)
+        if known is None:
+            return set()
+        if low < known.whole_from:
+            return None
+        return {line.step for name, lines, _ in known.told if name == actor for line in lines if low <= line.t < high}

@@ -1,0 +1,76 @@
+"""Points: single lines that are rows of their own, of metrics declared as streams. Pure.
+
+The rules: docs/semantics.md, "Stream lines".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlship_sidecar.align.lineage import Segment, Writer, rank_names
+from rlship_sidecar.align.window import Window
+from rlship_sidecar.decode.lines import Dense, Sparse, StreamLine, Value
+from rlship_sidecar.reduce.general import reduce_any
+from rlship_sidecar.reduce.naming import Naming
+from rlship_sidecar.rows import POINT, Coverage, Row, Unit
+from rlship_sidecar.streams.rows import ELAPSED, Setting
+
+# Lines of a file may come a little out of order; one from so much earlier says that the clock was set.
+_SET_BACK_S = 60.0
+
+
+def chosen(writer: Writer, lines: Iterable[StreamLine]) -> list[tuple[Segment, Dense | Sparse]]:
+    """Of a file's next lines those that become points: not too many of them."""
+    apart_s = max(1.0, (writer.open.world or 1) / 16)
+    found: list[tuple[Segment, Dense | Sparse]] = []
+    for line in lines:
+        if type(line) is Dense:
+            if not line.schema.streamed:
+                continue
+        elif type(line) is not Sparse or not streamed_part(line).values:
+            continue
+        if writer.point_t is None or not -_SET_BACK_S <= line.t - writer.point_t < apart_s:
+            writer.point_t = line.t
+            found.append((writer.segments[line.segment], line))
+    return found
+
+
+def point_row(segment: Segment, line: Dense | Sparse, at: Setting) -> Row:
+    """The row of a single line: its metrics that are declared as streams."""
+    writer = segment.writer
+    window = Window()
+    window.add(segment, streamed_part(line))
+    naming = Naming(writer.open.actor, prefix="point/", first_only=True)
+    found = reduce_any(naming, window, at.rules, None, superseding=False)
+    return Row(
+        Unit(writer.open.actor, f"{POINT}{writer.open.id}", line.offset),
+        line.t,
+        {ELAPSED: max(0.0, line.t - at.origin)},
+        found.figures,
+        Coverage(rank_names([writer.rank]), 1, attempts=(writer.open.attempt,), underivable=found.underivable),
+        hists=found.hists,
+    )
+
+
+def writer_of(kind: str, writers: Iterable[Writer]) -> Writer:
+    """Whose points are of this kind; of copies of one file the first by name."""
+    return min((w for w in writers if f"{POINT}{w.open.id}" == kind), key=lambda writer: writer.file)
+
+
+def point_again(writer: Writer, lines: Iterable[StreamLine], at: Setting) -> Row | None:
+    """A point's row, from what its line in the file says; None if that is gone."""
+    for line in lines:
+        if type(line) is Dense or type(line) is Sparse:
+            return point_row(writer.segments[line.segment], line, at)
+    return None
+
+
+def streamed_part(line: Dense | Sparse) -> Sparse:
+    """What a line says of metrics that are declared as streams; may be nothing."""
+    values: tuple[Value, ...]
+    if type(line) is Dense:
+        values = line.schema.values(line.data)
+    else:
+        assert type(line) is Sparse
+        values = line.values
+    return Sparse(line.step, line.t, line.offset, line.segment, tuple(value for value in values if value.asks.stream))

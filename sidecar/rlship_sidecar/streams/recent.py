@@ -1,0 +1,65 @@
+"""The newest stream lines of one actor, so that most of its units need no look into the files. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from rlship_sidecar.align.lineage import Segment
+from rlship_sidecar.decode.lines import StreamLine
+
+MOST = 50_000
+
+Kept: TypeAlias = "tuple[Segment, StreamLine]"
+
+
+class Recent:
+    """Every applied stream line from `whole_from` on (its own `t`, uncorrected), at most `most` of them."""
+
+    def __init__(self, whole_from: float = -math.inf, most: int = MOST) -> None:
+        self.whole_from = whole_from
+        self.count = 0
+        self._most = most
+        self._seconds: dict[int, list[Kept]] = {}
+
+    def add(self, segment: Segment, line: StreamLine) -> None:
+        """Keep a line; where there are too many, those with the least times go."""
+        if line.t < self.whole_from:
+            return
+        second = math.floor(line.t)
+        lines = self._seconds.get(second)
+        if lines is None:
+            lines = self._seconds[second] = []
+        lines.append((segment, line))
+        self.count += 1
+        if self.count > self._most:
+            for second in sorted(self._seconds):
+                self._drop(second)
+                if self.count <= self._most // 4 * 3:
+                    break
+
+    def holds(self, low: float) -> bool:
+        """Whether no line from `low` on is lacking."""
+        return low >= self.whole_from
+
+    def within(self, ranges: Sequence[tuple[float, float]]) -> Iterator[Kept]:
+        """The lines with `t` in one of some ranges (low, high), each once, and perhaps some beside."""
+        seconds: set[int] = set()
+        for low, high in ranges:
+            if high - low <= len(self._seconds):
+                seconds.update(s for s in range(math.floor(low), math.floor(high) + 1) if s in self._seconds)
+            else:
+                seconds.update(second for second in self._seconds if low - 1.0 <= second <= high)
+        for second in seconds:
+            yield from self._seconds[second]
+
+    def forget_before(self, t: float) -> None:
+        """Lines from before are not needed any more."""
+        if self._seconds and min(self._seconds) + 1 <= t:
+            for second in [second for second in self._seconds if second + 1 <= t]:
+                self._drop(second)
+
+    def _drop(self, second: int) -> None:
+        self.count -= len(self._seconds.pop(second))
+        self.whole_from = max(self.whole_from, second + 1.0)

@@ -1,0 +1,199 @@
+"""Rows of aligned, clock and point units: which lines are theirs, who is expected, what axes and keys they have. Pure.
+
+The figures come from the one reduce function. The rules: docs/semantics.md, "Stream lines".
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from rlship_formats.records import MAX_STEP
+from rlship_sidecar.align.lineage import rank_names
+from rlship_sidecar.align.roster import Roster
+from rlship_sidecar.align.window import Window, put
+from rlship_sidecar.reduce.figures import add_lag
+from rlship_sidecar.reduce.general import reduce_any
+from rlship_sidecar.reduce.naming import Naming
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
+from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.streams.clocks import Clocks
+from rlship_sidecar.streams.frontiers import gaps
+from rlship_sidecar.streams.recent import Kept
+from rlship_sidecar.streams.timeline import Stretch, Timeline
+
+ELAPSED = "clock/elapsed_s"
+_SLACK_S = 1.0  # ranges of the files' own times may be too wide, but never too narrow
+
+
+class Setting(NamedTuple):
+    """What all rows of an experiment's streams depend on. `axis`: the lead's, None without a lead; `origin`: the least
+    `open.t`, 0 if there is none.
+    """
+
+    ledger: Ledger
+    clocks: Clocks
+    timeline: Timeline
+    rules: Rules
+    window_s: float
+    axis: str | None
+    origin: float
+
+
+class Wanted(NamedTuple):
+    """Units whose lines are looked for: clock windows, and steps in their order."""
+
+    windows: Collection[int]
+    steps: Sequence[Stretch]
+
+    def ranges(self, window_s: float, least: float, greatest: float) -> list[tuple[float, float]]:
+        """The times of the lines' own clocks, off by `least` to `greatest` seconds, that may be theirs: disjoint."""
+        spans = [(index * window_s, (index + 1) * window_s) for index in self.windows]
+        spans += [(stretch.start, stretch.end) for stretch in self.steps if stretch.start < stretch.end]
+        merged: list[tuple[float, float]] = []
+        for low, high in sorted((low + least - _SLACK_S, high + greatest + _SLACK_S) for low, high in spans):
+            if merged and low <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+            else:
+                merged.append((low, high))
+        return merged
+
+
+def sorted_in(wanted: Wanted, lines: Iterable[Kept], clocks: Clocks, window_s: float) -> dict[tuple[str, int], Window]:
+    """The window of each wanted unit that has lines."""
+    found: dict[tuple[str, int], Window] = {}
+    steps = sorted(wanted.steps, key=lambda stretch: stretch.place)
+    ends = [stretch.end for stretch in steps]
+    windows = set(wanted.windows)
+    for segment, line in lines:
+        t = clocks.corrected(segment.writer.open.host, line.t)
+        index = math.floor(t / window_s)
+        if index in windows:
+            put(found.setdefault((CLOCK, index), Window()), segment, line)
+        place = bisect_left(ends, t)
+        if place < len(steps) and t > steps[place].start:
+            put(found.setdefault((ALIGNED, steps[place].step), Window()), segment, line)
+    return found
+
+
+def aligned_row(
+    actor: str, stretch: Stretch, window: Window, roster: Roster, stepped: Collection[str], at: Setting
+) -> Row:
+    """The row of the lines that a step covers; `stepped` are the metrics that the actor logs with steps too."""
+    naming = Naming(actor, aligned=stepped)
+    seconds = stretch.end - stretch.start if stretch.start > -math.inf else None
+    assert at.axis is not None
+    return _row(
+        Unit(actor, ALIGNED, stretch.step),
+        naming,
+        window,
+        roster,
+        at,
+        span=(stretch.start, stretch.end),
+        seconds=seconds,
+        x={at.axis: stretch.step},
+        now=stretch.step,
+    )
+
+
+def clock_row(actor: str, index: int, window: Window, roster: Roster, at: Setting) -> Row:
+    """The row of one window of time."""
+    span = (index * at.window_s, (index + 1) * at.window_s)
+    return _row(
+        Unit(actor, CLOCK, index),
+        Naming(actor, prefix="clock/"),
+        window,
+        roster,
+        at,
+        span=span,
+        seconds=at.window_s,
+        x={ELAPSED: max(0.0, span[0] - at.origin)},
+        now=at.timeline.current(span[1]),
+    )
+
+
+def nothing_left(before: Row) -> Row:
+    """The row of a unit that has no line any more."""
+    return replace(before, figures={}, hists={}, per_rank={}, tags=(), samples={}, coverage=_nobody(before))
+
+
+def _nobody(before: Row) -> Coverage:
+    return Coverage((), before.coverage.expected)
+
+
+def is_nothing(row: Row) -> bool:
+    """Whether it stands for a unit without lines."""
+    return not row.coverage.ranks and not row.figures
+
+
+def _row(
+    unit: Unit,
+    naming: Naming,
+    window: Window,
+    roster: Roster,
+    at: Setting,
+    *,
+    span: tuple[float, float],
+    seconds: float | None,
+    x: dict[str, int | float],
+    now: int | None,
+) -> Row:
+    found = reduce_any(naming, window, at.rules, seconds, superseding=False)
+    add_lag(naming, found, now)
+    expected, behind = _expected(roster, at.clocks, *span)
+    present = {segment.writer.rank for segment in found.order.segments}
+    return Row(
+        unit,
+        found.t,
+        x,
+        found.figures,
+        Coverage(
+            ranks=found.order.ranks,
+            expected=expected,
+            missing=rank_names(rank for rank in behind if rank not in present),
+            attempts=found.order.attempts,
+            gap=_gap(unit, roster, at, span),
+            underivable=found.underivable,
+        ),
+        hists=found.hists,
+        per_rank=found.per_rank,
+        tags=tuple(sorted({line.tag for _, line in window.tags})),
+        samples=window.shown,
+    )
+
+
+def _expected(roster: Roster, clocks: Clocks, start: float, end: float) -> tuple[int, list[RankName]]:
+    """How many ranks are expected, and which of them have not been heard of since."""
+    reached: set[RankName] = set()
+    waited: dict[RankName, bool] = {}
+    for writer in roster.writers.values():
+        if writer.root is not writer:
+            continue
+        host = writer.open.host
+        if clocks.corrected(host, writer.newest_t) > end:
+            reached.add(writer.rank)
+        if writer.stream_t is None or clocks.corrected(host, writer.stream_t) > end:
+            continue
+        if writer.close_t is not None and clocks.corrected(host, writer.close_t) < start:
+            continue
+        waited[writer.rank] = waited.get(writer.rank, False) or not writer.closed
+    return len(waited), [rank for rank, waits in waited.items() if waits and rank not in reached]
+
+
+def _gap(unit: Unit, roster: Roster, at: Setting, span: tuple[float, float]) -> int:
+    """Lines without a step that the actor's writers dropped then."""
+    hosts = {writer.open.host for writer in roster.writers.values()}
+    least, greatest = at.clocks.bounds(hosts)
+    found = gaps(at.ledger, unit.actor, span[0] + least - _SLACK_S, span[1] + greatest + _SLACK_S)
+    dropped = 0
+    for file, t, n in found:
+        corrected = at.clocks.corrected(roster.writers[file].open.host, t)
+        if unit.kind == CLOCK:
+            dropped += n if math.floor(corrected / at.window_s) == unit.index else 0
+        else:
+            dropped += n if span[0] < corrected <= span[1] else 0
+    return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer

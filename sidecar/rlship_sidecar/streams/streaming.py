@@ -1,0 +1,349 @@
+"""The streams of one experiment, wired: clocks, the lead's timeline, and each actor's aligned, clock and point units.
+
+`now` is always seconds of the sidecar's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.lineage import Segment, Writer
+from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
+from rlship_sidecar.align.window import Window
+from rlship_sidecar.decode.lines import Batch, Dense, Sparse, StreamLine
+from rlship_sidecar.reduce.naming import POLICY_VERSION
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
+from rlship_sidecar.store.store import Store
+from rlship_sidecar.streams.actor import Closings, Streams, UnitKey
+from rlship_sidecar.streams.clocks import Clocks, Shift
+from rlship_sidecar.streams.files import Fetching, Files
+from rlship_sidecar.streams.frontiers import gaps
+from rlship_sidecar.streams.made import Made
+from rlship_sidecar.streams.marked_times import MarkedTimes
+from rlship_sidecar.streams.points import chosen, point_again, point_row, writer_of
+from rlship_sidecar.streams.recent import Kept, Recent
+from rlship_sidecar.streams.rows import (
+    Setting,
+    Wanted,
+    aligned_row,
+    clock_row,
+    is_nothing,
+    nothing_left,
+    sorted_in,
+)
+from rlship_sidecar.streams.timeline import Moved, Timeline
+
+_BY_ORIGIN = frozenset((CLOCK, POINT))  # rows whose place depends on when the experiment began
+
+
+class Streaming:
+    """`actors` are the experiment's own, by name."""
+
+    def __init__(
+        self,
+        store: Store,
+        actors: Mapping[str, Actor],
+        files: Files,
+        config: StreamConfig,
+        patience: Patience,
+        rules: Rules,
+    ) -> None:
+        self.config = config
+        self.streams: dict[str, Streams] = {}
+        self.clocks = Clocks(store)
+        self.timeline = Timeline(store, self.clocks)
+        self.origin = 0.0
+        self.axis: str | None = None
+        self._store = store
+        self._actors = actors
+        self._files = files
+        self._patience = patience
+        self._rules = rules
+        self._points: list[tuple[Segment, Dense | Sparse]] = []
+        self._by_host: dict[str, list[Writer]] = {}
+        self._times = MarkedTimes()
+        self._loading = False
+
+    def of(self, actor: str) -> Streams:
+        """An actor's streams."""
+        streams = self.streams.get(actor)
+        if streams is None:
+            streams = self.streams[actor] = Streams(
+                actor, self._store, self.clocks, self.timeline, self._patience, self.config.clock_window_s
+            )
+        return streams
+
+    # Restart -------------------------------------------------------------------------------------------------------
+
+    def load(self, writers: Sequence[Writer], dirty: Sequence[Unit], now: float) -> None:
+        """Go on where the store left off, once every file is known to its actor."""
+        self._loading = True
+        for writer in writers:
+            self.add_writer(writer, [], now)
+        self._loading = False
+        for streams in self.streams.values():
+            self._forget_recent(streams)
+        for unit in dirty:
+            self.of(unit.actor).soil((unit.kind, unit.index), now)
+            self.of(unit.actor).newly_dirty.clear()
+        self._times.begin({host: max(w.newest_t for w in found) for host, found in self._by_host.items()})
+        if self._store.adopt_streams(self.config.lead, self.config.clock_window_s):
+            self._begin_anew(now)
+
+    def _begin_anew(self, now: float) -> None:
+        """Another lead, or windows of another length: no row stays as it is."""
+        self._rebuild(now)
+        for streams in self.streams.values():
+            streams.begin_anew()
+            streams.soil_kinds((ALIGNED, CLOCK), now)
+        for actor in self._actors.values():
+            actor.touch_all(now)
+
+    def recover(self, writer: Writer, now: float) -> None:
+        """After a restart: which windows have lines of a file beyond the frontier. Raises as reading does."""
+        streams = self.of(writer.open.actor)
+        clock = streams.frontier.clock
+        beyond = -math.inf if clock is None else (clock + 1) * self.config.clock_window_s
+        least, _ = self.clocks.bounds([writer.open.host])
+        streams.recover(writer, self._files.lines(writer, [(beyond + least - 1.0, math.inf)]), now)
+
+    def came_back(self, writer: Writer, batch: Batch, now: float) -> None:
+        """Lines, applied long ago, of a file that units may have been made without."""
+        streams = self.of(writer.open.actor)
+        streams.recover(writer, batch.streams, now)
+        self._forget_recent(streams)
+
+    def whole_again(self, writer: Writer, now: float) -> None:
+        """All of a file that some rows were made without is taken in again."""
+        if writer.open.actor == self.config.lead and writer.root is writer:
+            self._rebuild(now)
+
+    def _forget_recent(self, streams: Streams) -> None:
+        """Not all applied lines are at hand any more, but those to come will be."""
+        writers = self._actors[streams.actor].roster.writers.values()
+        newest = max((writer.newest_t for writer in writers), default=-math.inf)
+        streams.recent = Recent(math.nextafter(newest, math.inf))
+
+    # Lines in ------------------------------------------------------------------------------------------------------
+
+    def add_writer(self, writer: Writer, moved: Sequence[Writer], now: float) -> None:
+        """A file, new or known; `moved` are writers that count for another rank now because of it."""
+        name, opened = writer.open.actor, writer.open
+        self.of(name).add_writer(writer)
+        self._by_host.setdefault(opened.host, []).append(writer)
+        if opened.t and (not self.origin or opened.t < self.origin):
+            self.origin = opened.t
+            self._soil_all(_BY_ORIGIN, now)
+        if name == self.config.lead:
+            self._take_axis(now)
+        if moved:
+            self.of(name).moved_home(now)
+        for child in moved:
+            self.of(name).soil_points(child, now)
+        if name == self.config.lead and any(child.file in self.timeline.sources() for child in moved):
+            self._rebuild(now)
+
+    def _take_axis(self, now: float) -> None:
+        """The lead's axis is that of its first writer."""
+        writers = self._actors[self.config.lead].roster.writers.values()
+        axis = min(writers, key=lambda writer: writer.segments[0].merge_key).open.axis
+        if axis != self.axis:
+            self.axis = axis
+            self._soil_all(frozenset((ALIGNED,)), now)
+            if not self._loading:
+                for actor in self._actors.values():
+                    if POLICY_VERSION in self.of(actor.name).names.stepped:
+                        actor.touch_all(now)
+
+    def _soil_all(self, kinds: frozenset[str], now: float) -> None:
+        if not self._loading:
+            for streams in self.streams.values():
+                streams.soil_kinds(kinds, now)
+
+    def apply(self, writer: Writer, batch: Batch, before_t: float, now: float) -> None:
+        """New lines of a file, whose greatest `t` was `before_t` up to now; its actor has taken them in."""
+        host, name = writer.open.host, writer.open.actor
+        for record in batch.clocks:
+            shift = self.clocks.note(host, record)
+            if shift is not None:
+                self._shift(shift, now)
+        self.of(name).apply(writer, batch, before_t, now)
+        if batch.barriers and writer.root is writer:
+            self._times.note(host, name, batch.barriers, batch.newest_t)
+            if name == self.config.lead:
+                moved = Moved()
+                self._note_barriers(writer, batch, moved)
+                self._timeline_moved(moved, now)
+        if batch.streams:
+            self._points += chosen(writer, batch.streams)
+
+    def _timeline_moved(self, moved: Moved, now: float) -> None:
+        if moved.steps:
+            for streams in self.streams.values():
+                streams.timeline_moved(moved, now)
+
+    # What changes times --------------------------------------------------------------------------------------------
+
+    def _shift(self, shift: Shift, now: float) -> None:
+        """A host's clock counts as another one: lines and barriers stand elsewhere on the common one."""
+        moved = Moved()
+        if shift.before != shift.after:
+            self.timeline.shift(shift, moved)
+            self._timeline_moved(moved, now)
+        for writer in self._by_host[shift.host]:
+            streams = self.of(writer.open.actor)
+            if shift.before != shift.after:
+                if writer.root is writer:
+                    streams.shifted(writer, shift, now)
+                self._shift_lines(streams, writer, shift, now)
+            if writer.root is writer and writer.newest_t >= shift.low:
+                self._shift_barriers(writer, shift, now)
+
+    def _shift_lines(self, streams: Streams, writer: Writer, shift: Shift, now: float) -> None:
+        if writer.stream_t is not None and writer.stream_t < shift.high and writer.newest_t >= shift.low:
+            for line in self._lines_of(streams, writer, shift, now):
+                if shift.concerns(line.t):
+                    streams.line_shifted(line.t, shift, now)
+        if writer.newest_t >= shift.low:
+            for file, t, _ in gaps(self._store, streams.actor, shift.low, shift.high):
+                if file == writer.file and shift.concerns(t):
+                    streams.line_shifted(t, shift, now)
+
+    def _lines_of(self, streams: Streams, writer: Writer, shift: Shift, now: float) -> Sequence[StreamLine]:
+        if streams.recent.holds(shift.low):
+            return [line for segment, line in streams.recent.within([shift[1:3]]) if segment.writer is writer]
+        try:
+            return self._files.lines(writer, [(shift.low, shift.high)])
+        except OSError:
+            # Which rows they leave is not known; where they stand now is found out when the file can be read again.
+            streams.unread_shifted(shift, now)
+            self._files.miss(writer)
+            return []
+
+    def _shift_barriers(self, writer: Writer, shift: Shift, now: float) -> None:
+        """Steps whose barriers' times are told of have other ones."""
+        actor = self._actors[writer.open.actor]
+        steps = self._times.between(shift.host, actor.name, shift.low, shift.high)
+        if steps is None:
+            try:
+                batches = self._files.barriers(writer)
+                steps = {line.step for batch in batches for line in batch.barriers if shift.concerns(line.t)}
+            except OSError:
+                actor.touch_all(now)
+                return
+        for step in steps:
+            partial = actor.rows.row_of(step)
+            if partial is not None:
+                actor.soil(step, partial, now)
+
+    def _rebuild(self, now: float) -> None:
+        """Make the timeline anew from the files of the lead; without those that cannot be read just now."""
+        moved = Moved()
+        self.timeline.clear(moved)
+        lead = self._actors.get(self.config.lead)
+        for writer in list(lead.roster.writers.values()) if lead is not None else []:
+            if writer.root is writer:
+                try:
+                    for batch in self._files.barriers(writer):
+                        self._note_barriers(writer, batch, moved)
+                except OSError:
+                    self._files.miss(writer)
+        self._timeline_moved(moved, now)
+
+    def _note_barriers(self, writer: Writer, batch: Batch, moved: Moved) -> None:
+        for number, lines in groupby(batch.barriers, attrgetter("segment")):
+            # Segments that are just being taken in are not known yet: their barriers are noted then.
+            if number < len(writer.segments):
+                self.timeline.note(writer.segments[number], lines, moved)
+
+    # Rows ----------------------------------------------------------------------------------------------------------
+
+    def rows(self, now: float, hindered: Collection[str], fetching: Fetching, *, end: bool) -> Made:
+        """Everything that becomes a row or a revision now; `hindered`: actors whose files cannot be read just now."""
+        made = Made(self._store)
+        at = self._setting()
+        for segment, line in self._points:
+            made.add(point_row(segment, line, at), "complete")
+        self._points = []
+        lead = self._actors.get(self.config.lead)
+        lead_open = lead.open.keys() if lead is not None else frozenset[int]()
+        for name in sorted(self.streams):
+            streams = self.streams[name]
+            if name in hindered or not (streams.writers or streams.dirty):
+                continue
+            closings = streams.closings(now, lead_open, end=end)
+            if closings:
+                self._close(streams, closings, fetching, made, end=end)
+            due = streams.due(now, end=end)
+            if due:
+                self._revise(streams, due, fetching, made)
+        return made
+
+    def _setting(self) -> Setting:
+        return Setting(
+            self._store, self.clocks, self.timeline, self._rules, self.config.clock_window_s, self.axis, self.origin
+        )
+
+    def _close(self, streams: Streams, closings: Closings, fetching: Fetching, made: Made, *, end: bool) -> None:
+        windows = self._windows(streams, Wanted(closings.windows, closings.steps), fetching)
+        if windows is None:
+            return
+        units = [(CLOCK, index) for index in closings.windows] + [(ALIGNED, s.step) for s in closings.steps]
+        for unit in units:
+            row = self._row(streams, unit, windows.get(unit))
+            if row is not None:
+                made.add(row, "end" if end else "partial" if row.coverage.missing else "complete")
+            if streams.dirty.pop(unit, None) is not None:
+                made.revised.append(Unit(streams.actor, *unit))
+        streams.closed(closings)
+        made.more = made.more or end or len(units) >= MAX_KEPT
+
+    def _revise(self, streams: Streams, due: Sequence[UnitKey], fetching: Fetching, made: Made) -> None:
+        stretches = [self.timeline.stretch(index) for kind, index in due if kind == ALIGNED]
+        wanted = Wanted([index for kind, index in due if kind == CLOCK], [s for s in stretches if s is not None])
+        windows = self._windows(streams, wanted, fetching)
+        if windows is None:
+            return
+        for unit in due:
+            if unit[0].startswith(POINT):
+                writer = writer_of(unit[0], self._actors[streams.actor].roster.writers.values())
+                lines = fetching.line_at(writer, unit[1])
+                if lines is None:
+                    continue
+                row = point_again(writer, lines, self._setting())
+            else:
+                row = self._row(streams, unit, windows.get(unit))
+            if row is not None:
+                made.add(row, "revision")
+            streams.revised(unit)
+            made.revised.append(Unit(streams.actor, *unit))
+        made.more = made.more or len(due) >= MAX_KEPT
+
+    def _windows(self, streams: Streams, wanted: Wanted, fetching: Fetching) -> dict[UnitKey, Window] | None:
+        least, greatest = streams.bounds()
+        ranges = wanted.ranges(self.config.clock_window_s, least, greatest)
+        lines: Iterable[Kept] | None = []
+        if ranges and streams.recent.holds(ranges[0][0]):
+            lines = streams.recent.within(ranges)
+        elif ranges:
+            lines = fetching.lines(streams, ranges)
+        if lines is None:
+            return None
+        windows = sorted_in(wanted, lines, self.clocks, self.config.clock_window_s)
+        return windows if fetching.samples(windows) else None
+
+    def _row(self, streams: Streams, unit: UnitKey, window: Window | None) -> Row | None:
+        """The row of a unit as it is now; None if it has no lines and never had any."""
+        (kind, index), roster = unit, self._actors[streams.actor].roster
+        if window is not None and kind == CLOCK:
+            return clock_row(streams.actor, index, window, roster, self._setting())
+        stretch = self.timeline.stretch(index) if window is not None else None
+        if window is not None and stretch is not None:
+            return aligned_row(streams.actor, stretch, window, roster, streams.names.stepped, self._setting())
+        before = self._store.newest(Unit(streams.actor, kind, index))
+        return None if before is None or is_nothing(before) else nothing_left(before)
