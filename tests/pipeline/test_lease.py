@@ -267,7 +267,9 @@ def test_a_torn_lease_is_waited_for(state_dir: Path, body: bytes) -> None:
 def test_a_torn_lease_that_gets_whole_counts(state_dir: Path) -> None:
     """Once the file says that a living process of this host has it, it is owned."""
     (state_dir / "lease.0").write_bytes(b"")
-    with subprocess.Popen(["sleep", "60"]) as other:
+    # It reads what its parent never sends, so that it waits for no disk once its first word is here.
+    with subprocess.Popen(["sh", "-c", "echo; read never"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"\n"
         clock = Clock(
             on_sleep=lambda: put_lease(state_dir, 0, **here() | {"pid": other.pid, "started": age(other.pid)})
         )

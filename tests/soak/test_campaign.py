@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,14 @@ def test_a_campaign_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
 
     assert report["sigkills"] >= 35
     for process, least in (("writer", 20), ("sidecar", 3), ("wandb child", 1), ("wandb-core", 1)):
-        assert report["signals"][f"SIGKILL {process}"] >= least, report["signals"]
+        assert report["signals"].get(f"SIGKILL {process}", 0) >= least, report["signals"]
     assert report["server_faults"] >= 5, report["struck"]
     assert sum(count for name, count in report["signals"].items() if name.startswith("SIGSTOP")) >= 2
-    assert report["struck"]["host dies"] >= 1 and report["struck"]["rubbish behind a dead writer's last line"] >= 1
-    assert report["struck"]["jsonl file torn"] + report["struck"]["tensorboard file torn"] >= 1
+    struck = Counter(report["struck"])
+    assert struck["host dies"] >= 1 and struck["rubbish behind a dead writer's last line"] >= 1
+    assert struck["jsonl file torn"] + struck["tensorboard file torn"] >= 1
     if command() is not None:  # else the report says why not
-        assert report["struck"]["state disk full"] + report["struck"]["writers' disk full"] >= 1
+        assert struck["state disk full"] + struck["writers' disk full"] >= 1
     else:
         assert "state disk full" in report["not_struck"] or "writers' disk full" in report["not_struck"]
 
