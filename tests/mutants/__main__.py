@@ -168,8 +168,8 @@ MUTANTS = (
     Mutant(
         "a step closes before its last rank is done",
         "sidecar/rlship_sidecar/align/roster.py",
-        "if s.waits_to < step and not s.writer.closed",
-        "if s.waits_to < step - 1 and not s.writer.closed",
+        "and s.waits_to < step and not s.writer.closed",
+        "and s.waits_to < step - 1 and not s.writer.closed",
         "tests/pipeline",
     ),
     Mutant(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlship_formats.records import Open
 from rlship_sidecar.align.lineage import Writer
-from rlship_sidecar.decode.lines import BarrierLine, ClockRecord, Sparse
+from rlship_sidecar.decode.lines import BarrierLines, ClockRecord, Sparse
 from rlship_sidecar.store.schema import TABLES
 from rlship_sidecar.streams import clocks as clocking
 from rlship_sidecar.streams import timeline as timing
@@ -135,7 +135,7 @@ def test_the_timeline_is_that_of_the_lowest_rank(
             if turn < len(barriers):
                 place, step, t = barriers[turn]
                 noted.append(barriers[turn])
-                timeline.note(WRITERS[place].segments[0], [BarrierLine(step, t, turn, 0, None)], moved)
+                timeline.note(WRITERS[place].segments[0], BarrierLines(0, None, [step], [t], [turn]), moved)
             now = expected_timeline(noted, clocks)
             assert timeline.after((-math.inf, -1), 100) == now
             assert {s.step for s in set(now) ^ set(before)} <= moved.steps.keys()

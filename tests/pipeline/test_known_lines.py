@@ -1,4 +1,4 @@
-"""The quick way to read a line whose metrics are known gives what the general way gives, or declines."""
+"""The quick way to read lines whose metrics are known, and barrier records, gives what the general way gives."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import struct
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rlship_formats.records import MAX_STEP, Asks, is_step
+from rlship_formats.records import MAX_STEP, Asks, is_step, time_of
+from rlship_sidecar.decode import decoder, usual
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Dense, Schema, Schemas
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema, Schemas
+from rlship_sidecar.decode.usual import Pace, read_barrier, take_usual
 
 ASKS = (Asks(), Asks())
 NAMES = ("a", "b/ü")
@@ -46,6 +50,21 @@ EDGES = [
     '"1"',
     "7.2057594037927933e16",
 ]
+
+
+OPEN = b'{"kind":"open","rlship":1,"id":"w","actor":"trainer","rank":0,"t":1763600000.0}'
+
+
+def quick(line: bytes) -> tuple[int, float, bytes] | None:
+    """A line as the quick way reads it; None where it declines."""
+    batch = Batch()
+    taken, _ = take_usual(Schema(NAMES, ASKS), [line], [0], 0, batch, BarrierLines(0, None), Pace(MAX_STEP, 1), 0.0)
+    if not taken:
+        assert not batch.lines
+        return None
+    (found,) = batch.lines
+    assert isinstance(found, Dense) and (batch.newest_t, batch.begins) == (found.t, found.step)
+    return found.step, found.t, found.data
 
 
 def general(line: bytes) -> tuple[int, float, bytes] | None:
@@ -84,14 +103,13 @@ def damaged(line: bytes, source: random.Random) -> bytes:
 def test_what_is_taken_is_read_alike(seed: int) -> None:
     """Whatever line the quick way takes, sound or damaged, comes to the same bits as by the general way."""
     source = random.Random(seed)
-    schema = Schema(NAMES, ASKS)
     taken = 0
     for _ in range(10_000):
         values = f'{{"a":{literals(source)},"b/ü":{literals(source)}}}'
         data = f'{{"t":1763600000.5,"step":{source.randint(0, 99)},"m":{values}}}'.encode()
         if source.random() < 0.5:
             data = damaged(data, source)
-        found = schema.read(data)
+        found = quick(data)
         if found is not None:
             taken += 1
             assert found == general(data), data
@@ -113,7 +131,7 @@ def test_what_is_taken_is_read_alike(seed: int) -> None:
 )
 def test_other_lines_are_declined(line: str) -> None:
     """A line with a step, time, kind, value or metric that is out of the ordinary is left to the general way."""
-    assert Schema(NAMES, ASKS).read(line.encode()) is None
+    assert quick(line.encode()) is None
 
 
 def test_a_define_governs_lines_that_look_as_before() -> None:
@@ -135,3 +153,80 @@ def test_a_name_that_json_escapes_is_read() -> None:
     lines += [b'{"t":1763600000.5,"step":%d,"m":{"a\\"\\n":1.5}}' % step for step in range(4)]
     batch = Decoder(Schemas()).decode(lines, list(range(len(lines))), max_steps=99, last_step=99)
     assert [line.schema.names for line in batch.lines if isinstance(line, Dense)] == [('a"\n',)] * 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_barrier_records_are_read_alike(seed: int) -> None:
+    """Whatever barrier record the quick way takes, sound or damaged, is one with the same step and time."""
+    source = random.Random(seed)
+    taken = 0
+    for _ in range(10_000):
+        step = source.choice((str(source.randint(0, 99)), literals(source)))
+        t = source.choice((f"{1763600000 + source.random():.3f}", "1763600000", literals(source)))
+        data = f'{{"kind":"barrier","step":{step},"t":{t}}}'.encode()
+        if source.random() < 0.5:
+            data = damaged(data, source)
+        found = read_barrier(data)
+        if found is not None:
+            taken += 1
+            record = orjson.loads(data)
+            assert record["kind"] == "barrier" and is_step(record["step"]) and set(record) == {"kind", "step", "t"}
+            assert found == (record["step"], float(record["t"])) == (record["step"], time_of(record, 0.0)), data
+    assert taken > 1_000
+
+
+SHAPES = (
+    '{{"t":{t},"step":{step},"m":{{"a":{x}}}}}',
+    '{{"t":{t},"step":{step},"m":{{"a":{x}}}}}',
+    '{{"t":{t},"step":{step},"m":{{"a":{x}}}}}',
+    '{{"kind":"barrier","step":{step},"t":{t}}}',
+    '{{"kind":"barrier","step":{step},"t":{t}}}',
+    '{{"step":{step},"kind":"barrier","t":{t}}}',
+    '{{"kind":"barrier","step":{step}}}',
+    '{{"kind":"barrier","step":-1,"t":{t}}}',
+    '{{"t":{t},"step":{step},"m":{{"a":[1,{x}]}}}}',
+    '{{"t":{t},"step":{step},"m":{{"a":{x},"b":{x}}}}}',
+    '{{"t":{t},"m":{{"a":{x}}}}}',
+    '{{"t":5,"step":{step},"m":{{"a":{x}}}}}',
+    '{{"kind":"span","t":{t},"dur":1.5,"step":{step},"name":"n","lane":"l"}}',
+    '{{"kind":"rollback","step":{step},"t":{t}}}',
+    '{{"kind":"rollback","t":{t}}}',
+    "nothing",
+)
+LINES = st.builds(
+    lambda shape, step, t, x: shape.format(step=step, t=1763600000 + t / 4, x=x).encode(),
+    st.sampled_from(SHAPES),
+    st.integers(0, 6),
+    st.integers(0, 20),
+    st.floats(-1, 1),
+)
+
+
+def told(lines: list[bytes], max_steps: int, last_step: int) -> tuple[list[object], set[object]]:
+    """What the batches of a file say, read to its end as far as one call goes at a time, and its schemas' content."""
+    decoder, at = Decoder(Schemas()), 0
+    found: list[object] = []
+    schemas: set[object] = set()
+    while at < len(lines):
+        batch = decoder.decode(lines[at:], range(at, len(lines)), max_steps=max_steps, last_step=last_step)
+        assert batch.consumed > 0
+        at += batch.consumed
+        last_step += 1
+        schemas.update((schema.names, schema.asks) for schema in batch.schemas)
+        dense = [line._replace(schema=None) if isinstance(line, Dense) else line for line in batch.lines]
+        streams = [line._replace(schema=None) if isinstance(line, Dense) else line for line in batch.streams]
+        rest = {name: getattr(batch, name) for name in Batch.__slots__ if name not in ("lines", "streams", "schemas")}
+        found.append((dense, streams, rest, decoder.t, decoder.barrier_t, decoder.segment))
+    return found, schemas
+
+
+@given(st.lists(LINES, max_size=40), st.integers(1, 5), st.integers(0, 6))
+def test_files_say_the_same_by_either_way(lines: list[bytes], max_steps: int, last_step: int) -> None:
+    """A file of lines of many kinds, read a few steps at a time, says the same where the quick way declines all."""
+    lines = [OPEN, *lines]
+    expected = told(lines, max_steps, last_step)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoder, "COMMON", b"no line begins like this")
+        patch.setattr(usual, "_BARRIER", b"no line begins like this")
+        patch.setattr(decoder, "read_barrier", usual.read_barrier)
+        assert told(lines, max_steps, last_step) == expected

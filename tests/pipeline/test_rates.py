@@ -9,7 +9,7 @@ import pytest
 from rlship_formats.records import Open
 from rlship_formats.values import EMPTY, Observations, Partial, fold, merge
 from rlship_sidecar.align.lineage import Segment, Writer
-from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.align.window import Ended
 from rlship_sidecar.reduce.figures import UNDEFINED
 from rlship_sidecar.reduce.rates import between_barriers, rate
 
@@ -20,9 +20,9 @@ def writer(name: str, segments: int = 1) -> Writer:
     return made
 
 
-def ended(segment: Segment, offset: int, t: float, before_t: float | None) -> tuple[Segment, BarrierLine]:
-    """A barrier record of step 7 in that segment."""
-    return segment, BarrierLine(7, t, offset, segment.number, before_t)
+def ended(segment: Segment, offset: int, t: float, before_t: float | None) -> Ended:
+    """A barrier record of a step in that segment."""
+    return segment, t, offset, before_t
 
 
 def of(*xs: float) -> Partial:

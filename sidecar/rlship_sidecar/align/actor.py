@@ -106,16 +106,17 @@ class Actor:
     def _take_barriers(self, writer: Writer, batch: Batch, now: float) -> None:
         """Barrier records are measured: when they were written belongs to their step's row."""
         units, segments = self.open, writer.segments
-        for line in batch.barriers:
-            step, segment = line.step, segments[line.segment]
-            unit = units.get(step)
-            if unit is not None:
-                if unit.window is not None:
-                    unit.window.barriers.append((segment, line))
-            elif step <= self.highest_closed and (partial := self.rows.row_of(step)) is not None:
-                self.soil(step, partial, now)
-            else:
-                self.early.add(segment, line)
+        for barriers in batch.barriers:
+            segment = segments[barriers.segment]
+            for step, t, offset, before_t in barriers.each():
+                unit = units.get(step)
+                if unit is not None:
+                    if unit.window is not None:
+                        unit.window.barriers.append((segment, t, offset, before_t))
+                elif step <= self.highest_closed and (partial := self.rows.row_of(step)) is not None:
+                    self.soil(step, partial, now)
+                else:
+                    self.early.add(step, (segment, t, offset, before_t))
 
     def refill(self, windows: Mapping[int, Window]) -> None:
         """Values of open steps, read again out of the files."""

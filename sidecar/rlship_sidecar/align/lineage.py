@@ -132,6 +132,7 @@ class Order(NamedTuple):
     segments: tuple[Segment, ...]
     ranks: tuple[str, ...]
     attempts: tuple[int, ...]
+    roots: bool  # none of them is a child's
 
 
 def side_by_side(a: Writer, b: Writer) -> bool:
@@ -202,6 +203,7 @@ def order_of(owners: tuple[Segment, ...]) -> Order:
         segments,
         rank_names({segment.writer.rank for segment in segments}),
         tuple(sorted({segment.writer.open.attempt for segment in segments})),
+        all(segment.writer.root is segment.writer for segment in segments),
     )
 
 

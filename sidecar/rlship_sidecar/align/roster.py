@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlship_formats.records import MAX_STEP
-from rlship_sidecar.align.lineage import Order, Segment, Writer, replica_key, side_by_side
+from rlship_sidecar.align.lineage import Order, Segment, Writer, order_of, replica_key, seated, side_by_side
 from rlship_sidecar.rows import RankName
+
+_NOT_SEEN = Order(None, (), (), (), False)
 
 
 class Place(NamedTuple):
@@ -78,16 +80,14 @@ class Roster:
         self._replicas: dict[str, _Replica] = {}
         self._children: list[Writer] = []
         self.gaps = False  # some writer had to drop lines
-        self.orders: dict[
-            tuple[Segment, ...], Order | None
-        ] = {}  # how rows of a block merge: reduce's memory, per roster
+        self._orders: dict[tuple[Segment, ...], Order | None] = {}
         self.layered = False  # some rank has more than one segment, so that completeness is not monotone in steps
 
     def add(self, writer: Writer) -> list[Writer]:
         """Take in a writer; returns those already here that have another root now (children that came before their
         parent).
         """
-        self.orders.clear()
+        self._orders.clear()
         self.gaps = self.gaps or bool(writer.gaps)
         self.writers[writer.file] = writer
         same = self._by_id.get(writer.open.id)
@@ -152,6 +152,18 @@ class Roster:
         ]
         return max((s.covers_to for s in same_rank), default=step - 1)
 
+    def order(self, owners: tuple[Segment, ...]) -> Order | None:
+        """How lines of these segments merge, where each rank has no more than one of them and no rank is no more."""
+        order = self._orders.get(owners, _NOT_SEEN)
+        if order is _NOT_SEEN:
+            if len(self._orders) >= 256:
+                self._orders.clear()
+            # A child merges at its own place but counts for its root's rank, which `first` and `last` go by.
+            ranks = {owner.writer.rank for owner in owners if owner.writer.at_home}
+            alone = len(ranks) == len(owners) == len(seated(owners))
+            order = self._orders[owners] = order_of(owners) if alone else None
+        return order
+
     def rivals(self, writer: Writer) -> Iterator[Writer]:
         """Other root writers of the same rank and attempt."""
         if writer.root is writer:
@@ -183,7 +195,10 @@ class Roster:
         for name, replica in self._replicas.items():
             world, places = self.seats(name, step)
             for place in places:
-                waited += [s.writer for s in place.expected if s.waits_to < step and not s.writer.closed]
+                # Most have a barrier, which is quicker to see than how far else they are.
+                waited += [
+                    s.writer for s in place.expected if s.barrier < step and s.waits_to < step and not s.writer.closed
+                ]
             if replica.joining:
                 replica.joining = [writer for writer in replica.joining if writer.begins is None]
                 for writer in replica.joining:

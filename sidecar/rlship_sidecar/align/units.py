@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rlship_sidecar.align.lineage import Segment
-from rlship_sidecar.align.window import Window
-from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.align.window import Ended, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +73,21 @@ class EarlyBarriers:
     """
 
     forgotten: int = -1
-    _lines: dict[int, list[tuple[Segment, BarrierLine]]] = field(default_factory=dict)
+    _records: dict[int, list[Ended]] = field(default_factory=dict)
 
-    def add(self, segment: Segment, line: BarrierLine) -> None:
+    def add(self, step: int, record: Ended) -> None:
         """Keep one; forgets the lowest step where there are too many."""
-        lines = self._lines.get(line.step)
-        if lines is None:
-            lines = self._lines[line.step] = []
-            if len(self._lines) > MAX_KEPT:
-                lowest = min(self._lines)
-                del self._lines[lowest]
+        records = self._records.get(step)
+        if records is None:
+            records = self._records[step] = []
+            if len(self._records) > MAX_KEPT:
+                lowest = min(self._records)
+                del self._records[lowest]
                 self.forgotten = max(self.forgotten, lowest)
-                if lowest == line.step:
+                if lowest == step:
                     return
-        lines.append((segment, line))
+        records.append(record)
 
-    def take(self, step: int) -> list[tuple[Segment, BarrierLine]]:
+    def take(self, step: int) -> list[Ended]:
         """Those of a step that opens."""
-        return self._lines.pop(step, [])
+        return self._records.pop(step, [])

@@ -5,22 +5,32 @@ observations.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rlship_sidecar.align.lineage import Segment
-from rlship_sidecar.decode.lines import BarrierLine, Dense, SampleLine, Schema, Sparse, StreamLine, TagLine
+from rlship_sidecar.decode.lines import Dense, SampleLine, Schema, Sparse, StreamLine, TagLine
 from rlship_sidecar.rows import Samples
+
+Ended: TypeAlias = "tuple[Segment, float, int, float | None]"
+"""A barrier record of a step: whose it is, its `t`, the byte of the file where it begins, and the `t` of the one before
+in its segment (None: it is the first).
+"""
 
 
 @dataclass(slots=True)
 class Block:
-    """Dense lines of one schema: row i of `data` (native doubles) was written by `owners[i]` at time `ts[i]` and byte
-    `offsets[i]` of its file.
-    """
+    """Dense lines of one schema: `lines[i]` is of `owners[i]`."""
 
-    data: bytearray = field(default_factory=bytearray)
     owners: list[Segment] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    ts: list[float] = field(default_factory=list)
+    lines: list[Dense] = field(default_factory=list)
+
+    def matrix(self) -> NDArray[np.float64]:
+        """The values: one row for each line."""
+        data = b"".join([line.data for line in self.lines])
+        return np.frombuffer(data, np.float64).reshape(len(self.lines), -1)
 
 
 @dataclass(slots=True)
@@ -31,7 +41,7 @@ class Window:
 
     blocks: dict[Schema, Block] = field(default_factory=dict)
     sparse: list[tuple[Segment, Sparse]] = field(default_factory=list)
-    barriers: list[tuple[Segment, BarrierLine]] = field(default_factory=list)
+    barriers: list[Ended] = field(default_factory=list)
     samples: list[tuple[Segment, SampleLine]] = field(default_factory=list)
     tags: list[tuple[Segment, TagLine]] = field(default_factory=list)
     shown: Samples = field(default_factory=dict)
@@ -50,10 +60,8 @@ class Window:
         block = self.blocks.get(line.schema)
         if block is None:
             block = self.blocks[line.schema] = Block()
-        block.data += line.data
         block.owners.append(segment)
-        block.offsets.append(line.offset)
-        block.ts.append(line.t)
+        block.lines.append(line)
 
 
 def put(window: Window, segment: Segment, line: StreamLine) -> None:

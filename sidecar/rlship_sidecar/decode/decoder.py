@@ -31,7 +31,7 @@ from rlship_formats.standing import STANDING, stands_for
 from rlship_formats.values import DeadValue, observe
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
-    BarrierLine,
+    BarrierLines,
     Batch,
     ClockRecord,
     Dead,
@@ -47,15 +47,15 @@ from rlship_sidecar.decode.lines import (
     as_json,
     excerpt_of,
 )
+from rlship_sidecar.decode.usual import COMMON, Pace, read_barrier, take_usual
 
 _METRICS = object()  # stands for "no kind": a metrics record
-_COMMON = b'{"t":'  # how the common line begins; others are not worth the attempt to read them as one
 
 
 class Decoder:
     """What a file's lines leave behind: who opened it, the segment, the last `t` and what was defined so far."""
 
-    __slots__ = ("_governing", "_last", "_usual", "barrier_t", "foreign", "opened", "segment", "t")
+    __slots__ = ("_barriers", "_governing", "_last", "_usual", "barrier_t", "foreign", "opened", "segment", "t")
 
     def __init__(self, schemas: Schemas) -> None:
         self._governing = Governing(schemas)
@@ -65,13 +65,12 @@ class Decoder:
         self.foreign = False  # the file says that it is of another format version: none of its lines can be used
         self.segment = 0
         self.t = 0.0
-        self.barrier_t: float | None = None  # of the segment's last barrier record
+        self.barrier_t: float | None = None  # of the segment's last barrier record, but for those under way:
+        self._barriers = BarrierLines(0, None)
 
     def decode(self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int) -> Batch:
         """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps`
-        changes of step were seen.
-
-        At least one line is consumed, so that a reader always gets on.
+        changes of step were seen. At least one line is consumed.
         """
         batch = Batch()
         add_line = batch.lines.append
@@ -80,41 +79,35 @@ class Decoder:
         by_names, by_stream = governing.by_names, governing.by_stream
         t = self.t
         newest_t = 0.0
-        step_before = -1
-        steps_seen = 0
-        consumed = 0
-        barrier = -1  # the highest of the segment: a later one takes back no earlier promise
-        barrier_t = self.barrier_t
-        add_barrier = batch.barriers.append
+        at, count = 0, len(lines)
+        pace = Pace(last_step, max_steps)
+        barriers = self._barriers = BarrierLines(self.segment, self.barrier_t)
         opened = self.opened is not None
         new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
         usual, last = self._usual, self._last
         step: Any
         stamp: Any
-        for line, offset in zip(lines, offsets):
-            if usual is not None and line.startswith(_COMMON):
-                read = usual.read(line)
-                if read is not None:
-                    step, stamp, data = read
-                    if step != step_before:
-                        if consumed and (step > last_step or steps_seen >= max_steps):
-                            break
-                        steps_seen += 1
-                        step_before = step
-                        batch.saw(step, begins=not self.segment)
-                    t = stamp
-                    if t > newest_t:
-                        newest_t = t
-                    add_line(new(Dense, (step, t, offset, self.segment, usual, data)))
-                    consumed += 1
-                    continue
-                usual = last = None
+        while at < count:
+            if usual is not None and lines[at].startswith(COMMON):
+                at, t = take_usual(usual, lines, offsets, at, batch, barriers, pace, t)
+                if pace.full or at == count:
+                    break
+                if lines[at].startswith(COMMON):
+                    usual = last = None
+            line, offset = lines[at], offsets[at]
+            ended = read_barrier(line) if opened else None
+            if ended is not None:
+                step, t = ended
+                batch.begin(step, self.segment)
+                barriers.add(step, t, offset)
+                at += 1
+                continue
             try:
                 record = orjson.loads(line)
             except ValueError:
                 if line.strip(b" \t\r"):
                     batch.dead.append(Dead(offset, "not JSON", excerpt_of(line)))
-                consumed += 1
+                at += 1
                 continue
             if type(record) is dict and opened:
                 step = record.get("step")
@@ -122,12 +115,10 @@ class Decoder:
                 if kind is _METRICS:
                     metrics = record.get("m")
                     if type(step) is int and type(metrics) is dict and 0 <= step <= MAX_STEP:
-                        if step != step_before:
-                            if consumed and (step > last_step or steps_seen >= max_steps):
+                        if step != pace.step:
+                            if pace.refuses(step, first=not at):
                                 break
-                            steps_seen += 1
-                            step_before = step
-                            batch.saw(step, begins=not self.segment)
+                            batch.saw(step, self.segment)
                         stamp = record.get("t")
                         if type(stamp) is float and T_MIN <= stamp <= T_MAX:
                             t = stamp
@@ -149,7 +140,7 @@ class Decoder:
                             else:
                                 batch.schemas.add(schema)
                             last = schema
-                        consumed += 1
+                        at += 1
                         continue
                     if step is None and type(metrics) is dict and "step" not in record:
                         stamp = record.get("t")
@@ -167,62 +158,59 @@ class Decoder:
                             add_stream(self._sparse(batch, metrics, -1, t, offset))
                         else:
                             add_stream(new(Dense, (-1, t, offset, self.segment, schema, data)))
-                        consumed += 1
+                        at += 1
                         continue
                 elif kind == "barrier" and type(step) is int and 0 <= step <= MAX_STEP:
-                    if batch.begins is None and not self.segment:
-                        batch.begins = step
-                    if step > barrier:
-                        barrier = step
                     stamp = record.get("t")
                     if type(stamp) is float and T_MIN <= stamp <= T_MAX:
                         t = stamp
                     else:
                         before, t = t, time_of(record, t)
                         batch.inherited_t += t == before
-                    if t > newest_t:
-                        newest_t = t
-                    add_barrier(new(BarrierLine, (step, t, offset, self.segment, barrier_t)))
-                    barrier_t = t
-                    consumed += 1
+                    batch.begin(step, self.segment)
+                    barriers.add(step, t, offset)
+                    at += 1
                     continue
                 elif type(kind) is str and kind in STANDING and type(step) is int and 0 <= step <= MAX_STEP:
-                    if step != step_before:
-                        if consumed and (step > last_step or steps_seen >= max_steps):
-                            break
-                        steps_seen += 1
-                        step_before = step
+                    if pace.refuses(step, first=not at):
+                        break
                     before, stamp = t, time_of(record, t)
                     stands = self._standing(batch, kind, record, line, offset, stamp)
                     if stands is None:
-                        step_before = -1  # a line that cannot be used has no step: the next one's was not seen yet
+                        pace.step = -1  # a line that cannot be used has no step: the next one's was not seen yet
                     else:
-                        batch.saw(step, begins=not self.segment)
+                        batch.saw(step, self.segment)
                         batch.inherited_t += stamp == before
                         t = stamp
-                        schema, at, data = stands
-                        if at > newest_t:
-                            newest_t = at
-                        add_line(new(Dense, (step, at, offset, self.segment, schema, data)))
+                        schema, ended_t, data = stands
+                        if ended_t > newest_t:
+                            newest_t = ended_t
+                        add_line(new(Dense, (step, ended_t, offset, self.segment, schema, data)))
                         batch.schemas.add(schema)
-                    consumed += 1
+                    at += 1
                     continue
-                elif kind == "rollback" and barrier >= 0:
-                    batch.marks.append(Mark("barrier", self.segment, barrier))
-                    barrier = -1
-            self.t, self._usual, self._last, self.barrier_t = t, usual, last, barrier_t
+            self.t, self._usual, self._last = t, usual, last
             self._other(batch, record, line, offset)
-            t, usual, last, barrier_t = self.t, self._usual, self._last, self.barrier_t
-            opened = self.opened is not None
+            t, usual, last = self.t, self._usual, self._last
+            opened, barriers = self.opened is not None, self._barriers
             if t > newest_t:
                 newest_t = t
-            consumed += 1
-        if barrier >= 0:
-            batch.marks.append(Mark("barrier", self.segment, barrier))
-        self.t, self._usual, self._last, self.barrier_t = t, usual, last, barrier_t
+            at += 1
+        self._end_barriers(batch)
+        self.t, self._usual, self._last = t, usual, last
         batch.newest_t = max(batch.newest_t, newest_t)
-        batch.consumed = consumed
+        batch.consumed = at
         return batch
+
+    def _end_barriers(self, batch: Batch) -> None:
+        """The batch has all barrier records of the segment that it will have."""
+        barriers = self._barriers
+        if barriers.steps:
+            batch.barriers.append(barriers)
+            # The highest counts: a later one takes back no earlier promise.
+            batch.marks.append(Mark("barrier", barriers.segment, max(barriers.steps)))
+            batch.newest_t = max(batch.newest_t, max(barriers.ts))
+            self.barrier_t = barriers.ts[-1]
 
     def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
         """Take the state that the file had at some offset: its open record, the `t` there, that of the segment's last
@@ -297,8 +285,10 @@ class Decoder:
             step = record.get("step")
             if not is_step(step):
                 raise BadRecord("bad step")
+            self._end_barriers(batch)
             self.segment += 1
             self.barrier_t = None
+            self._barriers = BarrierLines(self.segment, None)
             batch.marks.append(Mark("rollback", self.segment, step, t=time_of(record, self.t)))
             batch.kept.append((offset, line))
         elif kind == "define":

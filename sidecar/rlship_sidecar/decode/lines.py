@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import orjson
 
-from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
+from rlship_formats.records import Asks, Gap, Open
 from rlship_formats.values import Observations
 
 NotDense = struct.error  # what packing anything but plain numbers raises
@@ -40,25 +40,14 @@ class Schema:
         xs = struct.unpack(f"{len(self.names)}d", data)
         return tuple(Value(name, asks, Observations((x,), None, 0)) for name, asks, x in zip(self.names, self.asks, xs))
 
-    def read(self, line: bytes) -> tuple[int, float, bytes] | None:
-        """Step, `t` and packed values of a line of just `t`, `step` and numbers for these metrics; None for others.
-
-        What it takes comes to the same bits as by a parser that knows nothing of the line.
+    @property
+    def parse(self) -> Callable[[bytes], Any]:
+        """A parser of lines of just `t`, `step` and numbers for these metrics, as attributes `t`, `step` and `m`, a
+        struct of the numbers; of others it raises ValueError or msgspec.DecodeError.
         """
-        parse = self._parse
-        if parse is None:
-            parse = self._parse = _parser(self.names)
-        try:
-            found = parse(line)
-        except (msgspec.DecodeError, ValueError):
-            return None  # not wrong for that: the general way decides
-        step, t = found.step, found.t
-        if 0 <= step <= MAX_STEP and T_MIN <= t <= T_MAX:
-            return step, t, self.pack(*_as_tuple(found.m))
-        return None
-
-
-_as_tuple = msgspec.structs.astuple
+        if self._parse is None:
+            self._parse = _parser(self.names)
+        return self._parse
 
 
 def _parser(names: tuple[str, ...]) -> Callable[[bytes], Any]:
@@ -113,14 +102,28 @@ class Sparse(NamedTuple):
     values: tuple[Value, ...]
 
 
-class BarrierLine(NamedTuple):
-    """A barrier record. `before_t` is the time of the one before it in its segment, None if it is the first."""
+@dataclass(slots=True)
+class BarrierLines:
+    """Barrier records of one segment that follow each other, in columns: record i is of `steps[i]`, was written at
+    `ts[i]` and begins at byte `offsets[i]`. `before_t` is the time of the one before them in their segment, None if
+    there is none.
+    """
 
-    step: int
-    t: float
-    offset: int
     segment: int
     before_t: float | None
+    steps: list[int] = field(default_factory=list)
+    ts: list[float] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    def add(self, step: int, t: float, offset: int) -> None:
+        """Take in the next one."""
+        self.steps.append(step)
+        self.ts.append(t)
+        self.offsets.append(offset)
+
+    def each(self) -> Iterator[tuple[int, float, int, float | None]]:
+        """Step, time, offset and the time of the one before, one by one."""
+        return zip(self.steps, self.ts, self.offsets, (self.before_t, *self.ts))
 
 
 class SampleLine(NamedTuple):
@@ -189,7 +192,7 @@ class Batch:
     """
 
     lines: list[Dense | Sparse] = field(default_factory=list)
-    barriers: list[BarrierLine] = field(default_factory=list)
+    barriers: list[BarrierLines] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
     tags: list[TagLine] = field(default_factory=list)
     streams: list[StreamLine] = field(default_factory=list)
@@ -209,10 +212,14 @@ class Batch:
     inherited_t: int = 0
     consumed: int = 0
 
-    def saw(self, step: int, *, begins: bool) -> None:
-        """Note a metrics record's step; `begins`: it is of segment 0."""
-        if begins and self.begins is None:
+    def begin(self, step: int, segment: int) -> None:
+        """Note the step of a stepped line of a segment."""
+        if not segment and self.begins is None:
             self.begins = step
+
+    def saw(self, step: int, segment: int) -> None:
+        """Note the step of a metrics record of a segment."""
+        self.begin(step, segment)
         if step > self.highest:
             self.highest = step
         if step < self.lowest or self.lowest < 0:

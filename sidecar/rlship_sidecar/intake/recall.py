@@ -169,8 +169,11 @@ def _sort_in(windows: Mapping[int, Window], writer: Writer, batch: Batch) -> Non
     segments = writer.segments
     for line in batch.lines:
         windows[line.step].add(segments[line.segment], line)
-    for barrier in batch.barriers:
-        windows[barrier.step].barriers.append((segments[barrier.segment], barrier))
+    for barriers in batch.barriers:
+        segment = segments[barriers.segment]
+        for step, t, offset, before_t in barriers.each():
+            if step in windows:
+                windows[step].barriers.append((segment, t, offset, before_t))
     for sample in batch.samples:
         windows[sample.step].samples.append((segments[sample.segment], sample))
     for tag in batch.tags:

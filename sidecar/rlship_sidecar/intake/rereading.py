@@ -112,8 +112,8 @@ def _read_block(
     steps: Collection[int] | None,
     start: int = 0,
 ) -> Batch:
-    """Decode a block; with few `steps`, only lines that can be theirs: a step's digits stand in its line, as JSON has
-    one way to write it.
+    """Decode a block; with `steps` only their lines, and all barriers. With few of them, only lines are parsed that can
+    be theirs: a step's digits stand in its line, as JSON has one way to write it.
     """
     assert source.writer is not None
     piece_lines: list[bytes] = []
@@ -147,7 +147,6 @@ def _read_block(
     if steps is not None:
         wanted = frozenset(steps)
         batch.lines = [line for line in batch.lines if line.step in wanted]
-        batch.barriers = [barrier for barrier in batch.barriers if barrier.step in wanted]
         batch.samples = [sample for sample in batch.samples if sample.step in wanted]
         batch.tags = [tag for tag in batch.tags if tag.step in wanted]
     if start > block.start:

@@ -121,9 +121,8 @@ class Source:
         if batch.highest >= 0:
             self.at_step = batch.highest
             self._index(batch.lowest, batch.highest)
-        if batch.barriers:
-            steps = [barrier.step for barrier in batch.barriers]
-            self._index(min(steps), max(steps))
+        for barriers in batch.barriers:
+            self._index(min(barriers.steps), max(barriers.steps))
         if batch.streams:
             ts = [line.t for line in batch.streams]
             low, high = min(ts), max(ts)

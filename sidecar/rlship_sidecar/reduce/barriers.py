@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
-from rlship_sidecar.align.lineage import Segment, replica_key, seated
-from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.align.lineage import replica_key, seated
+from rlship_sidecar.align.roster import Roster
+from rlship_sidecar.align.window import Ended
 from rlship_sidecar.rows import RankName
 
 SPREAD, LAST_RANK, LAST_REPLICA = "barrier/spread_s", "barrier/last_rank", "barrier/last_replica"
@@ -17,6 +18,10 @@ SPREAD, LAST_RANK, LAST_REPLICA = "barrier/spread_s", "barrier/last_rank", "barr
 
 class Clocks(Protocol):
     """What is known of hosts' clocks."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of any host's; else every offset is 0 and its error unknown."""
 
     def offset(self, host: str, t: float) -> tuple[float, float | None]:
         """How far a host's clock is ahead of the file server's at its time `t`, in seconds, and the error bound; None:
@@ -27,12 +32,14 @@ class Clocks(Protocol):
 class NoClocks:
     """No host's clock is known: all are taken to be right."""
 
+    known = False
+
     def offset(self, host: str, t: float) -> tuple[float, float | None]:
         """See `Clocks.offset`."""
         return 0.0, None
 
 
-class Ended(NamedTuple):
+class _End(NamedTuple):
     """A rank that ended a step, and how well its host's clock is known."""
 
     rank: RankName
@@ -40,12 +47,16 @@ class Ended(NamedTuple):
     error_s: float | None
 
 
-def measured(lines: Collection[tuple[Segment, BarrierLine]], clocks: Clocks) -> dict[str, float]:
+def measured(records: Collection[Ended], clocks: Clocks, roster: Roster) -> dict[str, float]:
     """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
-    records = newest_barriers(lines)
+    order = roster.order(tuple([record[0] for record in records]))
+    if order is None or not order.roots:  # else all of them count
+        records = newest_barriers(records)
     if len(records) < 2:
         return {}
-    ends = [line.t - clocks.offset(segment.writer.open.host, line.t)[0] for segment, line in records]
+    ends = [record[1] for record in records]
+    if clocks.known:
+        ends = [t - clocks.offset(segment.writer.open.host, t)[0] for segment, t, _, _ in records]
     spread = max(ends) - min(ends)
     figures = {SPREAD: spread}
     if not spread:
@@ -57,41 +68,40 @@ def measured(lines: Collection[tuple[Segment, BarrierLine]], clocks: Clocks) -> 
         error = None if first.error_s is None or last.error_s is None else first.error_s + last.error_s
     if error is not None and spread > error:
         figures[LAST_RANK] = float(last.rank.rank)
-        replicas = {segment.writer.rank.replica for segment, _ in records}
+        replicas = {segment.writer.rank.replica for segment, *_ in records}
         if len(replicas) > 1 and all(replica_key(replica)[0] == 0 for replica in replicas):
             figures[LAST_REPLICA] = float(int(last.rank.replica))
     return figures
 
 
-def newest_barriers(lines: Collection[tuple[Segment, BarrierLine]]) -> list[tuple[Segment, BarrierLine]]:
+def newest_barriers(records: Collection[Ended]) -> list[Ended]:
     """Of each rank's root writers the first barrier record in the newest segment that has one; none of ranks that a
     later attempt that has one does not know.
     """
-    chosen: dict[RankName, tuple[Segment, BarrierLine]] = {}
-    for record in lines:
+    chosen: dict[RankName, Ended] = {}
+    for record in records:
         writer = record[0].writer
         if writer.root is not writer:
             continue
         held = chosen.setdefault(writer.rank, record)
-        if held is not record and _rank_of_record(*record) > _rank_of_record(*held):
+        if held is not record and _precedence(record) > _precedence(held):
             chosen[writer.rank] = record
     found = list(chosen.values())
-    if len({segment.writer.open.attempt for segment, _ in found}) > 1:
-        known = set(seated(segment for segment, _ in lines if segment.writer.root is segment.writer))
+    if len({segment.writer.open.attempt for segment, *_ in found}) > 1:
+        known = set(seated(segment for segment, *_ in records if segment.writer.root is segment.writer))
         found = [one for one in found if one[0] in known]
     return found
 
 
-def _rank_of_record(segment: Segment, line: BarrierLine) -> tuple[object, ...]:
+def _precedence(record: Ended) -> tuple[object, ...]:
     # Copies of one file are alike in all but its name.
-    return (*segment.age, segment.writer.file, -line.offset)
+    segment, _, offset, _ = record
+    return (*segment.age, segment.writer.file, -offset)
 
 
-def _ended_at(
-    at: float, ends: Iterable[float], records: Iterable[tuple[Segment, BarrierLine]], clocks: Clocks
-) -> Ended:
+def _ended_at(at: float, ends: Iterable[float], records: Iterable[Ended], clocks: Clocks) -> _End:
     """Of the records whose time is `at`, the first in merge order."""
     found = [record for end, record in zip(ends, records) if end == at]
-    segment, line = min(found, key=lambda record: record[0].merge_key)
+    segment, t, _, _ = min(found, key=lambda record: record[0].merge_key)
     host = segment.writer.open.host
-    return Ended(segment.writer.rank, host, clocks.offset(host, line.t)[1])
+    return _End(segment.writer.rank, host, clocks.offset(host, t)[1])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlship_formats.histogram import Histogram, histogram
 from rlship_formats.quantiles import EXACT_UP_TO, row_quantiles
 from rlship_formats.values import PARTIAL_REDUCTIONS, QUANTILES
-from rlship_sidecar.align.lineage import Order, Segment, order_of, seated
+from rlship_sidecar.align.lineage import Order, Segment, order_of
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Block, Window
 from rlship_sidecar.decode.lines import WIDE, Schema
@@ -25,7 +25,6 @@ from rlship_sidecar.reduce.rates import Seconds
 from rlship_sidecar.reduce.rules import Rules, keys
 
 Matrix = NDArray[np.float64]
-_NOT_SEEN = Order(None, (), (), ())
 
 
 def everyone(window: Window) -> list[Segment]:
@@ -48,7 +47,9 @@ def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seco
             return None
         taken = taken | plan.keys
     whole = orders[0] if len(orders) == 1 else order_of(tuple(everyone(window)))
-    made = Reduced({}, {}, {}, taken, whole, (), max(max(block.ts) for block in window.blocks.values()))
+    made = Reduced(
+        {}, {}, {}, taken, whole, (), max(max([line.t for line in block.lines]) for block in window.blocks.values())
+    )
     made = made._replace(lags=any(plan.lags for plan in plans))
     underivable: list[str] = []
     for plan, block, order in zip(plans, window.blocks.values(), orders):
@@ -65,15 +66,7 @@ def _orders(window: Window, roster: Roster) -> list[Order] | None:
         if not schema.names or not names.isdisjoint(schema.names):
             return None
         names.update(schema.names)
-        owners = tuple(block.owners)
-        order = roster.orders.get(owners, _NOT_SEEN)
-        if order is _NOT_SEEN:
-            if len(roster.orders) >= 256:
-                roster.orders.clear()
-            # A child merges at its own place but counts for its root's rank, which `first` and `last` go by.
-            ranks = {owner.writer.rank for owner in owners if owner.writer.at_home}
-            alone = len(ranks) == len(owners) == len(seated(owners))
-            order = roster.orders[owners] = order_of(owners) if alone else None
+        order = roster.order(tuple(block.owners))
         if order is None:
             return None
         orders.append(order)
@@ -154,7 +147,7 @@ def _reduce_block(
     """Add the figures of a block with one row per rank to `made`. False where only the general path gets it right
     (overflow).
     """
-    matrix = np.frombuffer(block.data, np.float64).reshape(len(block.owners), -1)
+    matrix = block.matrix()
     if order.places is not None:
         matrix = matrix[list(order.places)]
     figures = made.figures

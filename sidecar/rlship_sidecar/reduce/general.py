@@ -145,7 +145,9 @@ def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *
     for key, value in more:
         merged.setdefault(key, value)
     if not used:
-        ts = [line.t for _, line in window.sparse] + [t for block in window.blocks.values() for t in block.ts]
+        ts = [line.t for _, line in window.sparse] + [
+            line.t for block in window.blocks.values() for line in block.lines
+        ]
     return Reduced(
         {key: value for key, value in merged.items() if isinstance(value, float)},
         {key: value for key, value in merged.items() if isinstance(value, Histogram)},
@@ -165,10 +167,10 @@ def _items(window: Window) -> dict[str, list[Item]]:
     for schema, block in window.blocks.items():
         unsorted.update(found.keys() & set(schema.names))
         # Sorted once for all metrics of the block.
-        heads = list(zip(block.owners, block.offsets, block.ts))
+        heads = [(owner, line.offset, line.t) for owner, line in zip(block.owners, block.lines)]
         order = sorted(range(len(heads)), key=lambda place: (heads[place][0].merge_key, heads[place][1]))
         heads = [heads[place] for place in order]
-        matrix = np.frombuffer(block.data, np.float64).reshape(len(heads), -1)[order]
+        matrix = block.matrix()[order]
         for name, asks, column in zip(schema.names, schema.asks, matrix.T.tolist()):
             found.setdefault(name, []).extend(
                 Item(*head, asks, Observations((x,), None, 0)) for head, x in zip(heads, column)

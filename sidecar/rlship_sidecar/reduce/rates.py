@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from rlship_formats.values import Partial
 from rlship_sidecar.align.lineage import Segment, Writer
-from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.align.window import Ended
 from rlship_sidecar.reduce.figures import UNDEFINED, Figure
 
 SecondsOf: TypeAlias = "Callable[[Segment], float | None]"
@@ -16,11 +16,11 @@ Seconds: TypeAlias = "SecondsOf | float | None"
 """How long a unit took: for each segment between its barriers, or one time for the whole unit. None: not known."""
 
 
-def between_barriers(barriers: Iterable[tuple[Segment, BarrierLine]]) -> SecondsOf:
+def between_barriers(barriers: Iterable[Ended]) -> SecondsOf:
     """For each segment the seconds that the barrier records of a step, in its root's newest segment with one, are after
     those before them; None where they tell no time. Nothing is looked at before the first question.
     """
-    newest: dict[Writer, tuple[Segment, BarrierLine]] | None = None
+    newest: dict[Writer, Ended] | None = None
 
     def seconds(segment: Segment) -> float | None:
         nonlocal newest
@@ -29,21 +29,20 @@ def between_barriers(barriers: Iterable[tuple[Segment, BarrierLine]]) -> Seconds
         found = newest.get(segment.writer.root)
         if found is None:
             return None
-        _, barrier = found
-        if barrier.before_t is None or barrier.t <= barrier.before_t:
-            return None
-        return barrier.t - barrier.before_t
+        _, t, _, before_t = found
+        return t - before_t if before_t is not None and t > before_t else None
 
     return seconds
 
 
-def _newest(barriers: Iterable[tuple[Segment, BarrierLine]]) -> dict[Writer, tuple[Segment, BarrierLine]]:
+def _newest(barriers: Iterable[Ended]) -> dict[Writer, Ended]:
     """By writer the first barrier record of its newest segment that has one."""
-    newest: dict[Writer, tuple[Segment, BarrierLine]] = {}
-    for segment, barrier in barriers:
+    newest: dict[Writer, Ended] = {}
+    for record in barriers:
+        segment, _, offset, _ = record
         held = newest.get(segment.writer)
-        if held is None or (-segment.number, barrier.offset) < (-held[0].number, held[1].offset):
-            newest[segment.writer] = segment, barrier
+        if held is None or (-segment.number, offset) < (-held[0].number, held[2]):
+            newest[segment.writer] = record
     return newest
 
 

@@ -37,7 +37,7 @@ def reduce_unit(
     found = reduce_blocks(unit.actor, window, roster, rules, over) or reduce_any(
         Naming(unit.actor), window, rules, over
     )
-    for name, value in measured(window.barriers, clocks).items():
+    for name, value in measured(window.barriers, clocks, roster).items():
         key = f"{unit.actor}/{name}"
         if key not in found.taken:
             found.figures[key] = value

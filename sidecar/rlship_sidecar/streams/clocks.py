@@ -59,6 +59,14 @@ class Clocks:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._hosts: dict[str, _Host] = {}
+        self._any: bool | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a record of any host; without one every offset is 0, its error unknown."""
+        if self._any is None:
+            self._any = bool(self._ledger.ask("select 1 from clocks limit 1"))
+        return self._any
 
     def offset(self, host: str, t: float) -> Offset:
         """What the clock of `host` was off by when it said `t`."""
@@ -109,6 +117,7 @@ class Clocks:
         above = self._ledger.ask("select min(t) from clocks where host = ? and t > ?", (host, t))[0][0]
         self._ledger.change("insert or replace into clocks values (?, ?, ?, ?)", (host, t, offset, err))
         self._keep(known, record)
+        self._any = True
         if before == (offset, err):
             return None
         return Shift(host, t if below else -math.inf, math.inf if above is None else above, before.offset, offset)
@@ -116,6 +125,7 @@ class Clocks:
     def forget_cache(self) -> None:
         """What is in the store may be another now."""
         self._hosts.clear()
+        self._any = None
 
     def _keep(self, known: _Host, record: ClockRecord) -> None:
         known.least, known.greatest = min(known.least, record.offset), max(known.greatest, record.offset)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.decode.lines import BarrierLines
 
 KEPT = 4096  # barriers of a host, and as many more as came in together with the oldest of them
 
@@ -17,7 +17,7 @@ class _Host:
     """`told` are barriers as they came in, with their actor and a time that none is beyond: `count` in all."""
 
     whole_from: float = -math.inf
-    told: deque[tuple[str, Sequence[BarrierLine], float]] = field(default_factory=deque)
+    told: deque[tuple[str, BarrierLines, float]] = field(default_factory=deque)
     count: int = 0
 
 
@@ -32,16 +32,16 @@ class MarkedTimes:
         for host, t in newest.items():
             self._hosts[host] = _Host(math.nextafter(t, math.inf))
 
-    def note(self, host: str, actor: str, lines: Sequence[BarrierLine], newest_t: float) -> None:
+    def note(self, host: str, actor: str, barriers: BarrierLines, newest_t: float) -> None:
         """Take in barriers, of which none has a greater `t` than `newest_t`."""
         known = self._hosts.get(host)
         if known is None:
             known = self._hosts[host] = _Host()
-        known.told.append((actor, lines, newest_t))
-        known.count += len(lines)
-        while known.count - len(known.told[0][1]) >= KEPT:
+        known.told.append((actor, barriers, newest_t))
+        known.count += len(barriers.steps)
+        while known.count - len(known.told[0][1].steps) >= KEPT:
             _, gone, newest_t = known.told.popleft()
-            known.count -= len(gone)
+            known.count -= len(gone.steps)
             known.whole_from = max(known.whole_from, math.nextafter(newest_t, math.inf))
 
     def between(self, host: str, actor: str, low: float, high: float) -> set[int] | None:
@@ -51,4 +51,5 @@ class MarkedTimes:
             return set()
         if low < known.whole_from:
             return None
-        return {line.step for name, lines, _ in known.told if name == actor for line in lines if low <= line.t < high}
+        told = (barriers for name, barriers, _ in known.told if name == actor)
+        return {step for barriers in told for step, t in zip(barriers.steps, barriers.ts) if low <= t < high}

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
 
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Segment, Writer
@@ -174,7 +172,8 @@ class Streaming:
                 self._shift(shift, now)
         self.of(name).apply(writer, batch, before_t, now)
         if batch.barriers and writer.root is writer:
-            self._times.note(host, name, batch.barriers, batch.newest_t)
+            for barriers in batch.barriers:
+                self._times.note(host, name, barriers, batch.newest_t)
             if name == self.config.lead:
                 moved = Moved()
                 self._note_barriers(writer, batch, moved)
@@ -232,7 +231,8 @@ class Streaming:
         if steps is None:
             try:
                 batches = self._files.barriers(writer)
-                steps = {line.step for batch in batches for line in batch.barriers if shift.concerns(line.t)}
+                told = (barriers for batch in batches for barriers in batch.barriers)
+                steps = {step for barriers in told for step, t, *_ in barriers.each() if shift.concerns(t)}
             except OSError:
                 actor.touch_all(now)
                 return
@@ -256,10 +256,10 @@ class Streaming:
         self._timeline_moved(moved, now)
 
     def _note_barriers(self, writer: Writer, batch: Batch, moved: Moved) -> None:
-        for number, lines in groupby(batch.barriers, attrgetter("segment")):
+        for barriers in batch.barriers:
             # Segments that are just being taken in are not known yet: their barriers are noted then.
-            if number < len(writer.segments):
-                self.timeline.note(writer.segments[number], lines, moved)
+            if barriers.segment < len(writer.segments):
+                self.timeline.note(writer.segments[barriers.segment], barriers, moved)
 
     # Rows ----------------------------------------------------------------------------------------------------------
 

@@ -6,15 +6,16 @@ It is in the store, a row for each step, because a long job has many.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rlship_sidecar.align.lineage import Age, Segment, replica_key
-from rlship_sidecar.decode.lines import BarrierLine
+from rlship_sidecar.decode.lines import BarrierLines
 from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.streams.clocks import Clocks, Shift
 
+_PUT = "insert or replace into timeline values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 KEPT = 4096  # steps of which is known without the store whose barrier counts
 
 _Rank = tuple[tuple[int, int, str], int]
@@ -116,31 +117,57 @@ class Timeline:
 
     # What changes it -----------------------------------------------------------------------------------------------
 
-    def note(self, segment: Segment, lines: Iterable[BarrierLine], moved: Moved) -> None:
-        """Take in barrier records of a segment of a root writer of the lead, in file order."""
+    def note(self, segment: Segment, barriers: BarrierLines, moved: Moved) -> None:
+        """Take in barrier records of a segment of a root writer of the lead."""
         claim = _claim(segment)
         claims = self._claims
+        if barriers.steps[0] not in claims and self._append(segment, barriers, moved):
+            for step in barriers.steps:
+                self._remember(step, claim)
+            return
         stronger: _Claim | None = None
-        for line in lines:
-            held = claims.get(line.step) or self._held(line.step)
+        for step, t in zip(barriers.steps, barriers.ts):
+            held = claims.get(step) or self._held(step)
             if held is stronger and held is not None:  # as most are: those of the lowest rank
                 continue
             if held is None:
-                self._take(segment, line, None, moved)
+                self._take(segment, step, t, None, moved)
             elif _beats(claim, held):
-                self._take(segment, line, self._place(line.step), moved)
+                self._take(segment, step, t, self._place(step), moved)
             else:
                 stronger = held
                 continue
-            self._remember(line.step, claim)
+            self._remember(step, claim)
 
-    def _take(self, segment: Segment, line: BarrierLine, before: Place | None, moved: Moved) -> None:
-        opened = segment.writer.open
-        host = opened.host
-        end, begin = self._clocks.corrected(host, line.t), self._clocks.corrected(host, segment.since)
-        who = (segment.writer.file, host, opened.replica, opened.rank, opened.attempt, opened.t, opened.id)
-        values = (line.step, end, begin, line.t, segment.since, *who, segment.number)
-        self._put(values, before, moved)
+    def _append(self, segment: Segment, barriers: BarrierLines, moved: Moved) -> bool:
+        """Take them all in at once if they are of steps, in order, that end and count behind all that is known, as of a
+        lead that goes on; else do nothing and return False.
+        """
+        steps = barriers.steps
+        host = segment.writer.open.host
+        places = [(self._clocks.corrected(host, t), step) for step, t in zip(steps, barriers.ts)]
+        highest = self._ledger.ask("select max(step) from timeline")[0][0]
+        if any(a >= b for a, b in pairwise([-1 if highest is None else highest, *steps])):
+            return False
+        last = self._ledger.ask("select until, step from timeline order by until desc, step desc limit 1")
+        if any(a >= b for a, b in pairwise([*last, *places])):
+            return False
+        lines = [self._line(segment, *place, t) for place, t in zip(places, barriers.ts)]
+        for line in lines:
+            self._ledger.change(_PUT, line)
+        moved.steps.update((step, (end, step)) for end, step in places)
+        moved.add(last[0][0] if last else -math.inf, math.inf)
+        return True
+
+    def _take(self, segment: Segment, step: int, t: float, before: Place | None, moved: Moved) -> None:
+        end = self._clocks.corrected(segment.writer.open.host, t)
+        self._put(self._line(segment, end, step, t), before, moved)
+
+    def _line(self, segment: Segment, end: float, step: int, t: float) -> tuple[Any, ...]:
+        """The line of a step that ends with a barrier record written at `t`."""
+        opened, since = segment.writer.open, segment.since
+        who = (segment.writer.file, opened.host, opened.replica, opened.rank, opened.attempt, opened.t, opened.id)
+        return (step, end, self._clocks.corrected(opened.host, since), t, since, *who, segment.number)
 
     def shift(self, shift: Shift, moved: Moved) -> None:
         """A clock of a host counts as another one."""
@@ -168,7 +195,7 @@ class Timeline:
         """Write the line of a step, whose place was `before` if it had one."""
         if before is not None:
             self._concerns(before, moved)
-        self._ledger.change("insert or replace into timeline values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._ledger.change(_PUT, values)
         step, end, *_ = values
         self._concerns((end, step), moved)
 
