@@ -160,3 +160,20 @@ def test_memory_of_recent_lines_is_bounded() -> None:
     assert recent.holds(95.0) and not recent.holds(50.0)
     recent.add(segment, Sparse(-1, 3.0, 1000, 0, ()))
     assert not [line for _, line in recent.within([(0.0, 10.0)])], "a late one is not kept: its like are gone"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.tuples(st.integers(0, 8), st.integers(0, 16)), min_size=1))))
+def test_barriers_at_once_are_as_one_by_one(runs: list[tuple[int, list[tuple[int, int]]]]) -> None:
+    """A batch of barriers leaves the same timeline, and concerns the same of it, as they do one after the other."""
+    together, single = Memory(), Memory()
+    at_once, one_by_one = Timeline(together, Clocks(together)), Timeline(single, Clocks(single))
+    for place, run in runs:
+        segment, moved, expected = WRITERS[place % len(WRITERS)].segments[0], Moved(), Moved()
+        steps, ts = [step for step, _ in run], [float(t) for _, t in run]
+        at_once.note(segment, BarrierLines(0, None, steps, ts, list(range(len(run)))), moved)
+        for step, t in zip(steps, ts):
+            one_by_one.note(segment, BarrierLines(0, None, [step], [t], [0]), expected)
+        assert together.ask("select * from timeline order by step") == single.ask(
+            "select * from timeline order by step"
+        )
+        assert moved == expected
