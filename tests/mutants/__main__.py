@@ -132,9 +132,9 @@ MUTANTS = (
     Mutant(
         "a torn line is taken",
         "sidecar/rlship_sidecar/intake/tail.py",
-        "        lines = data[lead:cut].split(b",
-        "        cut = len(data) - 1 if data[-1:] == b'}' else cut\n"
-        "        lines = data[lead : cut + 1].rstrip(b'\\n').split(b",
+        '[data.count(b"\\n", 0, lead) : -1]\n',
+        "[data.count(b\"\\n\", 0, lead) : None if data[-1:] == b'}' else -1]\n"
+        "        cut = len(data) - 1 if data[-1:] == b'}' else cut\n",
         PIPELINE,
     ),
     Mutant(

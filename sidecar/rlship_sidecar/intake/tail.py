@@ -231,7 +231,10 @@ class Tail:
                 self._long, self._searched = position, position + len(data) - lead
                 return self._pass_over(fd, position, piece)
             return piece
-        lines = data[lead:cut].split(b"\n")
+        if piece.held:
+            data = data[: cut + 1]
+        # Whole lines stand before `start`, too: cutting those off here copies less than cutting them off before.
+        lines = data.split(b"\n")[data.count(b"\n", 0, lead) : -1]
         starts = accumulate(map(len, lines), initial=position)
         offsets = list(map(add, starts, range(len(lines))))  # one LF each
         piece.data, piece.data_at = data, position - lead
