@@ -5,9 +5,10 @@ The caller only appends to a list; sorting and encoding are done later, for many
 
 from __future__ import annotations
 
-from .encode import UnusableError, number, plain, plain_weights, size_of, weight_number
+from .encode import size_of
 from .guard import raised_by_signal
 from .observations import Observations
+from .values import UnusableError, number, plain, plain_weights, weight_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from .buffer import Buffer, Sized
-    from .encode import Encoder, Scalar
+    from .encode import Encoder
+    from .values import Scalar
 
     Step: TypeAlias = int | None
     # Metric, value or values, step, weight or the encoded weights of the values. Without a metric it says from which
