@@ -325,7 +325,7 @@ def test_a_sink_that_hangs_is_not_vouched_for(tmp_path: Path, monkeypatch: pytes
     config = Config(sinks=["jsonl"])
     try:
         one = watched.open_watched(experiment, config, alone=True)
-        while one.experiment.tick(time.monotonic(), end=True):
+        while one.experiment.tick(time.monotonic(), time.time(), end=True):
             pass
         one.ship()
         assert hangs.wait(10.0)
