@@ -99,7 +99,7 @@ def rlship_cpu(experiment: str, store: str) -> Figures:
     began = _settled()
     rows = Store(Path(store), local=filesystem_of(os.path.dirname(os.path.realpath(store))).local)
     pipeline = Experiment(Path(experiment), rows, filesystem_of(os.path.realpath(experiment)), now=time.monotonic())
-    while pipeline.tick(time.monotonic(), end=True):
+    while pipeline.tick(time.monotonic(), time.time(), end=True):
         pass
     cpu_s = time.process_time() - began
     peak = peak_mb()

@@ -109,13 +109,13 @@ def pipeline_peak(experiment: str, ranks: int, metrics: int, open_steps: int, ti
     pipeline = Experiment(Path(experiment), store, filesystem, now=time.monotonic())
     for steps in _batches(open_steps, times):
         job.write(slice(None, -1), steps)
-        while pipeline.tick(time.monotonic()):
+        while pipeline.tick(time.monotonic(), time.time()):
             pass
         found = len(pipeline.actors["trainer"].open)
         if found != open_steps:
             raise RuntimeError(f"{found} steps are open, not {open_steps}: the figure is void")
         job.write(slice(-1, None), steps)
-        while pipeline.tick(time.monotonic()):
+        while pipeline.tick(time.monotonic(), time.time()):
             pass
     rows = store.row_count()
     pipeline.close()

@@ -5,8 +5,10 @@ The caller only appends to a list; sorting and encoding are done later, for many
 
 from __future__ import annotations
 
-from .encode import UnusableError, number, plain, plain_weights, size_of, weight_number
+from .encode import size_of
+from .guard import raised_by_signal
 from .observations import Observations
+from .values import UnusableError, number, plain, plain_weights, weight_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,12 +16,14 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from .buffer import Buffer, Sized
-    from .encode import Encoder, Scalar
+    from .encode import Encoder
+    from .values import Scalar
 
     Step: TypeAlias = int | None
     # Metric, value or values, step, weight or the encoded weights of the values. Without a metric it says from which
     # time on there are observations of that step.
     Entry: TypeAlias = tuple[str | None, Any, Step, Any]
+    Lost: TypeAlias = tuple[Step, Exception]  # the step of what cannot be encoded, and why
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
 MOST_OBSERVATIONS = 1024
@@ -57,16 +61,20 @@ _NOWHERE = object()
 class Batches:
     """The observations of one Stream that are not lines yet. `add` needs no lock, `move` its caller's.
 
+    `lost(step, error)` is told of each observation that cannot be encoded and is left out.
+
     `entries` and `marked`, the step that was marked last, are for callers in a hurry: `if step is not batches.marked:
     batches.mark(step)`, then append to `entries`.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], lost: Callable[[Step, Exception], object]) -> None:
         self.entries: list[Entry] = []
         self.marked: object = _NOWHERE
         self.values = 0  # those of arrays: an entry holds as many as there are
         self._clock = clock
+        self._tell_lost = lost
         self._lines: list[Sized] = []
+        self._lost: list[Lost] = []
 
     def mark(self, step: Step) -> None:
         """Note the time from which on there are observations of `step`."""
@@ -104,14 +112,42 @@ class Batches:
                 kept = [entry for entry in due if entry[2] is not None and entry[2] > upto]
                 if kept:
                     due = [entry for entry in due if entry[2] is None or entry[2] <= upto]
-            lines = [line for step, batch in _by_step(due, self._clock).items() for line in batch.lines(step, encoder)]
+            lines, lost = self._encoded(due, encoder)
             values = sum(len(entry[1]) for entry in kept if type(entry[1]) is list)
             self._lines += lines
+            self._lost += lost
             entries[:count] = kept
             self.values = values
             self.marked = _NOWHERE
         if self._lines:
             buffer.move(self._lines)
+        while self._lost:
+            self._tell_lost(*self._lost[0])
+            del self._lost[0]
+
+    def _encoded(self, due: list[Entry], encoder: Encoder) -> tuple[list[Sized], list[Lost]]:
+        """The records of these entries, and what cannot be encoded: kept, it would hold up all others for ever."""
+        try:
+            found = _by_step(due, self._clock)
+            return [line for step, batch in found.items() for line in batch.lines(step, encoder)], []
+        except Exception as error:  # a name's own code may raise anything
+            if raised_by_signal(error):
+                raise
+            if len(due) == 1:
+                return [], [(due[0][2], error)]
+            together = error
+        usable: list[Entry] = []
+        lost: list[Lost] = []
+        for entry in due:
+            found_lost = self._encoded([entry], encoder)[1]
+            if found_lost:
+                lost += found_lost
+            else:
+                usable.append(entry)
+        if not lost:  # each can be encoded, but not all together
+            return [], [(entry[2], together) for entry in due if entry[0] is not None]
+        lines, more = self._encoded(usable, encoder)
+        return lines, lost + more
 
 
 class _Batch:

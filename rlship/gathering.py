@@ -16,13 +16,24 @@ if TYPE_CHECKING:
 
 
 class Gathering:
-    """The observations and spans of one Stream on their way into its buffer."""
+    """The observations and spans of one Stream on their way into its buffer.
 
-    def __init__(self, buffer: Buffer, encoder: Encoder, misuse: Misuse, clock: Callable[[], float]) -> None:
+    What cannot be encoded is left out: `failed(where, error)` is told, and the buffer counts it for a gap of its step.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        encoder: Encoder,
+        misuse: Misuse,
+        clock: Callable[[], float],
+        failed: Callable[[str, Exception], object],
+    ) -> None:
         # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
         self.lock = threads.reentrant_lock()
-        self.batches = Batches(clock)
-        self.spans = Spans(misuse)
+        self.batches = Batches(clock, lambda step, error: self._lose("record_metric", step, error))
+        self.spans = Spans(misuse, lambda step, error: self._lose("span", step, error))
+        self._failed = failed
         self._buffer = buffer
         self._encoder = encoder
         # True for a thread that holds the lock means: a signal handler or finaliser runs in the middle of a move.
@@ -42,3 +53,7 @@ class Gathering:
                 self.spans.move(self._buffer)
             finally:
                 self._moving = False
+
+    def _lose(self, where: str, step: int | None, error: Exception) -> None:
+        self._failed(where, error)
+        self._buffer.refuse(step)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from .encode import UnusableError, json_string, number, size_of, why_not_a_name, why_unusable
+from collections import deque
+from itertools import islice
+
+from .encode import json_string, size_of, why_not_a_name
 from .guard import raised_by_signal
 from .observations import count_of
+from .values import UnusableError, number, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +22,12 @@ _SMALL = 64
 _QUICK_TEXT = 256 << 10
 _QUICK_LIST = 64 << 10
 _QUICK_INT = 1 << 63
+# Of lists, sets and so on whose reprs are made for one value: more take the job a tenth of a second and more.
+_MOST_PARTS = 1 << 18
+_TEXT_PART = 32  # so many characters of a text count as one
+_SAME_KEYS = "several of its keys, of which the last one's value is kept, are all written as"
 _SCALARS = frozenset((str, float, int, bool, type(None)))
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
 def json_value(value: Any) -> str:
@@ -44,28 +53,33 @@ def json_object(data: Mapping[Any, Any], room: int, told: Callable[[str, str], o
     Numbers, strings, bools, None, lists and dicts of them are kept; what has a `tolist` (an array, a tensor) is the
     list of its numbers, and anything else its repr. Where that is too long, the longest values are shortened to one
     length: of a text its beginning is kept, of a list or dict the beginning of its JSON, as a text. `cut` has the
-    length of the original: characters of a text, elements of a list or dict. `told(name, why)` hears of what is not
-    kept as it is. Raises UnusableError where not even the names fit.
+    length of the original: characters of a text, elements of a list or dict. Of keys that are one text (1 and "1") the
+    last one's value is kept. `told(name, why)` hears of what is not kept as it is. Raises UnusableError where not even
+    the names fit.
     """
     quick = _quick_object(data)
     if quick is not None and size_of(quick) <= room:
         return quick, ""
-    cells = []
+    cells: dict[str, _Cell] = {}
     for key, value in data.items():
         name = key if type(key) is str else str(key)
         if (wrong := why_not_a_name(name)) is not None:
             told(name[:40], f"{wrong}; it is left out")
             continue
-        cells.append(_cell(name, value, room, told))
-    used = sum(cell.key + cell.size for cell in cells)
-    if used > room:
-        _shorten(cells, room)
-    whole = ",".join([f"{json_string(cell.name)}:{cell.text}" for cell in cells])
-    return whole, ",".join([f"{json_string(cell.name)}:{cell.length}" for cell in cells if cell.short])
+        if name in cells:
+            told(name, f"{_SAME_KEYS} {name[:40]!r}")
+        cells[name] = _cell(name, value, room, told)
+    found = [*cells.values()]
+    if sum(cell.key + cell.size for cell in found) > room:
+        _shorten(found, room)
+    whole = ",".join([f"{json_string(cell.name)}:{cell.text}" for cell in found])
+    return whole, ",".join([f"{json_string(cell.name)}:{cell.length}" for cell in found if cell.short])
 
 
 def _quick_object(data: Mapping[Any, Any]) -> str | None:
     """The members where all are plain and short, as they nearly always are; else None."""
+    if not isinstance(data, dict):  # other mappings may have a key twice
+        return None
     parts = []
     for key, value in data.items():
         text = _quick(value)
@@ -174,10 +188,11 @@ class _FullError(Exception):
 class _Pieces:
     """The JSON of one value in pieces, at most `room` characters of them. `odd`: what was first not kept as it was."""
 
-    __slots__ = ("odd", "room", "texts")
+    __slots__ = ("odd", "parts", "room", "texts")
 
     def __init__(self, room: int) -> None:
         self.room = room
+        self.parts = _MOST_PARTS
         self.texts: list[str] = []
         self.odd = ""
 
@@ -195,10 +210,7 @@ class _Pieces:
         elif depth >= _DEEPEST:
             self._add_repr(value, f"it is more than {_DEEPEST} lists or dicts deep")
         elif isinstance(value, dict):
-            for i, (key, item) in enumerate(value.items()):
-                self.add(f"{',' if i else '{'}{json_string(str(key)[: self.room + 1])}:")
-                self.add_value(item, depth + 1)
-            self.add("}" if value else "{}")
+            self._add_dict(value, depth)
         elif isinstance(value, (list, tuple)):
             for i, item in enumerate(value):
                 self.add("," if i else "[")
@@ -206,6 +218,28 @@ class _Pieces:
             self.add("]" if value else "[]")
         else:
             self._add_foreign(value, depth)
+
+    def _add_dict(self, value: dict[Any, Any], depth: int) -> None:
+        before = "{"
+        for key in value:
+            if type(key) is not str:
+                value = self._with_texts(value)
+                break
+        for key, item in value.items():
+            self.add(f"{before}{json_string(key[: self.room + 1])}:")
+            self.add_value(item, depth + 1)
+            before = ","
+        self.add("}" if value else "{}")
+
+    def _with_texts(self, value: dict[Any, Any]) -> dict[str, Any]:
+        """A dict with texts as keys, as far as there can be room for it."""
+        found: dict[str, Any] = {}
+        for key, item in islice(value.items(), self.room):
+            name = str(key)
+            if name in found:
+                self.odd = self.odd or f"{_SAME_KEYS} {name[:40]!r}"
+            found[name] = item
+        return found
 
     def _add_number(self, value: float | None) -> None:
         if isinstance(value, bool):
@@ -242,5 +276,26 @@ class _Pieces:
             self.add_value(item, depth + 1)
 
     def _add_repr(self, value: Any, why: str) -> None:
+        if isinstance(value, _CONTAINERS):
+            self._count_parts(value)
+            if self.parts < 0:
+                self.odd = self.odd or f"{why}, and is too large for its repr: its type and length stand in its place"
+                self.add(json_string(f"<{type(value).__name__} of {len(value)}>"))
+                return
         self.odd = self.odd or f"{why}: its repr stands in its place"
         self.add(json_string(repr(value)[: self.room + 1]))
+
+    def _count_parts(self, value: Any) -> None:
+        """Take what a repr would show from `parts`, shared ones as often as it shows them; below 0 is too much."""
+        todo = [value]
+        while todo and self.parts >= 0:
+            item = todo.pop()
+            self.parts -= 1
+            if isinstance(item, (str, bytes, bytearray)):
+                self.parts -= len(item) // _TEXT_PART
+            elif isinstance(item, _CONTAINERS):
+                if len(item) + len(todo) > self.parts:
+                    self.parts = -1
+                    return
+                todo += item
+                todo += item.values() if isinstance(item, dict) else ()

@@ -10,7 +10,7 @@ from . import definitions, device_values, family, spans
 from .batches import MOST_OBSERVATIONS, NUMBERS
 from .buffer import CAPACITY
 from .disk import Disk
-from .encode import GREATEST, LONGEST_NAME, size_of
+from .encode import LONGEST_NAME, size_of
 from .filesystem import is_network
 from .flusher import Timing
 from .guard import guarded, raised_by_signal
@@ -19,6 +19,7 @@ from .occurrences import Occurrences
 from .recording import record
 from .steps import Steps, StepScope, whole_step
 from .stream import Stream
+from .values import GREATEST, INT64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
     from .identity import Identity
     from .spans import Span
-
-_INT64 = 1 << 63
 
 
 class Logger(Occurrences):
@@ -135,7 +134,7 @@ class Logger(Occurrences):
         try:
             batches = stream.gathering.batches
             if (
-                (type(value) is float or (type(value) is int and -_INT64 <= value < _INT64))
+                (type(value) is float or (type(value) is int and -INT64 <= value < INT64))
                 and type(key) is str
                 # What was asked for by this name says that the name can be used.
                 and (0 < len(key) <= LONGEST_NAME if reduce is None else stream.asked.get(key) is reduce)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from .definitions import disagreements
-from .encode import ALLOWED
+from .values import ALLOWED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

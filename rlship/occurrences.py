@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from . import quota
-from .encode import LINE_LIMIT, UnusableError, json_string, number, scalar, size_of, why_not_a_name, why_unusable
+from .encode import LINE_LIMIT, json_string, size_of, why_not_a_name
 from .guard import guarded
 from .jsondata import json_object
+from .values import UnusableError, number, scalar, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

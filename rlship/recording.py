@@ -6,7 +6,8 @@ from sys import modules
 
 from . import device_values
 from .batches import observations
-from .encode import UnusableError, why_not_a_name, why_unusable
+from .encode import why_not_a_name
+from .values import UnusableError, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -38,13 +38,18 @@ _mark = time.perf_counter
 
 
 class Spans:
-    """The ended spans of one Stream that are not lines yet. Adding to `waiting` needs no lock, `move` its caller's."""
+    """The ended spans of one Stream that are not lines yet. Adding to `waiting` needs no lock, `move` its caller's.
 
-    def __init__(self, misuse: Misuse) -> None:
+    `lost(step, error)` is told of each span that cannot be encoded and is left out.
+    """
+
+    def __init__(self, misuse: Misuse, lost: Callable[[int | None, Exception], object]) -> None:
         self._misuse = misuse
+        self._tell_lost = lost
         self.waiting: list[Ended] = []
         self._staged: list[Staged] = []
         self._lines: list[Sized] = []
+        self._lost: list[tuple[int | None, Exception]] = []
         self._forms: dict[str, str] = {}
 
     def move(self, buffer: Buffer) -> None:
@@ -52,10 +57,11 @@ class Spans:
         waiting, staged = self.waiting, self._staged
         if waiting:
             count = len(waiting)
-            lines, steps = self._encoded(waiting[:count])
+            lines, steps, lost = self._usable(waiting[:count])
             item = (lines, steps, sum(map(len if all(map(str.isascii, lines)) else size_of, lines)))
             # No call in between: see `Batches.move`.
             staged += (item,)
+            self._lost += lost
             del waiting[:count]
         if staged and not buffer.extend(staged):  # it is nearly full: line by line, so that it can count those it drops
             single = [(line, size_of(line), step) for lines, steps, _ in staged for line, step in zip(lines, steps)]
@@ -63,6 +69,9 @@ class Spans:
             del staged[:]
         if self._lines:
             buffer.move(self._lines)
+        while self._lost:
+            self._tell_lost(*self._lost[0])
+            del self._lost[0]
 
     def line(
         self, t: float, dur: float, step: int | None, name: str, lane: Any, err: str | None, suffix: str = ""
@@ -75,6 +84,25 @@ class Spans:
         if err is not None:
             line = f'{line[:-2]},"err":{json_string(err)}}}\n'
         return line
+
+    def _usable(self, spans: list[Ended]) -> tuple[list[str], list[int | None], list[tuple[int | None, Exception]]]:
+        """Lines, their steps, and what cannot be encoded: kept, it would hold up all others for ever."""
+        try:
+            return *self._encoded(spans), []
+        except Exception as error:  # the code of a name or of a task may raise anything
+            if raised_by_signal(error):
+                raise
+            if len(spans) == 1:
+                return [], [], [(spans[0][2], error)]
+        lines: list[str] = []
+        steps: list[int | None] = []
+        lost: list[tuple[int | None, Exception]] = []
+        for span in spans:
+            own_lines, own_steps, own_lost = self._usable([span])
+            lines += own_lines
+            steps += own_steps
+            lost += own_lost
+        return lines, steps, lost
 
     def _encoded(self, spans: list[Ended]) -> tuple[list[str], list[int | None]]:
         lines: list[str] = []

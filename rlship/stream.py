@@ -83,7 +83,7 @@ class Stream:
         self.misuse = Misuse(self.notices, self._event, self.buffer.refuse)
         self.refuse, self.unusable = self.misuse.refuse, self.misuse.unusable
         self.encoder = Encoder(self.unusable, several=self.misuse.several)
-        self.gathering = Gathering(self.buffer, self.encoder, self.misuse, clock)
+        self.gathering = Gathering(self.buffer, self.encoder, self.misuse, clock, self.failed)
         self.lock = self.gathering.lock
         self.collect = self.gathering.move
         self.ended_spans = self.gathering.spans.waiting
@@ -260,7 +260,10 @@ class Stream:
         return Part(os.path.join(self._folder, "rlship", file_name(self._identity, writer)), [header, *declared])
 
     def _periodic(self) -> float | None:
-        self.collect()
+        try:
+            self.collect()
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is in the buffer already is written
+            self.failed("gathering", error)
         if self.deferred and not self._looks:
             self._looks = True
             let_this_thread_look()

@@ -1,4 +1,4 @@
-"""Records that stand on a time axis: spans, events and clock offsets, with all that they tell.
+"""Records that stand on a time axis: spans, events, samples and clock offsets, with all that they tell.
 
 Whether a record can be used is decided as for rows, by `rlship_formats.standing` and `rlship_formats.records`, which
 raise `BadRecord`. What only a time axis shows is left out where it is unusable. `before` is the `t` of the line before,
@@ -39,6 +39,20 @@ class Event(NamedTuple):
     attrs: dict[str, Any]
 
 
+class Sample(NamedTuple):
+    """A row of `table`, offered at `t` (Unix seconds). `score` None: none, or not a finite one; `pri` is in 0..1. `cut`
+    is what the record says of texts that were shortened, None if nothing.
+    """
+
+    table: str
+    t: float
+    step: int | None
+    score: float | None
+    pri: float
+    row: dict[str, Any]
+    cut: Any
+
+
 class Clock(NamedTuple):
     """At `t` (Unix seconds, of this host's clock) that clock was `offset` seconds ahead of the file server's, give or
     take `err`.
@@ -70,6 +84,14 @@ def parse_event(record: dict[str, Any], before: float) -> Event:
     stands_for("event", record, t)
     attrs = record.get("attrs")
     return Event(record["name"], t, step, attrs if isinstance(attrs, dict) else {})
+
+
+def parse_sample(record: dict[str, Any], before: float) -> Sample:
+    """A `sample` record; raises BadRecord."""
+    step, t = step_of(record), time_of(record, before)
+    facts = stands_for("sample", record, t).sample
+    assert facts is not None
+    return Sample(facts.table, t, step, facts.score, facts.pri, record["row"], record.get("cut"))
 
 
 def parse_clock(record: dict[str, Any], before: float) -> Clock:

@@ -95,6 +95,8 @@ class _Daemon:
                     f"rlship.init({str(self._directory)!r}, …) in the job makes one.",
                 )
             self._read_what_is_there()
+            if self._stop.is_set():
+                self._try_once_more()
             return self._finish()
         finally:
             self._wake.close()
@@ -153,6 +155,15 @@ class _Daemon:
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
 
+    def _try_once_more(self) -> None:
+        """Before the end: experiments that were given up for now. A disk that was full may have room by now."""
+        for path in [path for path in self._undone if path not in self._watched and is_experiment(path)]:
+            try:
+                self._open(path)
+            except (OwnedElsewhere, _Stopped):  # another sidecar does it, or a crashed one's lease must run out first
+                continue
+        self._read_what_is_there()
+
     def _read_on(self, watched: Watched) -> bool:
         if not self._once:
             return watched.look(time.monotonic(), None, self._wake)
@@ -184,25 +195,32 @@ class _Daemon:
             self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         owned: OwnedElsewhere | None = None
         for path in found:
-            if path in self._watched or now < self._retry_at.get(path, 0.0) or self._still_left(path):
+            if path in self._watched or now < self._retry_at.get(path, 0.0):
                 continue
             try:
-                alone = path == self._directory
-                self._watched[path] = open_watched(path, self._config, alone=alone, sleep=self._meanwhile)
-                self._undone.pop(path, None)
-                if self._watched[path].news:
-                    self._say(self._watched[path].news)
+                self._open(path)
             except OwnedElsewhere as error:
                 owned = error
                 self._retry_at[path] = now + self._config.lease_ttl_s
                 if len(found) > 1:
                     self._say_once(str(error))
-            except (OSError, sqlite3.Error, StoreUnusable, StateOfAnother) as error:
-                self._unusable(path, error)
             except _Stopped:
                 return
         if owned is not None and not self._watched:
             raise owned
+
+    def _open(self, path: Path) -> None:
+        """Begin with an experiment, or go on with it. Raises OwnedElsewhere, and _Stopped."""
+        if self._still_left(path):
+            return
+        try:
+            alone = path == self._directory
+            self._watched[path] = open_watched(path, self._config, alone=alone, sleep=self._meanwhile)
+            self._undone.pop(path, None)
+            if self._watched[path].news:
+                self._say(self._watched[path].news)
+        except (OSError, sqlite3.Error, StoreUnusable, StateOfAnother) as error:
+            self._unusable(path, error)
 
     def _still_left(self, path: Path) -> bool:
         """Whether the experiment's store could not be used, and is still the same."""
@@ -255,12 +273,12 @@ class _Daemon:
         if isinstance(error, StoreUnusable):
             self._left[path] = newest_store(state_dir)
             again = "" if self._once else "; it is left out until that is done"
-        self._say_once(f"{problem.message}. {problem.hint}".rstrip(". ") + again)
+        self._say_once(f"{problem.message}. {problem.hint}".rstrip(". "), again)
 
-    def _say_once(self, line: str) -> None:
+    def _say_once(self, line: str, more: str = "") -> None:
         if line not in self._said:
             self._said.add(line)
-            self._say(line)
+            self._say(line + more)
 
     # Status and end ------------------------------------------------------------------------------------------------
 

@@ -145,10 +145,8 @@ class Experiment:
 
     def _verified(self) -> list[SavedWriter]:
         """What the store knows of the files, once those that are others now are set aside."""
-        saved = self.store.writers()
-        self.store.set_aside(
-            [writer.file for writer in saved if not still_there(writer, self.intake.path(writer.file))]
-        )
+        replaced = [s.file for s in self.store.writers() if not still_there(s, self.intake.path(s.file))]
+        self.store.set_aside(replaced)
         return self.store.writers()
 
     def _actor(self, name: str) -> Actor:
@@ -160,11 +158,12 @@ class Experiment:
 
     # One tick ------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float, *, only: Collection[str] | None = None, end: bool = False) -> bool:
+    def tick(self, now: float, wall: float, *, only: Collection[str] | None = None, end: bool = False) -> bool:
         """Read, decide, commit. Returns whether files hold more than was read: call again at once.
 
         `only`: names of files known to have changed, where not all need be looked at. `end`: nothing more will come, so
-        once all is read every open step becomes a row and every revision is made.
+        once all is read every open step becomes a row and every revision is made. `wall`: the time by the sidecar's own
+        clock, in Unix seconds, which tells the far future from the rest.
         """
         intake = self.intake
         if only is None or not all(name in self.sources for name in only):
@@ -179,7 +178,7 @@ class Experiment:
         open_before = self._open_units()
         rows = self._close_units(now, timers=only is None, end=end and not more)
         rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
-        streamed, more_streamed = self._stream(now, self.store.row_count() + len(rows), end=end and not more)
+        streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
         # At most so many units of an actor are closed or revised at a time: there may be more.
         settled = open_before - self._open_units() + len(self._revised)
@@ -293,10 +292,10 @@ class Experiment:
                 waiting.append(writer)
         self._unrecovered = waiting
 
-    def _stream(self, now: float, first_no: int, *, end: bool) -> tuple[list[Row], bool]:
+    def _stream(self, now: float, wall: float, first_no: int, *, end: bool) -> tuple[list[Row], bool]:
         """Rows of streams, numbered on from `first_no`, and whether there may be more at once."""
         hindered = self._hindered.union(writer.open.actor for writer in self._unrecovered)
-        made = self.streaming.rows(now, hindered, self._recall.fetching(now, end=end), end=end)
+        made = self.streaming.rows(now, wall, hindered, self._recall.fetching(now, end=end), end=end)
         self._revised += [(unit.actor, unit.kind, unit.index) for unit in made.revised]
         self._take_missed()
         return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more

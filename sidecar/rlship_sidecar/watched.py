@@ -64,7 +64,7 @@ class Watched:
         if not full and not names:
             return False
         began = time.thread_time()
-        more = self.experiment.tick(now, only=None if full else names)
+        more = self.experiment.tick(now, time.time(), only=None if full else names)
         if full and not more:
             self.look_at = time.monotonic() + self._interval_s(time.thread_time() - began, wake)
         elif more:
@@ -91,7 +91,7 @@ class Watched:
     def read_to_the_end(self) -> bool:
         """One tick of reading all there is as if nothing more came. Returns whether to call again."""
         self.lease.check()
-        more = self.experiment.tick(time.monotonic(), end=True)
+        more = self.experiment.tick(time.monotonic(), time.time(), end=True)
         self.ship()
         return more
 

@@ -154,7 +154,31 @@ def test_told_to_stop_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest
         assert found is not None and (found.pid, found.alive) == (os.getpid(), True)
     assert sidecar.code == 1
     told = f"{experiment} is left as it is: cannot keep the state of {experiment} in {state_of(experiment)}: {FULL}"
-    assert sidecar.said[-1] == f"{told}; the next `rlship watch` goes on with it"
+    assert sidecar.said[1:] == [f"{told}; the next `rlship watch` goes on with it"]
+
+
+def test_told_to_stop_once_the_disk_has_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it ends it tries once more, without waiting for the time to try again: all rows are there, exit code 0."""
+    monkeypatch.setattr(daemon, "RETRY_EVERY_S", 3600.0)
+    experiment = an_experiment(tmp_path / "job")
+    monkeypatch.setattr(Store, "commit", failing(FULL, Store.commit, [1]))
+    with running(experiment) as sidecar:
+        sidecar.until(lambda: bool(sidecar.said))
+    assert sidecar.code == 0
+    assert len(sidecar.said) == 1
+    check_sinks(experiment, STEPS)
+
+
+def test_told_to_stop_after_the_experiment_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trying once more does not make a folder anew that somebody removed."""
+    monkeypatch.setattr(daemon, "RETRY_EVERY_S", 3600.0)
+    experiment = an_experiment(tmp_path / "job")
+    monkeypatch.setattr(Store, "commit", failing(FULL, Store.commit, [1 << 30]))
+    with running(tmp_path) as sidecar:
+        sidecar.until(lambda: bool(sidecar.said))
+        shutil.rmtree(experiment)
+    assert sidecar.code == 0
+    assert not experiment.exists()
 
 
 def test_a_store_that_reaches_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +325,7 @@ def test_a_sink_that_hangs_is_not_vouched_for(tmp_path: Path, monkeypatch: pytes
     config = Config(sinks=["jsonl"])
     try:
         one = watched.open_watched(experiment, config, alone=True)
-        while one.experiment.tick(time.monotonic(), end=True):
+        while one.experiment.tick(time.monotonic(), time.time(), end=True):
             pass
         one.ship()
         assert hangs.wait(10.0)

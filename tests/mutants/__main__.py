@@ -48,15 +48,15 @@ MUTANTS = (
     Mutant(
         "a rank that comes back is still missing",
         "sidecar/rlship_sidecar/streams/actor.py",
-        "        if before <= self._closed_to():",
+        "        if before <= self._closed_to() or self.frontier.ahead:",
         "        if before > after:",
         STREAMS,
     ),
     Mutant(
         "a line before the frontier is forgotten",
         "sidecar/rlship_sidecar/streams/actor.py",
-        "        else:\n            self.soil((CLOCK, index), now)",
-        "        else:\n            pass",
+        "            self.soil((CLOCK, index), now)\n        elif",
+        "            pass\n        elif",
         STREAMS,
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -48,6 +49,7 @@ class Simulation:
     filesystem: Filesystem = LOCAL
     now: float = 1000.0
     wal: bool = True
+    wall: float = math.inf  # what the sidecar's clock said when `now` was 0
     streams: StreamConfig = field(default_factory=StreamConfig)
 
     def __post_init__(self) -> None:
@@ -86,12 +88,12 @@ class Simulation:
 
     def tick(self) -> None:
         """Take in all that is there."""
-        while self.experiment.tick(self.now):
+        while self.experiment.tick(self.now, self.wall + self.now):
             pass
 
     def finish(self) -> None:
         """Take in all that is there and close every unit."""
-        while self.experiment.tick(self.now, end=True):
+        while self.experiment.tick(self.now, self.wall + self.now, end=True):
             if self.experiment.intake.holding:
                 self.wait(10.0)
 

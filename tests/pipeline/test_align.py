@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -221,7 +222,7 @@ def test_the_dead_do_not_hold_up_a_hinted_look() -> None:
         running.wait(40, "r0", "r2")
         for step in range(1, 4):
             running.done("r2", step)
-            running.sim.experiment.tick(running.sim.now, only=["r2.jsonl"])
+            running.sim.experiment.tick(running.sim.now, math.inf, only=["r2.jsonl"])
             row = running.sim.rows()[-1]
             assert (row.unit.index, row.arrival.closed) == (step, "partial")
 
@@ -472,7 +473,7 @@ def test_a_rank_a_thousand_steps_behind() -> None:
         for share in (1, 5, 40, 200, 900, len(slow)):
             running.sim.write("r1.jsonl", b"".join(slow[at : at + share]))
             at += share
-            while running.sim.experiment.tick(running.sim.now):
+            while running.sim.experiment.tick(running.sim.now, math.inf):
                 assert_bounded(running.actor)
             assert_bounded(running.actor)
         assert [row.unit.index for row in running.sim.rows()] == list(range(steps))

@@ -253,3 +253,43 @@ def test_policy_lag_in_every_kind_of_row(sim: Simulation) -> None:
         "buffer/policy_version/max": 1.0,
     }
     check(sim, files.whole)
+
+
+FAR = 4_070_908_800.0 - T0  # the year 2099
+
+
+@pytest.mark.parametrize("generators", [1, 2])
+@pytest.mark.parametrize("ahead_s", [(FAR,), (FAR, FAR + 45.0)], ids=["once", "for a while"])
+def test_a_line_of_the_far_future_disturbs_no_other_window(generators: int, ahead_s: tuple[float, ...]) -> None:
+    """A clock that is wrong for a moment makes its own windows rows, once it is waited for no more; the windows of the
+    present still become rows when they are over, once each, also after restarts, and lines too late revise both kinds.
+    """
+    with simulation(patience=Patience(max_wait_s=60.0), wall=T0 - 1000.0) as sim:
+        files = Files(sim)
+        for number in range(generators):
+            opened = {"id": f"g{number}", "actor": "generator", "rank": number, "beat": 10}
+            files.write(f"g{number}.jsonl", file(**opened))
+        for second in range(1, 301):
+            for number in range(generators):
+                files.write(f"g{number}.jsonl", lines(stream(second, x=number)))
+            if 22 <= second < 22 + len(ahead_s):
+                files.write("g0.jsonl", lines(stream(ahead_s[second - 22], x=7)))
+            sim.wait(1.0)
+            sim.tick()
+            if second in (120, 200):
+                sim.restart()
+        first, far = math.floor(T0 / 10), math.floor((T0 + FAR) / 10)
+        made = [row.unit.index for row in sim.rows() if row.unit.kind == "clock"]
+        present = [index for index in made if index < far]
+        assert sorted(set(present)) == list(range(first, first + 29))
+        assert len(present) <= len(set(present)) + 2
+        assert sorted(set(made) - set(present)) == [far + math.floor(t - FAR) // 10 for t in ahead_s]
+        files.write("g0.jsonl", lines(stream(FAR + 1.0, x=8), stream(101.0, x=9), stream(301.0, x=0)))
+        sim.wait(6.0)
+        sim.tick()
+        sim.wait(6.0)
+        sim.tick()
+        found = rows(sim, "clock")
+        assert found[far].arrival.revision == 1
+        assert found[first + 10].arrival.revision >= 1
+        check(sim, files.whole)

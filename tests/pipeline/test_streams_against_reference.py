@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.align.units import Patience
 from rlship_sidecar.rows import Unit
+from rlship_sidecar.streams.actor import FAR_S
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.streamed import streamed_experiments
 from tests.pipeline.test_against_reference import CASES, EACH, arrive, check_numbering
-from tests.reference.building import barrier, file, log, rollback, stream
+from tests.reference.building import T0, barrier, file, log, rollback, stream
 from tests.reference.reduction import differing, final_rows
 
 Row = TypeVar("Row")
@@ -55,9 +57,12 @@ def trickle(data: st.DataObject, sim: Simulation, files: Mapping[str, bytes], *,
 @CASES
 @given(data=st.data())
 def test_live_streams_equal_reference(comes: Arrives, restarts: bool, data: st.DataObject) -> None:
-    """However stream lines, barriers and clock records arrive, the final rows are those of the files."""
+    """However stream lines, barriers and clock records arrive, and whatever of it is the far future by the sidecar's
+    clock, the final rows are those of the files.
+    """
     files = data.draw(streamed_experiments())
-    with simulation(patience=IMPATIENT) as sim:
+    wall = T0 - FAR_S - 1000.0 + data.draw(st.sampled_from((math.inf, 0.0, 20.0, 60.0)))
+    with simulation(patience=IMPATIENT, wall=wall) as sim:
         comes(data, sim, files, restarts=restarts)
         sim.finish()
         assert not differing(of_streams(final_rows(files, settings=EACH)), of_streams(sim.final()))

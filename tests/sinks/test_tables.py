@@ -45,6 +45,14 @@ def test_columns_and_cells() -> None:
     ]
 
 
+def test_no_two_columns_have_one_name() -> None:
+    """A column called row/why keeps its name; that of the sample's own `why` gets another one."""
+    both = ONE._replace(row={"why": 1, "row/why": 2, "row/row/why": 3, "rank": 4}, cut=None)
+    found = tables.table([both])
+    assert found.columns == ["why", "rank", "score", "row/row/row/why", "row/why", "row/row/why", "row/rank"]
+    assert found.data == [["top random", "0.1", 0.5, 1, 2, 3, 4]]
+
+
 def test_long_texts_are_cut() -> None:
     """A cell holds 8 KiB of a text at most, and says how long it was; no character is cut in two."""
     (cells,) = tables.table([ONE._replace(row={"r": "é" * 10_000}, cut=None)]).data

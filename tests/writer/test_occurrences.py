@@ -216,6 +216,64 @@ def test_anything_else_is_its_repr_and_told_once(tmp_path: Path, capsys: pytest.
     assert logger._stream.notices.counts["sample t colour"] == 3
 
 
+def test_keys_of_one_text_are_one_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 1 and "1" the last one's value is written, in rows, attributes and what is nested in them, and told."""
+    twice: dict[Any, Any] = {1: "first", "b": 2, "1": "last"}
+    logger = logger_at(tmp_path)
+    logger.sample("t", twice)
+    logger.sample("t", {"in": [twice]})
+    logger.close()
+    texts = [line for line in lines(tmp_path) if '"kind":"sample"' in line]
+    assert [line[line.index('"row":') + 6 : -1] for line in texts] == [
+        '{"1":"last","b":2}',
+        '{"in":[{"1":"last","b":2}]}',
+    ]
+    told = capsys.readouterr().err
+    for column in ("1", "in"):
+        assert f"sample('t'): {column!r}: several of its keys, of which the last one's value is kept, are all" in told
+
+
+def shared(depth: int) -> list[Any]:
+    """Lists in lists, each of which holds the next one twice."""
+    value: list[Any] = [0]
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+def chain(depth: int, end: Any) -> Any:
+    for _ in range(depth):
+        end = [end]
+    return end
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (set(range(1_000_000)), '"<set of 1000000>"'),
+        ([{1: {"a"}}, frozenset(range(300_000))], '[{"1":"{\'a\'}"},"<frozenset of 300000>"]'),
+        (chain(30, shared(60)), "[" * 30 + '"<list of 2>"' + "]" * 30),
+        ({"few", "x" * 100}, None),
+    ],
+    ids=["set", "nested", "deep", "few"],
+)
+def test_a_repr_that_would_take_long_is_not_made(value: Any, shown: str | None) -> None:
+    """Of a large set, or of lists that share their parts and are too deep, the row has type and length instead."""
+    told: list[str] = []
+    line = sample_line("t", {"v": value}, None, 0.5, 1, NOW, lambda name, why: told.append(why))
+    assert '"row":{"v":%s}' % (json.dumps(repr(value)) if shown is None else shown) in line
+    assert len(told) == 1
+
+
+def test_lists_that_share_their_parts_end_where_the_line_does() -> None:
+    """However deep they are, the beginning of their JSON is kept, in bounded time."""
+    told: list[str] = []
+    line = sample_line("t", {"v": shared(100)}, None, 0.5, 1, NOW, lambda name, why: told.append(why))
+    record = json.loads(line)
+    assert record["row"]["v"].startswith("[" * 30 + '"<list of 2>","<list of 2>"],["<list')
+    assert (len(line) <= LINE_LIMIT, record["cut"]) == (True, {"v": 2})
+
+
 def test_a_tensor_on_a_device_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its numbers are in the row, and the wait for the device is said once."""
 

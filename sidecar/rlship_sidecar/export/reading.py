@@ -1,4 +1,4 @@
-"""One writer's file from end to end, as a trace needs it: who wrote it, and its records in file order."""
+"""One writer's file from end to end, as an export needs it: who wrote it, and its records in file order."""
 
 from __future__ import annotations
 
@@ -8,17 +8,36 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rlship_formats.records import KNOWN_KINDS, BadRecord, Open, UnsupportedVersion, parse_open, time_of
-from rlship_formats.timeline import Clock, Event, Span, parse_clock, parse_event, parse_span, step_of
+from rlship_formats.records import (
+    KNOWN_KINDS,
+    BadRecord,
+    Open,
+    UnsupportedVersion,
+    parse_define,
+    parse_gap,
+    parse_open,
+    time_of,
+)
+from rlship_formats.timeline import (
+    Clock,
+    Event,
+    Sample,
+    Span,
+    parse_clock,
+    parse_event,
+    parse_sample,
+    parse_span,
+    step_of,
+)
 from rlship_sidecar.intake.tail import START, Descriptors, Tail
 
 READ_BYTES = 1 << 20
 
 
 class Entry(NamedTuple):
-    """A record that stands on the time axis. `kind` is span, event, barrier, clock or metrics; `t` is where it begins,
-    in Unix seconds by its host's clock; `body` is a Span, an Event, a Clock or a metrics record's `m`, None for a
-    barrier.
+    """A record that stands on the time axis. `kind` is span, event, sample, barrier, clock or metrics; `t` is where it
+    begins, in Unix seconds by its host's clock; `body` is a Span, an Event, a Sample, a Clock or a metrics record's
+    `m`, None for a barrier.
     """
 
     kind: str
@@ -154,25 +173,36 @@ def entries(file: WriterFile) -> Iterator[Entry]:
 
 
 def _entry(kind: object, record: dict[str, Any], before: float) -> Entry | None:
-    """A record as an entry, None for one that is not on the time axis; raises BadRecord."""
+    """A record as an entry, None for one that is not on the time axis; raises BadRecord where rows have a dead letter,
+    so that the same `t` is handed on.
+    """
     if "kind" not in record:
-        metrics = record.get("m")
+        step, metrics = step_of(record), record.get("m")
         if not isinstance(metrics, dict):
             raise BadRecord("bad metrics")
-        return Entry("metrics", time_of(record, before), step_of(record), metrics)
-    body: Span | Event | Clock
+        return Entry("metrics", time_of(record, before), step, metrics)
+    body: Span | Event | Sample | Clock
     if kind == "span":
         body = parse_span(record, before)
         return Entry("span", body.t, body.step, body)
     if kind == "event":
         body = parse_event(record, before)
         return Entry("event", body.t, body.step, body)
+    if kind == "sample":
+        body = parse_sample(record, before)
+        return Entry("sample", body.t, body.step, body)
     if kind == "clock":
         body = parse_clock(record, before)
         return Entry("clock", body.t, None, body)
-    if kind == "barrier":
+    if kind == "barrier" or kind == "rollback":
         step = step_of(record)
         if step is None:
             raise BadRecord("bad step")
-        return Entry("barrier", time_of(record, before), step, None)
+        return Entry("barrier", time_of(record, before), step, None) if kind == "barrier" else None
+    if kind == "define":
+        parse_define(record)
+    elif kind == "gap":
+        parse_gap(record)
+    elif kind == "beat":
+        step_of(record)
     return None

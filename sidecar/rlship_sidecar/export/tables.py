@@ -11,11 +11,10 @@ from typing import Any
 
 import orjson
 
-from rlship_formats.records import BadRecord, Open, is_step, parse_open, time_of
-from rlship_formats.standing import stands_for
+from rlship_formats.timeline import Sample
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.export.chrome import Writes
-from rlship_sidecar.export.reading import Unreadable, WriterFile, lines
+from rlship_sidecar.export.reading import Unreadable, WriterFile, entries
 from rlship_sidecar.intake import discover
 from rlship_sidecar.reduce.samples import TOO_DEEP
 
@@ -104,46 +103,29 @@ def _samples(file: WriterFile, table: str, others: set[str]) -> Iterator[dict[st
     """The samples of a table in one file; `others` takes the names of other tables. Unusable lines are passed over:
     `rlship status` tells of them.
     """
-    opened: Open | None = None
-    t = 0.0
-    for line in lines(file):
-        try:
-            record = orjson.loads(line)
-            if not isinstance(record, dict):
-                continue
-            if opened is None:
-                if record.get("kind") == "open":
-                    opened = parse_open(record)
-                    t = opened.t
-                continue
-            t = time_of(record, t)
-            if record.get("kind") != "sample" or ("step" in record and not is_step(record["step"])):
-                continue
-            facts = stands_for("sample", record, t).sample
-        except BadRecord as bad:
-            if opened is None and "version" in str(bad):
-                return
+    for entry in entries(file):
+        if entry.kind != "sample":
             continue
-        except ValueError:
+        sample: Sample = entry.body
+        if sample.table != table:
+            others.add(sample.table)
             continue
-        assert facts is not None
-        if facts.table != table:
-            others.add(facts.table)
-            continue
+        opened = file.open
+        assert opened is not None  # no entry stands before it
         found = {
             "table": table,
             "actor": opened.actor,
             "replica": opened.replica,
             "rank": opened.rank,
             "attempt": opened.attempt,
-            "step": record.get("step"),
-            "t": t,
-            "score": facts.score,
-            "pri": facts.pri,
-            "row": record["row"],
+            "step": sample.step,
+            "t": sample.t,
+            "score": sample.score,
+            "pri": sample.pri,
+            "row": sample.row,
         }
-        if record.get("cut") is not None:
-            found["cut"] = record["cut"]
+        if sample.cut is not None:
+            found["cut"] = sample.cut
         yield found
 
 

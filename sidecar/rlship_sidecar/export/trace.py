@@ -141,14 +141,14 @@ def _widen(selection: Selection, file: WriterFile, known: Clocks) -> None:
     if file.open is None or file.open.axis != STEP_AXIS or selection.steps is None:
         return
     for entry in entries(WriterFile(file.path, file.size)):  # what cannot be used is counted later
-        if entry.step is not None and entry.step in selection.steps:
+        if entry.kind != "sample" and entry.step is not None and entry.step in selection.steps:
             selection.window.widen(*_times(file.open, entry, known))
 
 
 def _items(file: WriterFile, entry: Entry, number: int, known: Clocks, selection: Selection) -> Iterator[_Item]:
     """What an entry adds to the trace."""
     opened = _opened(file)
-    if entry.kind == "clock" or (entry.kind == "metrics" and not selection.counters):
+    if entry.kind in ("clock", "sample") or (entry.kind == "metrics" and not selection.counters):
         return
     start, end = _times(opened, entry, known)
     if not selection.keeps(opened, entry.step, start, end):

@@ -38,14 +38,23 @@ def tables(row: Row) -> dict[str, Sequence[Sample]]:
 
 def table(samples: Sequence[Sample], *, most_cell_bytes: int = MAX_CELL_BYTES) -> Table:
     """The columns why, rank and score, then the samples' own in the order of their appearance; one that has such a name
-    is called `row/<name>`. Lists and dicts are JSON. Longer texts are cut, as the writer may have done, and say so.
+    is called `row/<name>`, with as many `row/` as no other column has. Lists and dicts are JSON. Longer texts are cut,
+    as the writer may have done, and say so.
     """
     names = list(dict.fromkeys(name for sample in samples for name in sample.row))
     most = max(64, min(most_cell_bytes, MAX_TABLE_BYTES // (len(samples) * max(1, len(names)) or 1)))
     return Table(
-        [*OWN, *(f"row/{name}" if name in OWN else name for name in names)],
+        [*OWN, *(_column(name, names) for name in names)],
         [[" ".join(one.why), one.rank, one.score, *(_cell(one, name, most) for name in names)] for one in samples],
     )
+
+
+def _column(name: str, names: Sequence[str]) -> str:
+    if name in OWN:
+        name = f"row/{name}"
+        while name in names:
+            name = f"row/{name}"
+    return name
 
 
 def safe_name(key: str) -> str:

@@ -24,6 +24,7 @@ from rlship_sidecar.streams.recent import Recent
 from rlship_sidecar.streams.timeline import Moved, Stretch, Timeline
 
 MOST_STEPS = 256  # that one look closes; most of them have no line of a quiet stream
+FAR_S = 86_400.0  # a time so far ahead of others says that a clock was wrong
 KEPT_S = 60.0  # lines so much older than what is closed are still at hand
 
 UnitKey: TypeAlias = "tuple[str, int]"  # kind and index
@@ -31,8 +32,11 @@ UnitKey: TypeAlias = "tuple[str, int]"  # kind and index
 
 @dataclass(slots=True)
 class Closings:
-    """A decision: these clock windows and these steps, in their orders, become rows."""
+    """A decision: these clock windows and these steps, in their orders, become rows. Windows beyond `latest` are of the
+    far future.
+    """
 
+    latest: float = math.inf
     windows: list[int] = field(default_factory=list)
     steps: list[Stretch] = field(default_factory=list)
 
@@ -62,6 +66,7 @@ class Streams:
         self._timeline = timeline
         self._patience = patience
         self._schemas: set[Schema] = set()
+        self._lately: dict[str, float] = {}  # the newest times of files, without those that later lines are far behind
         self._held_up: tuple[int, float] | None = None  # the next step, and since when it is waited for
 
     # Lines in ------------------------------------------------------------------------------------------------------
@@ -75,6 +80,9 @@ class Streams:
         """New lines of a file, whose greatest `t` was `before_t` up to now. Its writer has taken them in."""
         if batch.schemas or batch.names:
             self._note_stepped(batch, now)
+        if batch.newest_t:
+            lately, t = self._lately.get(writer.file, before_t), batch.newest_t
+            self._lately[writer.file] = t if t < lately - FAR_S else max(lately, t)
         if writer.newest_t > before_t and writer.root is writer:
             self._heard(writer, before_t, now)
         if batch.streams:
@@ -108,7 +116,14 @@ class Streams:
                 self._touch(corrected(host, least), math.inf if before is None else corrected(host, before), now)
 
     def recover(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
-        """Lines that were applied before a restart, read again."""
+        """Lines that were applied before a restart, read again: which windows wait."""
+        for line in lines:
+            t = self._clocks.corrected(writer.open.host, line.t)
+            if math.floor(t / self.window_s) not in self.frontier.ahead:
+                self._meet(t, now)
+
+    def came_back(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
+        """Lines, applied long ago, that rows may have been made without."""
         for line in lines:
             self._meet(self._clocks.corrected(writer.open.host, line.t), now)
 
@@ -121,17 +136,16 @@ class Streams:
     def _meet(self, t: float, now: float) -> None:
         """There is a line at a corrected time."""
         index = math.floor(t / self.window_s)
-        if self.frontier.clock is None or index > self.frontier.clock:
-            if index not in self.pending:
-                self.pending[index] = now
-        else:
+        if self.frontier.covers(index):
             self.soil((CLOCK, index), now)
+        elif index not in self.pending:
+            self.pending[index] = now
         if t <= self.frontier.end:
             self._soil_step_at(t, now)
 
     def _soil_at(self, t: float, now: float) -> None:
         index = math.floor(t / self.window_s)
-        if self.frontier.clock is not None and index <= self.frontier.clock:
+        if self.frontier.covers(index):
             self.soil((CLOCK, index), now)
         if t <= self.frontier.end:
             self._soil_step_at(t, now)
@@ -160,7 +174,7 @@ class Streams:
         """Its rank is there up to a later time than before."""
         host = writer.open.host
         before, after = self._clocks.corrected(host, before_t), self._clocks.corrected(host, writer.newest_t)
-        if before <= self._closed_to():
+        if before <= self._closed_to() or self.frontier.ahead:
             self._touch(min(before, after), max(before, after), now, partial=before <= after)
 
     def gone(self, writer: Writer, now: float) -> None:
@@ -234,10 +248,11 @@ class Streams:
 
     def _touch_windows(self, low: float, high: float, now: float, *, partial: bool) -> None:
         clock = self.frontier.clock
-        if clock is None or low > (clock + 1) * self.window_s:
-            return
         first = -math.inf if low == -math.inf else math.floor(low / self.window_s) - 1
-        last = clock if high == math.inf else min(clock, math.floor(high / self.window_s) + 1)
+        last = math.inf if high == math.inf else math.floor(high / self.window_s) + 1
+        near = clock is not None and low <= (clock + 1) * self.window_s
+        if not near and not any(first <= index <= last for index in self.frontier.ahead):
+            return
         found = self._ledger.ask(
             "select number from units where actor = ? and kind = 'clock' and number between ? and ? and partial >= ?",
             (self.actor, first, last, partial),
@@ -258,25 +273,30 @@ class Streams:
         least, last = math.inf, None
         for writer in self.writers.values():
             if not writer.closed and now - writer.line_at < self._patience.grace_s:
-                t = self._clocks.corrected(writer.open.host, writer.newest_t)
+                t = self._newest_of(writer)
                 if t < least:
                     least, last = t, writer
         return least, last
 
     def newest(self) -> float:
         """The corrected time of the newest line."""
-        writers = self.writers.values()
-        return max((self._clocks.corrected(w.open.host, w.newest_t) for w in writers), default=-math.inf)
+        return max(map(self._newest_of, self.writers.values()), default=-math.inf)
 
-    def closings(self, now: float, lead_open: Container[int], *, end: bool = False) -> Closings:
-        """What becomes rows now. `lead_open`: steps of the lead that are no rows yet; `end`: the files are all read."""
-        decided = Closings()
+    def _newest_of(self, writer: Writer) -> float:
+        return self._clocks.corrected(writer.open.host, self._lately.get(writer.file, writer.newest_t))
+
+    def closings(self, now: float, lead_open: Container[int], *, wall: float = math.inf, end: bool = False) -> Closings:
+        """What becomes rows now. `lead_open`: steps of the lead that are no rows yet; `wall`: what the sidecar's clock
+        says, by which the far future is told; `end`: the files are all read.
+        """
+        decided = Closings(wall + FAR_S)
         reach = math.inf if end else self.reach(now)[0]
+        held_up = False  # all but windows of the far future, for which no other one waits
         for index in heapq.nsmallest(MAX_KEPT, self.pending):
             patient = now - self.pending[index] < self._patience.max_wait_s
-            if (index + 1) * self.window_s >= reach and patient:
-                break
-            decided.windows.append(index)
+            held_up = held_up or ((index + 1) * self.window_s >= reach and patient)
+            if not held_up or (index * self.window_s > decided.latest and not patient):
+                decided.windows.append(index)
         for stretch in self._timeline.after(self.frontier.place, MOST_STEPS):
             if stretch.step in lead_open or (stretch.end >= reach and self._patient(stretch.step, now)):
                 break
@@ -292,7 +312,7 @@ class Streams:
         """What was decided has become rows."""
         for index in closings.windows:
             self.pending.pop(index, None)
-            self.frontier.clock = index if self.frontier.clock is None else max(self.frontier.clock, index)
+            self.frontier.close(index, far=index * self.window_s > closings.latest)
         if closings.steps:
             self.frontier.end, self.frontier.step = closings.steps[-1].place
         save_frontier(self._ledger, self.actor, self.frontier)

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlship_sidecar.store.ledger import Ledger
 
 
 @dataclass(slots=True)
 class Frontier:
-    """All clock windows up to `clock` are closed (None: no window is), and all steps of the timeline up to the place
-    (`end`, `step`) in its order.
+    """All clock windows up to `clock` are closed (None: no window is), those `ahead` of it (where a clock was wrong, in
+    the far future) one by one, and all steps of the timeline up to the place (`end`, `step`) in its order.
     """
 
     clock: int | None = None
     end: float = -math.inf
     step: int = -1
+    ahead: set[int] = field(default_factory=set)
+
+    def covers(self, index: int) -> bool:
+        """Whether a clock window is closed."""
+        return index in self.ahead or (self.clock is not None and index <= self.clock)
+
+    def close(self, index: int, *, far: bool) -> None:
+        """A clock window is closed; one that is `far` in the future alone, any other with all before it."""
+        if far:
+            self.ahead.add(index)
+        elif self.clock is None or index > self.clock:
+            self.clock = index
+            self.ahead = {other for other in self.ahead if other > index}
 
     @property
     def place(self) -> tuple[float, int]:
@@ -28,7 +41,11 @@ class Frontier:
 def load_frontier(ledger: Ledger, actor: str) -> Frontier:
     """An actor's frontier."""
     found = ledger.ask("select clock, until, step from frontiers where actor = ?", (actor,))
-    return Frontier(*found[0]) if found else Frontier()
+    frontier = Frontier(*found[0]) if found else Frontier()
+    beyond = -1 if frontier.clock is None else frontier.clock
+    rows = ledger.ask("select number from units where actor = ? and kind = 'clock' and number > ?", (actor, beyond))
+    frontier.ahead.update(index for (index,) in rows)
+    return frontier
 
 
 def save_frontier(ledger: Ledger, actor: str, frontier: Frontier) -> None:

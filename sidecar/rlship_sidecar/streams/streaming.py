@@ -113,7 +113,7 @@ class Streaming:
     def came_back(self, writer: Writer, batch: Batch, now: float) -> None:
         """Lines, applied long ago, of a file that units may have been made without."""
         streams = self.of(writer.open.actor)
-        streams.recover(writer, batch.streams, now)
+        streams.came_back(writer, batch.streams, now)
         self._forget_recent(streams)
 
     def whole_again(self, writer: Writer, now: float) -> None:
@@ -263,7 +263,7 @@ class Streaming:
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
-    def rows(self, now: float, hindered: Collection[str], fetching: Fetching, *, end: bool) -> Made:
+    def rows(self, now: float, wall: float, hindered: Collection[str], fetching: Fetching, *, end: bool) -> Made:
         """Everything that becomes a row or a revision now; `hindered`: actors whose files cannot be read just now."""
         made = Made(self._store)
         at = self._setting()
@@ -276,7 +276,7 @@ class Streaming:
             streams = self.streams[name]
             if name in hindered or not (streams.writers or streams.dirty):
                 continue
-            closings = streams.closings(now, lead_open, end=end)
+            closings = streams.closings(now, lead_open, wall=wall, end=end)
             if closings:
                 self._close(streams, closings, fetching, made, end=end)
             due = streams.due(now, end=end)

@@ -1,0 +1,153 @@
+"""Values as plain numbers, and these as JSON: what may be a metric."""
+
+from __future__ import annotations
+
+from .guard import raised_by_signal
+from .observations import MOST_ELEMENTS, Observations, count_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeAlias
+
+    Scalar: TypeAlias = float | int | bool | None
+
+GREATEST = 1.7976931348623157e308  # of all doubles
+INT64 = 1 << 63
+SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
+_SCALARS = frozenset((float, int, bool, type(None)))
+
+ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
+
+
+class UnusableError(ValueError):
+    """A value that cannot be a metric; the text says why."""
+
+
+def why_unusable(error: Exception) -> str:
+    """What to say of a value that gave this error. Raises it where it is not the value's fault."""
+    if isinstance(error, UnusableError):
+        return str(error)
+    if isinstance(error, RecursionError) or raised_by_signal(error):
+        raise error
+    return f"reading its value raised {type(error).__name__}"
+
+
+def scalar(value: Any) -> Scalar:
+    """`value` as a plain number or None. Raises UnusableError."""
+    if type(value) in _SCALARS:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, int):
+        return int.__index__(value)
+    if isinstance(value, (str, bytes, bytearray)):
+        raise UnusableError
+    item = getattr(value, "item", None)
+    if callable(item):  # a scalar or one-element array of numpy, torch or jax
+        try:
+            found = item()
+        except (TypeError, ValueError, RuntimeError) as error:
+            if raised_by_signal(error):
+                raise
+            raise UnusableError from None
+        if type(found) in _SCALARS:
+            return found  # type: ignore[no-any-return]
+        if isinstance(found, complex):
+            raise UnusableError
+    for convert in (int, float):
+        if not hasattr(value, "__index__" if convert is int else "__float__"):
+            continue
+        try:
+            return convert(value.__index__()) if convert is int else convert(value)
+        except (TypeError, ValueError, OverflowError):
+            continue
+    raise UnusableError
+
+
+def plain(value: Any) -> Scalar | list[Scalar]:
+    """`value` as a plain number, None, or a flat list of those. Raises UnusableError.
+
+    Values that live on a device are read back here, on the caller's thread.
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value  # type: ignore[no-any-return]
+    if (count := count_of(value)) > MOST_ELEMENTS:
+        raise UnusableError(f"it has {count} elements, {MOST_ELEMENTS} are allowed: log a summary of them")
+    if kind is list or kind is tuple:
+        if kind is list and _SCALARS.issuperset(map(type, value)):
+            return value  # type: ignore[no-any-return]
+        return [scalar(item) for item in value]
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        raise UnusableError
+    tolist = getattr(value, "tolist", None)
+    if not callable(tolist):
+        return [scalar(item) for item in value] if isinstance(value, (list, tuple)) else scalar(value)
+    found = (value.reshape(-1) if getattr(value, "ndim", 0) > 1 else value).tolist()
+    if isinstance(found, list):
+        return found if _SCALARS.issuperset(map(type, found)) else [scalar(item) for item in found]
+    return found if type(found) in _SCALARS else scalar(value)
+
+
+def number(value: Scalar) -> str:
+    """One observation as JSON. Raises UnusableError for an integer that no double can hold."""
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        if value - value == 0.0:
+            return float.__repr__(value)
+        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
+    if not -INT64 <= value < INT64:
+        try:
+            float(value)
+        except OverflowError:
+            raise UnusableError("the integer is too large for a double") from None
+    return int.__repr__(value)
+
+
+def plain_weights(weight: Any) -> Scalar | list[Scalar]:
+    """The same for weights, with an error that speaks of them."""
+    try:
+        return plain(weight)
+    except UnusableError:
+        kind = type(weight).__name__
+        raise UnusableError(f"the weight of type {kind} is not a number or a list of numbers") from None
+
+
+def weight_number(value: Any) -> str:
+    """One weight as JSON. Raises UnusableError unless it is finite and not negative."""
+    weight = scalar(value)
+    if weight is None or not 0 <= weight <= GREATEST:
+        raise UnusableError(f"the weight {value!r:.40} is not a finite number >= 0")
+    return number(weight)
+
+
+def observed(value: Scalar | list[Scalar], weight: Any = None) -> str | Observations:
+    """Encode plain observations; `weight` is one number for all of them, or a sequence with one for each."""
+    several = isinstance(value, list)
+    values: list[Scalar] = value if isinstance(value, list) else [value]
+    texts = [*map(number, values)]
+    if weight is None:
+        return Observations(texts, None) if several else texts[0]
+    weights = plain_weights(weight)
+    if isinstance(weights, list):
+        if len(weights) != len(texts):
+            raise UnusableError(f"{len(texts)} values have {len(weights)} weights")
+        return Observations(texts, [*map(weight_number, weights)])
+    return Observations(texts, [weight_number(weights)] * len(texts))
+
+
+def summary(value: Mapping[Any, Any]) -> str:
+    """Encode a summary object. Raises UnusableError if it is not one."""
+    parts = []
+    for name, given in value.items():
+        figure = scalar(given)
+        if figure is None or figure - figure != 0:
+            raise UnusableError(f"the summary's {name} is {given!r}, not a finite number")
+        if name in ("n", "w", "m2") and figure < 0:
+            raise UnusableError(f"the summary's {name} is {given!r}, below 0")
+        if name == "n" and (isinstance(figure, float) and not figure.is_integer()):
+            raise UnusableError(f"the summary's n is {given!r}, not an integer")
+        parts.append(f'"{name}":{number(int(figure) if name == "n" else figure)}')
+    return "{" + ",".join(parts) + "}"
