@@ -1,7 +1,8 @@
 """Asynchronous RL in five processes: a trainer, three generators that never wait for it, and a replay buffer.
 
     python examples/async_rl.py outputs/async            # about half a minute
-    RLSHIP_CLOCK_WINDOW_S=2 rlship watch outputs/async --once
+    echo "clock_window_s = 2" > outputs/async/rlship.toml
+    rlship watch outputs/async --once
 
 The policy shoots at a target that walks round a circle, a little further with each step of the trainer; a shot is a
 point drawn around the policy's aim, and its reward is the greater the closer it is. Generators shoot with the newest

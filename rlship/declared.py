@@ -48,7 +48,9 @@ class Declared:
             try:
                 entry = definitions.with_more(self.entries.get(name, {}), reduce)
             except ValueError as error:
-                self._misuse.tell("record_metric", f"reduce {name}", f"record_metric({name[:200]!r}): {error}")
+                self._misuse.tell(
+                    "record_metric", f"reduce {name}", f"record_metric({name[:200]!r}): {error}{definitions.INSTEAD}"
+                )
                 return
             if entry is not None:
                 self.declare({name: entry}, "record_metric")

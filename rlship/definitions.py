@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     # A metric's entry: `reduce` (a list of names), `unit`, `per_rank`, `stream`; each may be absent.
     Entries: TypeAlias = dict[str, dict[str, Any]]
 
+# What holds where a reduction cannot be used.
+INSTEAD = ". Until then the metric is reduced as if nothing was asked for: as the catalogue says, else by its mean"
 _FIELDS = ("reduce", "unit", "per_rank", "stream")
 # Far below the limit of a line, whatever one name adds.
 _LINE_BYTES = 64 << 10
@@ -46,7 +48,7 @@ def parse(
             if asked is not None:
                 entry["reduce"] = reduction_names(asked)
         except ValueError as error:
-            told(name, f"define({name[:200]!r}): {error}")
+            told(name, f"define({name[:200]!r}): {error}{INSTEAD}")
         for field, common in (("unit", unit), ("per_rank", per_rank), ("stream", stream)):
             given = own.get(field, common)
             if given is not None:

@@ -23,7 +23,8 @@ def event_line(
     name: str, attrs: Mapping[Any, Any], step: int | None, t: float, told: Callable[[str, str], object]
 ) -> str:
     """An `event` record. `told(attribute, why)` hears of what is not kept as it is. Raises UnusableError."""
-    head = f'{_head("event", t, step)}"name":{json_string(name)},"attrs":{{'
+    # To the microsecond as spans are, so that an event inside one stands inside it.
+    head = f'{_head("event", f"{t:.6f}", step)}"name":{json_string(name)},"attrs":{{'
     body, cut = json_object(attrs, LINE_LIMIT - size_of(head) - 16, told)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
@@ -39,13 +40,13 @@ def sample_line(
 ) -> str:
     """A `sample` record; `score` is encoded already. `told(column, why)` as above. Raises UnusableError."""
     ranked = "" if score is None else f'"score":{score},'
-    head = f'{_head("sample", t, step)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
+    head = f'{_head("sample", f"{t:.3f}", step)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
     body, cut = json_object(row, LINE_LIMIT - size_of(head) - 16, told)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
 
-def _head(kind: str, t: float, step: int | None) -> str:
-    return f'{{"kind":"{kind}","t":{t:.3f},' + ("" if step is None else f'"step":{step},')
+def _head(kind: str, t: str, step: int | None) -> str:
+    return f'{{"kind":"{kind}","t":{t},' + ("" if step is None else f'"step":{step},')
 
 
 def _cut(members: str) -> str:

@@ -38,7 +38,7 @@ class Dropped:
         """The event that tells it."""
         step = "" if self.step is None else f'"step":{self.step},'
         attrs = f'{{"n":{self.n},"pri":{self.pri!r}}}'
-        return f'{{"kind":"event","t":{t:.3f},{step}"name":"samples_dropped","attrs":{attrs}}}\n'
+        return f'{{"kind":"event","t":{t:.6f},{step}"name":"samples_dropped","attrs":{attrs}}}\n'
 
 
 class _Use:

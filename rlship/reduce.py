@@ -43,6 +43,7 @@ class Reduce(str, enum.Enum):
 NAMES = tuple(member.value for member in Reduce)
 _LONGEST = 100  # what the format allows
 _OWN = f"the name of your own with a dot in it, of at most {_LONGEST} characters"
+_MEANT = {"median": " (the median is p50)", "avg": " (that is mean)", "average": " (that is mean)"}
 _ALLOWED = f"use one or several of {', '.join(NAMES)}, or {_OWN}"
 
 
@@ -57,7 +58,7 @@ def reduction_names(reduce: str | Iterable[str]) -> list[str]:
     for item in given:
         name = item.value if isinstance(item, Reduce) else item
         if name not in NAMES and not (isinstance(name, str) and _is_own(name)):
-            raise ValueError(f"reduce={item!r:.200} does not exist: {_ALLOWED}")
+            raise ValueError(f"reduce={item!r:.200} does not exist{_MEANT.get(str(item), '')}: {_ALLOWED}")
         if name not in found:
             found.append(name)
     if not found:

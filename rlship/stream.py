@@ -227,7 +227,7 @@ class Stream:
 
     def _event(self, where: str, error: str) -> None:
         attrs = json_value({"where": where, "error": error[:1000]})
-        self._control(f'{{"kind":"event","t":{self._clock():.3f},"name":"rlship_error","attrs":{attrs}}}\n')
+        self._control(f'{{"kind":"event","t":{self._clock():.6f},"name":"rlship_error","attrs":{attrs}}}\n')
 
     def tell_dropped(self, dropped: list[Dropped]) -> None:
         """Write how many samples were not kept, one event for each step."""

@@ -9,6 +9,8 @@ from rlship_formats.values import NONFINITE
 
 STANDING = frozenset(("span", "event", "sample"))
 STEP_TAG = "step_tag"
+WRONG_USE = "rlship_error"  # the event by which a writer says that a call of the job could not be done as it said
+TAGGED = f"event/{STEP_TAG}"  # the metric by which tags count; it has no figures
 SPAN_REDUCTIONS = ("mean", "max")
 EVENT_REDUCTIONS = ("sum",)
 MAX_DURATION_S = 1e9

@@ -51,7 +51,7 @@ class Experiment:
         self.intake = Intake(str(directory), filesystem, max_open_files)
         self.actors: dict[str, Actor] = {}
         self.rules = rules or Rules()
-        self._patience = patience or Patience()
+        self.patience = patience or Patience()
         self._changed: dict[str, Source] = {}
         self._dead: list[tuple[str, Dead]] = []
         self._counts: dict[str, int] = {}
@@ -99,7 +99,7 @@ class Experiment:
             actor.newly_dirty.clear()
         writers = [source.writer for source in self.sources.values() if source.writer is not None]
         self.streaming = Streaming(
-            self.store, self.actors, self._recall.files(), self._streams, self._patience, self.rules
+            self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
         )
         self.streaming.load(writers, [unit for unit in dirty if unit.kind != "step"], now)
         self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
@@ -152,7 +152,7 @@ class Experiment:
     def _actor(self, name: str) -> Actor:
         actor = self.actors.get(name)
         if actor is None:
-            actor = self.actors[name] = Actor(name, self.store.of_actor(name), self._patience)
+            actor = self.actors[name] = Actor(name, self.store.of_actor(name), self.patience)
             actor.highest_closed = self.store.highest(name)
         return actor
 

@@ -186,10 +186,26 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             store.close()
         lease.release()
         raise
+    news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
     shippers = [_shipper(name, path, config, store, lease, alone=alone) for name in config.sinks]
     for shipper in shippers:
         shipper.start()
     return Watched(lease, store, experiment, shippers, config.poll_s, news)
+
+
+def _other_streams(experiment: Experiment, config: Config) -> str:
+    """What another `lead` or `clock_window_s` than at the last start does to rows that were shipped."""
+    before = experiment.streaming.made_with
+    if before is None:
+        return ""
+    lead, window_s = before
+    changed = [f"lead is {config.lead}, was {lead}"] if lead != config.lead else []
+    if window_s != config.clock_window_s:
+        changed.append(f"clock_window_s is {config.clock_window_s:g}, was {window_s:g}")
+    return (
+        f"{' and '.join(changed)}: rows of what is logged without a step are made again; former ones that have "
+        "no place any more become empty by a revision, and stay in W&B and TensorBoard as they were drawn"
+    )
 
 
 def _claim(store: Store, path: Path, state_dir: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship_sidecar.cli.group import rlship
-from tests.reference.building import T0, file, log, sample, stepless_sample
+from tests.reference.building import T0, event, file, log, sample, stepless_sample
 
 
 def run(*args: object) -> Result:
@@ -91,11 +91,46 @@ def test_parquet_without_its_package(experiment: Path, tmp_path: Path, monkeypat
     assert not list(tmp_path.glob("r.parquet*"))
 
 
-def test_a_table_that_is_not_there(experiment: Path) -> None:
-    """No sample of a table is no error; the tables that are there are named."""
-    result = run("--samples", "rolouts", experiment)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr.endswith("there are samples of: other, rollouts\n")
+def test_a_table_that_is_not_there(experiment: Path, tmp_path: Path) -> None:
+    """A table without any sample is an error that names the tables that are there, and nothing is written."""
+    target = tmp_path / "out.jsonl"
+    result = run("--samples", "rolouts", "-o", target, experiment)
+    assert (result.exit_code, result.stdout, target.exists()) == (1, "", False)
+    assert result.stderr == "rlship: there is no sample of rolouts\n  there are samples of: other, rollouts\n"
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.parquet"])
+def test_steps(experiment: Path, tmp_path: Path, name: str) -> None:
+    """--step keeps the samples of these steps alone; those without a step are of none. None left is no error."""
+    steps = {"1": 3, "1:9": 3, ":0": 0}
+    for given, count in steps.items():
+        result = run("--samples", "rollouts", "--step", given, "-o", tmp_path / name, experiment)
+        assert (result.exit_code, result.stderr) == (0, f"{tmp_path / name}: {count} samples of rollouts\n")
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.parquet"])
+def test_dropped_samples_are_told(experiment: Path, tmp_path: Path, name: str) -> None:
+    """How many samples the writers did not keep stands behind those that were written, of the chosen steps."""
+    lines = [event("samples_dropped", step=step, attrs={"n": n, "pri": 0.5}) for step, n in ((1, 7), (2, 5))]
+    (experiment / "rlship" / "c.jsonl").write_bytes(file(*lines, event("samples_dropped", step=1), id="c"))
+    told = f"{tmp_path / name}: 4 samples of rollouts; 12 more (of all tables) were dropped by their writers\n"
+    assert run("--samples", "rollouts", "-o", tmp_path / name, experiment).stderr == told
+    assert "; 7 more" in run("--samples", "rollouts", "--step", "1", "-o", tmp_path / name, experiment).stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--counter", "loss"), "--counter is for a trace"),
+        (("--no-align-clocks",), "--no-align-clocks is for a trace"),
+        (("-o", "s.parquet.gz"), "write it to s.parquet\n"),
+    ],
+)
+def test_what_no_table_has(experiment: Path, given: tuple[str, ...], told: str) -> None:
+    """What has no meaning for a table of samples is a wrong use, and not passed over."""
+    result = run("--samples", "rollouts", *given, experiment)
+    assert result.exit_code == 2
+    assert told in result.stderr
 
 
 def test_one_thing_at_a_time(experiment: Path) -> None:

@@ -58,6 +58,14 @@ def test_foreign_names_are_found() -> None:
     ]
 
 
+def test_aliases_that_are_asked_for_are_all() -> None:
+    """Found by one foreign name, a metric has all of them with --aliases."""
+    (metric,) = [metric for metric in METRICS if metric.name == "train/loss_decomp/pg"]
+    told = run("actor/pg_loss", "--aliases").stdout.splitlines()[2:]
+    assert [line.split()[1] for line in told] == [alias.name for alias in metric.aliases]
+    assert len(told) > 1
+
+
 def test_foreign_names_are_listed_on_request() -> None:
     """--aliases lists below each metric what others call it, with the reduction, unit and factor that differ."""
     told = run("mem/reserved", "--aliases").stdout.splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
 from rich.console import Console
 
@@ -29,7 +30,10 @@ def test_columns_are_aligned_and_complete() -> None:
         dead_value_count=1,
         notes=["clock skew"],
         lacking=[LackingStatus("trainer", 40, 20, 59)],
-        streams=[StreamStatus("generator", 12, 1763600010.0, 3.2, "0.1"), StreamStatus("reward", None, None, 0.0)],
+        streams=[
+            StreamStatus("generator", 12, 1763600010.0, 3.2, "0.1", 22.0, ["1.0"], 18.0),
+            StreamStatus("reward", None, None, 0.0),
+        ],
         clocks=[ClockStatus("n07", -0.031, 0.012, 4.0)],
     )
     assert terminal.columns(status) == [
@@ -39,8 +43,9 @@ def test_columns_are_aligned_and_complete() -> None:
         "buffer   4/4    -         13        -      -",
         "rows 120",
         "sink wandb: shipping, confirmed 118 rows -> wandb/x",
-        "stream generator: beside step 12, lag 3.2 s, waits for 0.1",
-        "stream reward: beside no step yet, lag 0.0 s",
+        "stream generator: rows up to step 12 and 22.0 s, 3.2 s behind its newest line, waits for 0.1, missing 1.0 "
+        "(silent for 18 s, did not close)",
+        "stream reward: rows not yet",
         "clock of n07: 0.031 s behind ± 0.012 s, 4.0 s ago",
         "trainer: 40 rows lack ranks, steps 20..59",
         "3 dead letters, 1 dead value",
@@ -240,7 +245,39 @@ def test_sent_rows_are_no_backlog() -> None:
     """Rows that a sink took but has not confirmed are told in the status, and are no backlog in the progress."""
     status = a_status(rows=150, sinks=[a_sink(next_row=118, sent=150)])
     assert "wandb" not in terminal.progress(status)
-    assert "sink wandb: shipping, sent 150, confirmed 118 rows -> wandb/x" in terminal.columns(status)
+    told = "sink wandb: shipping, written 150 rows, 118 of them made durable so far -> wandb/x"
+    assert told in terminal.columns(status)
+
+
+def test_an_actor_without_steps_is_told_by_its_streams() -> None:
+    """Its rows' place is a step of the lead and a time; the rank that died is named, in the table and when it is
+    noticed, and that it is silent is no line a second.
+    """
+    stream = StreamStatus("generator", 57, 1763600010.0, 0.0, "", 22.0)
+    lost = StreamStatus("generator", 57, 1763600010.0, 0.0, "", 22.0, ["1.0"], 18.0)
+    longer = StreamStatus("generator", 57, 1763600010.0, 0.0, "", 22.0, ["1.0"], 19.0)
+    facts: dict[str, Any] = {"ranks_seen": 2, "ranks_expected": 2, "step": None, "open_step": None, "open_units": 0}
+    before = a_status(actors=[an_actor(actor="generator", **facts)], streams=[stream])
+    after = a_status(actors=[an_actor(actor="generator", **facts, missing=["1.0"])], streams=[lost])
+    assert terminal.columns(after)[2].split()[:2] == ["generator", "1/2"]
+    assert terminal.columns(after)[2].endswith("1.0      silent for 18 s, did not close")
+    assert terminal.lines(before, after) == ["generator up to step 57 and 22.0 s: missing rank 1.0"]
+    assert terminal.lines(after, a_status(actors=after.actors, streams=[longer])) == []
+    assert terminal.progress(after).startswith("generator up to step 57 and 22.0 s, ranks 1/2, missing 1.0; rows")
+
+
+def test_windows_that_lack_ranks_are_told_by_their_time() -> None:
+    """Rows over time are named as charts have them, in seconds since the experiment began; aligned ones by steps."""
+    lacking = [
+        LackingStatus("generator", 3, 359050717, 359050720, "clock", 40.0, 70.0),
+        LackingStatus("generator", 1, 359050717, 359050717, "clock", 40.0, 40.0),
+        LackingStatus("generator", 48, 22, 69, "aligned"),
+    ]
+    assert terminal.shortcomings(a_status(lacking=lacking)) == [
+        "generator: 3 rows lack ranks, over time, at 40.0..70.0 s",
+        "generator: 1 row lacks ranks, over time, at 40.0 s",
+        "generator: 48 rows lack ranks, beside steps 22..69",
+    ]
 
 
 def test_errors_and_places_of_sinks_stay_apart() -> None:

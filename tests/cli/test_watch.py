@@ -324,7 +324,22 @@ def test_records_without_a_step_are_shown(tmp_path: Path) -> None:
     assert done.returncode == 0
     rows = [json.loads(line) for line in (experiment / "rlship" / "state" / "rows.jsonl").read_text().splitlines()]
     assert [row["m"] for row in rows if row["kind"] == "clock"] == [{"clock/trainer/loss": 1.0}]
-    assert "stream trainer: beside step" in run(tmp_path, "status", experiment).stdout
+    assert "stream trainer: rows up to step" in run(tmp_path, "status", experiment).stdout
+
+
+def test_other_windows_are_told_at_the_start(tmp_path: Path) -> None:
+    """Rows that the former settings made change by them, and that is said once."""
+    stray = json.dumps({"t": 1763600009, "m": {"loss": 1.0}})
+    experiment = an_experiment(tmp_path / "exp", tail=[stray])
+    said = []
+    for settings in ("", "", 'clock_window_s = 2\nlead = "learner"\n', 'clock_window_s = 2\nlead = "learner"\n'):
+        (experiment / "rlship.toml").write_text(settings)
+        said.append(run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl").stderr)
+    told = [
+        "lead is learner, was trainer and clock_window_s is 2, was 10: rows of what is logged without a step" in x
+        for x in said
+    ]
+    assert told == [False, False, True, False]
 
 
 def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:

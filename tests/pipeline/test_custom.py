@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -141,7 +141,8 @@ def test_one_that_is_not_installed_is_told() -> None:
     for number in range(300):
         assert found.figure(f"x.{number}", PARTS) is None
     assert found.problems["x.0"] == (
-        "reduction x.0 is not installed: no entry point of the group rlship.reductions has this name"
+        "reduction x.0 is not installed where the sidecar runs: "
+        "no entry point of the group rlship.reductions has this name there"
     )
     assert len(found.problems) == 100
 
@@ -212,3 +213,17 @@ def test_the_example_keeps_the_contract() -> None:
     scope: dict[str, Any] = {"__name__": "mypkg"}
     exec((EXAMPLE / "mypkg.py").read_text(encoding="utf-8"), scope)
     check(scope["TrimmedMean"], [(float(x * x % 17), float(x % 3)) for x in range(25)])
+
+
+def test_an_operation_that_is_lacking_is_named() -> None:
+    """A class that is not whole is told in a sentence what it needs."""
+
+    class Half:
+        def add(self, x: float, weight: float) -> None:
+            self.x = x
+
+        def value(self) -> float:
+            return self.x
+
+    with pytest.raises(AssertionError, match=r"a reduction needs add\(\), .*; lacking: merge, state, from_state"):
+        check(cast(Any, Half), [(1.0, 1.0), (2.0, 1.0)])

@@ -143,7 +143,6 @@ def test_an_aligned_row() -> None:
                 "generator/x": 1.5,
                 "generator/roll_s": 3.0,
                 "generator/roll_s/max": 3.0,
-                "generator/event/step_tag": 1.0,
             },
             coverage=Coverage(ranks=("0.0",), expected=1, attempts=(0,)),
             tags=["eval"],

@@ -13,7 +13,7 @@ from tests.reference.figures import MOST_EXACT, QUANTILES, Figures, Rate, held, 
 from tests.reference.order import Contribution, is_digits, rank_name, rank_order
 from tests.reference.records import Writer
 from tests.reference.rows import Histogram, ReferenceRow
-from tests.reference.samples import samples_of, tags_of
+from tests.reference.samples import TAGS, samples_of, tags_of
 
 POLICY = "policy_version"
 
@@ -50,7 +50,7 @@ def metrics_of(counting: Sequence[Contribution]) -> Metrics:
 
 def reduced(experiment: Experiment, counting: Sequence[Contribution], keys: Keys, rate: Rate) -> Reduced:
     """All figures that are asked for, then those of ranks."""
-    metrics = metrics_of(counting)
+    metrics = {metric: found for metric, found in metrics_of(counting).items() if metric != TAGS}
     making = Figures(experiment.settings, rate)
     result = Reduced()
     owning = owners(metrics, keys, experiment.overrides, experiment.settings)

@@ -80,8 +80,9 @@ def as_rows_read(lines: list[bytes]) -> tuple[list[tuple[Any, ...]], Counter[str
         offset += len(line) + 1
     for sample in batch.samples:
         found[sample.offset] = ("sample", sample.step, sample.t)
-    for barrier in batch.barriers:
-        found[barrier.offset] = ("barrier", barrier.step, barrier.t)
+    for barriers in batch.barriers:
+        for step, t, at, _ in barriers.each():
+            found[at] = ("barrier", step, t)
     for metrics in (*batch.lines, *batch.streams):
         if not isinstance(metrics, TagLine) and b'"kind"' not in starts[metrics.offset]:
             found[metrics.offset] = ("metrics", None if metrics.step < 0 else metrics.step, metrics.t)

@@ -49,10 +49,10 @@ def test_the_lines_are_those_of_the_format(tmp_path: Path, monkeypatch: pytest.M
     logger.define("kl", "p99", stream=True)
     logger.close()
     assert lines(tmp_path)[1:-1] == [
-        '{"kind":"event","t":1763600000.125,"name":"started","attrs":{}}',
-        '{"kind":"event","t":1763600000.125,"step":12,"name":"weights_pushed","attrs":{"bytes":123,'
+        '{"kind":"event","t":1763600000.125000,"name":"started","attrs":{}}',
+        '{"kind":"event","t":1763600000.125000,"step":12,"name":"weights_pushed","attrs":{"bytes":123,'
         '"to":["generator",1.5],"name":"größe","ok":true,"none":null}}',
-        '{"kind":"event","t":1763600000.125,"step":12,"name":"step_tag","attrs":{"tag":"eval"}}',
+        '{"kind":"event","t":1763600000.125000,"step":12,"name":"step_tag","attrs":{"tag":"eval"}}',
         '{"kind":"sample","t":1763600000.125,"step":12,"table":"rollouts","score":0.75,"pri":0.125,'
         '"row":{"prompt":"a \\"b\\"\\n","ids":[1,2],"r":0.5,"nan":"NaN"}}',
         '{"kind":"sample","t":1763600000.125,"step":3,"table":"rollouts","pri":0.125,"row":{}}',

@@ -19,6 +19,7 @@ from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
     from rlship_sidecar.export.chrome import Writes
+    from rlship_sidecar.export.selection import Steps
     from rlship_sidecar.export.trace import Exported
 
 INCOMPLETE = 3
@@ -44,7 +45,13 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
     show_envvar=True,
     help="Where to; - is standard output. Compressed if it ends in .gz.",
 )
-@click.option("--step", "steps", metavar="A:B", show_envvar=True, help="Only steps A to B, and what went on meanwhile.")
+@click.option(
+    "--step",
+    "steps",
+    metavar="A:B",
+    show_envvar=True,
+    help="Only steps A to B, in a trace with what went on meanwhile.",
+)
 @click.option(
     "--counter",
     "counters",
@@ -81,12 +88,15 @@ def export(
             "export needs to know what to write: one thing",
             "--chrome-trace writes a trace for Perfetto, --samples TABLE a table of samples",
         )
-    if table is not None:
-        context.exit(_export_samples(_the_experiment(directory), table, output))
     from rlship_sidecar.export.selection import Selection, parse_steps
+
+    chosen = None if steps is None else parse_steps(steps)
+    if table is not None:
+        _require_of_samples(output, counters, align_clocks=align_clocks)
+        context.exit(_export_samples(_the_experiment(directory), table, output, chosen))
     from rlship_sidecar.export.trace import export as write_trace
 
-    selection = Selection(None if steps is None else parse_steps(steps), counters)
+    selection = Selection(chosen, counters)
     experiment = _the_experiment(directory)
     if output == STDOUT and sys.stdout.isatty():
         raise UsageProblem("a trace is not for the terminal", "write it to a file: -o trace.json.gz")
@@ -114,17 +124,31 @@ def _the_experiment(directory: Path) -> Path:
     return found[0]
 
 
-def _export_samples(experiment: Path, table: str, output: str) -> int:
+def _require_of_samples(output: str, counters: tuple[str, ...], *, align_clocks: bool) -> None:
+    """Raise where something was asked for that only a trace has, or that no table can be written to."""
+    if counters or not align_clocks:
+        name = "--counter" if counters else "--no-align-clocks"
+        raise UsageProblem(f"{name} is for a trace, not for a table of samples", "leave it out, or use --chrome-trace")
+    if output.endswith(".parquet.gz"):
+        raise UsageProblem("Parquet is compressed already", f"write it to {terminal.clean(output[:-3])}")
+
+
+def _export_samples(experiment: Path, table: str, output: str, steps: Steps | None) -> int:
     """Write the samples of a table and tell how many; returns the exit code."""
     from rlship_sidecar.export.tables import export_lines, export_parquet
 
     write = export_parquet if output.endswith(".parquet") else export_lines
     with _outages(output, "the table"), _writing(output) as stream:
-        told = write(experiment, table, stream)
+        told = write(experiment, table, stream, steps)
+        if not (told.samples or told.unreadable) and (steps is None or not told.of_other_steps):
+            others = ", ".join(map(terminal.clean, sorted(told.others)))
+            raise RlshipError(
+                f"there is no sample of {terminal.clean(table)}",
+                f"there are samples of: {others}" if others else "there are none of any table",
+            )
     where = "standard output" if output == STDOUT else terminal.clean(output)
-    click.echo(f"{where}: {told.samples} samples of {terminal.clean(table)}", err=True)
-    if not told.samples and told.others:
-        click.echo(f"there are samples of: {', '.join(map(terminal.clean, sorted(told.others)))}", err=True)
+    dropped = f"; {told.dropped} more (of all tables) were dropped by their writers" if told.dropped else ""
+    click.echo(f"{where}: {told.samples} samples of {terminal.clean(table)}{dropped}", err=True)
     for name, why in told.unreadable.items():
         click.echo(f"{terminal.clean(name)} cannot be read: {why}", err=True)
     return INCOMPLETE if told.unreadable else 0

@@ -29,6 +29,9 @@ Exit codes:
 
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
+# Whoever reads `| head` has what they wanted: these end without a word, as other programs do.
+_SHORT = ("status", "export", "metrics")
+
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
     "help_option_names": ["-h", "--help"],
@@ -51,8 +54,9 @@ class Verbs(click.Group):
             ctx.exit(problem.exit_code)
         except BrokenPipeError:
             output.discard(sys.stdout)
-            with suppress(OSError):  # standard error may be what is gone
-                click.echo(f"rlship: {output.NOBODY_READS}", err=True)
+            if ctx.invoked_subcommand not in _SHORT:
+                with suppress(OSError):  # standard error may be what is gone
+                    click.echo(f"rlship: {output.NOBODY_READS}", err=True)
             ctx.exit(1)
 
 

@@ -24,7 +24,7 @@ def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bo
     """
     from rlship_sidecar.report import catalogue
 
-    found = catalogue.matching(pattern)
+    found = catalogue.matching(pattern, every_alias=aliases)
     if not found:
         raise RlshipError(f"the catalogue has no metric like {pattern!r}", _way_out(pattern or ""))
     if pattern and not any(catalogue.fits(metric.name, pattern) for metric in found):

@@ -1,8 +1,7 @@
 """Lines of one file to plain data: no I/O, no clock.
 
 The common line, one number per metric and the same metrics as the line before, is packed into doubles at once
-(`Dense`); any other
-form keeps its observations (`Sparse`). Both carry what the reducer needs and nothing of the JSON.
+(`Dense`); others keep their observations (`Sparse`). Both carry what the reducer needs and nothing of the JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rlship_formats.records import (
     parse_open,
     time_of,
 )
-from rlship_formats.standing import STANDING, stands_for
+from rlship_formats.standing import STANDING, WRONG_USE, stands_for
 from rlship_formats.values import DeadValue, observe
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
@@ -303,6 +302,8 @@ class Decoder:
         elif kind == "clock":
             batch.clocks.append(ClockRecord(time_of(record, self.t), *parse_clock(record)))
         elif kind in STANDING:
+            if kind == "event" and record.get("name") == WRONG_USE:
+                batch.counts[WRONG_USE] = batch.counts.get(WRONG_USE, 0) + 1
             stands = self._standing(batch, kind, record, line, offset, time_of(record, self.t))
             if stands is not None:
                 schema, at, data = stands

@@ -39,10 +39,19 @@ def parse_steps(given: str) -> Steps:
 
 @dataclass(slots=True)
 class Window:
-    """The time that the kept steps took, in µs of the common clock: what has no step of that axis is kept by it."""
+    """The time that the kept steps took, in µs of the common clock: what has no step of that axis is kept by it.
+    `lowest` and `highest` are of all steps of that axis, kept or not.
+    """
 
     start: int | None = None
     end: int | None = None
+    lowest: int | None = None
+    highest: int | None = None
+
+    def there_is(self, step: int) -> None:
+        """Take note of a step."""
+        self.lowest = step if self.lowest is None else min(self.lowest, step)
+        self.highest = step if self.highest is None else max(self.highest, step)
 
     def widen(self, start: int, end: int) -> None:
         """Take in something of a kept step."""

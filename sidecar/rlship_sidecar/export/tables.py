@@ -11,10 +11,12 @@ from typing import Any
 
 import orjson
 
-from rlship_formats.timeline import Sample
+from rlship_formats.records import is_step
+from rlship_formats.timeline import Event, Sample
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.export.chrome import Writes
 from rlship_sidecar.export.reading import Unreadable, WriterFile, entries
+from rlship_sidecar.export.selection import Steps
 from rlship_sidecar.intake import discover
 from rlship_sidecar.reduce.samples import TOO_DEEP
 
@@ -24,15 +26,21 @@ FIXED = ("actor", "replica", "rank", "attempt", "step", "t", "score", "pri")
 
 @dataclass(slots=True)
 class Exported:
-    """What was written; `others` are the tables that the files hold besides, `unreadable` files by name with why."""
+    """What was written; `others` are the tables that the files hold besides, `of_other_steps` how many
+    samples were left out for their step, `dropped` how many samples of any table
+    writers did not keep, `unreadable` files by name with why.
+    """
 
     samples: int = 0
+    of_other_steps: int = 0
+    dropped: int = 0
     others: set[str] = field(default_factory=set)
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-def export_lines(experiment: Path, table: str, stream: Writes) -> Exported:
+def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | None = None) -> Exported:
     """One JSON object a line, files by name and samples in file order, none of them twice, superseded ones as well.
+    With `steps` those of these steps alone, whatever they count.
 
     Fields: table, actor, replica, rank, attempt, step (null without one), t, score (null: none), pri, row, and cut
     where the writer shortened something. Raises OSError where the folder or the stream fails.
@@ -40,13 +48,13 @@ def export_lines(experiment: Path, table: str, stream: Writes) -> Exported:
     told = Exported()
     for file in _files(experiment):
         with _reading(file, told):
-            for sample in _samples(file, table, told.others):
+            for sample in _samples(file, table, told, steps):
                 stream.write(_json(sample) + b"\n")
                 told.samples += 1
     return told
 
 
-def export_parquet(experiment: Path, table: str, stream: Any) -> Exported:
+def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | None = None) -> Exported:
     """The same as a Parquet file: the samples' own columns stand beside the fields as `row.<name>`, as numbers or bools
     where all values are, else as text (JSON of what is none). `cut` is JSON. Raises UsageProblem without pyarrow.
     """
@@ -62,7 +70,7 @@ def export_parquet(experiment: Path, table: str, stream: Any) -> Exported:
     kinds: dict[str, set[str]] = {}
     for file in files:  # once for the columns, which have to be known before the first row
         with _reading(file, told):
-            for sample in _samples(file, table, told.others):
+            for sample in _samples(file, table, Exported(), steps):
                 for name, value in sample["row"].items():
                     kinds.setdefault(name, set()).add(_kind(value))
     types = {"int": pyarrow.int64(), "float": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
@@ -75,7 +83,7 @@ def export_parquet(experiment: Path, table: str, stream: Any) -> Exported:
         held: list[dict[str, Any]] = []
         for file in files:
             with _reading(file, told):
-                for sample in _samples(file, table, told.others):
+                for sample in _samples(file, table, told, steps):
                     held.append(_flat(sample, own))
                     told.samples += 1
                     if len(held) == GROUP_ROWS:
@@ -99,16 +107,22 @@ def _reading(file: WriterFile, told: Exported) -> Iterator[None]:
         told.unreadable[os.path.basename(file.path)] = str(problem)
 
 
-def _samples(file: WriterFile, table: str, others: set[str]) -> Iterator[dict[str, Any]]:
-    """The samples of a table in one file; `others` takes the names of other tables. Unusable lines are passed over:
-    `rlship status` tells of them.
+def _samples(file: WriterFile, table: str, told: Exported, steps: Steps | None) -> Iterator[dict[str, Any]]:
+    """The samples of a table in one file; `told` takes the names of other tables, and what was dropped.
+    Unusable lines are passed over: `rlship status` tells of them.
     """
     for entry in entries(file):
+        kept = steps is None or (entry.step is not None and entry.step in steps)
+        if entry.kind == "event" and kept:
+            told.dropped += _dropped(entry.body)
         if entry.kind != "sample":
             continue
         sample: Sample = entry.body
         if sample.table != table:
-            others.add(sample.table)
+            told.others.add(sample.table)
+            continue
+        if not kept:
+            told.of_other_steps += 1
             continue
         opened = file.open
         assert opened is not None  # no entry stands before it
@@ -127,6 +141,12 @@ def _samples(file: WriterFile, table: str, others: set[str]) -> Iterator[dict[st
         if sample.cut is not None:
             found["cut"] = sample.cut
         yield found
+
+
+def _dropped(event: Event) -> int:
+    """How many samples this event says that the writer did not keep."""
+    n = event.attrs.get("n") if event.name == "samples_dropped" else None
+    return n if is_step(n) else 0
 
 
 def _json(value: Any) -> bytes:

@@ -17,6 +17,7 @@ from rlship import _version
 from rlship_formats.records import Open
 from rlship_formats.values import DeadValue, fold, observe
 from rlship_sidecar.align.lineage import replica_key
+from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.export.chrome import ChromeTrace, Writes, counter_body, instant_body, span_body
 from rlship_sidecar.export.clocks import Clocks, microseconds
 from rlship_sidecar.export.lanes import Lanes, Line
@@ -56,7 +57,8 @@ class Exported:
 def export(
     experiment: Path, stream: Writes, selection: Selection, *, align_clocks: bool, in_memory: int = IN_MEMORY
 ) -> Exported:
-    """Write the trace of an experiment; raises OSError where its folder or the stream fails.
+    """Write the trace of an experiment; raises OSError where its folder or the stream fails, and RlshipError, with
+    nothing written, where there is none of the selected steps.
 
     At most `in_memory` events are held at a time. A file that cannot be read is left out and named in the result.
     """
@@ -75,6 +77,7 @@ def export(
         for file in files:
             with _reading(file, told):
                 _widen(selection, file, known)
+        _require_steps(selection)
     about = {
         "made by": f"rlship {_version.__version__}",
         "experiment": experiment.absolute().name,
@@ -141,8 +144,20 @@ def _widen(selection: Selection, file: WriterFile, known: Clocks) -> None:
     if file.open is None or file.open.axis != STEP_AXIS or selection.steps is None:
         return
     for entry in entries(WriterFile(file.path, file.size)):  # what cannot be used is counted later
-        if entry.kind != "sample" and entry.step is not None and entry.step in selection.steps:
-            selection.window.widen(*_times(file.open, entry, known))
+        if entry.kind != "sample" and entry.step is not None:
+            selection.window.there_is(entry.step)
+            if entry.step in selection.steps:
+                selection.window.widen(*_times(file.open, entry, known))
+
+
+def _require_steps(selection: Selection) -> None:
+    """Raise where none of the steps asked for is in the files."""
+    window = selection.window
+    if window.start is None:
+        there = "no step at all" if window.lowest is None else f"the steps {window.lowest} to {window.highest}"
+        raise RlshipError(
+            f"the files hold none of these steps: they have {there}", "choose others, or leave --step out"
+        )
 
 
 def _items(file: WriterFile, entry: Entry, number: int, known: Clocks, selection: Selection) -> Iterator[_Item]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlship_formats.histogram import Histogram, histogram
 from rlship_formats.quantiles import EXACT_UP_TO, row_quantiles
+from rlship_formats.standing import TAGGED
 from rlship_formats.values import PARTIAL_REDUCTIONS, QUANTILES
 from rlship_sidecar.align.lineage import Order, Segment, order_of
 from rlship_sidecar.align.roster import Roster
@@ -101,6 +102,8 @@ class Plan:
         for index, (name, governs) in enumerate(zip(schema.names, schema.asks)):
             asks = rules.chosen(actor, name) or governs.reduce
             firsts.append(asks[0])
+            if name == TAGGED:
+                continue
             for reduction, key in keys(actor, name, asks):
                 if reduction in PARTIAL_REDUCTIONS:
                     into = columns.setdefault(reduction, ([], []))
@@ -116,7 +119,7 @@ class Plan:
         }
         self.clean = len(taken) == count
         for index, (name, governs, first) in enumerate(zip(schema.names, schema.asks, firsts)):
-            if first != "hist" and (governs.per_rank or rules.per_rank):
+            if first != "hist" and name != TAGGED and (governs.per_rank or rules.per_rank):
                 key = f"{actor}/{name}"
                 free = tuple(what for what in NAMES if f"{key}/{what}" not in taken) if governs.per_rank else ()
                 self.ranked.append(_Ranked(index, key, first, free))

@@ -19,6 +19,7 @@ from rlship_sidecar.reduce.figures import UNDEFINED, Figure
 GROUP = "rlship.reductions"
 
 _MOST_PROBLEMS = 100
+_OPERATIONS = ("add", "merge", "value", "state", "from_state")
 # It is anyone's code, and must not stop the sidecar: a module that misses something may call `sys.exit`.
 _ANY = (Exception, SystemExit)
 
@@ -97,7 +98,10 @@ class Customs:
         make: Callable[[], Accumulator] | None = None
         point = self._points.get(name)
         if point is None:
-            self._failed(name, f"is not installed: no entry point of the group {GROUP} has this name")
+            self._failed(
+                name,
+                f"is not installed where the sidecar runs: no entry point of the group {GROUP} has this name there",
+            )
             return None
         try:
             make = point.load()
@@ -130,6 +134,11 @@ def check(make: Callable[[], Accumulator], observations: Sequence[tuple[float, f
     """For the tests of a reduction: raise AssertionError unless it comes to the same, within `rel`, wherever these
     observations are parted, and whether a part is merged itself or made again of its state.
     """
+    lacking = [name for name in _OPERATIONS if not callable(getattr(make(), name, None))]
+    if lacking:
+        raise AssertionError(
+            f"a reduction needs {', '.join(f'{name}()' for name in _OPERATIONS)}; lacking: {', '.join(lacking)}"
+        )
     whole = _accumulated(make, [observations]).value()
     for cut in range(1, len(observations)):
         parts = [observations[:cut], observations[cut:]]

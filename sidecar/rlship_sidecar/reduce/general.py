@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rlship_formats.histogram import Histogram, histogram
 from rlship_formats.quantiles import quantile
 from rlship_formats.records import Asks
+from rlship_formats.standing import TAGGED
 from rlship_formats.values import (
     EMPTY,
     PARTIAL_REDUCTIONS,
@@ -133,6 +134,8 @@ def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *
         items = _counted(items) if superseding else items
         used.update(item.segment for item in items)
         ts.extend(item.t for item in items)
+        if name == TAGGED:
+            continue
         metric = metrics[name] = _metric(naming, name, items, rules, seconds)
         for key, value in metric.figures:
             # A key means one thing in every row: who owns it does not depend on whether there is a figure in this one.

@@ -60,11 +60,11 @@ as a share of the device's.
 """
 
 
-def matching(pattern: str | None) -> list[Metric]:
+def matching(pattern: str | None, *, every_alias: bool = False) -> list[Metric]:
     """The metrics whose name, or one of whose foreign names, has `pattern` in it, whatever the case; with `*`, `?` or
     `[` in it the whole name has to match.
 
-    Where only foreign names match, the metric has only those.
+    Where only foreign names match, the metric has only those, but with `every_alias` all.
     """
     if not pattern:
         return list(METRICS)
@@ -73,7 +73,7 @@ def matching(pattern: str | None) -> list[Metric]:
         if fits(metric.name, pattern):
             found.append(metric)
         elif aliases := tuple(alias for alias in metric.aliases if fits(alias.name, pattern)):
-            found.append(replace(metric, aliases=aliases))
+            found.append(metric if every_alias else replace(metric, aliases=aliases))
     return found
 
 

@@ -54,7 +54,9 @@ class ActorStatus:
 class StreamStatus:
     """What an actor logs without a step. `step` and `until` (Unix seconds): up to there it is in rows, beside steps of
     the lead and over time; None: nothing is. `lag_s`: how much newer its newest line is than `until`; `waits_for`: the
-    rank that is furthest behind, "" if none is waited for.
+    rank that is furthest behind, "" if none is waited for. `elapsed_s` is `until` on the charts' axis, in seconds since
+    the experiment began. `missing`: ranks that the newest row over time lacks, and those that were silent for too long
+    without a close, of which the least is silent for `silent_s` (0: none is).
     """
 
     actor: str
@@ -62,6 +64,9 @@ class StreamStatus:
     until: float | None
     lag_s: float
     waits_for: str = ""
+    elapsed_s: float | None = None
+    missing: list[str] = field(default_factory=list)
+    silent_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -105,13 +110,17 @@ class DeadLetterStatus:
 
 @dataclass(slots=True)
 class LackingStatus:
-    """How many of an actor's rows of a `kind` lack ranks, and the index of the first and the last such unit."""
+    """How many of an actor's rows of a `kind` lack ranks, and the index of the first and the last such unit; of windows
+    of time also where they begin on the charts' axis, in seconds.
+    """
 
     actor: str
     rows: int
     first: int
     last: int
     kind: str = "step"
+    first_s: float | None = None
+    last_s: float | None = None
 
 
 @dataclass(slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 
+from rlship_formats.standing import WRONG_USE
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer, side_by_side
 from rlship_sidecar.experiment import Experiment
@@ -14,15 +16,13 @@ from rlship_sidecar.report.status import (
     ActorStatus,
     ClockStatus,
     DeadLetterStatus,
-    LackingStatus,
     SinkStatus,
     Status,
-    StreamStatus,
     WriterStatus,
 )
+from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.streams.actor import Streams
 
 MAX_LISTED = 200
 CLOCK_SLACK_S = 1.0  # between hosts
@@ -33,11 +33,16 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
     store = experiment.store
     newest = {name: _newest(store, actor) for name, actor in experiment.actors.items()}
     actors = [_actor(actor, newest[name], now) for name, actor in sorted(experiment.actors.items())]
+    streams = stream_statuses(experiment, now, experiment.patience.grace_s)
+    lost = {stream.actor: stream.missing for stream in streams}
+    for actor in actors:
+        if actor.step is None:  # of an actor without steps it is the rows over time that can lack ranks
+            actor.missing = lost.get(actor.actor, [])
     dead, shipping = store.dead_counts(), list(sinks)
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
     claims, restarts = _shared_ranks(experiment)
-    lacking = [LackingStatus(*found) for found in store.lacking()]
+    lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
         experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
         t=wall,
@@ -57,9 +62,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         lacking=lacking,
         counts=store.counts(),
         lead=experiment.streaming.config.lead,
-        streams=[
-            _stream(streams, now) for _, streams in sorted(experiment.streaming.streams.items()) if streams.writers
-        ],
+        streams=streams,
         clocks=[
             ClockStatus(host, record.offset, record.err, max(0.0, wall - record.t + record.offset))
             for host, record in experiment.streaming.clocks.newest().items()
@@ -143,19 +146,6 @@ def _writer(source: Source, now: float) -> WriterStatus:
     )
 
 
-def _stream(streams: Streams, now: float) -> StreamStatus:
-    clock, (reach, last) = streams.frontier.clock, streams.reach(now)
-    until = None if clock is None else (clock + 1) * streams.window_s
-    newest = streams.newest()
-    return StreamStatus(
-        actor=streams.actor,
-        step=streams.frontier.step if streams.frontier.step >= 0 else None,
-        until=until,
-        lag_s=max(0.0, newest - until) if until is not None else 0.0,
-        waits_for=f"{last.open.replica}.{last.open.rank}" if last is not None and reach < newest else "",
-    )
-
-
 def _unread(experiment: Experiment) -> bool:
     """Whether there is, or was, data that cannot be read."""
     return WRITERS_FOLDER in experiment.intake.oddities or any(source.problem for source in experiment.sources.values())
@@ -173,11 +163,12 @@ def _overlap(older: Writer, newer: Writer) -> bool:
 
 def _notes(experiment: Experiment) -> list[str]:
     notes = [f"{name}: {problem}" for name, problem in sorted(experiment.intake.oddities.items())]
-    streaming = experiment.streaming
-    if streaming.config.lead not in experiment.actors and any(s.writers for s in streaming.streams.values()):
+    notes += stream_notes(experiment)
+    if told := experiment.store.counts().get(WRONG_USE, 0):
+        times = "once" if told == 1 else f"{told} times"
         notes.append(
-            f"there is no actor {streaming.config.lead}: what is logged without a step is shown over time only; "
-            "rlship.toml can name another lead"
+            f"the job was told {times} that it uses rlship in a way that leaves something out: "
+            f"grep -h {WRONG_USE} {shlex.quote(experiment.folder)}/*.jsonl"
         )
     return [*notes, *experiment.rules.customs.problems.values()]
 
@@ -194,5 +185,14 @@ def _shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
             if overlapping:
                 claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
             elif equal > 1:
-                restarts.append(f"{equal} writers of {rank}, one after the other: the last one's values count")
+                restarts.append(f"{equal} writers of {rank}, one after the other: {_what_counts(places)}")
     return claims, restarts
+
+
+def _what_counts(writers: Iterable[Writer]) -> str:
+    """Of writers of one rank and attempt: by their times stream lines say themselves which is newer."""
+    streamed = any(writer.stream_t is not None for writer in writers)
+    stepped = any(writer.begins is not None for writer in writers)
+    if streamed and stepped:
+        return "of what has a step the last one's values count, of what has none all"
+    return "all values count, each at its time" if streamed else "the last one's values count"

@@ -5,7 +5,7 @@ Names of actors, files and ranks come from the files and are not trusted: whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
@@ -54,15 +54,14 @@ def render(status: Status) -> Group:
     table = Table(title=Text(clean(status.experiment)), title_justify="left", title_style="bold", box=None)
     for name in COLUMNS:
         table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
-    for actor in status.actors:
-        style = "yellow" if actor.missing else None
-        table.add_row(*(Text(cell) for cell in _actor_cells(actor)), style=style)
+    for actor, cells in zip(status.actors, _cells_of(status)):
+        table.add_row(*map(Text, cells), style="yellow" if actor.missing else None)
     return Group(table, *(Text(line, style=_footer_style(line)) for line in footer(status)))
 
 
 def columns(status: Status) -> list[str]:
     """The same as plain text in aligned columns."""
-    return [clean(status.experiment), *align([COLUMNS, *map(_actor_cells, status.actors)]), *footer(status)]
+    return [clean(status.experiment), *align([COLUMNS, *_cells_of(status)]), *footer(status)]
 
 
 def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
@@ -93,11 +92,11 @@ def shortcomings(status: Status) -> list[str]:
 
 def progress(status: Status) -> str:
     """One line: actors with step, ranks and lag, then rows, sinks that lack some, dead letters."""
-    parts = []
+    parts, streams = [], _by_actor(status)
     for actor in status.actors:
         lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
         missing = f", missing {_names(actor.missing)}" if actor.missing else ""
-        parts.append(f"{clean(actor.actor)} step {_number(actor.step)}, ranks {_ranks(actor)}{lag}{missing}")
+        parts.append(f"{clean(actor.actor)} {_place(actor, streams)}, ranks {_ranks(actor)}{lag}{missing}")
     parts.append(f"rows {status.rows}")
     parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
     parts += filter(None, [_dead_totals(status)])
@@ -108,8 +107,9 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     """What changed in substance, one line each: actors, ranks, sinks, dead letters, notes. At most MOST_LINES."""
     told = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
     actors = {actor.actor: actor for actor in previous.actors} if previous else {}
+    streams = _by_actor(current)
     for actor in current.actors:
-        told += _actor_changes(actors.get(actor.actor), actor)
+        told += _actor_changes(actors.get(actor.actor), actor, _place(actor, streams))
     sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
     for sink in current.sinks:
         told += _sink_changes(sinks.get(sink.name), sink)
@@ -122,7 +122,7 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     return told
 
 
-def _actor_changes(before: ActorStatus | None, now: ActorStatus) -> list[str]:
+def _actor_changes(before: ActorStatus | None, now: ActorStatus, place: str) -> list[str]:
     name = clean(now.actor)
     told = []
     if before is None:
@@ -132,9 +132,9 @@ def _actor_changes(before: ActorStatus | None, now: ActorStatus) -> list[str]:
     missing = set(before.missing) if before else set()
     absent = set(before.absent) if before else set()
     if lost := [rank for rank in now.missing if rank not in missing]:
-        told.append(f"{name} step {_number(now.step)}: missing {_ranks_word(lost)}")
+        told.append(f"{name} {place}: missing {_ranks_word(lost)}")
     if before and (back := [rank for rank in before.missing if rank not in now.missing]):
-        told.append(f"{name} step {_number(now.step)}: {_ranks_word(back)} no longer missing")
+        told.append(f"{name} {place}: {_ranks_word(back)} no longer missing")
     if never := [rank for rank in now.absent if rank not in absent]:
         told.append(f"{name}: {_ranks_word(never)} {_has(never)} logged no step; not waited for")
     return told
@@ -178,7 +178,30 @@ def _notes(status: Status) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _actor_cells(actor: ActorStatus) -> tuple[str, ...]:
+def _by_actor(status: Status) -> dict[str, StreamStatus]:
+    return {stream.actor: stream for stream in status.streams}
+
+
+def _place(actor: ActorStatus, streams: Mapping[str, StreamStatus]) -> str:
+    """How far an actor's rows go: to a step, or without steps to a time."""
+    stream = streams.get(actor.actor)
+    if actor.step is not None or stream is None:
+        return f"step {_number(actor.step)}"
+    return _reach(stream)
+
+
+def _reach(stream: StreamStatus) -> str:
+    ends = [f"step {stream.step}"] if stream.step is not None else []
+    ends += [f"{stream.elapsed_s:.1f} s"] if stream.elapsed_s is not None else []
+    return f"up to {' and '.join(ends)}" if ends else "at the beginning"
+
+
+def _cells_of(status: Status) -> list[tuple[str, ...]]:
+    streams = _by_actor(status)
+    return [_actor_cells(actor, streams.get(actor.actor)) for actor in status.actors]
+
+
+def _actor_cells(actor: ActorStatus, stream: StreamStatus | None) -> tuple[str, ...]:
     newest = max((step for step in (actor.step, actor.open_step) if step is not None), default=None)
     absent = f"{_ranks_word(actor.absent)} {_has(actor.absent)} logged no step" if actor.absent else ""
     return (
@@ -188,7 +211,7 @@ def _actor_cells(actor: ActorStatus) -> tuple[str, ...]:
         _number(newest),
         duration(actor.lag_s) if actor.open_units else "-",
         _names(actor.missing) or "-",
-        clean(actor.note, 80) or absent,
+        clean(actor.note, 80) or absent or (_silence(stream) if stream is not None and actor.step is None else ""),
     )
 
 
@@ -207,8 +230,10 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
 
 def _sink_state(sink: SinkStatus) -> str:
     error = f": {clean(sink.error, LONGEST)};" if sink.error else ","
-    sent = f" sent {sink.sent}," if sink.sent > sink.next_row else ""
-    return f"{sink.state}{error}{sent} confirmed {_count(sink.next_row, 'row')}{_where(sink)}"
+    held = f"confirmed {_count(sink.next_row, 'row')}"
+    if sink.sent > sink.next_row:
+        held = f"written {_count(sink.sent, 'row')}, {sink.next_row} of them made durable so far"
+    return f"{sink.state}{error} {held}{_where(sink)}"
 
 
 def _where(sink: SinkStatus) -> str:
@@ -216,9 +241,15 @@ def _where(sink: SinkStatus) -> str:
 
 
 def _stream(stream: StreamStatus) -> str:
+    behind = f", {duration(stream.lag_s)} behind its newest line" if stream.until is not None else ""
     waits = f", waits for {clean(stream.waits_for, 24)}" if stream.waits_for else ""
-    beside = f"beside step {stream.step}" if stream.step is not None else "beside no step yet"
-    return f"stream {clean(stream.actor)}: {beside}, lag {duration(stream.lag_s)}{waits}"
+    silence = f" ({_silence(stream)})" if stream.silent_s else ""
+    missing = f", missing {_names(stream.missing)}{silence}" if stream.missing else ""
+    return f"stream {clean(stream.actor)}: rows {_reach(stream) if behind else 'not yet'}{behind}{waits}{missing}"
+
+
+def _silence(stream: StreamStatus) -> str:
+    return f"silent for {duration(stream.silent_s)}, did not close" if stream.silent_s else ""
 
 
 def _clock(clock: ClockStatus) -> str:
@@ -229,10 +260,12 @@ def _clock(clock: ClockStatus) -> str:
 
 def _lacking(lacking: LackingStatus) -> str:
     verb, first, last = ("lacks" if lacking.rows == 1 else "lack"), lacking.first, lacking.last
-    what = {"step": "step", "aligned": "step", "clock": "window"}.get(lacking.kind, "byte")
-    steps = f"{what} {first}" if first == last else f"{what}s {first}..{last}"
-    if lacking.kind != "step":
-        steps += " of its stream"
+    if lacking.first_s is not None and lacking.last_s is not None:
+        begin = f"{lacking.first_s:.1f}" if first == last else f"{lacking.first_s:.1f}..{lacking.last_s:.1f}"
+        steps = f"over time, at {begin} s"
+    else:
+        what = {"step": "step", "aligned": "beside step", "clock": "window"}.get(lacking.kind, "byte")
+        steps = f"{what} {first}" if first == last else f"{what}s {first}..{last}"
     return f"{clean(lacking.actor)}: {_count(lacking.rows, 'row')} {verb} ranks, {steps}"
 
 
@@ -262,11 +295,11 @@ def _ranks(actor: ActorStatus) -> str:
 
 
 def _present(actor: ActorStatus) -> int:
-    """How many ranks are in the newest row; those that have opened a file as long as there is no row."""
-    if actor.step is None:
-        return actor.ranks_seen
+    """How many ranks are in the newest row; without rows of steps those that have opened a file and did not die."""
     from rlship_sidecar.rows import count_ranks
 
+    if actor.step is None:
+        return max(0, actor.ranks_seen - count_ranks(actor.missing))
     return max(0, actor.ranks_expected - count_ranks(actor.missing) - count_ranks(actor.absent))
 
 

@@ -243,13 +243,16 @@ class Store:
             connection.execute("insert or ignore into dirty select actor, kind, number from units")
         return True
 
-    def adopt_streams(self, lead: str, window_s: float) -> bool:
-        """Take in the configuration's lead and clock window. Returns whether rows were made with others."""
+    def adopt_streams(self, lead: str, window_s: float) -> tuple[str, float] | None:
+        """Take in the configuration's lead and clock window. Returns those that rows were made with, if others."""
         settings = json.dumps([lead, window_s])
         before = self.ask("select value from meta where key = 'streams'")
         if before != [(settings,)]:
             self.change("insert or replace into meta values ('streams', ?)", (settings,))
-        return bool(before) and before != [(settings,)]
+        if not before or before == [(settings,)]:
+            return None
+        lead, window_s = json.loads(before[0][0])
+        return lead, window_s
 
     def highest(self, actor: str) -> int:
         """The highest step of an actor that has a row, or -1."""

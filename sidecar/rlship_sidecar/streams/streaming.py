@@ -40,7 +40,7 @@ _BY_ORIGIN = frozenset((CLOCK, POINT))  # rows whose place depends on when the e
 
 
 class Streaming:
-    """`actors` are the experiment's own, by name."""
+    """`actors` are the experiment's own, by name. Nothing else is called before `load`."""
 
     def __init__(
         self,
@@ -90,7 +90,8 @@ class Streaming:
             self.of(unit.actor).soil((unit.kind, unit.index), now)
             self.of(unit.actor).newly_dirty.clear()
         self._times.begin({host: max(w.newest_t for w in found) for host, found in self._by_host.items()})
-        if self._store.adopt_streams(self.config.lead, self.config.clock_window_s):
+        self.made_with = self._store.adopt_streams(self.config.lead, self.config.clock_window_s)
+        if self.made_with is not None:
             self._begin_anew(now)
 
     def _begin_anew(self, now: float) -> None:

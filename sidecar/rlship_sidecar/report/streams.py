@@ -1,0 +1,95 @@
+"""What a status says of what actors log without a step. Looks only; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
+from rlship_sidecar.align.roster import Roster
+from rlship_sidecar.experiment import Experiment
+from rlship_sidecar.report.status import LackingStatus, StreamStatus
+from rlship_sidecar.rows import CLOCK, RankName, Unit
+from rlship_sidecar.streams.actor import Streams
+from rlship_sidecar.streams.streaming import Streaming
+
+
+def stream_statuses(experiment: Experiment, now: float, grace_s: float) -> list[StreamStatus]:
+    """Of each actor with stream lines, by name."""
+    return [
+        _stream(experiment, streams, now, grace_s)
+        for _, streams in sorted(experiment.streaming.streams.items())
+        if streams.writers
+    ]
+
+
+def _stream(experiment: Experiment, streams: Streams, now: float, grace_s: float) -> StreamStatus:
+    clock, (reach, last) = streams.frontier.clock, streams.reach(now)
+    until = None if clock is None else (clock + 1) * streams.window_s
+    newest = streams.newest()
+    silent = _silent(experiment.actors[streams.actor].roster, now, grace_s)
+    row = None if clock is None else experiment.store.newest(Unit(streams.actor, CLOCK, clock))
+    missing = {*silent, *(_each(row.coverage.missing) if row is not None else ())}
+    return StreamStatus(
+        actor=streams.actor,
+        step=streams.frontier.step if streams.frontier.step >= 0 else None,
+        until=until,
+        lag_s=max(0.0, newest - until) if until is not None else 0.0,
+        waits_for=f"{last.open.replica}.{last.open.rank}" if last is not None and reach < newest else "",
+        elapsed_s=None if until is None else max(0.0, until - experiment.streaming.origin),
+        missing=list(rank_names(sorted(missing, key=lambda rank: (replica_key(rank.replica), rank.rank)))),
+        silent_s=min(silent.values(), default=0.0),
+    )
+
+
+def _silent(roster: Roster, now: float, grace_s: float) -> dict[RankName, float]:
+    """Ranks that log without a step, did not close, and have not even beaten for `grace_s`; for how many seconds."""
+    newest: dict[RankName, Writer] = {}
+    for writer in roster.writers.values():
+        if writer.root is writer and writer.stream_t is not None:
+            other = newest.get(writer.rank)
+            if other is None or (other.open.attempt, other.open.t) < (writer.open.attempt, writer.open.t):
+                newest[writer.rank] = writer
+    return {
+        rank: now - writer.line_at
+        for rank, writer in newest.items()
+        if not writer.closed and now - writer.line_at >= grace_s
+    }
+
+
+def _each(names: Sequence[str]) -> Iterator[RankName]:
+    """The ranks that `rank_names` gave these names."""
+    for name in names:
+        replica, _, span = name.rpartition(".")
+        first, _, last = span.partition("-")
+        for rank in range(int(first), int(last or first) + 1):
+            yield RankName(replica, rank)
+
+
+def lacking_status(found: tuple[str, int, int, int, str], streaming: Streaming) -> LackingStatus:
+    """What the store says of rows that lack ranks; windows of time also with their place on the charts' axis."""
+    told = LackingStatus(*found)
+    if told.kind == CLOCK:
+        first, last = (
+            max(0.0, i * streaming.config.clock_window_s - streaming.origin) for i in (told.first, told.last)
+        )
+        told.first_s, told.last_s = first, last
+    return told
+
+
+def stream_notes(experiment: Experiment) -> list[str]:
+    """Why there is less than a person may expect beside the lead's steps."""
+    streaming = experiment.streaming
+    lead = streaming.config.lead
+    if not any(streams.writers for streams in streaming.streams.values()):
+        return []
+    if lead not in experiment.actors:
+        return [
+            f"there is no actor {lead}: what is logged without a step is shown over time only; "
+            "rlship.toml can name another lead"
+        ]
+    if experiment.actors[lead].highest_closed >= 0 and streaming.timeline.empty():
+        return [
+            f"the lead {lead} never called barrier(): nobody knows when its steps ended, so what is logged without a "
+            "step is shown over time only, and without policy_lag; call rlship.barrier(step) at the end of each step"
+        ]
+    return []

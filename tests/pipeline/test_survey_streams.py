@@ -1,0 +1,121 @@
+"""What the status says of actors that log without a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rlship_sidecar.align.units import StreamConfig
+from rlship_sidecar.report.status import Status, StreamStatus
+from rlship_sidecar.report.survey import survey
+from tests.pipeline.simulated import Simulation, simulation
+from tests.reference.building import CLOSE, T0, barrier, event, file, log, stream
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulation]:
+    with simulation() as made:
+        yield made
+
+
+def status(sim: Simulation) -> Status:
+    sim.tick()
+    return survey(sim.experiment, (), now=sim.now, wall=T0)
+
+
+def lines(*times: float, replica: str = "0", end: bool = False) -> bytes:
+    closing = [CLOSE] if end else []
+    return file(*(stream(t, x=1) for t in times), *closing, actor="generator", replica=replica, id=f"g{replica}")
+
+
+def found(sim: Simulation) -> StreamStatus:
+    (one,) = status(sim).streams
+    return one
+
+
+def test_a_rank_that_died_is_named(sim: Simulation) -> None:
+    """Once it was silent for `grace_s`, it is missing from the stream and from its actor, which has no steps to say it;
+    the row that lacks it stands where charts have it.
+    """
+    sim.write("g0.jsonl", lines(1, 5))
+    sim.write("g1.jsonl", lines(1, replica="1"))
+    assert (found(sim).missing, found(sim).silent_s) == ([], 0.0)
+    sim.wait(40)
+    sim.write("g0.jsonl", b"".join(b'{"t":%.1f,"m":{"x":1}}\n' % (T0 + t) for t in (12, 25)))
+    told = status(sim)
+    assert [(actor.actor, actor.missing) for actor in told.actors] == [("generator", ["1.0"])]
+    assert [(one.missing, one.silent_s) for one in told.streams] == [(["1.0"], 40.0)]
+    assert [(one.kind, one.first_s, one.last_s) for one in told.lacking] == [("clock", 10.0, 10.0)]
+    assert told.streams[0].elapsed_s == 20.0
+
+
+def test_all_that_died_are_named(sim: Simulation) -> None:
+    """Where nobody is left to write a later row the silent are named all the same; who closed is not."""
+    for replica in range(4):
+        sim.write(f"g{replica}.jsonl", lines(1, 5, replica=str(replica), end=replica == 3))
+    status(sim)
+    sim.wait(31)
+    assert (found(sim).missing, found(sim).silent_s) == (["0.0", "1.0", "2.0"], 31.0)
+
+
+def test_who_came_back_is_not_missing(sim: Simulation) -> None:
+    """It is the newest attempt of a rank that is silent or not."""
+    sim.write("g0.jsonl", lines(1, 5))
+    status(sim)
+    sim.wait(31)
+    sim.write("again.jsonl", file(stream(7, x=1), actor="generator", attempt=1, id="again"))
+    assert found(sim).missing == []
+
+
+def test_a_lead_without_barriers_is_noted(sim: Simulation) -> None:
+    """Nothing can stand beside its steps, and the note says what to call; with a barrier there is none."""
+    sim.write("a.jsonl", file(log(0, x=1), log(1, x=1), CLOSE))
+    assert status(sim).notes == []
+    sim.write("g0.jsonl", lines(1, 5))
+    (note,) = status(sim).notes
+    assert note.startswith("the lead trainer never called barrier()")
+    assert "without policy_lag" in note
+    sim.write("b.jsonl", file(barrier(1), rank=1, id="b"))
+    assert status(sim).notes == []
+
+
+def test_writers_of_streams_one_after_the_other(sim: Simulation) -> None:
+    """Of what has no step nothing is superseded, and the note of two runs in one folder says so."""
+    sim.write("t.jsonl", file(id="t"))
+    sim.write("a.jsonl", lines(1))
+    sim.write("b.jsonl", file(stream(25, x=1), actor="generator", id="b", t=T0 + 20))
+    assert status(sim).notes == ["2 writers of generator/0/r0, one after the other: all values count, each at its time"]
+    sim.write("c.jsonl", file(log(0, x=1), actor="generator", id="c", t=T0 + 30))
+    assert status(sim).notes == [
+        "3 writers of generator/0/r0, one after the other: of what has a step the last one's values count, of what has "
+        "none all"
+    ]
+
+
+def test_wrong_uses_are_noted(sim: Simulation) -> None:
+    """What writers told the job is counted, also over a restart, and where to read it is said."""
+    sim.write("a.jsonl", file(event("rlship_error", attrs={"where": "log", "error": "no"}), event("other")))
+    sim.write("b.jsonl", file(event("rlship_error"), rank=1, id="b"))
+    for _ in range(2):
+        told = status(sim)
+        (note,) = [note for note in told.notes if "uses rlship" in note]
+        assert note == (
+            "the job was told 2 times that it uses rlship in a way that leaves something out: "
+            f"grep -h rlship_error {sim.directory}/rlship/*.jsonl"
+        )
+        assert told.counts == {"rlship_error": 2}
+        sim.restart()
+
+
+def test_other_settings_of_streams_are_known(sim: Simulation) -> None:
+    """A start with another lead or window knows the former ones, the next start with the same does not."""
+    assert sim.experiment.streaming.made_with is None
+    sim.write("g0.jsonl", lines(1, 25))
+    sim.tick()
+    sim.streams = StreamConfig("learner", 2.0)
+    sim.restart()
+    assert sim.experiment.streaming.made_with == ("trainer", 10.0)
+    sim.tick()
+    sim.restart()
+    assert sim.experiment.streaming.made_with is None
