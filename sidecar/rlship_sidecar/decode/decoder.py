@@ -193,14 +193,15 @@ class Decoder:
                         steps_seen += 1
                         step_before = step
                     before, stamp = t, time_of(record, t)
-                    stands = self._standing(batch, kind, record, line, offset, stamp)
-                    if stands is None:
+                    try:
+                        schema, at, data = self._standing(batch, kind, record, offset, stamp)
+                    except BadRecord as bad:
+                        batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
                         step_before = -1  # a line that cannot be used has no step: the next one's was not seen yet
                     else:
                         batch.saw(step, begins=not self.segment)
                         batch.inherited_t += stamp == before
                         t = stamp
-                        schema, at, data = stands
                         if at > newest_t:
                             newest_t = at
                         add_line(new(Dense, (step, at, offset, self.segment, schema, data)))
@@ -313,23 +314,15 @@ class Decoder:
         elif kind == "clock":
             batch.clocks.append(ClockRecord(time_of(record, self.t), *parse_clock(record)))
         elif kind in STANDING:
-            stands = self._standing(batch, kind, record, line, offset, time_of(record, self.t))
-            if stands is not None:
-                schema, at, data = stands
-                batch.newest_t = max(batch.newest_t, at)
-                batch.streams.append(Dense(-1, at, offset, self.segment, schema, data))
+            schema, at, data = self._standing(batch, kind, record, offset, time_of(record, self.t))
+            batch.newest_t = max(batch.newest_t, at)
+            batch.streams.append(Dense(-1, at, offset, self.segment, schema, data))
 
     def _standing(
-        self, batch: Batch, kind: str, record: dict[str, Any], line: bytes, offset: int, t: float
-    ) -> tuple[Schema, float, bytes] | None:
-        """The metrics line that a span, event or sample stands for: schema, time and packed values; None for a bad one,
-        which is a dead letter.
-        """
-        try:
-            stands = stands_for(kind, record, t)
-        except BadRecord as bad:
-            batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
-            return None
+        self, batch: Batch, kind: str, record: dict[str, Any], offset: int, t: float
+    ) -> tuple[Schema, float, bytes]:
+        """The metrics line that a span, event or sample stands for: schema, time, packed values. Raises BadRecord."""
+        stands = stands_for(kind, record, t)
         step = record.get("step", -1)
         if stands.tag:
             tag = TagLine(step, t, offset, self.segment, stands.tag)
