@@ -281,8 +281,8 @@ def test_the_time_of_a_line() -> None:
         b'{"step":1,"m":{},"t":true}',
         b'{"step":2,"m":{},"t":1763600006}',
     )
-    assert [line.t for line in batch.lines] == [1763600000.0, 1763600005.0, 1763600007.5, 1763600006.0]
-    assert (batch.newest_t, batch.inherited_t) == (1763600007.5, 3)
+    assert [line.t for line in batch.lines] == [1763600000.0, 1763600005.0, 1763600005.0, 1763600006.0]
+    assert (batch.newest_t, batch.inherited_t) == (1763600006.0, 3)
 
 
 def test_marks_of_a_file() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar.decode.lines import TagLine
+from rlship_sidecar.decode.lines import SampleLine, TagLine
 from rlship_sidecar.export.reading import WriterFile, entries
 from tests.pipeline.test_decode import decoded
 
@@ -109,8 +109,10 @@ def test_exports_and_rows_agree(tmp_path_factory: pytest.TempPathFactory, lines:
 
 def test_a_time_is_handed_on_by_what_counts_alone(tmp_path: Path) -> None:
     """A sample without a time takes that of the last record that could be used."""
-    later = [{"kind": "later", "t": T + 1}, {"kind": "gap", "n": 0, "t": T + 2}, {"kind": "beat", "t": T + 3}]
     sample = {"kind": "sample", "table": "t", "pri": 0.5, "row": {}}
+    bad = [{"kind": "later", "t": T + 1}, {"kind": "gap", "n": 0, "t": T + 2}, sample | {"pri": 7, "t": T + 3}]
+    later = [*bad, {"kind": "beat", "t": T + 4}]
     lines = [OPEN, *(orjson.dumps(record) for other in later for record in (other, sample))]
     (tmp_path / "a").write_bytes(b"\n".join(lines) + b"\n")
-    assert [entry.t - T for entry in entries(WriterFile(str(tmp_path / "a")))] == [0, 0, 3]
+    assert [entry.t - T for entry in entries(WriterFile(str(tmp_path / "a")))] == [0, 0, 0, 4]
+    assert [line.t - T for line in decoded(*lines).streams if isinstance(line, SampleLine)] == [0, 0, 0, 4]

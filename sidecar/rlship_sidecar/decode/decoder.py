@@ -174,14 +174,15 @@ class Decoder:
                     if pace.refuses(step, first=not at):
                         break
                     before, stamp = t, time_of(record, t)
-                    stands = self._standing(batch, kind, record, line, offset, stamp)
-                    if stands is None:
+                    try:
+                        schema, ended_t, data = self._standing(batch, kind, record, offset, stamp)
+                    except BadRecord as bad:
+                        batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
                         pace.step = -1  # a line that cannot be used has no step: the next one's was not seen yet
                     else:
                         batch.saw(step, self.segment)
                         batch.inherited_t += stamp == before
                         t = stamp
-                        schema, ended_t, data = stands
                         if ended_t > newest_t:
                             newest_t = ended_t
                         add_line(new(Dense, (step, ended_t, offset, self.segment, schema, data)))
@@ -302,25 +303,17 @@ class Decoder:
         elif kind == "clock":
             batch.clocks.append(ClockRecord(time_of(record, self.t), *parse_clock(record)))
         elif kind in STANDING:
-            if kind == "event" and record.get("name") == WRONG_USE:
+            schema, ended_t, data = self._standing(batch, kind, record, offset, time_of(record, self.t))
+            if kind == "event" and record["name"] == WRONG_USE:
                 batch.counts[WRONG_USE] = batch.counts.get(WRONG_USE, 0) + 1
-            stands = self._standing(batch, kind, record, line, offset, time_of(record, self.t))
-            if stands is not None:
-                schema, at, data = stands
-                batch.newest_t = max(batch.newest_t, at)
-                batch.streams.append(Dense(-1, at, offset, self.segment, schema, data))
+            batch.newest_t = max(batch.newest_t, ended_t)
+            batch.streams.append(Dense(-1, ended_t, offset, self.segment, schema, data))
 
     def _standing(
-        self, batch: Batch, kind: str, record: dict[str, Any], line: bytes, offset: int, t: float
-    ) -> tuple[Schema, float, bytes] | None:
-        """The metrics line that a span, event or sample stands for: schema, time and packed values; None for a bad one,
-        which is a dead letter.
-        """
-        try:
-            stands = stands_for(kind, record, t)
-        except BadRecord as bad:
-            batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
-            return None
+        self, batch: Batch, kind: str, record: dict[str, Any], offset: int, t: float
+    ) -> tuple[Schema, float, bytes]:
+        """The metrics line that a span, event or sample stands for: schema, time, packed values. Raises BadRecord."""
+        stands = stands_for(kind, record, t)
         step = record.get("step", -1)
         if stands.tag:
             tag = TagLine(step, t, offset, self.segment, stands.tag)
