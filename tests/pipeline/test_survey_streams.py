@@ -99,9 +99,9 @@ def test_wrong_uses_are_noted(sim: Simulation) -> None:
     sim.write("b.jsonl", file(event("rlship_error"), rank=1, id="b"))
     for _ in range(2):
         told = status(sim)
-        (note,) = [note for note in told.notes if "uses rlship" in note]
+        (note,) = [note for note in told.notes if "a call cannot" in note]
         assert note == (
-            "the job was told 2 times that it uses rlship in a way that leaves something out: "
+            "writers told the job 2 times that a call cannot be done as it says: "
             f"grep -h rlship_error {sim.directory}/rlship/*.jsonl"
         )
         assert told.counts == {"rlship_error": 2}

@@ -167,7 +167,7 @@ def _notes(experiment: Experiment) -> list[str]:
     if told := experiment.store.counts().get(WRONG_USE, 0):
         times = "once" if told == 1 else f"{told} times"
         notes.append(
-            f"the job was told {times} that it uses rlship in a way that leaves something out: "
+            f"writers told the job {times} that a call cannot be done as it says: "
             f"grep -h {WRONG_USE} {shlex.quote(experiment.folder)}/*.jsonl"
         )
     return [*notes, *experiment.rules.customs.problems.values()]
