@@ -293,3 +293,21 @@ def test_a_line_of_the_far_future_disturbs_no_other_window(generators: int, ahea
         assert found[far].arrival.revision == 1
         assert found[first + 10].arrival.revision >= 1
         check(sim, files.whole)
+
+
+def test_an_earlier_line_may_stand_at_a_later_time(sim: Simulation) -> None:
+    """Where the host's clock was set in between, a file's first line by its own clock is not the first one: a rank is
+    expected from the former on, in rows that were made before it came as well.
+    """
+    files = Files(sim)
+    clocks = (
+        {"kind": "clock", "t": T0 + t, "offset": offset, "err": 0.0} for t, offset in ((0.0, -90.0), (37.0, 40.0))
+    )
+    files.write("g.jsonl", file(*clocks, stream(40.5, x=1), id="g", actor="generator", host="n1"))
+    sim.tick()
+    sim.wait(60.0)
+    sim.tick()
+    assert [row.coverage.expected for row in rows(sim, "clock").values()] == [1]
+    files.write("g.jsonl", lines(stream(28.5, x=2)))
+    check(sim, files.whole)
+    assert rows(sim, "clock")[math.floor(T0 / 10)].coverage.expected == 0

@@ -113,7 +113,8 @@ class Streams:
             writer.stream_t = least
             self.writers[writer.file] = writer
             if writer.root is writer:
-                self._touch(corrected(host, least), math.inf if before is None else corrected(host, before), now)
+                ends = corrected(host, least), math.inf if before is None else corrected(host, before)
+                self._touch(min(ends), max(ends), now)  # an earlier line's clock may have been off by less
 
     def recover(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
         """Lines that were applied before a restart, read again: which windows wait."""
