@@ -1,8 +1,7 @@
 """Records of format version 1: the envelope of a line, checked field by field.
 
 A line is parsed by the caller (`orjson.loads`); this module turns the resulting object into plain data or raises
-`BadRecord` with
-one of the reasons listed in docs/semantics.md.
+`BadRecord` with one of the reasons listed in formats/SPEC.md.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ def parse_gap(record: dict[str, Any]) -> Gap:
     n, first, last = record.get("n"), record.get("from"), record.get("to")
     if type(n) is not int or n < 1:
         raise BadRecord("bad gap")
-    if first is None and last is None:
+    if "from" not in record and "to" not in record:
         return Gap(n, None, None)
     if not (is_step(first) and is_step(last) and first <= last):
         raise BadRecord("bad gap")

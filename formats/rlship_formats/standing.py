@@ -1,4 +1,4 @@
-"""Spans, events and samples: records that stand for a metrics record. The rules: docs/semantics.md, "Lines"."""
+"""Spans, events and samples: records that stand for a metrics record. The rules: formats/SPEC.md, 5.4 to 5.6."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A slow, literal reading of docs/semantics.md, and random experiments to hold the pipeline against it."""
+"""A slow, literal reading of formats/SPEC.md and docs/semantics.md, and random experiments to try the pipeline with."""

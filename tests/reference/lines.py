@@ -1,4 +1,4 @@
-"""What each line of a file is: section "Lines" of docs/semantics.md, read literally."""
+"""What each line of a file is: sections 3 to 5 and 10 of formats/SPEC.md, read literally."""
 
 from __future__ import annotations
 

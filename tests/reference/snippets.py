@@ -173,6 +173,10 @@ DEAD_LINES = tuple(
         '{"kind":"gap","n":2,"from":3,"to":1}',
         '{"kind":"gap","n":2,"from":0}',
         '{"kind":"gap","n":2,"from":-1,"to":1}',
+        '{"kind":"gap","n":2,"from":null,"to":null}',
+        '{"kind":"gap","n":2,"step":1.5}',
+        '{"kind":"define","step":-1,"m":{"loss":{"reduce":"sum"}}}',
+        '{"kind":"close","step":"1","reason":"exit"}',
     )
 )
 IDLE_LINES = (

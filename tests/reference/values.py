@@ -1,4 +1,4 @@
-"""What a metric's value becomes: section "Values" of docs/semantics.md, read literally."""
+"""What a metric's value becomes: section 6 of formats/SPEC.md, read literally."""
 
 from __future__ import annotations
 

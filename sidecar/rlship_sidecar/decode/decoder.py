@@ -49,6 +49,7 @@ from rlship_sidecar.decode.lines import (
 from rlship_sidecar.decode.usual import COMMON, Pace, read_barrier, take_usual
 
 _METRICS = object()  # stands for "no kind": a metrics record
+_STEPPED = ("barrier", "rollback")  # kinds that are of no use without a step
 
 
 class Decoder:
@@ -277,19 +278,18 @@ class Decoder:
         self._governing.begin(self.opened.actor)
 
     def _known(self, batch: Batch, kind: Any, record: dict[str, Any], line: bytes, offset: int) -> None:
-        if kind is _METRICS:
-            raise BadRecord("bad step" if "step" in record and not is_step(record["step"]) else "bad metrics")
-        if kind == "barrier":
-            raise BadRecord("bad step")
-        if kind == "rollback":
+        if kind in _STEPPED or "step" in record:
             step = record.get("step")
             if not is_step(step):
                 raise BadRecord("bad step")
+        if kind is _METRICS:
+            raise BadRecord("bad metrics")
+        if kind == "rollback":
             self._end_barriers(batch)
             self.segment += 1
             self.barrier_t = None
             self._barriers = BarrierLines(self.segment, None)
-            batch.marks.append(Mark("rollback", self.segment, step, t=time_of(record, self.t)))
+            batch.marks.append(Mark("rollback", self.segment, record["step"], t=time_of(record, self.t)))
             batch.kept.append((offset, line))
         elif kind == "define":
             self._define(batch, record, line, offset)
@@ -298,8 +298,6 @@ class Decoder:
         elif kind == "close":
             if record.get("reason") != "roll":
                 batch.marks.append(Mark("close", self.segment, -1, t=time_of(record, self.t)))
-        elif "step" in record and not is_step(record["step"]):
-            raise BadRecord("bad step")
         elif kind == "clock":
             batch.clocks.append(ClockRecord(time_of(record, self.t), *parse_clock(record)))
         elif kind in STANDING:

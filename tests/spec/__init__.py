@@ -1,0 +1,1 @@
+"""The contract on disk against the code: formats/SPEC.md, its schemas, and its vectors in both directions."""
