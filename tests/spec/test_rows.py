@@ -1,0 +1,35 @@
+"""The vectors of experiments: their rows, by the pipeline and by the reference."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spec import made_rows
+from tests.spec.vectors import RowCase, row_cases
+
+CASES = row_cases()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_pipeline_makes_the_rows(case: RowCase) -> None:
+    """The newest row of each unit in the store is that of the vector, bit by bit."""
+    assert made_rows.forms(made_rows.by_pipeline(case)) == case.expected()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_reference_makes_the_rows(case: RowCase) -> None:
+    """So is the reference's."""
+    assert made_rows.by_reference(case) == case.expected()
+
+
+def test_the_vectors_cover_the_page() -> None:
+    """There are rows of each kind of unit, with every part and every kind of coverage; each case says what it is about."""
+    rows = [row for case in CASES for row in case.expected()]
+    assert {row["kind"].partition(":")[0] for row in rows} == {"step", "aligned", "clock", "point"}
+    assert {part for row in rows for part in row} >= {"hists", "per_rank", "tags", "samples"}
+    said = {part for row in rows for part, value in row["coverage"].items() if value}
+    assert said == {"ranks", "expected", "missing", "absent", "attempts", "gap", "underivable"}
+    ends = {key.rpartition("/")[2] for row in rows for key in row["m"]}
+    assert ends >= {"mean", "sum", "min", "max", "first", "last", "std", "count", "p90", "p95", "p99"}
+    assert ends >= {"nonfinite", "rate", "argmax_rank", "argmax_replica", "spread_s", "last_rank", "policy_lag"}
+    assert all(case.case["about"] for case in CASES)
