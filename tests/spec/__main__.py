@@ -37,12 +37,11 @@ def main() -> None:
 
 def shown(body: dict[str, Any], items: str) -> str:
     """JSON with one line for each of `items` and each other member."""
-    lines = ",\n".join(f"    {json.dumps(item, ensure_ascii=False)}" for item in body[items])
-    members = [
-        f'  "{name}": [\n{lines}\n  ]' if name == items and lines else f'  "{name}": {json.dumps(value, ensure_ascii=False)}'
-        for name, value in body.items()
-    ]
-    return "{\n" + ",\n".join(members) + "\n}\n"
+    members = {name: json.dumps(value, ensure_ascii=False) for name, value in body.items()}
+    if body[items]:
+        lines = ",\n".join(f"    {json.dumps(item, ensure_ascii=False)}" for item in body[items])
+        members[items] = f"[\n{lines}\n  ]"
+    return "{\n" + ",\n".join(f'  "{name}": {text}' for name, text in members.items()) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ T_MIN, T_MAX = 946684800, 4102444800
 HALF_A_LINE = 1 << 19
 # Members of each kind: what else a record has is its writer's own.
 KNOWN: dict[str, tuple[str, ...]] = {
-    "open": ("kind", "rlship", "id", "actor", "replica", "rank", "world", "attempt", "axis", "t", "beat", "parent")
-    + ("continues", "host", "pid", "writer", "labels"),
+    "open": (
+        *("kind", "rlship", "id", "actor", "replica", "rank", "world", "attempt", "axis", "t", "beat", "parent"),
+        *("continues", "host", "pid", "writer", "labels"),
+    ),
     "metrics": ("t", "step", "m"),
     "define": ("kind", "t", "m"),
     "span": ("kind", "t", "step", "name", "dur", "lane", "err"),

@@ -23,7 +23,7 @@ def test_the_reference_makes_the_rows(case: RowCase) -> None:
 
 
 def test_the_vectors_cover_the_page() -> None:
-    """There are rows of each kind of unit, with every part and every kind of coverage; each case says what it is about."""
+    """There are rows of each kind of unit, with every part and every kind of coverage."""
     rows = [row for case in CASES for row in case.expected()]
     assert {row["kind"].partition(":")[0] for row in rows} == {"step", "aligned", "clock", "point"}
     assert {part for row in rows for part in row} >= {"hists", "per_rank", "tags", "samples"}
