@@ -48,7 +48,7 @@ def _decoded(decoder: Decoder, line: bytes, offset: int) -> Said:
         return {"dead": whole[0]}
     if not line.strip(b" \t\r"):
         return {"ignored": "blank"}
-    if batch.counts:
+    if "unknown kinds" in batch.counts:
         return {"ignored": "unknown kind"}
     record = strict_json.parse(line)
     said = _record(record, batch, decoder.t, decoder.segment)
@@ -62,7 +62,8 @@ def _record(record: Said, batch: Batch, t: float, segment: int) -> Said:
         return _opened(dataclasses.asdict(batch.opened))
     said: Said = {"kind": kind, "t": decimal(t), "segment": segment}
     lines = [*batch.lines, *batch.samples, *batch.tags, *batch.streams]
-    steps = {line.step for line in (*lines, *batch.barriers)} | {mark.step for mark in batch.marks if mark.step >= 0}
+    steps = {line.step for line in lines} | {mark.step for mark in batch.marks if mark.step >= 0}
+    steps |= {step for run in batch.barriers for step in run.steps}
     if lines or steps:
         (step,) = steps
         said["step"] = None if step < 0 else step

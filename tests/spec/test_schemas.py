@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from tests.reference import strict_json
 from tests.reference.experiments import experiments
 from tests.spec import decoded
 from tests.spec.made_rows import by_pipeline
-from tests.spec.schemas import documents, faults
+from tests.spec.schemas import documents, faults, faults_in
 from tests.spec.vectors import RecordCase, RowCase, record_cases, row_cases
 
 # What a schema cannot say: where 3.0 is no integer, lengths that have to be equal, and which of two is the greater.
@@ -146,3 +147,15 @@ def test_what_is_no_row_is_told(change: dict[str, Any], told: str) -> None:
     row = orjson.loads(by_pipeline(case)[0].to_json())
     assert not faults("row", row)
     assert any(fault.startswith(told) for fault in faults("row", row | change))
+
+
+def test_invalid_lines_of_a_writer_are_told(tmp_path: Path) -> None:
+    """What the tests of the writer look for after each test is found; torn lines and blank ones are passed over."""
+    folder = tmp_path / "rlship"
+    folder.mkdir()
+    good = b'{"kind":"beat","t":7}\n\n{"kind":"be\n{"step":1,"m":{"x":1}}\n'
+    (folder / "a.jsonl").write_bytes(good)
+    assert faults_in(tmp_path) == []
+    (folder / "a.jsonl").write_bytes(good + b'{"kind":"barrier"}\n')
+    (told,) = faults_in(tmp_path)
+    assert told.startswith("a.jsonl: b'{\"kind\":\"barrier\"}': $: 'step' is a required property")

@@ -30,7 +30,7 @@ SAID = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`([^`\n]+)`", PROSE))
 }
 READERS = [
     *(PACKAGES["rlship_formats"] / f"{name}.py" for name in ("records", "standing", "timeline", "values")),
-    PACKAGES["rlship_sidecar"] / "decode" / "decoder.py",
+    *(PACKAGES["rlship_sidecar"] / "decode" / f"{name}.py" for name in ("decoder", "usual")),
 ]
 
 
@@ -159,7 +159,7 @@ def test_times_and_filesystems_are_told() -> None:
     assert "max(0.5, world / 500) s" in durability
     assert TIMES.beat == 10 and "(10 s is usual)" in section("7. Steps, barriers, closing")
     names = set(re.findall(r"[\w]+", durability))
-    assert {name for name in filesystem._NETWORK if name not in names and not name.endswith("_nodev")} == set()
+    assert filesystem._NETWORK - names == frozenset()
 
 
 def test_names_with_a_meaning_are_told() -> None:

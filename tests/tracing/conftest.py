@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spec.schemas import valid_lines
 from tests.tracing import fake_torch
 
 
@@ -17,3 +19,9 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = fake_torch.make()
     monkeypatch.setitem(sys.modules, "torch", module)
     return module
+
+
+@pytest.fixture(autouse=True)
+def every_record_is_valid(tmp_path: Path) -> Iterator[None]:
+    """Whatever a test has the writer write is valid by the schemas of the format."""
+    yield from valid_lines(tmp_path)
