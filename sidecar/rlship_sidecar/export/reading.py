@@ -199,10 +199,10 @@ def _entry(kind: object, record: dict[str, Any], before: float) -> Entry | None:
         if step is None:
             raise BadRecord("bad step")
         return Entry("barrier", time_of(record, before), step, None) if kind == "barrier" else None
+    if isinstance(kind, str) and kind in KNOWN_KINDS:
+        step_of(record)
     if kind == "define":
         parse_define(record)
     elif kind == "gap":
         parse_gap(record)
-    elif kind == "beat":
-        step_of(record)
     return None
