@@ -8,10 +8,10 @@ SEED ?= 1
 
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check mutants bench nfs gpu soak clean
+.PHONY: help demo test lint check mutants bench toolchains soak nfs gpu clean
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED)"
 
 demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
@@ -32,6 +32,9 @@ mutants: $(VENV)/.installed-dev ## Break one thing after the other and see that 
 
 bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks
+
+toolchains: $(VENV)/.installed-dev ## Install what the writers of other languages are tested with (Debian)
+	apt-get install -y gcc g++ dash busybox
 
 soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUTES, from SEED, and look for lost rows
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(if $(LANES),--lanes $(LANES))

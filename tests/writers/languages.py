@@ -1,0 +1,157 @@
+"""The languages that have a writer in formats/writers: how each one's driver is built and started, and what it can do.
+
+Another language is another row of `LANGUAGES`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.guards.tree import ROOT, files
+
+WRITERS = ROOT / "formats" / "writers"
+BUILT = ROOT / "build" / "writers"
+BUILD_S = 110
+
+Command = Callable[[Path, Path], list[str]]
+
+
+@dataclass(frozen=True)
+class Language:
+    """One row. `folder` is that of the sources in formats/writers; `build` and `run` are given it and the folder where
+    results of building lie, and return a command; without `build` there is nothing to build.
+    """
+
+    name: str
+    folder: str
+    run: Command
+    tools: tuple[str, ...]
+    build: Command | None = None
+    # What scripts of calls may need, see formats/vectors/README.md, as far as this language can do it.
+    able: frozenset[str] = frozenset()
+    threads: bool = True  # it has the command `threads`, and a thread or timer of its own that flushes
+    forks: bool = False  # it has the command `fork`
+    closes_at_exit: bool = True  # it writes a `close` where the program ends without
+    lines: int = 10_000  # that each of eight processes writes at once
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self) -> list[str]:
+        """How to start the driver, which is built now where its sources have changed since."""
+        missing = [tool for tool in self.tools if tool_at(tool) is None]
+        assert not missing, f"the writer in {self.name} is tested with {', '.join(missing)}: run `make toolchains`"
+        return self.run(WRITERS / self.folder, self._built())
+
+    def _built(self) -> Path:
+        """The folder of what was built from these very sources; one process builds, others wait for it."""
+        if self.build is None:
+            return BUILT
+        sources = sorted(files(WRITERS / self.folder))
+        key = hashlib.sha256(b"\0".join([repr(self.build(Path(), Path())).encode(), *map(Path.read_bytes, sources)]))
+        built = BUILT / f"{self.name}-{key.hexdigest()[:16]}"
+        BUILT.mkdir(parents=True, exist_ok=True)
+        with open(BUILT / f"{self.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not built.is_dir():
+                self._build(built)
+        return built
+
+    def _build(self, built: Path) -> None:
+        assert self.build is not None
+        for old in BUILT.glob(f"{self.name}-" + "[0-9a-f]" * 16 + "*"):
+            shutil.rmtree(old)
+        unfinished = built.with_name(built.name + ".unfinished")
+        unfinished.mkdir()
+        command = self.build(WRITERS / self.folder, unfinished)
+        done = subprocess.run(command, cwd=unfinished, env=_environment(), capture_output=True, timeout=BUILD_S)
+        said = (done.stdout + done.stderr).decode("utf-8", "replace")
+        assert done.returncode == 0, f"{' '.join(command)}\n{said}"
+        unfinished.rename(built)
+
+
+def tool_at(name: str) -> str | None:
+    """Where a tool is: beside this Python first, as that is where its packages put theirs."""
+    return shutil.which(name, path=_environment()["PATH"])
+
+
+def _environment() -> dict[str, str]:
+    own = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
+    return {**os.environ, "PATH": own}
+
+
+# --- C, and C++ ---
+
+_STRICT = ("-O1", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror", "-pthread")
+
+
+def _compiled(*compiler: str) -> Command:
+    def build(sources: Path, built: Path) -> list[str]:
+        return [*compiler, *_STRICT, str(sources / "conform.c"), "-o", str(built / "conform")]
+
+    return build
+
+
+def _program(sources: Path, built: Path) -> list[str]:
+    return [str(built / "conform")]
+
+
+_C = frozenset(
+    ("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans", "nested attributes", "samples", "cut")
+)
+
+
+def _c(name: str, *compiler: str, settings: Mapping[str, str] | None = None) -> Language:
+    return Language(
+        name=name,
+        folder="c",
+        tools=compiler[:1],
+        build=_compiled(*compiler),
+        run=_program,
+        able=_C,
+        forks=True,
+        settings=settings or {},
+    )
+
+
+# --- POSIX shells ---
+
+
+def _shell(name: str, *shell: str, lines: int) -> Language:
+    return Language(
+        name=name,
+        folder="sh",
+        tools=shell[:1],
+        run=lambda sources, built: [tool_at(shell[0]) or shell[0], *shell[1:], str(sources / "conform.sh")],
+        able=frozenset(("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans")),
+        threads=False,
+        forks=True,
+        closes_at_exit=False,
+        lines=lines,
+    )
+
+
+LANGUAGES = (
+    _c("c", "gcc", "-std=c99"),
+    _c("c++", "g++", "-std=c++17", "-x", "c++"),
+    _c(
+        *("c-sanitized", "gcc", "-std=c99", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+        settings={"ASAN_OPTIONS": "detect_leaks=1:exitcode=99", "UBSAN_OPTIONS": "halt_on_error=1"},
+    ),
+    _c("c-threads", "gcc", "-std=c99", "-fsanitize=thread", settings={"TSAN_OPTIONS": "exitcode=99"}),
+    _shell("dash", "dash", lines=2_000),
+    _shell("ash", "busybox", "ash", lines=2_000),
+    _shell("bash", "bash", lines=2_000),
+)
+NAMES = tuple(language.name for language in LANGUAGES)
+
+
+def language_of(name: str) -> Language:
+    """The row of this name."""
+    return next(language for language in LANGUAGES if language.name == name)
