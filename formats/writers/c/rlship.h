@@ -1,0 +1,1753 @@
+/* rlship.h: log metrics of a training job from C99 or C++, without any dependency.
+ *
+ * In ONE source file, before all other includes:
+ *
+ *     #define RLSHIP_IMPLEMENTATION
+ *     #include "rlship.h"
+ *
+ * and everywhere else just the include. Link with -pthread. README.md beside this file is the page of usage.
+ *
+ * Every function may be called by any thread (by no signal handler), takes NULL for the writer and then does nothing,
+ * leaves errno as it was, and waits for no disk, except rlship_flush and rlship_close for as long as they say. Nothing
+ * here ends, throws, or installs a signal handler; what cannot be done is left out, counted, and said once on stderr.
+ * Texts are UTF-8; what is not becomes U+FFFD.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef RLSHIP_H
+#define RLSHIP_H
+
+#if defined(RLSHIP_IMPLEMENTATION) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* fdatasync, pthread_atfork and the monotonic clock, also with -std=c99 */
+#endif
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RLSHIP_VERSION "1"
+#define RLSHIP_NO_STEP INT64_C(-1) /* in place of a step: a stream record */
+
+typedef struct rlship rlship; /* one actor of this process, with a file of its own */
+
+/* Who writes. What is not given (NULL, -1) comes from RLSHIP_REPLICA, RLSHIP_RANK, RLSHIP_WORLD, RLSHIP_ATTEMPT, else
+ * from the launcher's variables. Start from RLSHIP_OPTIONS:  rlship_options options = RLSHIP_OPTIONS; */
+typedef struct {
+    int64_t rank, world, attempt;
+    const char *replica;
+    const char *axis;   /* what steps count; "global_step" */
+    const char *parent; /* id of the writer whose child process this is; forked children need not be told */
+} rlship_options;
+#define RLSHIP_OPTIONS {-1, -1, -1, NULL, NULL, NULL}
+
+typedef struct {
+    const char *name;
+    double value;
+} rlship_metric;
+
+/* A named value of an event or of a sample's row. */
+typedef struct {
+    const char *name;
+    char kind; /* 's', 'n', 'b', 'j': made by the functions below */
+    const char *text;
+    double number;
+} rlship_attr;
+
+enum { RLSHIP_PER_RANK = 1, RLSHIP_STREAM = 2 };
+
+typedef struct {
+    rlship *writer;
+    const char *name;
+    double t, began;
+} rlship_span;
+
+/* Opens a writer of the experiment `dir`; NULL or "" for dir and actor: RLSHIP_DIR, RLSHIP_ACTOR. `options` may be NULL.
+ * NULL comes back where RLSHIP_DISABLE is set, or nothing says where to write. The same dir and actor again give the same
+ * writer. It is closed at exit; its memory stays. */
+rlship *rlship_open(const char *dir, const char *actor, const rlship_options *options);
+
+/* `reduce`: names with commas between them, such as "max,mean", or NULL; `unit` may be NULL; flags: RLSHIP_PER_RANK… */
+void rlship_define(rlship *w, const char *metric, const char *reduce, const char *unit, unsigned flags);
+
+void rlship_log(rlship *w, int64_t step, const char *name, double value);
+void rlship_log_metrics(rlship *w, int64_t step, const rlship_metric *metrics, size_t count); /* one record */
+void rlship_log_weighted(rlship *w, int64_t step, const rlship_metric *metrics, size_t count, double weight);
+/* Many observations of one metric; `weights` is NULL or has `count` too. */
+void rlship_log_list(rlship *w, int64_t step, const char *name, const double *values, const double *weights,
+                     size_t count);
+
+/* rlship_span span = rlship_span_begin(w, "rollout"); … rlship_span_end(&span, step, NULL or the error's name); */
+rlship_span rlship_span_begin(rlship *w, const char *name); /* keeps the pointer to the name */
+void rlship_span_end(const rlship_span *span, int64_t step, const char *error);
+/* The same for something that took `seconds` until now. */
+void rlship_span_add(rlship *w, int64_t step, const char *name, double seconds, const char *error);
+
+rlship_attr rlship_text(const char *name, const char *value);
+rlship_attr rlship_number(const char *name, double value);
+rlship_attr rlship_bool(const char *name, int value);
+rlship_attr rlship_json(const char *name, const char *value); /* valid JSON, which is not checked */
+void rlship_event(rlship *w, int64_t step, const char *name, const rlship_attr *attrs, size_t count);
+/* `score` may be NULL. */
+void rlship_sample(rlship *w, int64_t step, const char *table, const double *score, const rlship_attr *row,
+                   size_t count);
+
+void rlship_barrier(rlship *w, int64_t step);  /* nothing more of steps up to this one will come */
+void rlship_rollback(rlship *w, int64_t step); /* the process went back, to do this step again */
+
+/* Wait until all that was logged before is in the file, at most 5 s. 1 if it is, else 0. */
+int rlship_flush(rlship *w);
+/* Write what is left and the `close`, at most 5 s. Later calls do nothing. 1 if all is in the file, else 0. */
+int rlship_close(rlship *w);
+/* How many lines were left out because the buffer was full, or a call could not be understood. */
+uint64_t rlship_dropped(rlship *w);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* RLSHIP_H */
+
+#ifdef RLSHIP_IMPLEMENTATION
+#undef RLSHIP_IMPLEMENTATION
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/vfs.h>
+#endif
+
+enum {
+    RLSHIP__LINE = 1 << 20,     /* the longest line, its LF included */
+    RLSHIP__CAPACITY = 8 << 20, /* bytes waiting to be written */
+    RLSHIP__RESERVE = 1 << 20,  /* as many more for barriers, defines and rollbacks */
+    RLSHIP__NAME = 1000,        /* characters */
+    RLSHIP__LIST = 262144       /* observations of one call */
+};
+#define RLSHIP__LAST_STEP INT64_C(9007199254740991)
+#define RLSHIP__FLUSH_S 0.5
+#define RLSHIP__BEAT_S 10.0
+#define RLSHIP__LOOK_S 5.0
+#define RLSHIP__END_S 5.0
+#define RLSHIP__BACKOFF_S 0.1
+#define RLSHIP__BACKOFF_MOST_S 5.0
+
+/* What is said once each. */
+enum {
+    RLSHIP__VALUE = 1 << 0,
+    RLSHIP__WEIGHT = 1 << 1,
+    RLSHIP__BAD_NAME = 1 << 2,
+    RLSHIP__STEP = 1 << 3,
+    RLSHIP__FULL = 1 << 4,
+    RLSHIP__THREAD = 1 << 5,
+    RLSHIP__WRITE = 1 << 6,
+    RLSHIP__MEMORY = 1 << 7,
+    RLSHIP__IDENTITY = 1 << 8
+};
+
+/* --- text that grows --- */
+
+typedef struct {
+    char *data;
+    size_t size, room;
+    int broken; /* no memory: what was added since is missing */
+} rlship__text;
+
+static int rlship__grow(rlship__text *text, size_t more) {
+    size_t room = text->room ? text->room : 512;
+    char *data;
+    if (text->size + more <= text->room) return 1;
+    while (room < text->size + more) room *= 2;
+    data = (char *)realloc(text->data, room);
+    if (!data) return 0;
+    text->data = data;
+    text->room = room;
+    return 1;
+}
+
+static void rlship__add(rlship__text *text, const char *data, size_t size) {
+    if (text->broken || !size) return;
+    if (!rlship__grow(text, size)) {
+        text->broken = 1;
+        return;
+    }
+    memcpy(text->data + text->size, data, size);
+    text->size += size;
+}
+
+static void rlship__adds(rlship__text *text, const char *data) { rlship__add(text, data, strlen(data)); }
+
+static void rlship__free(rlship__text *text) {
+    free(text->data);
+    memset(text, 0, sizeof *text);
+}
+
+/* For integers and plain texts only: a double would take its decimal point from the locale. */
+static void rlship__addf(rlship__text *text, const char *format, ...) {
+    char small[160];
+    va_list list;
+    int size;
+    va_start(list, format);
+    size = vsnprintf(small, sizeof small, format, list);
+    va_end(list);
+    if (size > 0) rlship__add(text, small, (size_t)size < sizeof small ? (size_t)size : sizeof small - 1);
+}
+
+/* How many bytes the character at `s` has. 0: it is not UTF-8, and `*bad` bytes of it are one U+FFFD. */
+static int rlship__character(const unsigned char *s, int *bad) {
+    int size = *s < 0x80 ? 1 : *s >= 0xC2 && *s < 0xE0 ? 2 : (*s & 0xF0) == 0xE0 ? 3 : *s >= 0xF0 && *s < 0xF5 ? 4 : 0;
+    int i;
+    *bad = 1;
+    for (i = 1; i < size; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    if (size == 3 && s[0] == 0xED && s[1] >= 0xA0) { /* half a surrogate pair */
+        *bad = 3;
+        return 0;
+    }
+    if ((size == 3 && s[0] == 0xE0 && s[1] < 0xA0) || (size == 4 && s[0] == 0xF0 && s[1] < 0x90) ||
+        (size == 4 && s[0] == 0xF4 && s[1] >= 0x90))
+        return 0;
+    return size;
+}
+
+/* `s` as a JSON string of at most `most` bytes, cut between characters. `*characters`, if wanted, is how many s has. */
+static void rlship__string(rlship__text *text, const char *string, size_t most, int64_t *characters) {
+    const unsigned char *s = (const unsigned char *)string;
+    size_t used = 2;
+    int64_t count = 0;
+    int full = 0;
+    rlship__add(text, "\"", 1);
+    while (*s) {
+        const unsigned char *plain = s;
+        char escape[8];
+        const char *piece = escape;
+        int bad, size, width;
+        while (*s >= 0x20 && *s < 0x7F && *s != '"' && *s != '\\') s++;
+        if (s != plain) {
+            size_t run = (size_t)(s - plain), room = full || used > most ? 0 : most - used;
+            count += (int64_t)run;
+            if (run > room) run = room, full = 1;
+            rlship__add(text, (const char *)plain, run);
+            used += run;
+            continue;
+        }
+        size = rlship__character(s, &bad);
+        width = size;
+        if (!size)
+            piece = "\xEF\xBF\xBD", width = 3, size = bad;
+        else if (*s == '"' || *s == '\\')
+            escape[0] = '\\', escape[1] = (char)*s, width = 2;
+        else if (*s < 0x20)
+            width = *s == '\n'   ? snprintf(escape, sizeof escape, "\\n")
+                    : *s == '\t' ? snprintf(escape, sizeof escape, "\\t")
+                                 : snprintf(escape, sizeof escape, "\\u%04x", *s);
+        else
+            piece = (const char *)s;
+        if (used + (size_t)width > most) full = 1;
+        if (!full) {
+            rlship__add(text, piece, (size_t)width);
+            used += (size_t)width;
+        }
+        count++;
+        s += size;
+    }
+    rlship__add(text, "\"", 1);
+    if (characters) *characters = count;
+}
+
+/* The shortest of 15 to 17 digits that reads back as x; the three words for what is not finite. */
+static void rlship__double(rlship__text *text, double x) {
+    char digits[40];
+    uint64_t bits;
+    char *from, *to;
+    int precision;
+    memcpy(&bits, &x, sizeof bits);
+    if (x != x) {
+        rlship__adds(text, "\"NaN\"");
+    } else if (x - x != 0) {
+        rlship__adds(text, x > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+    } else if (x == 0) {
+        rlship__adds(text, bits >> 63 ? "-0.0" : "0");
+    } else {
+        for (precision = 15; precision < 18; precision++) {
+            snprintf(digits, sizeof digits, "%.*g", precision, x);
+            if (precision == 17 || strtod(digits, NULL) == x) break;
+        }
+        for (from = to = digits; *from; from++) { /* whatever the locale writes for the point */
+            if (strchr("0123456789+-e", *from))
+                *to++ = *from;
+            else if (to == digits || to[-1] != '.')
+                *to++ = '.';
+        }
+        rlship__add(text, digits, (size_t)(to - digits));
+    }
+}
+
+static void rlship__time(rlship__text *text, double t) {
+    int64_t us = (int64_t)(t * 1e6 + 0.5);
+    rlship__addf(text, "\"t\":%" PRId64 ".%06d", us / 1000000, (int)(us % 1000000));
+}
+
+static double rlship__clock(clockid_t which) {
+    struct timespec now;
+    clock_gettime(which, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static double rlship__now(void) { return rlship__clock(CLOCK_REALTIME); }
+static double rlship__ticks(void) { return rlship__clock(CLOCK_MONOTONIC); }
+
+static uint64_t rlship__random(void) {
+    uint64_t bits = 0;
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, &bits, sizeof bits) != (ssize_t)sizeof bits)
+        bits ^= (uint64_t)(rlship__now() * 1e6) * UINT64_C(0x9E3779B97F4A7C15) ^ ((uint64_t)getpid() << 40);
+    if (fd >= 0) close(fd);
+    return bits;
+}
+
+/* --- lines that are lost: how many, of which steps --- */
+
+typedef struct {
+    uint64_t stepped, unstepped;
+    int64_t first, last;
+} rlship__tally;
+
+static void rlship__count(rlship__tally *tally, int64_t step) {
+    if (step < 0) {
+        tally->unstepped++;
+        return;
+    }
+    if (!tally->stepped || step < tally->first) tally->first = step;
+    if (!tally->stepped || step > tally->last) tally->last = step;
+    tally->stepped++;
+}
+
+static void rlship__merge(rlship__tally *into, rlship__tally *from) {
+    if (from->stepped) {
+        uint64_t stepped = into->stepped + from->stepped;
+        rlship__count(into, from->first);
+        rlship__count(into, from->last);
+        into->stepped = stepped;
+    }
+    into->unstepped += from->unstepped;
+    memset(from, 0, sizeof *from);
+}
+
+/* A record that has a step begins with it, so that the lines themselves tell it. */
+static void rlship__count_lines(rlship__tally *tally, const char *data, size_t size) {
+    const char *end = data + size;
+    while (data < end) {
+        const char *lf = (const char *)memchr(data, '\n', (size_t)(end - data));
+        int stepped = end - data > 8 && memcmp(data, "{\"step\":", 8) == 0;
+        if (!lf) return;
+        rlship__count(tally, stepped ? strtoll(data + 8, NULL, 10) : -1);
+        data = lf + 1;
+    }
+}
+
+static void rlship__gaps(rlship__text *text, rlship__tally *tally) {
+    double t = rlship__now();
+    if (tally->stepped) {
+        rlship__addf(text, "{\"kind\":\"gap\",\"n\":%" PRIu64 ",\"from\":%" PRId64 ",\"to\":%" PRId64 ",", tally->stepped,
+                     tally->first, tally->last);
+        rlship__time(text, t);
+        rlship__adds(text, "}\n");
+    }
+    if (tally->unstepped) {
+        rlship__addf(text, "{\"kind\":\"gap\",\"n\":%" PRIu64 ",", tally->unstepped);
+        rlship__time(text, t);
+        rlship__adds(text, "}\n");
+    }
+    memset(tally, 0, sizeof *tally);
+}
+
+/* --- the writer --- */
+
+/* What belongs to the writing thread alone. */
+typedef struct rlship__file {
+    int fd, created, header_safe, network;
+    int repeat; /* a new file begins with what was defined before */
+    dev_t dev;
+    ino_t ino;
+    off_t offset;
+    char *path;
+    rlship__text chunk, front; /* front goes first: the header, or what follows a line that may be torn */
+    size_t chunk_at, front_at; /* bytes of them that are in the file */
+    rlship__tally unsynced, unseen, lost;
+    double look_at;
+    struct rlship__file *inherited; /* in a forked child: the parent's, which nobody uses here */
+} rlship__file;
+
+typedef struct rlship__entry {
+    char *name, *line;
+    size_t size;
+    struct rlship__entry *next;
+} rlship__entry;
+
+struct rlship {
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    pthread_t thread, opener;
+    char id[17];
+    char *folder, *actor, *replica, *axis, *parent, *named_parent; /* named_parent: the id of the writer forked from */
+    int64_t rank, world, attempt;
+    rlship__text pending;
+    size_t in_flight;
+    rlship__tally dropped;
+    uint64_t dropped_ever;
+    rlship__entry *defined;
+    size_t defined_size;
+    uint64_t asked, served;
+    unsigned told;
+    int running, woken, closed, ended;
+    rlship__file *file;
+    struct rlship *next;
+};
+
+static pthread_mutex_t rlship__registry = PTHREAD_MUTEX_INITIALIZER;
+static rlship *rlship__all;
+static int rlship__hooked;
+
+static void *rlship__run(void *);
+static void rlship__append(rlship *, const char *, size_t, int64_t step, int control);
+
+/* One line on stderr; whoever does not read a pipe is not waited for. */
+static void rlship__say(const char *format, ...) {
+    char line[600];
+    struct pollfd ready;
+    va_list list;
+    int size, head = snprintf(line, sizeof line, "rlship: ");
+    va_start(list, format);
+    size = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, list);
+    va_end(list);
+    if (size < 0) return;
+    size += head;
+    if ((size_t)size > sizeof line - 2) size = (int)sizeof line - 2;
+    line[size++] = '\n';
+    ready.fd = STDERR_FILENO;
+    ready.events = POLLOUT;
+    ready.revents = 0;
+    if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) && write(STDERR_FILENO, line, (size_t)size) < 0) return;
+}
+
+/* Say it once for each topic, on stderr and in the file. With the lock held. */
+static void rlship__tell(rlship *w, unsigned topic, const char *where, const char *what) {
+    rlship__text line = {NULL, 0, 0, 0};
+    if (w->told & topic) return;
+    w->told |= topic;
+    rlship__say("%s: %s", where, what);
+    rlship__adds(&line, "{\"kind\":\"event\",");
+    rlship__time(&line, rlship__now());
+    rlship__adds(&line, ",\"name\":\"rlship_error\",\"attrs\":{\"where\":");
+    rlship__string(&line, where, 2000, NULL);
+    rlship__adds(&line, ",\"error\":");
+    rlship__string(&line, what, 2000, NULL);
+    rlship__adds(&line, "}}\n");
+    if (!line.broken) rlship__append(w, line.data, line.size, -1, 0);
+    rlship__free(&line);
+}
+
+static void rlship__drop(rlship *w, int64_t step) {
+    rlship__count(&w->dropped, step);
+    w->dropped_ever++;
+}
+
+static int rlship__fits(rlship *w, size_t size, int control) {
+    return w->in_flight + w->pending.size + size <= (size_t)RLSHIP__CAPACITY + (control ? RLSHIP__RESERVE : 0) &&
+           rlship__grow(&w->pending, size);
+}
+
+/* Put the gap records of dropped lines in, if they and `more` bytes fit. */
+static int rlship__tell_dropped(rlship *w, size_t more, int control) {
+    if (!w->dropped.stepped && !w->dropped.unstepped) return 1;
+    if (!rlship__fits(w, more + 400, control)) return 0;
+    rlship__gaps(&w->pending, &w->dropped);
+    return 1;
+}
+
+/* Add whole lines to the buffer, or drop them. With the lock held. */
+static void rlship__append(rlship *w, const char *lines, size_t size, int64_t step, int control) {
+    if (!rlship__tell_dropped(w, size, control) || !rlship__fits(w, size, control)) {
+        rlship__drop(w, step);
+        return;
+    }
+    rlship__add(&w->pending, lines, size);
+    if (!w->woken && w->pending.size > RLSHIP__CAPACITY / 4) {
+        w->woken = 1;
+        pthread_cond_signal(&w->wake);
+    }
+}
+
+static void rlship__identify(rlship *w) { snprintf(w->id, sizeof w->id, "%016" PRIx64, rlship__random()); }
+
+/* Begin writing in this process: at open, and at a forked child's first call. With the lock held. */
+static int rlship__start(rlship *w) {
+    sigset_t all, before;
+    int failed;
+    if (!w->file) {
+        w->file = (rlship__file *)calloc(1, sizeof *w->file);
+        if (!w->file) return 0;
+        w->file->fd = -1;
+        rlship__identify(w);
+        w->opener = pthread_self();
+    }
+    /* The job's signals are handled in its own threads. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&w->thread, NULL, rlship__run, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) rlship__tell(w, RLSHIP__THREAD, "open", "no thread can be started, which is tried again at each call");
+    w->running = !failed;
+    return w->running;
+}
+
+/* Take the lock for a call; 0 where it is to do nothing. */
+static int rlship__enter(rlship *w) {
+    if (!w) return 0;
+    pthread_mutex_lock(&w->lock);
+    if (w->closed) {
+        pthread_mutex_unlock(&w->lock);
+        return 0;
+    }
+    if (!w->running) rlship__start(w);
+    return 1;
+}
+
+static void rlship__leave(rlship *w) { pthread_mutex_unlock(&w->lock); }
+
+static void rlship__rouse(rlship *w) {
+    w->woken = 1;
+    pthread_cond_signal(&w->wake);
+}
+
+/* Give a line to the writer and free it. */
+static void rlship__give(rlship *w, rlship__text *line, int64_t step, int control) {
+    if (rlship__enter(w)) {
+        if (line->broken || line->size > RLSHIP__LINE) {
+            rlship__tell(w, RLSHIP__MEMORY, "log", line->broken ? "no memory" : "a line does not fit in 1 MiB");
+            rlship__drop(w, step);
+        } else {
+            rlship__append(w, line->data, line->size, step, control);
+        }
+        rlship__leave(w);
+    }
+    rlship__free(line);
+}
+
+static void rlship__refuse(rlship *w, unsigned topic, const char *where, const char *format, ...) {
+    char what[300];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(what, sizeof what, format, list);
+    va_end(list);
+    if (rlship__enter(w)) {
+        rlship__tell(w, topic, where, what);
+        rlship__leave(w);
+    }
+}
+
+/* 0, and told, where a step is none. `needed`: the call cannot do without. */
+static int rlship__step(rlship *w, const char *where, int64_t step, int needed) {
+    if (step >= (needed ? 0 : -1) && step <= RLSHIP__LAST_STEP) return 1;
+    if (rlship__enter(w)) {
+        char what[120];
+        snprintf(what, sizeof what, "step %" PRId64 " is not in 0..2^53-1; the call is left out", step);
+        rlship__tell(w, RLSHIP__STEP, where, what);
+        w->dropped_ever++;
+        rlship__leave(w);
+    }
+    return 0;
+}
+
+static int rlship__named(rlship *w, const char *where, const char *name) {
+    size_t characters = 0;
+    const char *s;
+    for (s = name ? name : ""; *s; s++) characters += (*s & 0xC0) != 0x80;
+    if (characters && characters <= RLSHIP__NAME) return 1;
+    rlship__refuse(w, RLSHIP__BAD_NAME, where, "a name has %zu characters, 1 to %d are allowed; it is left out", characters,
+                   RLSHIP__NAME);
+    return 0;
+}
+
+/* `{"step":12,"kind":"span","t":…`: the step comes first, see rlship__count_lines. */
+static void rlship__head(rlship__text *line, int64_t step, const char *kind, double t) {
+    rlship__adds(line, "{");
+    if (step >= 0) rlship__addf(line, "\"step\":%" PRId64 ",", step);
+    if (kind) rlship__addf(line, "\"kind\":\"%s\",", kind);
+    rlship__time(line, t);
+}
+
+/* --- metrics --- */
+
+static void rlship__metrics_head(rlship__text *line, int64_t step, double t) {
+    rlship__head(line, step, NULL, t);
+    rlship__adds(line, ",\"m\":{");
+}
+
+/* A key and its value, in this line or, where it is full, in the next. `empty` is what the line has without metrics. */
+static void rlship__pair(rlship *w, rlship__text *line, size_t empty, int64_t step, double t, rlship__text *pair) {
+    if (line->size + pair->size + 4 > RLSHIP__LINE && line->size > empty) {
+        rlship__adds(line, "}}\n");
+        rlship__give(w, line, step, 0);
+        rlship__metrics_head(line, step, t);
+    }
+    if (line->size > empty) rlship__adds(line, ",");
+    rlship__add(line, pair->data, pair->size);
+    line->broken |= pair->broken;
+    pair->size = 0;
+}
+
+static void rlship__log(rlship *w, int64_t step, const rlship_metric *metrics, size_t count, const double *weight) {
+    rlship__text line = {NULL, 0, 0, 0}, pair = {NULL, 0, 0, 0};
+    double t = rlship__now();
+    int saved = errno, good = 1;
+    size_t i, empty;
+    if (!w || !rlship__step(w, "log", step, 0)) return;
+    if (weight && !(*weight >= 0 && *weight - *weight == 0)) {
+        rlship__refuse(w, RLSHIP__WEIGHT, "log", "a weight is negative or not finite; its values are left out");
+        good = 0;
+    }
+    rlship__metrics_head(&line, step, t);
+    empty = line.size;
+    for (i = 0; i < count && good; i++) {
+        if (!rlship__named(w, "log", metrics[i].name)) continue;
+        rlship__string(&pair, metrics[i].name, RLSHIP__LINE, NULL);
+        rlship__adds(&pair, weight ? ":{\"v\":[" : ":");
+        rlship__double(&pair, metrics[i].value);
+        if (weight) {
+            rlship__adds(&pair, "],\"w\":[");
+            rlship__double(&pair, *weight);
+            rlship__adds(&pair, "]}");
+        }
+        rlship__pair(w, &line, empty, step, t, &pair);
+    }
+    rlship__adds(&line, "}}\n");
+    rlship__give(w, &line, step, 0);
+    rlship__free(&pair);
+    errno = saved;
+}
+
+void rlship_log_metrics(rlship *w, int64_t step, const rlship_metric *metrics, size_t count) {
+    rlship__log(w, step, metrics, count, NULL);
+}
+
+void rlship_log_weighted(rlship *w, int64_t step, const rlship_metric *metrics, size_t count, double weight) {
+    rlship__log(w, step, metrics, count, &weight);
+}
+
+void rlship_log(rlship *w, int64_t step, const char *name, double value) {
+    rlship_metric metric;
+    metric.name = name;
+    metric.value = value;
+    rlship__log(w, step, &metric, 1, NULL);
+}
+
+void rlship_log_list(rlship *w, int64_t step, const char *name, const double *values, const double *weights,
+                     size_t count) {
+    enum { AT_ONCE = 16384 }; /* of 25 bytes at most, and a weight as long: less than a line */
+    double t = rlship__now();
+    int saved = errno, good = 1;
+    size_t i, from = 0;
+    if (!w || !rlship__step(w, "log", step, 0)) return;
+    if (count > RLSHIP__LIST) {
+        rlship__refuse(w, RLSHIP__VALUE, "log", "a list has %zu values, %d are allowed; it is left out", count, RLSHIP__LIST);
+        good = 0;
+    }
+    for (i = 0; weights && good && i < count; i++) {
+        if (weights[i] >= 0 && weights[i] - weights[i] == 0) continue;
+        rlship__refuse(w, RLSHIP__WEIGHT, "log", "a weight is negative or not finite; its values are left out");
+        good = 0;
+    }
+    good = good && rlship__named(w, "log", name);
+    do {
+        rlship__text line = {NULL, 0, 0, 0};
+        size_t to = count - from < AT_ONCE ? count : from + AT_ONCE;
+        rlship__metrics_head(&line, step, t);
+        if (good) {
+            rlship__string(&line, name, RLSHIP__LINE, NULL);
+            rlship__adds(&line, weights ? ":{\"v\":[" : ":[");
+            for (i = from; i < to; i++) {
+                if (i > from) rlship__add(&line, ",", 1);
+                rlship__double(&line, values[i]);
+            }
+            if (weights) rlship__adds(&line, "],\"w\":[");
+            for (i = from; weights && i < to; i++) {
+                if (i > from) rlship__add(&line, ",", 1);
+                rlship__double(&line, weights[i]);
+            }
+            rlship__adds(&line, weights ? "]}" : "]");
+        }
+        rlship__adds(&line, "}}\n");
+        rlship__give(w, &line, step, 0);
+        from = to;
+    } while (good && from < count);
+    errno = saved;
+}
+
+/* Keep the entry for files and lines to come. With the lock held. */
+static void rlship__remember(rlship *w, const char *metric, const rlship__text *line) {
+    rlship__entry **at = &w->defined, *entry;
+    char *copy;
+    while (*at && strcmp((*at)->name, metric)) at = &(*at)->next;
+    if (w->defined_size + line->size > RLSHIP__RESERVE / 2 || !(copy = (char *)malloc(line->size))) return;
+    memcpy(copy, line->data, line->size);
+    entry = *at;
+    if (!entry) {
+        entry = (rlship__entry *)calloc(1, sizeof *entry);
+        if (entry) entry->name = strdup(metric);
+        if (!entry || !entry->name) {
+            free(entry);
+            free(copy);
+            return;
+        }
+        *at = entry;
+    }
+    w->defined_size += line->size - entry->size;
+    free(entry->line);
+    entry->line = copy;
+    entry->size = line->size;
+}
+
+void rlship_define(rlship *w, const char *metric, const char *reduce, const char *unit, unsigned flags) {
+    rlship__text line = {NULL, 0, 0, 0};
+    const char *comma = "";
+    int saved = errno;
+    if (!w || !rlship__named(w, "define", metric)) return;
+    rlship__adds(&line, "{\"kind\":\"define\",\"m\":{");
+    rlship__string(&line, metric, RLSHIP__LINE, NULL);
+    rlship__adds(&line, ":{");
+    if (reduce && *reduce) {
+        int several = strchr(reduce, ',') != NULL;
+        rlship__adds(&line, several ? "\"reduce\":[" : "\"reduce\":");
+        while (*reduce) {
+            size_t size = strcspn(reduce, ",");
+            char name[128];
+            snprintf(name, sizeof name, "%.*s", (int)(size < sizeof name ? size : sizeof name - 1), reduce);
+            rlship__adds(&line, comma);
+            rlship__string(&line, name, sizeof name * 6, NULL);
+            reduce += size + (reduce[size] == ',');
+            comma = ",";
+        }
+        if (several) rlship__adds(&line, "]");
+    }
+    if (unit && *unit) {
+        rlship__adds(&line, comma);
+        rlship__adds(&line, "\"unit\":");
+        rlship__string(&line, unit, 4096, NULL);
+        comma = ",";
+    }
+    if (flags & RLSHIP_PER_RANK) {
+        rlship__adds(&line, comma);
+        rlship__adds(&line, "\"per_rank\":true");
+        comma = ",";
+    }
+    if (flags & RLSHIP_STREAM) {
+        rlship__adds(&line, comma);
+        rlship__adds(&line, "\"stream\":true");
+    }
+    rlship__adds(&line, "}}}\n");
+    if (!line.broken && rlship__enter(w)) {
+        rlship__remember(w, metric, &line);
+        rlship__leave(w);
+    }
+    rlship__give(w, &line, -1, 1);
+    errno = saved;
+}
+
+/* --- spans, events, samples --- */
+
+static void rlship__span(rlship *w, int64_t step, const char *name, double t, double seconds, const char *error) {
+    rlship__text line = {NULL, 0, 0, 0};
+    int saved = errno;
+    if (!w || !rlship__step(w, "span", step, 0)) return;
+    if (!(seconds >= 0)) seconds = 0; /* NaN too */
+    if (seconds > 1e9) seconds = 1e9;
+    rlship__head(&line, step, "span", t);
+    rlship__adds(&line, ",\"dur\":");
+    rlship__double(&line, seconds);
+    rlship__adds(&line, ",\"name\":");
+    rlship__string(&line, name && *name ? name : "unnamed", 500, NULL);
+    if (pthread_equal(w->opener, pthread_self()))
+        rlship__adds(&line, ",\"lane\":\"main\"");
+    else
+        rlship__addf(&line, ",\"lane\":\"thread-%" PRIx64 "\"", (uint64_t)(uintptr_t)pthread_self());
+    if (error && *error) {
+        rlship__adds(&line, ",\"err\":");
+        rlship__string(&line, error, 1000, NULL);
+    }
+    rlship__adds(&line, "}\n");
+    rlship__give(w, &line, step, 0);
+    errno = saved;
+}
+
+rlship_span rlship_span_begin(rlship *w, const char *name) {
+    rlship_span span;
+    span.writer = w;
+    span.name = name;
+    span.t = rlship__now();
+    span.began = rlship__ticks();
+    return span;
+}
+
+void rlship_span_end(const rlship_span *span, int64_t step, const char *error) {
+    rlship__span(span->writer, step, span->name, span->t, rlship__ticks() - span->began, error);
+}
+
+void rlship_span_add(rlship *w, int64_t step, const char *name, double seconds, const char *error) {
+    rlship__span(w, step, name, rlship__now() - (seconds > 0 && seconds < 1e9 ? seconds : 0), seconds, error);
+}
+
+static rlship_attr rlship__attr(const char *name, char kind, const char *text, double number) {
+    rlship_attr attr;
+    attr.name = name;
+    attr.kind = kind;
+    attr.text = text ? text : kind == 'j' ? "null" : "";
+    attr.number = number;
+    return attr;
+}
+
+rlship_attr rlship_text(const char *name, const char *value) { return rlship__attr(name, 's', value, 0); }
+rlship_attr rlship_number(const char *name, double value) { return rlship__attr(name, 'n', NULL, value); }
+rlship_attr rlship_bool(const char *name, int value) { return rlship__attr(name, 'b', NULL, value != 0); }
+rlship_attr rlship_json(const char *name, const char *value) { return rlship__attr(name, 'j', value, 0); }
+
+/* How many elements the outermost array or object of a JSON text has; of another text its characters. */
+static int64_t rlship__elements(const char *json) {
+    int64_t count = 0, characters = 0;
+    int depth = 0, quoted = 0, something = 0;
+    for (; *json; json++) {
+        characters += (*json & 0xC0) != 0x80;
+        if (quoted) {
+            if (*json == '\\' && json[1])
+                json++, characters++;
+            else if (*json == '"')
+                quoted = 0;
+            continue;
+        }
+        if (depth && !strchr(" \t\r\n]}", *json)) something = 1;
+        if (*json == '"') quoted = 1;
+        if (*json == '[' || *json == '{') depth++;
+        if (*json == ']' || *json == '}') depth--;
+        if (*json == ',' && depth == 1) count++;
+    }
+    return something ? count + 1 : characters;
+}
+
+/* A value of at most `most` bytes; 1 where it had to be cut, and then `*length` is what it had. */
+static int rlship__value(rlship__text *text, const rlship_attr *attr, size_t most, int64_t *length) {
+    size_t before = text->size;
+    const char *s;
+    if (attr->kind == 'n') {
+        rlship__double(text, attr->number);
+    } else if (attr->kind == 'b') {
+        rlship__adds(text, attr->number != 0 ? "true" : "false");
+    } else if (attr->kind == 'j' && strlen(attr->text) <= most) {
+        rlship__adds(text, attr->text);
+        for (s = attr->text; !text->broken && *s; s++) /* between tokens only, if it is JSON */
+            if (*s == '\n' || *s == '\r') text->data[before + (size_t)(s - attr->text)] = ' ';
+    } else {
+        rlship__string(text, attr->text, most, length);
+        if (attr->kind == 'j') {
+            *length = rlship__elements(attr->text);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The size of an object whose members have these sizes, if those above `most` are cut, with what tells of the cuts. */
+static size_t rlship__object_size(const size_t *keys, const size_t *sizes, size_t count, size_t most) {
+    size_t i, all = 2;
+    for (i = 0; i < count; i++) {
+        if (!keys[i]) continue; /* left out */
+        all += keys[i] + 2 + (sizes[i] < most ? sizes[i] : most);
+        if (sizes[i] > most) all += keys[i] + 32;
+    }
+    return all;
+}
+
+/* `{"a":1,…}` in at most `room` bytes, the longest members shortened; `cut` gets `"a":12,…`, the lengths they had. */
+static void rlship__object(rlship *w, rlship__text *line, const rlship_attr *attrs, size_t count, size_t room,
+                           rlship__text *cut) {
+    rlship__text probe = {NULL, 0, 0, 0};
+    size_t *sizes = (size_t *)calloc(count + 1, 2 * sizeof(size_t)), *keys = sizes ? sizes + count + 1 : NULL;
+    size_t most = room, least = 16, i;
+    int64_t length;
+    const char *comma = "";
+    if (!sizes) {
+        line->broken = 1;
+        return;
+    }
+    for (i = 0; i < count; i++) {
+        if (!rlship__named(w, "event", attrs[i].name)) continue;
+        probe.size = 0;
+        rlship__string(&probe, attrs[i].name, RLSHIP__LINE, NULL);
+        keys[i] = probe.size;
+        probe.size = 0;
+        rlship__value(&probe, &attrs[i], SIZE_MAX, &length);
+        sizes[i] = probe.size;
+    }
+    line->broken |= probe.broken;
+    rlship__free(&probe);
+    if (rlship__object_size(keys, sizes, count, most) > room) {
+        while (most - least > 16) {
+            size_t middle = least + (most - least) / 2;
+            if (rlship__object_size(keys, sizes, count, middle) > room)
+                most = middle;
+            else
+                least = middle;
+        }
+        most = least;
+        line->broken |= rlship__object_size(keys, sizes, count, most) > room; /* too many members */
+    }
+    rlship__adds(line, "{");
+    for (i = 0; i < count; i++) {
+        if (!keys[i]) continue;
+        rlship__adds(line, comma);
+        comma = ",";
+        rlship__string(line, attrs[i].name, RLSHIP__LINE, NULL);
+        rlship__adds(line, ":");
+        if (sizes[i] <= most) {
+            rlship__value(line, &attrs[i], SIZE_MAX, &length);
+            continue;
+        }
+        rlship__value(line, &attrs[i], most, &length);
+        if (cut->size) rlship__adds(cut, ",");
+        rlship__string(cut, attrs[i].name, RLSHIP__LINE, NULL);
+        rlship__addf(cut, ":%" PRId64, length);
+    }
+    rlship__adds(line, "}");
+    free(sizes);
+}
+
+/* The last member of a record, an object, and what was cut in it. */
+static void rlship__finish(rlship *w, rlship__text *line, const char *member, const rlship_attr *attrs, size_t count) {
+    rlship__text cut = {NULL, 0, 0, 0};
+    rlship__addf(line, ",\"%s\":", member);
+    rlship__object(w, line, attrs, count, line->size < RLSHIP__LINE / 2 ? RLSHIP__LINE - line->size - 64 : 0, &cut);
+    if (cut.size) {
+        rlship__adds(line, ",\"cut\":{");
+        rlship__add(line, cut.data, cut.size);
+        rlship__adds(line, "}");
+    }
+    line->broken |= cut.broken;
+    rlship__adds(line, "}\n");
+    rlship__free(&cut);
+}
+
+void rlship_event(rlship *w, int64_t step, const char *name, const rlship_attr *attrs, size_t count) {
+    rlship__text line = {NULL, 0, 0, 0};
+    int saved = errno;
+    if (!w || !rlship__step(w, "event", step, 0) || !rlship__named(w, "event", name)) return;
+    rlship__head(&line, step, "event", rlship__now());
+    rlship__adds(&line, ",\"name\":");
+    rlship__string(&line, name, RLSHIP__LINE, NULL);
+    rlship__finish(w, &line, "attrs", attrs, count);
+    rlship__give(w, &line, step, 0);
+    errno = saved;
+}
+
+void rlship_sample(rlship *w, int64_t step, const char *table, const double *score, const rlship_attr *row,
+                   size_t count) {
+    rlship__text line = {NULL, 0, 0, 0};
+    int saved = errno;
+    if (!w || !rlship__step(w, "sample", step, 0) || !rlship__named(w, "sample", table)) return;
+    rlship__head(&line, step, "sample", rlship__now());
+    rlship__adds(&line, ",\"table\":");
+    rlship__string(&line, table, RLSHIP__LINE, NULL);
+    if (score) {
+        rlship__adds(&line, ",\"score\":");
+        rlship__double(&line, *score);
+    }
+    rlship__adds(&line, ",\"pri\":");
+    rlship__double(&line, (double)(rlship__random() >> 11) * (1.0 / 9007199254740992.0));
+    rlship__finish(w, &line, "row", row, count);
+    rlship__give(w, &line, step, 0);
+    errno = saved;
+}
+
+/* --- steps, and the end --- */
+
+static void rlship__mark(rlship *w, int64_t step, const char *kind) {
+    rlship__text line = {NULL, 0, 0, 0};
+    int saved = errno;
+    if (!w || !rlship__step(w, kind, step, 1)) return;
+    rlship__head(&line, step, kind, rlship__now());
+    rlship__adds(&line, "}\n");
+    rlship__give(w, &line, step, 1);
+    if (rlship__enter(w)) {
+        rlship__rouse(w);
+        rlship__leave(w);
+    }
+    errno = saved;
+}
+
+void rlship_barrier(rlship *w, int64_t step) { rlship__mark(w, step, "barrier"); }
+void rlship_rollback(rlship *w, int64_t step) { rlship__mark(w, step, "rollback"); }
+
+/* macOS cannot let a condition wait by the monotonic clock. */
+#ifdef __APPLE__
+#define RLSHIP__WAIT_CLOCK CLOCK_REALTIME
+#else
+#define RLSHIP__WAIT_CLOCK CLOCK_MONOTONIC
+#endif
+
+/* Wait for a signal, at most so long. With the lock held. */
+static void rlship__wait(pthread_cond_t *signal, pthread_mutex_t *lock, double seconds) {
+    struct timespec until;
+    clock_gettime(RLSHIP__WAIT_CLOCK, &until);
+    if (seconds < 0) seconds = 0;
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_cond_timedwait(signal, lock, &until);
+}
+
+/* Wait until the thread has served what is asked now. With the lock held. */
+static int rlship__wait_served(rlship *w) {
+    double deadline = rlship__ticks() + RLSHIP__END_S;
+    uint64_t ticket = ++w->asked;
+    rlship__rouse(w);
+    while (w->running && w->served < ticket && !w->ended && rlship__ticks() < deadline)
+        rlship__wait(&w->done, &w->lock, deadline - rlship__ticks());
+    return w->served >= ticket;
+}
+
+int rlship_flush(rlship *w) {
+    int saved = errno, done = 1;
+    if (rlship__enter(w)) {
+        done = rlship__wait_served(w);
+        rlship__leave(w);
+    }
+    errno = saved;
+    return done;
+}
+
+int rlship_close(rlship *w) {
+    rlship__text line = {NULL, 0, 0, 0};
+    int saved = errno, done = 1;
+    if (!rlship__enter(w)) return 1;
+    rlship__adds(&line, "{\"kind\":\"close\",");
+    rlship__time(&line, rlship__now());
+    rlship__adds(&line, ",\"reason\":\"exit\"}\n");
+    if (!line.broken) rlship__append(w, line.data, line.size, -1, 1);
+    rlship__free(&line);
+    w->closed = 1;
+    done = rlship__wait_served(w);
+    if (w->running && w->ended) {
+        pthread_t thread = w->thread;
+        w->running = 0;
+        rlship__free(&w->pending);
+        rlship__leave(w);
+        pthread_join(thread, NULL);
+    } else {
+        if (w->running) pthread_detach(w->thread);
+        rlship__leave(w);
+    }
+    errno = saved;
+    return done;
+}
+
+uint64_t rlship_dropped(rlship *w) {
+    uint64_t dropped = 0;
+    if (w) {
+        pthread_mutex_lock(&w->lock);
+        dropped = w->dropped_ever;
+        pthread_mutex_unlock(&w->lock);
+    }
+    return dropped;
+}
+
+static void rlship__at_exit(void) {
+    rlship *w;
+    pthread_mutex_lock(&rlship__registry);
+    w = rlship__all;
+    pthread_mutex_unlock(&rlship__registry);
+    for (; w; w = w->next) {
+        int begun;
+        pthread_mutex_lock(&w->lock);
+        begun = w->running; /* not in a forked child that has not logged */
+        pthread_mutex_unlock(&w->lock);
+        if (begun) rlship_close(w);
+    }
+}
+
+/* --- fork: the child drops what is the parent's, and opens a file of its own at its first call --- */
+
+static void rlship__before_fork(void) {
+    rlship *w;
+    pthread_mutex_lock(&rlship__registry);
+    for (w = rlship__all; w; w = w->next) pthread_mutex_lock(&w->lock);
+}
+
+static void rlship__in_parent(void) {
+    rlship *w;
+    for (w = rlship__all; w; w = w->next) pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&rlship__registry);
+}
+
+static void rlship__conditions(rlship *w) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+#ifndef __APPLE__
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+#endif
+    pthread_cond_init(&w->wake, &attributes);
+    pthread_cond_init(&w->done, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static void rlship__in_child(void) {
+    rlship *w;
+    for (w = rlship__all; w; w = w->next) {
+        rlship__file *file = w->file, *own;
+        struct stat status;
+        if (file && w->running) {
+            memcpy(w->named_parent, w->id, sizeof w->id);
+            w->parent = w->named_parent;
+            /* Else the job has closed it and the number is another file's. */
+            if (file->fd >= 0 && !fstat(file->fd, &status) && status.st_dev == file->dev && status.st_ino == file->ino)
+                close(file->fd);
+            own = (rlship__file *)calloc(1, sizeof *own);
+            if (own) {
+                own->fd = -1;
+                own->inherited = file;
+                own->repeat = 1;
+                w->file = own;
+                rlship__identify(w);
+            } else {
+                w->closed = 1;
+            }
+        }
+        w->running = w->woken = w->ended = 0;
+        w->pending.size = w->in_flight = 0;
+        w->asked = w->served = w->dropped_ever = 0;
+        memset(&w->dropped, 0, sizeof w->dropped);
+        w->opener = pthread_self();
+        pthread_mutex_init(&w->lock, NULL);
+        rlship__conditions(w); /* the parent's threads may have waited for them */
+    }
+    pthread_mutex_init(&rlship__registry, NULL);
+}
+
+/* --- the file: all of this runs on the writing thread --- */
+
+#ifdef __linux__
+/* Whether others see a write without fdatasync. Where that cannot be told they do not: syncing is only slower. */
+static int rlship__is_network(int fd) {
+    static const uint32_t local[] = {
+        0xEF53 /* ext2, ext3, ext4 */, 0x58465342 /* xfs */,     0x9123683E /* btrfs */,    0x01021994 /* tmpfs */,
+        0x858458F6 /* ramfs */,        0x794C7630 /* overlay */, 0x2FC12FC1 /* zfs */,      0xF2F52010 /* f2fs */,
+        0xCA451A4E /* bcachefs */,     0x52654973 /* reiserfs */, 0x3153464A /* jfs */,     0x61756673 /* aufs */,
+        0x4D44 /* vfat */,             0x2011BAB0 /* exfat */,   0x7366746E /* ntfs3 */,    0x3434 /* nilfs */};
+    struct statfs status;
+    size_t i;
+    if (fstatfs(fd, &status)) return 1;
+    for (i = 0; i < sizeof local / sizeof *local; i++)
+        if ((uint32_t)status.f_type == local[i]) return 0;
+    return 1;
+}
+#else
+static int rlship__is_network(int fd) { return fd >= 0; }
+#endif
+
+static void rlship__make_folders(char *path) {
+    char *slash;
+    for (slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(path, 0777); /* what could not be made is told by opening the file */
+        *slash = '/';
+    }
+}
+
+/* At most 48 letters, digits, '.' and '_' of a part of the file's name, and no leading dot. */
+static void rlship__part(rlship__text *path, const char *name) {
+    int count = 0;
+    if (!*name) rlship__adds(path, "_");
+    for (; *name && count < 48; name++) {
+        char c = *name;
+        int good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+        if ((c & 0xC0) == 0x80) continue; /* the rest of a character */
+        if (c == '.' && count) good = 1;
+        rlship__add(path, good ? &c : "_", 1);
+        count++;
+    }
+}
+
+static char *rlship__new_path(rlship *w, const char *host) {
+    rlship__text path = {NULL, 0, 0, 0};
+    rlship__adds(&path, w->folder);
+    rlship__adds(&path, "/rlship/");
+    rlship__part(&path, w->actor);
+    rlship__adds(&path, "-");
+    rlship__part(&path, w->replica);
+    rlship__addf(&path, "-r%" PRId64 "-", w->rank);
+    rlship__part(&path, host);
+    rlship__addf(&path, "-%ld-%s.jsonl", (long)getpid(), w->id);
+    rlship__add(&path, "", 1);
+    if (path.broken) rlship__free(&path);
+    return path.data;
+}
+
+static void rlship__open_record(rlship *w, rlship__text *text, const char *host) {
+    rlship__addf(text, "{\"kind\":\"open\",\"rlship\":1,\"id\":\"%s\",\"actor\":", w->id);
+    rlship__string(text, w->actor, 4096, NULL);
+    rlship__adds(text, ",\"replica\":");
+    rlship__string(text, w->replica, 4096, NULL);
+    rlship__addf(text, ",\"rank\":%" PRId64, w->rank);
+    if (w->world > 0) rlship__addf(text, ",\"world\":%" PRId64, w->world);
+    rlship__addf(text, ",\"attempt\":%" PRId64 ",\"axis\":", w->attempt);
+    rlship__string(text, w->axis, 4096, NULL);
+    rlship__addf(text, ",\"beat\":%d,\"host\":", (int)RLSHIP__BEAT_S);
+    rlship__string(text, host, 1000, NULL);
+    rlship__addf(text, ",\"pid\":%ld,", (long)getpid());
+    rlship__time(text, rlship__now());
+    rlship__adds(text, ",\"writer\":\"c/" RLSHIP_VERSION "\"");
+    if (w->parent) {
+        rlship__adds(text, ",\"parent\":");
+        rlship__string(text, w->parent, 1000, NULL);
+    }
+    rlship__adds(text, "}\n");
+}
+
+/* Lines that have to stand before all others, then what is lost, then the definitions. */
+static int rlship__put_front(rlship *w, int header) {
+    rlship__file *file = w->file;
+    rlship__entry *entry;
+    char host[256];
+    file->front.size = file->front_at = 0;
+    if (header) {
+        if (gethostname(host, sizeof host) || !*host) snprintf(host, sizeof host, "unknown");
+        host[sizeof host - 1] = 0;
+        rlship__open_record(w, &file->front, host);
+    } else {
+        rlship__adds(&file->front, "\n"); /* what may be torn becomes a line of its own */
+    }
+    rlship__gaps(&file->front, &file->lost);
+    pthread_mutex_lock(&w->lock);
+    for (entry = header && !file->repeat ? NULL : w->defined; entry; entry = entry->next)
+        rlship__add(&file->front, entry->line, entry->size);
+    pthread_mutex_unlock(&w->lock);
+    return file->front.broken ? ENOMEM : 0;
+}
+
+static void rlship__let_go(rlship__file *file) {
+    if (file->fd >= 0) close(file->fd);
+    file->fd = -1;
+}
+
+static void rlship__doubt_all(rlship__file *file) {
+    rlship__merge(&file->lost, &file->unsynced);
+    rlship__merge(&file->lost, &file->unseen);
+}
+
+/* The file is gone, or its header may be: the next one has another id. The line in hand goes there as a whole. */
+static void rlship__abandon(rlship *w) {
+    rlship__file *file = w->file;
+    rlship__let_go(file);
+    file->created = 0;
+    file->repeat = 1;
+    file->front.size = file->front_at = 0;
+    rlship__doubt_all(file);
+    while (file->chunk_at && file->chunk.data[file->chunk_at - 1] != '\n') file->chunk_at--;
+    pthread_mutex_lock(&w->lock);
+    rlship__identify(w);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Nobody knows what of the line in hand is in the file: it is given up. */
+static int rlship__break_line(rlship *w) {
+    rlship__file *file = w->file;
+    if (file->front_at < file->front.size && !file->header_safe && !file->chunk_at) {
+        rlship__abandon(w); /* the header itself: only another file has one for sure */
+        return EIO;
+    }
+    if (file->chunk_at && file->chunk.data[file->chunk_at - 1] != '\n') {
+        const char *rest = file->chunk.data + file->chunk_at;
+        const char *lf = (const char *)memchr(rest, '\n', file->chunk.size - file->chunk_at);
+        size_t begin = file->chunk_at;
+        while (begin && file->chunk.data[begin - 1] != '\n') begin--;
+        file->chunk_at = (size_t)(lf - file->chunk.data) + 1;
+        rlship__count_lines(&file->lost, file->chunk.data + begin, file->chunk_at - begin);
+    }
+    return rlship__put_front(w, 0);
+}
+
+/* Make the books agree with the size that the file has. */
+static int rlship__settle(rlship *w, off_t size) {
+    rlship__file *file = w->file;
+    int less = size < file->offset;
+    if (size == file->offset) return 0;
+    file->offset = size;
+    if (less) rlship__doubt_all(file); /* cut by another hand */
+    return rlship__break_line(w);
+}
+
+/* Take the file that was just opened as ours. */
+static int rlship__adopt(rlship__file *file, off_t *size) {
+    struct stat status;
+    if (fstat(file->fd, &status)) {
+        int error = errno;
+        rlship__let_go(file);
+        return error;
+    }
+    file->dev = status.st_dev;
+    file->ino = status.st_ino;
+    file->network = rlship__is_network(file->fd);
+    file->look_at = rlship__ticks() + RLSHIP__LOOK_S;
+    *size = status.st_size;
+    return 0;
+}
+
+static int rlship__create(rlship *w) {
+    rlship__file *file = w->file;
+    char host[256];
+    off_t size;
+    int error;
+    if (gethostname(host, sizeof host) || !*host) snprintf(host, sizeof host, "unknown");
+    host[sizeof host - 1] = 0;
+    free(file->path);
+    file->path = rlship__new_path(w, host);
+    if (!file->path) return ENOMEM;
+    file->fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        rlship__make_folders(file->path);
+        file->fd = open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    if (file->fd < 0) {
+        error = errno;
+        if (error == EEXIST) rlship__abandon(w); /* never share a file */
+        return error;
+    }
+    if ((error = rlship__adopt(file, &size))) return error;
+    file->created = 1;
+    file->header_safe = 0;
+    file->offset = 0;
+    return rlship__put_front(w, 1);
+}
+
+/* The nearest folder above `path` that is there. */
+static int rlship__stat_above(const char *path, struct stat *status) {
+    char *copy = strdup(path), *slash;
+    int found = 0;
+    while (copy && !found && (slash = strrchr(copy, '/'))) {
+        slash[slash == copy] = 0;
+        found = !stat(copy, status);
+        if (slash == copy) break;
+    }
+    free(copy);
+    return found;
+}
+
+static int rlship__has_folder(const char *path) {
+    char *copy = strdup(path);
+    struct stat status;
+    int found = 0;
+    if (copy) {
+        *strrchr(copy, '/') = 0;
+        found = !stat(copy, &status) && S_ISDIR(status.st_mode);
+    }
+    free(copy);
+    return found;
+}
+
+/* Whether who opens the path finds our file, or would but for a folder's new name. */
+static int rlship__in_place(const rlship__file *file) {
+    struct stat status;
+    if (!stat(file->path, &status)) return status.st_dev == file->dev && status.st_ino == file->ino;
+    if (errno != ENOENT && errno != ENOTDIR) return 1; /* it tells nothing of our file */
+    if (rlship__has_folder(file->path)) return 0;
+    /* Where a mount was taken away, what is left of the path is on another filesystem. */
+    return rlship__stat_above(file->path, &status) && status.st_dev == file->dev;
+}
+
+static int rlship__reopen(rlship *w) {
+    rlship__file *file = w->file;
+    off_t size;
+    int error;
+    file->fd = open(file->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (file->fd < 0) {
+        error = errno;
+        /* A missing folder is a mount that has not come back yet; a missing file in its folder is gone for good. */
+        if (error != ENOENT || !rlship__has_folder(file->path)) return error;
+        rlship__abandon(w);
+        return rlship__create(w);
+    }
+    if ((error = rlship__adopt(file, &size))) return error;
+    return rlship__settle(w, size);
+}
+
+/* A descriptor that leads to our file, whatever it takes; 0 or an errno. */
+static int rlship__ready(rlship *w) {
+    rlship__file *file = w->file;
+    struct stat status;
+    if (!file->created) return rlship__create(w);
+    if (file->fd < 0) return rlship__reopen(w);
+    if (fstat(file->fd, &status)) {
+        int error = errno;
+        if (error == EBADF)
+            file->fd = -1;
+        else
+            rlship__let_go(file);
+        return error;
+    }
+    if (status.st_dev != file->dev || status.st_ino != file->ino) {
+        file->fd = -1; /* somebody closed our descriptor, and the number is another file's now */
+        return rlship__reopen(w);
+    }
+    if (!status.st_nlink) {
+        rlship__abandon(w);
+        return rlship__create(w);
+    }
+    if (status.st_size != file->offset) return rlship__settle(w, status.st_size);
+    if (rlship__ticks() >= file->look_at) {
+        file->look_at = rlship__ticks() + RLSHIP__LOOK_S;
+        if (!rlship__in_place(file)) {
+            rlship__let_go(file);
+            return rlship__reopen(w);
+        }
+        memset(&file->unseen, 0, sizeof file->unseen);
+    }
+    return 0;
+}
+
+/* Write a text from `*at` on. What a failed write has put there all the same is settled by rlship__ready. */
+static int rlship__write(rlship__file *file, const rlship__text *text, size_t *at) {
+    while (*at < text->size) {
+        ssize_t n = write(file->fd, text->data + *at, text->size - *at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            int error = n ? errno : ENOSPC;
+            if (error == EBADF)
+                file->fd = -1;
+            else if (error == ESTALE || error == ENODEV || error == ENXIO || error == ENOTCONN)
+                rlship__let_go(file);
+            return error;
+        }
+        *at += (size_t)n;
+        file->offset += n;
+    }
+    return 0;
+}
+
+/* Write everything there is; `*wrote`, whether that was anything. 0 or an errno. */
+static int rlship__write_out(rlship *w, int *wrote) {
+    rlship__file *file = w->file;
+    size_t front, chunk;
+    int error = rlship__ready(w);
+    if (error) return error;
+    front = file->front_at, chunk = file->chunk_at;
+    if (file->front.size) {
+        error = rlship__write(file, &file->front, &file->front_at);
+        *wrote |= file->front_at > front;
+        if (error) return error;
+        file->front.size = file->front_at = 0;
+    }
+    error = rlship__write(file, &file->chunk, &file->chunk_at);
+    *wrote |= file->chunk_at > chunk;
+    if (error) return error;
+    rlship__count_lines(&file->unsynced, file->chunk.data, file->chunk.size);
+    file->chunk.size = file->chunk_at = 0;
+    pthread_mutex_lock(&w->lock);
+    w->in_flight = 0;
+    pthread_mutex_unlock(&w->lock);
+    return 0;
+}
+
+static void rlship__safe(rlship__file *file) {
+    rlship__merge(&file->unseen, &file->unsynced);
+    file->header_safe = 1;
+}
+
+static int rlship__sync(rlship *w) {
+    rlship__file *file = w->file;
+    struct stat status;
+    int error;
+#ifdef __APPLE__
+    error = fsync(file->fd) ? errno : 0;
+#else
+    error = fdatasync(file->fd) ? errno : 0;
+#endif
+    if (!error || error == EINVAL || error == ENOTSUP) {
+        rlship__safe(file);
+        return 0;
+    }
+    if (error == EBADF || error == ESTALE || error == ENODEV || error == ENOTCONN) {
+        rlship__let_go(file);
+        return error;
+    }
+    rlship__merge(&file->lost, &file->unsynced);
+    if (!file->header_safe) {
+        rlship__abandon(w);
+    } else {
+        if (!fstat(file->fd, &status)) file->offset = status.st_size;
+        rlship__break_line(w);
+    }
+    return error;
+}
+
+static void rlship__beat(rlship__file *file) {
+    rlship__adds(&file->chunk, "{\"kind\":\"beat\",");
+    rlship__time(&file->chunk, rlship__now());
+    rlship__adds(&file->chunk, "}\n");
+}
+
+static void *rlship__run(void *argument) {
+    rlship *w = (rlship *)argument;
+    rlship__file *file = w->file;
+    double sync_s = w->world > 250 ? (double)w->world / 500 : 0.5, backoff = RLSHIP__BACKOFF_S;
+    /* Ranks start together: a random phase keeps them from syncing together. */
+    double next_sync = rlship__ticks() + sync_s * (double)(rlship__random() >> 56) / 256;
+    double last = rlship__ticks(), closing = 0;
+    int unsynced = 0, failing = 0;
+    for (;;) {
+        uint64_t asked;
+        int closed, error, wrote = 0;
+        double now;
+        pthread_mutex_lock(&w->lock);
+        asked = w->asked;
+        closed = w->closed;
+        w->woken = 0;
+        if (!file->chunk.size && (rlship__tell_dropped(w, 0, 1), w->pending.size)) {
+            rlship__text spare = file->chunk;
+            file->chunk = w->pending;
+            w->pending = spare;
+            w->in_flight = file->chunk.size;
+        }
+        pthread_mutex_unlock(&w->lock);
+        now = rlship__ticks();
+        if (closed && closing == 0) closing = now;
+        if (!file->chunk.size && file->created && !failing && now - last >= RLSHIP__BEAT_S) rlship__beat(file);
+
+        error = rlship__write_out(w, &wrote);
+        if (wrote) unsynced = 1, last = rlship__ticks();
+        if (!error && unsynced && !file->network) {
+            rlship__safe(file);
+            unsynced = 0;
+        }
+        pthread_mutex_lock(&w->lock);
+        if (!error && unsynced && (asked > w->served || closed || failing || rlship__ticks() >= next_sync)) {
+            pthread_mutex_unlock(&w->lock);
+            next_sync = rlship__ticks() + sync_s;
+            unsynced = 0;
+            error = rlship__sync(w);
+            pthread_mutex_lock(&w->lock);
+        }
+        if (error) {
+            if (!failing) {
+                char what[400];
+                snprintf(what, sizeof what, "%s: error %d (%s); keeping lines in memory and trying again",
+                         file->path ? file->path : w->folder, error, strerror(error));
+                rlship__tell(w, RLSHIP__WRITE, "write", what);
+            }
+            failing = 1;
+        } else if (failing) {
+            failing = 0;
+            backoff = RLSHIP__BACKOFF_S;
+            pthread_mutex_unlock(&w->lock);
+            continue; /* what came in meanwhile */
+        } else {
+            w->served = asked;
+            pthread_cond_broadcast(&w->done);
+        }
+        if (closed && ((!error && !w->pending.size) || rlship__ticks() - closing >= RLSHIP__END_S)) break;
+        if (failing) {
+            /* Nobody's wake shortens the wait, or each line logged would be one more attempt. */
+            double until = rlship__ticks() + backoff;
+            while (rlship__ticks() < until && !(w->closed && !closed))
+                rlship__wait(&w->wake, &w->lock, closed ? 0.05 : until - rlship__ticks());
+            backoff = backoff * 2 < RLSHIP__BACKOFF_MOST_S ? backoff * 2 : RLSHIP__BACKOFF_MOST_S;
+        } else if (!w->woken) {
+            double most = RLSHIP__FLUSH_S;
+            if (unsynced && next_sync - rlship__ticks() < most) most = next_sync - rlship__ticks();
+            rlship__wait(&w->wake, &w->lock, most);
+        }
+        pthread_mutex_unlock(&w->lock);
+    }
+    rlship__let_go(file);
+    rlship__free(&file->chunk);
+    rlship__free(&file->front);
+    w->ended = 1;
+    pthread_cond_broadcast(&w->done);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* --- who this is --- */
+
+/* The first of these variables that is set and an integer in least..2^53-1, else -1. */
+static int64_t rlship__variable(const char *const *names, int64_t least, int64_t most) {
+    for (; *names; names++) {
+        const char *text = getenv(*names), *s;
+        int64_t value = 0;
+        if (!text) continue;
+        while (*text == ' ' || *text == '\t') text++;
+        for (s = text; *s >= '0' && *s <= '9' && s - text < 17; s++) value = value * 10 + (*s - '0');
+        while (*s == ' ' || *s == '\t' || *s == '\n') s++;
+        if (!*text) continue;
+        if (!*s && value >= least && value <= most) return value;
+        rlship__say("%s=%.40s in the environment is not an integer from %" PRId64 " to %" PRId64 ", so it is left out", *names,
+                    text, least, most);
+    }
+    return -1;
+}
+
+static int64_t rlship__own(const char *name, int64_t least, int64_t most) {
+    const char *names[2];
+    names[0] = name;
+    names[1] = NULL;
+    return rlship__variable(names, least, most);
+}
+
+/* Rank and world come as a pair from one source: the first that gives a rank. */
+static void rlship__place(rlship *w) {
+    static const char *const ranks[][3] = {{"RANK", NULL, NULL},
+                                           {"RANK_ID", NULL, NULL},
+                                           {"JAX_PROCESS_ID", "JAX_PROCESS_INDEX", NULL},
+                                           {"OMPI_COMM_WORLD_RANK", NULL, NULL},
+                                           {"PMI_RANK", NULL, NULL},
+                                           {"PMIX_RANK", NULL, NULL},
+                                           {"SLURM_PROCID", NULL, NULL}};
+    static const char *const worlds[][3] = {{"WORLD_SIZE", NULL, NULL},
+                                            {"RANK_SIZE", NULL, NULL},
+                                            {"JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT", NULL},
+                                            {"OMPI_COMM_WORLD_SIZE", NULL, NULL},
+                                            {"PMI_SIZE", NULL, NULL},
+                                            {"SLURM_STEP_NUM_TASKS", NULL, NULL},
+                                            {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", NULL}};
+    const int64_t end = 1 << 20;
+    int64_t own = rlship__own("RLSHIP_WORLD", 1, end);
+    size_t i;
+    if (w->rank < 0) w->rank = rlship__own("RLSHIP_RANK", 0, end - 1);
+    for (i = 0; w->rank < 0 && i < sizeof ranks / sizeof *ranks; i++) {
+        w->rank = rlship__variable(ranks[i], 0, end - 1);
+        if (w->rank >= 0 && w->world < 1 && own < 1) w->world = rlship__variable(worlds[i], 1, end);
+    }
+    if (w->rank < 0) w->rank = 0;
+    if (w->world < 1) w->world = own;
+    if (w->world > 0 && w->rank >= w->world) {
+        rlship__say("world %" PRId64 " is not above rank %" PRId64 ", so it is left out", w->world, w->rank);
+        w->world = -1;
+    }
+}
+
+static int64_t rlship__attempts(void) {
+    static const char *const outers[] = {"SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT", NULL};
+    /* torchrun counts anew each time the batch system starts it again. */
+    int64_t own = rlship__own("RLSHIP_ATTEMPT", 0, RLSHIP__LAST_STEP);
+    int64_t outer = rlship__variable(outers, 0, 1 << 20), inner = rlship__own("TORCHELASTIC_RESTART_COUNT", 0, 1 << 20);
+    return own >= 0 ? own : (outer > 0 ? outer * 1000 : 0) + (inner > 0 ? inner : 0);
+}
+
+static char *rlship__copy(const char *text) {
+    size_t size = 0, characters = 0;
+    char *copy;
+    while (text[size] && ((text[size] & 0xC0) == 0x80 || characters < 200)) characters += (text[size++] & 0xC0) != 0x80;
+    if (text[size]) rlship__say("%.40s… has more than 200 characters: only those are kept", text);
+    copy = (char *)malloc(size + 1);
+    if (copy) {
+        memcpy(copy, text, size);
+        copy[size] = 0;
+    }
+    return copy;
+}
+
+static char *rlship__absolute(const char *dir) {
+    rlship__text path = {NULL, 0, 0, 0};
+    char here[4096];
+    if (*dir != '/' && getcwd(here, sizeof here)) {
+        rlship__adds(&path, here);
+        rlship__adds(&path, "/");
+    }
+    rlship__adds(&path, dir);
+    rlship__add(&path, "", 1);
+    if (path.broken) rlship__free(&path);
+    return path.data;
+}
+
+static const char *rlship__or(const char *given, const char *variable) {
+    return given && *given ? given : getenv(variable) ? getenv(variable) : "";
+}
+
+static rlship *rlship__open(char *folder, const char *actor, const rlship_options *options) {
+    static const rlship_options none = RLSHIP_OPTIONS;
+    const rlship_options *o = options ? options : &none;
+    const char *replica = rlship__or(o->replica, "RLSHIP_REPLICA");
+    rlship *w = (rlship *)calloc(1, sizeof *w);
+    if (!w) return NULL;
+    w->folder = folder;
+    w->actor = rlship__copy(actor);
+    w->replica = rlship__copy(*replica ? replica : "0");
+    w->axis = rlship__copy(o->axis && *o->axis ? o->axis : "global_step");
+    w->parent = o->parent && *o->parent ? rlship__copy(o->parent) : NULL;
+    w->named_parent = (char *)malloc(sizeof w->id);
+    if (!w->actor || !w->replica || !w->axis || !w->named_parent) {
+        free(w->actor), free(w->replica), free(w->axis), free(w->parent), free(w->named_parent), free(w);
+        return NULL;
+    }
+    w->rank = o->rank >= 0 && o->rank < 1 << 20 ? o->rank : -1;
+    w->world = o->world > 0 && o->world <= 1 << 20 ? o->world : -1;
+    rlship__place(w);
+    w->attempt = o->attempt >= 0 && o->attempt <= RLSHIP__LAST_STEP ? o->attempt : rlship__attempts();
+    pthread_mutex_init(&w->lock, NULL);
+    rlship__conditions(w);
+    return w;
+}
+
+rlship *rlship_open(const char *dir, const char *actor, const rlship_options *options) {
+    const char *off = getenv("RLSHIP_DISABLE");
+    char *folder = NULL;
+    rlship *w = NULL;
+    int saved = errno;
+    if (off && *off && strcmp(off, "0") != 0) return NULL;
+    dir = rlship__or(dir, "RLSHIP_DIR");
+    actor = rlship__or(actor, "RLSHIP_ACTOR");
+    if (!*dir || !*actor) {
+        rlship__say("nothing is logged: %s is given, nor is %s set", *dir ? "no actor" : "no folder",
+                    *dir ? "RLSHIP_ACTOR" : "RLSHIP_DIR");
+        return NULL;
+    }
+    pthread_mutex_lock(&rlship__registry);
+    folder = rlship__absolute(dir);
+    for (w = folder ? rlship__all : NULL; w; w = w->next)
+        if (!w->closed && !strcmp(w->folder, folder) && !strcmp(w->actor, actor)) break;
+    if (w || !folder) {
+        free(folder);
+    } else if ((w = rlship__open(folder, actor, options))) {
+        w->next = rlship__all;
+        rlship__all = w;
+        if (!rlship__hooked) {
+            rlship__hooked = 1;
+            pthread_atfork(rlship__before_fork, rlship__in_parent, rlship__in_child);
+            atexit(rlship__at_exit);
+        }
+        pthread_mutex_lock(&w->lock);
+        rlship__start(w);
+        pthread_mutex_unlock(&w->lock);
+    } else {
+        free(folder);
+    }
+    pthread_mutex_unlock(&rlship__registry);
+    if (!w) rlship__say("nothing is logged: no memory");
+    errno = saved;
+    return w;
+}
+
+#endif /* RLSHIP_IMPLEMENTATION */
