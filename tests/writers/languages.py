@@ -129,7 +129,12 @@ def _shell(name: str, *shell: str, lines: int) -> Language:
         folder="sh",
         tools=shell[:1],
         run=lambda sources, built: [tool_at(shell[0]) or shell[0], *shell[1:], str(sources / "conform.sh")],
-        able=frozenset(("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans")),
+        able=frozenset(
+            (
+                *("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans", "nested attributes"),
+                "samples",
+            )
+        ),
         threads=False,
         forks=True,
         closes_at_exit=False,
@@ -144,7 +149,7 @@ LANGUAGES = (
         *("c-sanitized", "gcc", "-std=c99", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
         settings={"ASAN_OPTIONS": "detect_leaks=1:exitcode=99", "UBSAN_OPTIONS": "halt_on_error=1"},
     ),
-    _c("c-threads", "gcc", "-std=c99", "-fsanitize=thread", settings={"TSAN_OPTIONS": "exitcode=99"}),
+    _c("c-threads", "gcc", "-std=c99", "-fsanitize=thread", settings={"TSAN_OPTIONS": "exitcode=99:die_after_fork=0"}),
     _shell("dash", "dash", lines=2_000),
     _shell("ash", "busybox", "ash", lines=2_000),
     _shell("bash", "bash", lines=2_000),

@@ -1,0 +1,716 @@
+# rlship.sh: log metrics of a training job from a POSIX shell (dash, busybox ash, bash, ...), without any dependency but
+# od, awk, date, mkdir and the like.
+#
+#     . ./rlship.sh
+#     rlship_open outputs/grpo-7b launcher
+#     rlship_log 12 loss 0.53 lr 3e-4
+#     rlship_barrier 12
+#     rlship_close
+#
+# README.md beside this file is the page of usage. Every function returns 0, whatever happens, also under `set -eu`; it
+# sets no option, trap or IFS, and its variables begin with _rlship. Each call appends its line before it returns. What
+# cannot be done is left out, counted, told by a `gap` record, and said once on stderr.
+#
+# SPDX-License-Identifier: Apache-2.0
+
+_rlship_file='' _rlship_dir='' _rlship_nl='
+'
+
+# rlship_open [DIR [ACTOR]] [rank=N] [world=N] [replica=NAME] [attempt=N] [axis=NAME] [parent=ID]
+# What is not given, or empty, comes from RLSHIP_DIR, RLSHIP_ACTOR, RLSHIP_RANK..., else from the launcher's variables.
+rlship_open() { _rlship_open "$@" || :; }
+
+# rlship_define METRIC [reduce=NAME,...] [unit=TEXT] [per_rank=1] [stream=1]
+rlship_define() { _rlship_on && _rlship_define "$@" || :; }
+
+# rlship_log STEP [NAME VALUE]...                 STEP may be '': a stream record
+rlship_log() { _rlship_on && _rlship_log log '' "$@" || :; }
+
+# rlship_log_weighted STEP WEIGHT [NAME VALUE]...
+rlship_log_weighted() { _rlship_on && _rlship_log weighted "${2-}" "${1-}" "$@" || :; }
+
+# rlship_log_list STEP NAME VALUES [WEIGHTS]      numbers with commas between them
+rlship_log_list() { _rlship_on && _rlship_list "${1-}" "${2-}" "${3-}" "${4-}" || :; }
+
+# rlship_span STEP NAME SECONDS [ERROR]           something that ended just now
+rlship_span() { _rlship_on && _rlship_span "${1-}" "${2-}" "${3-}" "${4-}" || :; }
+
+# rlship_run STEP NAME COMMAND [ARGUMENT]...      a span around a command, whose status it returns
+rlship_run() {
+  _rlship_run_step=$1 _rlship_run_name=$2 _rlship_run_status=0 _rlship_run_from=
+  shift 2
+  if _rlship_on; then _rlship_now; _rlship_run_from=$_rlship_ms; fi
+  "$@" || _rlship_run_status=$?
+  if [ -n "$_rlship_run_from" ]; then
+    _rlship_now
+    [ "$_rlship_ms" -ge "$_rlship_run_from" ] || _rlship_run_from=$_rlship_ms
+    _rlship_seconds $((_rlship_ms - _rlship_run_from))
+    [ "$_rlship_run_status" = 0 ] || set -- "exit $_rlship_run_status"
+    [ "$_rlship_run_status" != 0 ] || set -- ''
+    rlship_span "$_rlship_run_step" "$_rlship_run_name" "$_rlship_s" "$1"
+  fi
+  return "$_rlship_run_status"
+}
+
+# rlship_event STEP NAME [KEY=TEXT | KEY:=JSON]...
+rlship_event() { _rlship_on && _rlship_event "$@" || :; }
+
+# rlship_sample STEP TABLE SCORE [COLUMN=TEXT | COLUMN:=JSON]...    SCORE may be ''
+rlship_sample() { _rlship_on && _rlship_sample "$@" || :; }
+
+# rlship_barrier STEP    nothing more of steps up to this one will come
+rlship_barrier() { _rlship_on && _rlship_mark barrier "${1-}" || :; }
+
+# rlship_rollback STEP   the process went back, to do this step again
+rlship_rollback() { _rlship_on && _rlship_mark rollback "${1-}" || :; }
+
+# rlship_flush           lines are in the file already; on a network filesystem this waits until others see them
+rlship_flush() { _rlship_on && { _rlship_put '' ''; _rlship_sync now; } || :; }
+
+# rlship_close           later calls do nothing
+rlship_close() { _rlship_on && _rlship_close || :; }
+
+# --- the file ---
+
+_rlship_on() { [ -n "$_rlship_dir" ]; }
+
+# The process itself: a subshell has another number than $$, and must not write into its parent's file.
+_rlship_self() {
+  _rlship_pid=$$
+  if [ -n "${BASHPID-}" ]; then
+    _rlship_pid=$BASHPID
+  elif [ -r /proc/self/stat ]; then
+    read -r _rlship_pid _rlship_rest </proc/self/stat
+  fi
+}
+
+# Milliseconds of Unix time in _rlship_ms, without starting a process where that can be.
+_rlship_now() {
+  if [ -n "${EPOCHREALTIME-}" ]; then
+    _rlship_s=${EPOCHREALTIME##*[.,]}
+    _rlship_ms=${EPOCHREALTIME%%[.,]*}${_rlship_s%???}
+    return 0
+  fi
+  if [ -r /proc/uptime ] && read -r _rlship_s _rlship_rest </proc/uptime; then
+    case $_rlship_s in
+    *.??)
+      _rlship_up=$((${_rlship_s%.*} * 1000 + 1${_rlship_s#*.} * 10 - 1000))
+      # The clock is looked at once a minute, as it may be set.
+      if [ -z "$_rlship_boot" ] || [ $((_rlship_up - _rlship_looked)) -gt 60000 ]; then
+        _rlship_date
+        _rlship_boot=$((_rlship_ms - _rlship_up)) _rlship_looked=$_rlship_up
+      fi
+      _rlship_ms=$((_rlship_boot + _rlship_up))
+      return 0
+      ;;
+    esac
+  fi
+  _rlship_date
+}
+
+_rlship_date() {
+  _rlship_ms=$(date +%s%N 2>/dev/null) || :
+  case $_rlship_ms in
+  ????????????????*[!0-9]* | '' | *[!0-9]*) _rlship_ms=$(date +%s)000 ;; # a date without %N
+  ????????????????*) _rlship_ms=${_rlship_ms%??????} ;;
+  *) _rlship_ms=${_rlship_ms}000 ;;
+  esac
+}
+
+# Milliseconds as seconds in _rlship_s.
+_rlship_seconds() {
+  _rlship_s=$(($1 % 1000 + 1000))
+  _rlship_s=$(($1 / 1000)).${_rlship_s#1}
+}
+
+# `"t":…` of now in _rlship_t.
+_rlship_time() {
+  _rlship_now
+  _rlship_seconds "$_rlship_ms"
+  _rlship_t="\"t\":$_rlship_s"
+}
+
+# What is wrong, once for each topic.
+_rlship_tell() { # topic where message
+  case $_rlship_told in *" $1 "*) return 0 ;; esac
+  _rlship_told="$_rlship_told$1 "
+  printf 'rlship: %s: %s\n' "$2" "$3" >&2 || :
+  [ "$1" = write ] && return 0 # it comes when the file can be written again
+  _rlship_time
+  _rlship_string "$3"
+  _rlship_put "{\"kind\":\"event\",$_rlship_t,\"name\":\"rlship_error\",\"attrs\":{\"where\":\"$2\",\"error\":$_rlship_json}}$_rlship_nl" ''
+}
+
+# Count a line that is lost.
+_rlship_lose() { # step
+  if [ -z "$1" ]; then
+    _rlship_unstepped=$((_rlship_unstepped + 1))
+    return 0
+  fi
+  if [ "$_rlship_stepped" = 0 ] || [ "$1" -lt "$_rlship_first" ]; then _rlship_first=$1; fi
+  if [ "$_rlship_stepped" = 0 ] || [ "$1" -gt "$_rlship_last" ]; then _rlship_last=$1; fi
+  _rlship_stepped=$((_rlship_stepped + 1))
+}
+
+_rlship_random() { od -An -v -N8 -tx1 /dev/urandom | tr -d ' \n'; }
+
+# A file of our own, with its first line and what was defined before. Status 1 where there is none.
+_rlship_create() {
+  if [ ! -d "$_rlship_dir/rlship" ]; then mkdir -p "$_rlship_dir/rlship" 2>/dev/null || return 1; fi
+  _rlship_id=$(_rlship_random)
+  _rlship_safe "$_rlship_actor"
+  _rlship_path=$_rlship_part
+  _rlship_safe "$_rlship_replica"
+  _rlship_path=$_rlship_path-$_rlship_part-r$_rlship_rank
+  _rlship_safe "$_rlship_host"
+  _rlship_path=$_rlship_dir/rlship/$_rlship_path-$_rlship_part-$_rlship_pid-$_rlship_id.jsonl
+  _rlship_head="{\"kind\":\"open\",\"rlship\":1,\"id\":\"$_rlship_id\",$_rlship_who,\"pid\":$_rlship_pid"
+  [ -z "$_rlship_parent" ] || _rlship_head="$_rlship_head,\"parent\":$_rlship_parent"
+  _rlship_time
+  _rlship_gaps
+  # Exclusively, in a subshell as `set -C` is an option of the program's.
+  (set -C && printf '%s' "$_rlship_head,$_rlship_t}$_rlship_nl$_rlship_gap$_rlship_defined" >"$_rlship_path") 2>/dev/null || return 1
+  _rlship_file=$_rlship_path _rlship_torn='' _rlship_stepped=0 _rlship_unstepped=0
+  _rlship_network=1
+  case $(stat -f -c %t "$_rlship_file" 2>/dev/null) in
+  # ext, xfs, btrfs, tmpfs, ramfs, overlay, zfs, f2fs, bcachefs, vfat, exfat: what stands there others see at once.
+  ef53 | 58465342 | 9123683e | 1021994 | 858458f6 | 794c7630 | 2fc12fc1 | f2f52010 | ca451a4e | 4d44 | 2011bab0) _rlship_network='' ;;
+  esac
+}
+
+# The `gap` records of what is lost in _rlship_gap; the time is in _rlship_t.
+_rlship_gaps() {
+  _rlship_gap=
+  [ "$_rlship_stepped" = 0 ] || _rlship_gap="{\"kind\":\"gap\",\"n\":$_rlship_stepped,\"from\":$_rlship_first,\"to\":$_rlship_last,$_rlship_t}$_rlship_nl"
+  [ "$_rlship_unstepped" = 0 ] || _rlship_gap="$_rlship_gap{\"kind\":\"gap\",\"n\":$_rlship_unstepped,$_rlship_t}$_rlship_nl"
+}
+
+# Append lines that belong to one step.
+_rlship_put() { # lines step
+  _rlship_self
+  if [ "$_rlship_pid" != "$_rlship_owner" ]; then # a subshell
+    [ -z "$_rlship_id" ] || _rlship_parent="\"$_rlship_id\""
+    _rlship_owner=$_rlship_pid _rlship_file='' _rlship_retry='' _rlship_stepped=0 _rlship_unstepped=0
+  fi
+  if [ -n "$_rlship_retry" ]; then
+    _rlship_now
+    if [ "$_rlship_ms" -lt "$_rlship_retry" ] && [ $((_rlship_retry - _rlship_ms)) -le 1000 ]; then
+      [ -z "$1" ] || _rlship_lose "$2"
+      return 0
+    fi
+  fi
+  if [ -n "$_rlship_file" ] && [ ! -e "$_rlship_file" ]; then # somebody removed it, perhaps before the last line
+    _rlship_file=''
+    _rlship_lose "$_rlship_before"
+  fi
+  if [ -z "$_rlship_file" ] && ! _rlship_create; then
+    _rlship_trouble "$1" "$2"
+    return 0
+  fi
+  _rlship_gap=
+  if [ -n "$_rlship_torn" ] || [ "$_rlship_stepped$_rlship_unstepped" != 00 ]; then
+    _rlship_time
+    _rlship_gaps
+    [ -z "$_rlship_torn" ] || _rlship_gap=$_rlship_nl$_rlship_gap$_rlship_defined
+  fi
+  [ -n "$_rlship_gap$1" ] || return 0
+  if { printf '%s' "$_rlship_gap$1" >>"$_rlship_file"; } 2>/dev/null; then
+    _rlship_torn='' _rlship_stepped=0 _rlship_unstepped=0 _rlship_retry='' _rlship_before=$2
+    [ -z "$_rlship_network" ] || _rlship_sync
+  else
+    _rlship_torn=1
+    _rlship_trouble "$1" "$2"
+  fi
+}
+
+# Nothing could be written: the line is given up, and it is tried again in a second.
+_rlship_trouble() { # lines step
+  [ -z "$1" ] || _rlship_lose "$2"
+  _rlship_now
+  _rlship_retry=$((_rlship_ms + 1000))
+  _rlship_tell write write "nothing can be written in $_rlship_dir/rlship; lines are dropped and counted until it can"
+}
+
+# On a network filesystem others see lines once they are synced: twice a second at most, and in the background unless
+# it is waited for.
+_rlship_sync() { # [now]
+  [ -n "$_rlship_network" ] && [ -n "$_rlship_file" ] || return 0
+  _rlship_now
+  if [ -n "${1-}" ]; then
+    _rlship_fdatasync
+  elif [ "$_rlship_ms" -ge "$_rlship_sync_at" ]; then
+    _rlship_sync_at=$((_rlship_ms + _rlship_every))
+    (_rlship_fdatasync &)
+  fi
+}
+
+_rlship_fdatasync() {
+  { sync -d "$_rlship_file" || fsync -d "$_rlship_file" || dd if=/dev/null of="$_rlship_file" conv=notrunc,fdatasync; } </dev/null >/dev/null 2>&1 || :
+}
+
+_rlship_close() {
+  _rlship_time
+  _rlship_put "{\"kind\":\"close\",$_rlship_t,\"reason\":\"exit\"}$_rlship_nl" ''
+  _rlship_sync now
+  _rlship_dir=
+}
+
+# --- JSON ---
+
+# At most 48 letters, digits, `.` and `_` of a part of the file's name, in _rlship_part.
+_rlship_safe() {
+  _rlship_part=$(printf '%s' "$1" | LC_ALL=C tr -c 'A-Za-z0-9._' '[_*]' | cut -c 1-48)
+  case $_rlship_part in '') _rlship_part=_ ;; .*) _rlship_part=_${_rlship_part#.} ;; esac
+}
+
+# A text as JSON in _rlship_json, and how many characters it has in _rlship_length.
+_rlship_string() {
+  case $1 in
+  *[!abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,\ -]*) ;;
+  *)
+    _rlship_json="\"$1\"" _rlship_length=${#1}
+    return 0
+    ;;
+  esac
+  # Bytes as numbers: no locale and no awk has its own idea of them. What is not UTF-8 becomes U+FFFD.
+  _rlship_json=$(printf '%s' "$1" | LC_ALL=C od -An -v -tu1 | LC_ALL=C awk '
+    { for (i = 1; i <= NF; i++) b[n++] = $i }
+    function rest(i) { return b[i] >= 128 && b[i] < 192 }
+    END {
+      for (i = 0; i < n; i += size) {
+        c = b[i]; size = 1; bad = 0
+        if (c < 128) {
+          if (c == 34 || c == 92) out = sprintf("\\%c", c)
+          else if (c == 10) out = "\\n"
+          else if (c == 9) out = "\\t"
+          else out = c < 32 ? sprintf("\\u%04x", c) : sprintf("%c", c)
+        } else {
+          want = c < 194 ? 0 : c < 224 ? 2 : c < 240 ? 3 : c < 245 ? 4 : 0
+          for (k = 1; k < want; k++) if (!rest(i + k)) want = 0
+          if (want == 3 && c == 237 && b[i + 1] >= 160) { bad = 1; size = 3 } # half a surrogate pair
+          else if (!want || (c == 224 && b[i + 1] < 160) || (c == 240 && b[i + 1] < 144) || (c == 244 && b[i + 1] > 143)) bad = 1
+          else size = want
+          if (bad) out = sprintf("%c%c%c", 239, 191, 189)
+          else { out = ""; for (k = 0; k < size; k++) out = out sprintf("%c", b[i + k]) }
+        }
+        text[count++] = out
+      }
+      printf "%d \"", count
+      for (i = 0; i < count; i++) printf "%s", text[i]
+      print "\""
+    }') || _rlship_json='0 ""'
+  _rlship_length=${_rlship_json%% *}
+  _rlship_json=${_rlship_json#* }
+}
+
+# A name in _rlship_json; status 1, and told, where it cannot be used.
+_rlship_name() { # where name
+  _rlship_string "$2"
+  [ "$_rlship_length" -ge 1 ] && [ "$_rlship_length" -le 1000 ] && return 0
+  _rlship_tell name "$1" "a name has $_rlship_length characters, 1 to 1000 are allowed; it is left out"
+  return 1
+}
+
+_rlship_digits() { case $1 in '' | *[!0123456789]*) return 1 ;; esac }
+
+# A number as JSON in _rlship_json; status 1 where it is none.
+_rlship_number() {
+  case $1 in
+  [Nn][Aa][Nn] | [+-][Nn][Aa][Nn]) _rlship_json='"NaN"' && return 0 ;;
+  [Ii]nf | [Ii]nfinity | +[Ii]nf | +[Ii]nfinity | INF) _rlship_json='"Infinity"' && return 0 ;;
+  -[Ii]nf | -[Ii]nfinity | -INF) _rlship_json='"-Infinity"' && return 0 ;;
+  esac
+  _rlship_sign= _rlship_json=${1#+}
+  case $_rlship_json in -*) _rlship_sign=- _rlship_json=${_rlship_json#-} ;; esac
+  _rlship_whole=${_rlship_json%%[eE]*} _rlship_exponent= _rlship_fraction=
+  case $_rlship_json in
+  *[eE]*)
+    _rlship_exponent=${_rlship_json#*[eE]}
+    _rlship_digits "${_rlship_exponent#[+-]}" || return 1
+    ;;
+  esac
+  case $_rlship_whole in
+  *.*)
+    _rlship_fraction=${_rlship_whole#*.} _rlship_whole=${_rlship_whole%%.*}
+    [ -n "$_rlship_whole$_rlship_fraction" ] || return 1
+    _rlship_digits "${_rlship_fraction:-0}" || return 1
+    ;;
+  '') return 1 ;;
+  esac
+  _rlship_digits "${_rlship_whole:-0}" || return 1
+  while :; do case $_rlship_whole in 0?*) _rlship_whole=${_rlship_whole#0} ;; *) break ;; esac; done
+  _rlship_json=$_rlship_sign${_rlship_whole:-0}${_rlship_fraction:+.$_rlship_fraction}${_rlship_exponent:+e$_rlship_exponent}
+  # What may be too large for a double would spoil its line.
+  case $_rlship_exponent in
+  '' | -* | ? | ?? | +? | +??) [ "${#_rlship_whole}" -lt 200 ] && return 0 ;;
+  esac
+  [ "$(printf '%s\n' "$_rlship_json" | LC_ALL=C awk '{ x = $1 + 0; if (x < 0) x = -x; print (x <= 1.7976931348623157e308) }')" = 1 ]
+}
+
+# `"step":12,` in _rlship_step, or nothing; status 1, and told, where a step is none.
+_rlship_stepped() { # where step
+  _rlship_step=
+  [ -n "$2" ] || [ "$1" = barrier ] || [ "$1" = rollback ] || return 0
+  if _rlship_digits "$2" && [ "${#2}" -le 16 ] && [ "$2" -le 9007199254740991 ]; then
+    _rlship_step=\"step\":$2,
+    case $2 in 0?*) ;; *) return 0 ;; esac
+  fi
+  _rlship_tell step "$1" "step '$2' is not an integer in 0..2^53-1; the call is left out"
+  return 1
+}
+
+# Append one line unless it is too long.
+_rlship_line() { # where line step
+  if [ "${#2}" -gt 262000 ] && [ "$(printf '%s' "$2" | wc -c)" -gt 1048575 ]; then
+    _rlship_tell long "$1" "a line does not fit in 1 MiB; it is left out"
+    _rlship_lose "$3"
+    return 0
+  fi
+  _rlship_put "$2$_rlship_nl" "$3"
+}
+
+# --- records ---
+
+_rlship_log() { # "log" or "weighted", WEIGHT, STEP [WEIGHT of STEP] [NAME VALUE]...
+  _rlship_weight= _rlship_at=$3
+  _rlship_stepped log "$3" || return 0
+  if [ "$1" = weighted ]; then
+    if _rlship_weighs "$2"; then
+      _rlship_weight=$_rlship_json
+      if [ $# -ge 5 ]; then shift 5; else shift $#; fi
+    else
+      set -- # the values are left out, but the step was reached
+    fi
+  else
+    shift 3
+  fi
+  _rlship_time
+  _rlship_m=
+  while [ $# -ge 2 ]; do
+    if _rlship_name log "$1"; then
+      _rlship_key=$_rlship_json
+      if _rlship_number "$2"; then
+        [ -z "$_rlship_weight" ] || _rlship_json="{\"v\":[$_rlship_json],\"w\":[$_rlship_weight]}"
+        _rlship_m=$_rlship_m${_rlship_m:+,}$_rlship_key:$_rlship_json
+      else
+        _rlship_tell value log "'$2' is no number; the value is left out"
+      fi
+    fi
+    if [ "${#_rlship_m}" -gt 200000 ]; then
+      _rlship_put "{$_rlship_step$_rlship_t,\"m\":{$_rlship_m}}$_rlship_nl" "$_rlship_at"
+      _rlship_time
+      _rlship_m=
+      [ $# -gt 2 ] || return 0
+    fi
+    shift 2
+  done
+  _rlship_put "{$_rlship_step$_rlship_t,\"m\":{$_rlship_m}}$_rlship_nl" "$_rlship_at"
+}
+
+# A weight as JSON in _rlship_json; status 1, and told, where it is none.
+_rlship_weighs() {
+  if _rlship_number "$1"; then case $_rlship_json in -* | \"*) ;; *) return 0 ;; esac; fi
+  _rlship_tell weight log "weight '$1' is negative or not finite; its values are left out"
+  return 1
+}
+
+_rlship_list() { # STEP NAME VALUES WEIGHTS
+  _rlship_stepped log "$1" || return 0
+  _rlship_name log "$2" || return 0
+  _rlship_key=$_rlship_json
+  _rlship_lists=$(printf '%s\n%s\n' "$3" "$4" | LC_ALL=C awk '
+    function number(x) {
+      if (x == "NaN" || x == "Infinity" || x == "-Infinity") return "\"" x "\""
+      if (x !~ /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/) fail()
+      y = x + 0
+      if (y > 1.7976931348623157e308 || y < -1.7976931348623157e308) fail()
+      return x
+    }
+    function fail() { failed = 1; exit 1 }
+    NR == 1 { n = split($0, v, ",") }
+    NR == 2 { weighted = split($0, w, ",") }
+    END {
+      if (failed || n > 262144 || (weighted && weighted != n)) exit 1
+      for (from = 1; from <= n || from == 1; from += 16384) {
+        to = from + 16383 < n ? from + 16383 : n
+        if (from > 1) printf "\n"
+        printf weighted ? "{\"v\":[" : "["
+        for (i = from; i <= to; i++) printf "%s%s", (i > from ? "," : ""), number(v[i])
+        if (weighted) printf "],\"w\":["
+        for (i = from; weighted && i <= to; i++) {
+          if (w[i] !~ /^[0-9]/) fail()
+          printf "%s%s", (i > from ? "," : ""), number(w[i])
+        }
+        printf weighted ? "]}" : "]"
+      }
+    }') || {
+    _rlship_tell list log "a list of $2 has something that is no number, or too much; it is left out"
+    _rlship_time
+    _rlship_put "{$_rlship_step$_rlship_t,\"m\":{}}$_rlship_nl" "$1"
+    return 0
+  }
+  while [ -n "$_rlship_lists" ]; do
+    _rlship_time
+    _rlship_line log "{$_rlship_step$_rlship_t,\"m\":{$_rlship_key:${_rlship_lists%%"$_rlship_nl"*}}}" "$1"
+    case $_rlship_lists in
+    *"$_rlship_nl"*) _rlship_lists=${_rlship_lists#*"$_rlship_nl"} ;;
+    *) _rlship_lists= ;;
+    esac
+  done
+}
+
+_rlship_define() {
+  _rlship_name define "${1-}" || return 0
+  _rlship_key=$_rlship_json _rlship_m=
+  shift
+  for _rlship_word; do
+    case $_rlship_word in
+    reduce=?*)
+      _rlship_string "${_rlship_word#*=}"
+      _rlship_part=$_rlship_json
+      case $_rlship_json in
+      *,*)
+        _rlship_part=
+        _rlship_rest=$_rlship_json
+        while :; do
+          case $_rlship_rest in *,*) ;; *) break ;; esac
+          _rlship_part="$_rlship_part${_rlship_rest%%,*}\",\""
+          _rlship_rest=${_rlship_rest#*,}
+        done
+        _rlship_part="[$_rlship_part$_rlship_rest]"
+        ;;
+      esac
+      _rlship_m="$_rlship_m${_rlship_m:+,}\"reduce\":$_rlship_part"
+      ;;
+    unit=?*)
+      _rlship_string "${_rlship_word#*=}"
+      _rlship_m="$_rlship_m${_rlship_m:+,}\"unit\":$_rlship_json"
+      ;;
+    per_rank=1 | stream=1) _rlship_m="$_rlship_m${_rlship_m:+,}\"${_rlship_word%=1}\":true" ;;
+    *=) ;;
+    *) _rlship_tell define define "'$_rlship_word' is not reduce=, unit=, per_rank=1 or stream=1; it is left out" ;;
+    esac
+  done
+  _rlship_line="{\"kind\":\"define\",\"m\":{$_rlship_key:{$_rlship_m}}}$_rlship_nl"
+  _rlship_put "$_rlship_line" ''
+  # For files and torn lines to come.
+  [ "${#_rlship_defined}" -gt 65536 ] || _rlship_defined=$_rlship_defined$_rlship_line
+}
+
+_rlship_span() { # STEP NAME SECONDS ERROR
+  _rlship_stepped span "$1" || return 0
+  if ! _rlship_number "$3"; then _rlship_json=-; fi
+  case $_rlship_json in
+  -* | \"*)
+    _rlship_tell seconds span "'$3' is no number of seconds; the call is left out"
+    return 0
+    ;;
+  esac
+  _rlship_key=$_rlship_json
+  _rlship_now
+  case $_rlship_key in
+  *e* | ??????????*) ;; # too short, or too long: it began now
+  *)
+    _rlship_fraction=000
+    case $_rlship_key in *.*) _rlship_fraction=${_rlship_key#*.}000 ;; esac
+    _rlship_fraction=${_rlship_fraction%"${_rlship_fraction#???}"}
+    _rlship_ms=$((_rlship_ms - ${_rlship_key%%.*} * 1000 - 1$_rlship_fraction + 1000))
+    ;;
+  esac
+  _rlship_seconds "$_rlship_ms"
+  _rlship_line="{\"kind\":\"span\",$_rlship_step\"t\":$_rlship_s,\"dur\":$_rlship_key"
+  _rlship_string "${2:-unnamed}"
+  if [ "$_rlship_length" -gt 500 ]; then
+    _rlship_tell name span "a name has $_rlship_length characters, 500 are allowed; the span is left out"
+    return 0
+  fi
+  _rlship_line="$_rlship_line,\"name\":$_rlship_json,\"lane\":\"main\""
+  if [ -n "$4" ]; then
+    _rlship_string "$4"
+    _rlship_line="$_rlship_line,\"err\":$_rlship_json"
+  fi
+  _rlship_line span "$_rlship_line}" "$1"
+}
+
+# KEY=TEXT and KEY:=JSON as the members of an object in _rlship_m.
+_rlship_members() { # where [KEY=TEXT | KEY:=JSON]...
+  _rlship_m= _rlship_where=$1
+  shift
+  for _rlship_word; do
+    _rlship_key=${_rlship_word%%=*} _rlship_rest=${_rlship_word#*=}
+    case $_rlship_word in
+    *=*) ;;
+    *)
+      _rlship_tell member "$_rlship_where" "'$_rlship_word' is not KEY=TEXT or KEY:=JSON; it is left out"
+      continue
+      ;;
+    esac
+    _rlship_name "$_rlship_where" "${_rlship_key%:}" || continue
+    _rlship_m="$_rlship_m${_rlship_m:+,}$_rlship_json:"
+    case $_rlship_key in
+    *:)
+      case $_rlship_rest in
+      true | false | null | \"*\" | \[*\] | \{*\})
+        _rlship_json=$_rlship_rest
+        case $_rlship_rest in *"$_rlship_nl"*) _rlship_json=$(printf '%s' "$_rlship_rest" | tr '\n' ' ') ;; esac
+        ;;
+      *) _rlship_number "$_rlship_rest" || _rlship_string "$_rlship_rest" ;;
+      esac
+      ;;
+    *) _rlship_string "$_rlship_rest" ;;
+    esac
+    _rlship_m=$_rlship_m$_rlship_json
+  done
+}
+
+_rlship_event() {
+  _rlship_stepped event "${1-}" || return 0
+  _rlship_name event "${2-}" || return 0
+  _rlship_at=$1 _rlship_line="$_rlship_step" _rlship_title=$_rlship_json
+  shift 2
+  _rlship_members event "$@"
+  _rlship_time
+  _rlship_line event "{\"kind\":\"event\",$_rlship_line$_rlship_t,\"name\":$_rlship_title,\"attrs\":{$_rlship_m}}" "$_rlship_at"
+}
+
+_rlship_sample() {
+  _rlship_stepped sample "${1-}" || return 0
+  _rlship_name sample "${2-}" || return 0
+  _rlship_at=$1 _rlship_line="$_rlship_step" _rlship_title=$_rlship_json
+  if [ -n "${3-}" ] && _rlship_number "$3"; then _rlship_line="$_rlship_line\"score\":$_rlship_json,"; fi
+  if [ $# -ge 3 ]; then shift 3; else shift 2; fi
+  _rlship_members sample "$@"
+  _rlship_pri=$(od -An -v -N6 -tu2 /dev/urandom | LC_ALL=C awk '{ printf "%.15f", (($1 * 65536 + $2) * 65536 + $3) / 281474976710656 }')
+  _rlship_time
+  _rlship_line sample "{\"kind\":\"sample\",$_rlship_line$_rlship_t,\"table\":$_rlship_title,\"pri\":$_rlship_pri,\"row\":{$_rlship_m}}" "$_rlship_at"
+}
+
+_rlship_mark() { # kind step
+  _rlship_stepped "$1" "$2" || return 0
+  _rlship_time
+  _rlship_put "{\"kind\":\"$1\",$_rlship_step$_rlship_t}$_rlship_nl" "$2"
+}
+
+# --- who this is ---
+
+# The first of these variables that is set and an integer in least..most, in _rlship_found; else status 1.
+_rlship_variable() { # least most variable...
+  _rlship_least=$1 _rlship_most=$2
+  shift 2
+  for _rlship_word; do
+    eval "_rlship_found=\${$_rlship_word-}"
+    [ -n "$_rlship_found" ] || continue
+    if _rlship_digits "$_rlship_found" && [ "${#_rlship_found}" -le 16 ]; then
+      while :; do case $_rlship_found in 0?*) _rlship_found=${_rlship_found#0} ;; *) break ;; esac; done
+      if [ "$_rlship_found" -ge "$_rlship_least" ] && [ "$_rlship_found" -le "$_rlship_most" ]; then return 0; fi
+    fi
+    printf 'rlship: %s\n' "$_rlship_word='$_rlship_found' is not an integer from $_rlship_least to $_rlship_most, so it is left out" >&2 || :
+  done
+  _rlship_found=
+  return 1
+}
+
+# Rank and world come as a pair from one source: the first that gives a rank.
+_rlship_place() {
+  _rlship_variable 1 1048576 RLSHIP_WORLD || :
+  _rlship_own=$_rlship_found
+  if [ -z "$_rlship_rank" ] && _rlship_variable 0 1048575 RLSHIP_RANK; then _rlship_rank=$_rlship_found; fi
+  if [ -z "$_rlship_rank" ]; then
+    set -- RANK WORLD_SIZE RANK_ID RANK_SIZE JAX_PROCESS_ID JAX_NUM_PROCESSES JAX_PROCESS_INDEX JAX_PROCESS_COUNT \
+      OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PMIX_RANK SLURM_STEP_NUM_TASKS \
+      SLURM_PROCID SLURM_STEP_NUM_TASKS
+    while [ $# -ge 2 ]; do
+      if _rlship_variable 0 1048575 "$1"; then
+        _rlship_rank=$_rlship_found
+        if [ "$1" = SLURM_PROCID ]; then set -- "$1" "$2" SLURM_NTASKS; else set -- "$1" "$2"; fi
+        shift
+        if [ -z "$_rlship_world$_rlship_own" ] && _rlship_variable 1 1048576 "$@"; then _rlship_world=$_rlship_found; fi
+        break
+      fi
+      shift 2
+    done
+  fi
+  _rlship_rank=${_rlship_rank:-0} _rlship_world=${_rlship_world:-$_rlship_own}
+  if [ -n "$_rlship_world" ] && [ "$_rlship_rank" -ge "$_rlship_world" ]; then
+    printf 'rlship: %s\n' "world $_rlship_world is not above rank $_rlship_rank, so it is left out" >&2 || :
+    _rlship_world=
+  fi
+  [ -z "$_rlship_attempt" ] || return 0
+  if _rlship_variable 0 9007199254740991 RLSHIP_ATTEMPT; then
+    _rlship_attempt=$_rlship_found
+    return 0
+  fi
+  # torchrun counts anew each time the batch system starts it again.
+  _rlship_attempt=0
+  if _rlship_variable 0 1048575 SLURM_RESTART_COUNT JOBSET_RESTART_ATTEMPT; then _rlship_attempt=$((_rlship_found * 1000)); fi
+  if _rlship_variable 0 1048575 TORCHELASTIC_RESTART_COUNT; then _rlship_attempt=$((_rlship_attempt + _rlship_found)); fi
+}
+
+# At most 200 characters of a name, in _rlship_json.
+_rlship_short() { # what name
+  _rlship_string "$2"
+  [ "$_rlship_length" -gt 200 ] || return 0
+  printf 'rlship: %s\n' "the $1 has $_rlship_length characters, of which the first 50 bytes are kept" >&2 || :
+  _rlship_string "$(printf '%s' "$2" | LC_ALL=C cut -b 1-50)"
+}
+
+_rlship_open() {
+  case ${RLSHIP_DISABLE-} in '' | 0) ;; *) return 0 ;; esac
+  _rlship_dir= _rlship_actor= _rlship_rank= _rlship_world= _rlship_replica= _rlship_attempt= _rlship_axis= _rlship_parent=
+  case ${1-} in
+  rank=* | world=* | replica=* | attempt=* | axis=* | parent=*) ;;
+  *)
+    _rlship_folder=${1-}
+    [ $# = 0 ] || shift
+    case ${1-} in
+    rank=* | world=* | replica=* | attempt=* | axis=* | parent=*) ;;
+    *)
+      _rlship_actor=${1-}
+      [ $# = 0 ] || shift
+      ;;
+    esac
+    ;;
+  esac
+  for _rlship_word; do
+    _rlship_rest=${_rlship_word#*=}
+    case $_rlship_word in
+    rank=* | world=* | attempt=*)
+      [ -n "$_rlship_rest" ] || continue
+      if _rlship_variable 0 9007199254740991 _rlship_rest; then eval "_rlship_${_rlship_arg:=${_rlship_word%%=*}}=\$_rlship_found"; fi
+      _rlship_arg=
+      ;;
+    replica=*) _rlship_replica=$_rlship_rest ;;
+    axis=*) _rlship_axis=$_rlship_rest ;;
+    parent=*) [ -z "$_rlship_rest" ] || { _rlship_string "$_rlship_rest" && _rlship_parent=$_rlship_json; } ;;
+    *) printf 'rlship: %s\n' "rlship_open does not know '$_rlship_word'" >&2 || : ;;
+    esac
+  done
+  _rlship_folder=${_rlship_folder:-${RLSHIP_DIR-}} _rlship_actor=${_rlship_actor:-${RLSHIP_ACTOR-}}
+  if [ -z "$_rlship_folder" ] || [ -z "$_rlship_actor" ]; then
+    printf 'rlship: %s\n' "nothing is logged: no folder or no actor is given, nor are RLSHIP_DIR and RLSHIP_ACTOR set" >&2 || :
+    return 0
+  fi
+  _rlship_replica=${_rlship_replica:-${RLSHIP_REPLICA:-0}}
+  _rlship_boot= _rlship_looked=0 _rlship_told=' ' _rlship_stepped=0 _rlship_unstepped=0 _rlship_first=0 _rlship_last=0
+  _rlship_file= _rlship_id= _rlship_torn= _rlship_retry= _rlship_defined= _rlship_before= _rlship_network= _rlship_sync_at=0
+  _rlship_place
+  _rlship_every=$((${_rlship_world:-1} * 2))
+  [ "$_rlship_every" -ge 500 ] || _rlship_every=500
+  _rlship_host=
+  if [ -r /proc/sys/kernel/hostname ]; then read -r _rlship_host </proc/sys/kernel/hostname; fi
+  _rlship_host=${_rlship_host:-$(uname -n)}
+  _rlship_short actor "$_rlship_actor"
+  _rlship_who=\"actor\":$_rlship_json
+  _rlship_short replica "$_rlship_replica"
+  _rlship_who="$_rlship_who,\"replica\":$_rlship_json,\"rank\":$_rlship_rank,\"attempt\":$_rlship_attempt"
+  [ -z "$_rlship_world" ] || _rlship_who="$_rlship_who,\"world\":$_rlship_world"
+  _rlship_short axis "${_rlship_axis:-global_step}"
+  _rlship_who="$_rlship_who,\"axis\":$_rlship_json"
+  _rlship_string "${_rlship_host:-unknown}"
+  _rlship_who="$_rlship_who,\"host\":$_rlship_json,\"writer\":\"sh/1\""
+  case $_rlship_folder in /*) ;; *) _rlship_folder=$PWD/$_rlship_folder ;; esac
+  _rlship_dir=$_rlship_folder
+  _rlship_self
+  _rlship_owner=$_rlship_pid
+  _rlship_put '' '' # the file is there from now on
+}
