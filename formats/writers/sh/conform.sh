@@ -47,7 +47,7 @@ obey() {
     shift 2
     if [ -n "$weight" ]; then rlship_log_weighted "$step" "$weight" "$@"; else rlship_log "$step" "$@"; fi
     ;;
-  list) rlship_log_list "$@" ;;
+  list) rlship_log_list "$1" "$2" "${3-}" "${4-}" ;;
   span) rlship_span "$@" ;;
   event)
     call=rlship_event step=$1 name=$2
@@ -76,13 +76,20 @@ obey() {
   esac
 }
 
+# One line of commands as fields. The patterns take a time that grows with the square of its length.
 while IFS= read -r line; do
   set --
-  while :; do
+  if [ "${#line}" -gt 20000 ]; then
+    while IFS= read -r field; do set -- "$@" "$field"; done <<EOF
+$(printf '%s' "$line" | tr '\t' '\n')
+EOF
+    line=
+  fi
+  while [ -n "$line" ]; do
     field=${line%%"$tab"*}
     case $field in *\\*) unescape "$field" && field=$plain ;; esac
     set -- "$@" "$field"
-    case $line in *"$tab"*) line=${line#*"$tab"} ;; *) break ;; esac
+    case $line in *"$tab") line=${line#*"$tab"} && [ -n "$line" ] || set -- "$@" '' ;; *"$tab"*) line=${line#*"$tab"} ;; *) line= ;; esac
   done
   obey "$@"
 done

@@ -449,14 +449,13 @@ _rlship_list() { # STEP NAME VALUES WEIGHTS
     _rlship_put "{$_rlship_step$_rlship_t,\"m\":{}}$_rlship_nl" "$1"
     return 0
   }
-  while [ -n "$_rlship_lists" ]; do
+  # Not by patterns: shells take a time that grows with the square of such a text.
+  while IFS= read -r _rlship_list; do
     _rlship_time
-    _rlship_line log "{$_rlship_step$_rlship_t,\"m\":{$_rlship_key:${_rlship_lists%%"$_rlship_nl"*}}}" "$1"
-    case $_rlship_lists in
-    *"$_rlship_nl"*) _rlship_lists=${_rlship_lists#*"$_rlship_nl"} ;;
-    *) _rlship_lists= ;;
-    esac
-  done
+    _rlship_line log "{$_rlship_step$_rlship_t,\"m\":{$_rlship_key:$_rlship_list}}" "$1"
+  done <<EOF
+$_rlship_lists
+EOF
 }
 
 _rlship_define() {
@@ -671,18 +670,17 @@ _rlship_open() {
     esac
     ;;
   esac
-  for _rlship_word; do
-    _rlship_rest=${_rlship_word#*=}
-    case $_rlship_word in
-    rank=* | world=* | attempt=*)
-      [ -n "$_rlship_rest" ] || continue
-      if _rlship_variable 0 9007199254740991 _rlship_rest; then eval "_rlship_${_rlship_arg:=${_rlship_word%%=*}}=\$_rlship_found"; fi
-      _rlship_arg=
-      ;;
+  for _rlship_arg; do
+    _rlship_rest=${_rlship_arg#*=}
+    case $_rlship_arg in
+    *=) ;; # not given
+    rank=*) _rlship_variable 0 1048575 _rlship_rest && _rlship_rank=$_rlship_found || : ;;
+    world=*) _rlship_variable 1 1048576 _rlship_rest && _rlship_world=$_rlship_found || : ;;
+    attempt=*) _rlship_variable 0 9007199254740991 _rlship_rest && _rlship_attempt=$_rlship_found || : ;;
     replica=*) _rlship_replica=$_rlship_rest ;;
     axis=*) _rlship_axis=$_rlship_rest ;;
-    parent=*) [ -z "$_rlship_rest" ] || { _rlship_string "$_rlship_rest" && _rlship_parent=$_rlship_json; } ;;
-    *) printf 'rlship: %s\n' "rlship_open does not know '$_rlship_word'" >&2 || : ;;
+    parent=*) _rlship_string "$_rlship_rest" && _rlship_parent=$_rlship_json ;;
+    *) printf 'rlship: %s\n' "rlship_open does not know '$_rlship_arg'" >&2 || : ;;
     esac
   done
   _rlship_folder=${_rlship_folder:-${RLSHIP_DIR-}} _rlship_actor=${_rlship_actor:-${RLSHIP_ACTOR-}}
