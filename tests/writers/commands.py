@@ -1,7 +1,7 @@
 """Scripts of calls, and other calls, as the lines that the drivers of all languages read.
 
-One command a line, TAB between fields; the first field names it. `\\t \\n \\r \\\\` and `\\xHH` (a byte) are escapes; an
-empty field says that nothing is given, but for the names of metrics, which may be empty.
+One command a line, TAB between fields; the first field names it. `\\t`, `\\n`, `\\r`, `\\\\` and `\\xHH` (a byte) are
+escapes; an empty field says that nothing is given, but for the names of metrics, which may be empty.
 
     init DIR ACTOR RANK WORLD REPLICA ATTEMPT AXIS [PARENT [LABEL TEXT]…]
     define METRIC REDUCES UNIT PER_RANK STREAM          reduces with commas between them; 1 or nothing

@@ -44,11 +44,11 @@ def test_workers_of_all_languages_land_in_one_run(tmp_path: Path) -> None:
     assert [row.unit.index for row in rows] == list(range(STEPS))
     ranks = range(world)
     for step, row in enumerate(rows):
-        assert row.coverage.ranks == row.coverage.expected == world
-        assert row.m["trainer/loss"] == sum(rank + 0.125 * step for rank in ranks) / world
-        assert row.m["trainer/tokens"] == sum(1000 + rank for rank in ranks)
-        assert row.m["trainer/top"] == world - 1
+        assert (row.coverage.expected, row.coverage.missing, row.coverage.gap) == (world, (), 0)
+        assert row.figures["trainer/loss"] == sum(rank + 0.125 * step for rank in ranks) / world
+        assert row.figures["trainer/tokens"] == sum(1000 + rank for rank in ranks)
+        assert row.figures["trainer/top"] == world - 1
         weights = sum(rank + 1 for rank in ranks)
-        assert abs(row.m["trainer/reward"] - sum((rank + 1) * rank for rank in ranks) / weights) < 1e-12
-        assert abs(row.m["trainer/rollout_s"] - sum(0.25 * (rank + 1) for rank in ranks) / world) < 1e-3
-        assert row.m["trainer/event/pushed"] == world
+        assert abs(row.figures["trainer/reward"] - sum((rank + 1) * rank for rank in ranks) / weights) < 1e-12
+        assert abs(row.figures["trainer/rollout_s"] - sum(0.25 * (rank + 1) for rank in ranks) / world) < 1e-3
+        assert row.figures["trainer/event/pushed"] == world
