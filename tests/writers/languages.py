@@ -144,6 +144,25 @@ def _shell(name: str, *shell: str, lines: int) -> Language:
     )
 
 
+# --- Rust and Go ---
+
+_RUST_OR_GO = frozenset(
+    (
+        *("arrays", "summaries", "64-bit integers", "NUL characters", "labels", "parent", "errors of spans"),
+        *("nested attributes", "samples", "cut"),
+    )
+)
+
+
+def _go(sources: Path, built: Path) -> list[str]:
+    return [tool_at("go") or "go", "build", "-C", str(sources), "-o", str(built / "conform"), "./conform"]
+
+
+def _rustc(sources: Path, built: Path) -> list[str]:
+    strict = ("--edition", "2021", "-O", "-D", "warnings")
+    return [tool_at("rustc") or "rustc", *strict, str(sources / "conform.rs"), "-o", str(built / "conform")]
+
+
 LANGUAGES = (
     _c("c", "gcc", "-std=c99"),
     _c("c++", "g++", "-std=c++17", "-x", "c++"),
@@ -160,6 +179,15 @@ LANGUAGES = (
     _shell("dash", "dash", lines=2_000),
     _shell("ash", "busybox", "ash", lines=2_000),
     _shell("bash", "bash", lines=2_000),
+    Language(name="rust", folder="rust", tools=("rustc",), build=_rustc, run=_program, able=_RUST_OR_GO),
+    Language(
+        name="go",
+        folder="go",
+        tools=("go",),
+        build=_go,
+        run=_program,
+        able=_RUST_OR_GO | {"any value"},
+    ),
 )
 NAMES = tuple(language.name for language in LANGUAGES)
 

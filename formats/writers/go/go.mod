@@ -1,0 +1,3 @@
+module rlship
+
+go 1.23
