@@ -954,7 +954,7 @@ impl Shared {
             }
             let mut line = head("event", now(), None);
             let attrs = format!("{{\"where\":{},\"error\":{}}}", quoted(place), quoted(&format!("{topic}: {message}")));
-            let _ = write!(line, ",\"name\":\"rlship_error\",\"attrs\":{attrs}}}\n");
+            let _ = writeln!(line, ",\"name\":\"rlship_error\",\"attrs\":{attrs}}}");
             state.append(&line, None, 0);
         }
         say(format!("{topic}: {message}"));
