@@ -68,6 +68,7 @@ const (
 	beatEvery   = 10 * time.Second
 	lookEvery   = 5 * time.Second
 	closeWithin = 5 * time.Second
+	sayWithin   = 100 * time.Millisecond
 	backoff     = 100 * time.Millisecond
 	backoffMost = 5 * time.Second
 	// Where each attempt costs a new file, they have to be few.
@@ -132,6 +133,7 @@ type Writer struct {
 	buffer   buffer
 	defines  []definition
 	told     map[string]bool
+	saying   []<-chan struct{}
 	closed   bool
 	deadline time.Time // of closing
 	wake     chan struct{}
@@ -351,12 +353,25 @@ func (w *Writer) Close() bool {
 		close(w.closing)
 	}
 	w.mu.Unlock()
+	all := false
 	select {
 	case <-w.ended:
-		return w.written
+		all = w.written
 	case <-time.After(closeWithin):
-		return false
 	}
+	w.mu.Lock()
+	saying := w.saying
+	w.saying = nil
+	w.mu.Unlock()
+	patience := time.After(sayWithin)
+	for _, said := range saying {
+		select {
+		case <-said:
+		case <-patience:
+			return all
+		}
+	}
+	return all
 }
 
 // takes says whether there is a file, and whether step is one.
@@ -505,7 +520,7 @@ func (w *Writer) tell(topic, where, message string) {
 	line := appendString(append(head("event", time.Now(), NoStep), `,"name":"rlship_error","attrs":{"where":`...), where)
 	line = append(appendString(append(line, `,"error":`...), message), "}}\n"...)
 	w.add(line, NoStep, 0)
-	say(message)
+	w.saying = append(w.saying, say(message))
 }
 
 // refuse counts a line that cannot be made, and tells it once for each kind of call.
@@ -516,9 +531,15 @@ func (w *Writer) refuse(call, why string) {
 	w.buffer.dropped.add(NoStep)
 }
 
-// say writes one line to stderr, from a goroutine of its own: nobody may read the pipe.
-func say(message string) {
-	go fmt.Fprintf(os.Stderr, "rlship: %s\n", strings.ToValidUTF8(strings.ReplaceAll(firstChars(message, 600), "\n", " "), "?"))
+// say writes one line to stderr, from a goroutine of its own: nobody may read the pipe. The channel is closed after it.
+func say(message string) <-chan struct{} {
+	text := strings.ToValidUTF8(strings.ReplaceAll(firstChars(message, 600), "\n", " "), "?")
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		fmt.Fprintf(os.Stderr, "rlship: %s\n", text)
+	}()
+	return said
 }
 
 // lane names this goroutine. Spans of one lane nest in time, and those of several goroutines do not; the runtime tells
@@ -607,7 +628,7 @@ func firstChars(text string, most int) string {
 }
 
 // shown is as much of a name as a message shows.
-func shown(name string) string { return firstChars(name, 200) }
+func shown(name string) string { return strconv.Quote(firstChars(name, 200)) }
 
 func usableName(name string) error {
 	if name == "" {

@@ -53,6 +53,7 @@ const FLUSH: Duration = Duration::from_millis(500);
 const BEAT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(5);
 const CLOSE: Duration = Duration::from_secs(5);
+const SAY: Duration = Duration::from_millis(100);
 const BACKOFF: Duration = Duration::from_millis(100);
 const BACKOFF_MOST: Duration = Duration::from_secs(5);
 /// Where each attempt costs a new file, they have to be few.
@@ -244,13 +245,13 @@ impl Writer {
     pub fn define(&self, name: &str, define: Define) {
         let Some(shared) = self.alive() else { return };
         if let Err(why) = usable_name(name) {
-            return shared.tell(&format!("define {}", shown(name)), "define", &why);
+            return shared.tell(&format!("define {:?}", shown(name)), "define", &why);
         }
         let mut reduce: Vec<&str> = Vec::new();
         for &one in define.reduce {
             if !usable_reduction(one) {
                 let why = format!("{:?} is no reduction: it is left out", shown(one));
-                shared.tell(&format!("define {}", shown(name)), "define", &why);
+                shared.tell(&format!("define {:?}", shown(name)), "define", &why);
             } else if !reduce.contains(&one) {
                 reduce.push(one);
             }
@@ -421,7 +422,7 @@ impl Writer {
         for (name, value) in metrics {
             match usable_name(name).and_then(|()| observations(value.clone().into(), weight)) {
                 Ok(pieces) => found.push((name, pieces)),
-                Err(why) => shared.tell(&format!("value {}", shown(name)), "value", &why),
+                Err(why) => shared.tell(&format!("value {:?}", shown(name)), "value", &why),
             }
         }
         let full = {
@@ -863,6 +864,7 @@ struct State {
     /// By name the entries to repeat where lines may have been lost.
     defines: Vec<(String, String)>,
     told: HashSet<String>,
+    saying: Vec<thread::JoinHandle<()>>,
     hurry: bool,
     asked: u64,
     done: u64,
@@ -957,7 +959,8 @@ impl Shared {
             let _ = writeln!(line, ",\"name\":\"rlship_error\",\"attrs\":{attrs}}}");
             state.append(&line, None, 0);
         }
-        say(format!("{topic}: {message}"));
+        let saying = say(format!("{topic}: {message}"));
+        self.lock().saying.extend(saying);
     }
 
     /// A line that cannot be made is counted, and told once for each kind of call.
@@ -977,7 +980,7 @@ impl Shared {
         let mut members: Vec<(&str, Attr)> = Vec::with_capacity(given.len());
         for (name, value) in given {
             match usable_name(name) {
-                Err(why) => self.tell(&format!("{member} {}", shown(name)), member, &why),
+                Err(why) => self.tell(&format!("{member} {:?}", shown(name)), member, &why),
                 Ok(()) => match members.iter_mut().find(|(known, _)| known == name) {
                     Some(known) => known.1 = value.clone().into(),
                     None => members.push((name, value.clone().into())),
@@ -1027,11 +1030,18 @@ impl Shared {
         while state.ended.is_none() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return false;
+                break;
             }
             state = self.progress.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.ended == Some(true)
+        let all = state.ended == Some(true);
+        let saying = mem::take(&mut state.saying);
+        drop(state);
+        let patience = Instant::now() + SAY;
+        while Instant::now() < patience && !saying.iter().all(thread::JoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        all
     }
 }
 
@@ -1042,9 +1052,12 @@ fn random(seed: &RandomState) -> u64 {
 }
 
 /// One line on stderr, by a thread of its own: the program may hold its lock, or nobody may read the pipe.
-fn say(message: String) {
-    let text = format!("rlship: {}\n", first_chars(&message, 600).escape_debug());
-    let _ = thread::Builder::new().name("rlship-say".into()).spawn(move || io::stderr().write_all(text.as_bytes()));
+fn say(message: String) -> Option<thread::JoinHandle<()>> {
+    let text = format!("rlship: {}\n", first_chars(&message, 600).replace(char::is_control, " "));
+    let speak = move || {
+        let _ = io::stderr().write_all(text.as_bytes());
+    };
+    thread::Builder::new().name("rlship-say".into()).spawn(speak).ok()
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
