@@ -15,7 +15,13 @@ function unescape(field) {
 
 const given = (field) => (field === undefined || field === "" ? undefined : field);
 const whole = (field) => (given(field) === undefined ? undefined : Number(field));
-const number = (text) => (/^-?\d+$/.test(text) && !Number.isSafeInteger(Number(text)) ? BigInt(text) : /^-?[\d.]|^NaN$|^-?Infinity$/.test(text) ? Number(text) : text);
+
+/** A number, an integer beyond 2^53 as such, or the text behind `s:`. */
+function number(text) {
+  if (text.startsWith("s:")) return text.slice(2);
+  return /^-?\d+$/.test(text) && !Number.isSafeInteger(Number(text)) ? BigInt(text) : Number(text);
+}
+
 const list = (field) => (given(field) === undefined ? [] : field.split(",").map(number));
 
 function pairs(fields, read) {
@@ -33,8 +39,11 @@ let rl = null;
 let opened = [];
 
 const COMMANDS = {
-  init(dir, actor, rank, world, replica, attempt, axis) {
-    const options = { actor: given(actor), rank: whole(rank), world: whole(world), replica: given(replica), attempt: whole(attempt), axis: given(axis) };
+  init(dir, actor, rank, world, replica, attempt, axis, parent, ...labels) {
+    const options = {
+      ...{ actor: given(actor), rank: whole(rank), world: whole(world), replica: given(replica), attempt: whole(attempt) },
+      ...{ axis: given(axis), parent: given(parent), labels: Object.fromEntries(pairs(labels, String)) },
+    };
     opened = [given(dir), options];
     rl = init(...opened);
   },
@@ -47,11 +56,8 @@ const COMMANDS = {
     const found = list(weights);
     rl.log(new Map([[name, list(values)]]), { step: whole(step), weight: found.length ? found : undefined });
   },
-  async span(step, name, duration, error) {
-    const span = rl.span(name, { step: whole(step) });
-    if (Number(duration) > 0) await sleep(Number(duration) * 1000);
-    span.end({ error: given(error) });
-  },
+  summary: (step, name, ...members) => rl.log(new Map([[name, pairs(members, number)]]), { step: whole(step) }),
+  span: (step, name, duration, error) => rl.took(name, Number(duration), { step: whole(step), error: given(error) }),
   event: (step, name, ...attrs) => rl.event(name, pairs(attrs, typed), { step: whole(step) }),
   sample: (step, table, score, ...row) => rl.sample(table, pairs(row, typed), { step: whole(step), score: whole(score) }),
   barrier: (step) => rl.barrier(whole(step)),
@@ -68,8 +74,8 @@ const COMMANDS = {
   // A thread has a file of its own, as a child of this one's.
   threads: (count, lines) =>
     Promise.all(
-      Array.from({ length: Number(count) }, (_, thread) => {
-        const worker = new Worker(new URL(import.meta.url), { workerData: { opened, thread, lines: Number(lines) } });
+      Array.from({ length: Number(count) }, () => {
+        const worker = new Worker(new URL(import.meta.url), { workerData: { opened, lines: Number(lines) } });
         return new Promise((resolve, reject) => worker.once("exit", resolve).once("error", reject));
       }),
     ),
@@ -89,7 +95,7 @@ if (isMainThread) {
     }
   }
 } else {
-  const { thread, lines } = workerData;
+  const { lines } = workerData;
   const own = init(...workerData.opened);
-  for (let i = 0; i < lines; i++) own.log({ x: i, thread }, { step: i });
+  for (let i = 0; i < lines; i++) own.log({ x: i }, { step: i });
 }

@@ -116,6 +116,9 @@ export class Logger {
   /** Begin a span. `lane`: what nests in one lane nests in time; default: this thread, or the next that is free. */
   span(name: string, options?: AtStep & { readonly lane?: string }): Span;
 
+  /** Write a span that ends now and lasted so many seconds, by a clock of your own. */
+  took(name: string, seconds: number, options?: AtStep & { readonly lane?: string; readonly error?: unknown }): void;
+
   /** Run `body` in a span and return what it returns; a promise is waited for. Its errors are passed on. */
   timed<T>(name: string, body: (span: Span) => T, options?: AtStep & { readonly lane?: string }): T;
 

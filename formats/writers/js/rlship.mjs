@@ -16,6 +16,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { performance } from "node:perf_hooks";
+import { fileURLToPath } from "node:url";
 import { isMainThread, threadId } from "node:worker_threads";
 
 const VERSION = "1.0.0";
@@ -1192,9 +1193,9 @@ const lanes = { open: [], free: [], most: 10_000 };
 function laneOf(span, began, ended) {
   const name = isMainThread ? "main" : `worker-${threadId}`;
   const at = lanes.open.lastIndexOf(span);
-  const inside = at === lanes.open.length - 1;
+  const last = at === lanes.open.length - 1;
   if (at >= 0) lanes.open.splice(at, 1);
-  if (inside && at >= 0) return name;
+  if (at >= 0 && last) return name;
   let number = lanes.free.findIndex((since) => since <= began);
   if (number < 0) number = lanes.free.length;
   lanes.free[number] = ended;
@@ -1352,16 +1353,17 @@ export class Logger {
   /** Begin a span; its `end()` writes it. */
   span(name, options) {
     const { step, lane } = typeof options === "object" && options !== null ? options : {};
-    return new Span((began, took, at, inLane, error) => {
-      this.#call("span", () => {
-        const found = stepOf(at);
-        const lasted = Math.min(Math.max(took, 0), 1e9);
-        const title = beginningOf(wellFormed(String(name)), LONGEST_SPAN) || "unnamed";
-        const err = error === undefined || error === null ? "" : `,"err":${jsonString(errorName(error).slice(0, 200))}`;
-        const place = jsonString(String(inLane).slice(0, 200));
-        this.#add(`${head("span", began, found)},"dur":${double(lasted)},"name":${jsonString(title)},"lane":${place}${err}}\n`, found);
-      });
-    }, step, lane);
+    return new Span((...ended) => this.#call("span", () => this.#addSpan(name, ...ended)), step, lane);
+  }
+
+  /** Write a span that ends now and lasted so many seconds, by a clock of your own. */
+  took(name, seconds, options) {
+    this.#call("took", () => {
+      const { step, lane, error } = optionsOf(options, "took(name, seconds, {step, lane, error})");
+      const ended = wallMs();
+      const began = ended - seconds * 1000;
+      this.#addSpan(name, began, seconds, step, lane ?? laneOf(null, began, ended), error);
+    });
   }
 
   /** Run `body` in a span and return what it returns; a promise is waited for. Its errors are passed on. */
@@ -1397,7 +1399,7 @@ export class Logger {
       const step = stepOf(optionsOf(options, "event(name, attrs, {step})").step);
       const title = nameOf("event", name);
       if (!isObject(attrs ?? {})) throw new Unusable(`event(${shown(title)}) takes attributes as an object, not ${shown(attrs)}`);
-      if (title === "step_tag") return this.#tag(attrs?.tag, step);
+      if (title === "step_tag") return this.#tag(attrs instanceof Map ? attrs.get("tag") : attrs?.tag, step);
       const before = `${head("event", t, step)},"name":${jsonString(title)}`;
       const told = (attribute, why) => this.#tell("event", `event ${title} ${attribute}`, `event(${shown(title)}): ${shown(attribute)}: ${why}`);
       const { members, cut } = jsonObject(attrs ?? {}, LINE_LIMIT - sizeOf(before) - 32, told);
@@ -1562,6 +1564,15 @@ export class Logger {
     this.#waiting.add(line, step);
     const late = performance.now() - this.#wroteAt > FLUSH_MS;
     if ((late || this.#waiting.size > WRITE_AT) && this.#due()) this.#write(false);
+  }
+
+  #addSpan(name, began, took, step, lane, error) {
+    const found = stepOf(step);
+    if (!(took >= 0 && took <= 1e9)) throw new Unusable(`a span of ${shown(took)} seconds is not within 0 and 10^9`);
+    const title = beginningOf(wellFormed(String(name)), LONGEST_SPAN) || "unnamed";
+    const place = jsonString(beginningOf(String(lane), LONGEST_WHO));
+    const err = error === undefined || error === null ? "" : `,"err":${jsonString(errorName(error).slice(0, LONGEST_WHO))}`;
+    this.#add(`${head("span", began, found)},"dur":${double(took)},"name":${jsonString(title)},"lane":${place}${err}}\n`, found);
   }
 
   #control(line, step = null) {
@@ -1758,7 +1769,7 @@ export function init(dir, options) {
 function opened(dir, options) {
   if (!["", "0"].includes(process.env.RLSHIP_DISABLE ?? "")) return new Logger(null);
   const warn = (message) => notices.once(message, message);
-  const place = String(dir ?? process.env.RLSHIP_DIR ?? "");
+  const place = dir instanceof URL ? fileURLToPath(dir) : String(dir ?? process.env.RLSHIP_DIR ?? "");
   const actor = who("actor", options.actor ?? process.env.RLSHIP_ACTOR ?? "", warn);
   if (place === "" || actor === "") {
     warn(`init needs ${place === "" ? "a folder (or RLSHIP_DIR)" : "an actor (or RLSHIP_ACTOR)"}: nothing is logged`);
