@@ -163,6 +163,28 @@ def _rustc(sources: Path, built: Path) -> list[str]:
     return [tool_at("rustc") or "rustc", *strict, str(sources / "conform.rs"), "-o", str(built / "conform")]
 
 
+# --- JavaScript ---
+
+
+def _node(sources: Path, built: Path) -> list[str]:
+    return [tool_at("node") or "node", str(sources / "conform.mjs")]
+
+
+_JAVASCRIPT = Language(
+    name="javascript",
+    folder="js",
+    tools=("node",),
+    run=_node,
+    able=frozenset(
+        (
+            *("arrays", "summaries", "any value", "64-bit integers", "NUL characters", "half surrogates", "labels"),
+            *("parent", "errors of spans", "nested attributes", "samples", "cut"),
+        )
+    ),
+    threads=False,  # each has a file of its own: test_javascript.py
+)
+
+
 LANGUAGES = (
     _c("c", "gcc", "-std=c99"),
     _c("c++", "g++", "-std=c++17", "-x", "c++"),
@@ -188,6 +210,7 @@ LANGUAGES = (
         run=_program,
         able=_RUST_OR_GO | {"any value"},
     ),
+    _JAVASCRIPT,
 )
 NAMES = tuple(language.name for language in LANGUAGES)
 

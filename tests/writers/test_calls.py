@@ -21,7 +21,7 @@ PLAYED = [
     if language.able.issuperset(script["needs"])
 ]
 # The records of some calls that are told once, and the one line that says so.
-TOLD = {"weights-bad", "names-long", "unusable-values"}
+TOLD = {"weights-bad", "names-long", "unusable-values", "after-close"}
 
 
 @pytest.mark.parametrize(("language", "name"), PLAYED)

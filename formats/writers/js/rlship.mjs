@@ -1218,17 +1218,13 @@ class Span {
   }
 
   /** End it, the first time it is called. `step` is the one at the end, if it changed since; `error` what ended it. */
-  end({ step = this.#step, error } = {}) {
+  end(options) {
     const write = this.#write;
     if (!write) return;
     this.#write = null;
     const took = performance.now() - this.#started;
     const lane = laneOf(this, this.#began, this.#began + took);
-    write(this.#began, took / 1000, step, this.#lane ?? lane, error);
-  }
-
-  [Symbol.dispose ?? Symbol.for("Symbol.dispose")]() {
-    this.end();
+    write(this.#began, took / 1000, this.#lane ?? lane, this.#step, options);
   }
 }
 
@@ -1352,17 +1348,18 @@ export class Logger {
 
   /** Begin a span; its `end()` writes it. */
   span(name, options) {
-    const { step, lane } = typeof options === "object" && options !== null ? options : {};
+    const { step, lane } = this.#guarded("span", () => ({ ...optionsOf(options, "span(name, {step, lane})") })) ?? {};
     return new Span((...ended) => this.#call("span", () => this.#addSpan(name, ...ended)), step, lane);
   }
 
   /** Write a span that ends now and lasted so many seconds, by a clock of your own. */
   took(name, seconds, options) {
     this.#call("took", () => {
+      if (!(typeof seconds === "number" && seconds >= 0 && seconds <= 1e9)) throw new Unusable(`${shown(seconds)} seconds are not within 0 and 10^9`);
       const { step, lane, error } = optionsOf(options, "took(name, seconds, {step, lane, error})");
       const ended = wallMs();
       const began = ended - seconds * 1000;
-      this.#addSpan(name, began, seconds, step, lane ?? laneOf(null, began, ended), error);
+      this.#addSpan(name, began, seconds, lane ?? laneOf(null, began, ended), step, { error });
     });
   }
 
@@ -1543,9 +1540,9 @@ export class Logger {
       try {
         body();
       } catch (error) {
+        if (counted) this.#waiting.refuse(null);
         if (!(error instanceof Unusable)) throw error;
         this.#tell(where, `refused ${where}`, `${where}: ${error.message}; the call is left out`);
-        if (counted) this.#waiting.refuse(null);
       }
     });
   }
@@ -1566,9 +1563,9 @@ export class Logger {
     if ((late || this.#waiting.size > WRITE_AT) && this.#due()) this.#write(false);
   }
 
-  #addSpan(name, began, took, step, lane, error) {
+  #addSpan(name, began, took, lane, before, options) {
+    const { step = before, error } = optionsOf(options, "end({step, error})");
     const found = stepOf(step);
-    if (!(took >= 0 && took <= 1e9)) throw new Unusable(`a span of ${shown(took)} seconds is not within 0 and 10^9`);
     const title = beginningOf(wellFormed(String(name)), LONGEST_SPAN) || "unnamed";
     const place = jsonString(beginningOf(String(lane), LONGEST_WHO));
     const err = error === undefined || error === null ? "" : `,"err":${jsonString(errorName(error).slice(0, LONGEST_WHO))}`;
