@@ -152,7 +152,7 @@ def test_no_call_throws_whatever_it_is_given(tmp_path: Path) -> None:
         "  rl.barrier(a); rl.rollback(a);",
         "  init(a ?? 'other', { actor: 'gen' }).close();",
         "}",
-        'rl.log({ last: 1 }, { step: 7 });',
+        "rl.log({ last: 1 }, { step: 7 });",
         "rl.flush(); rl.close();",
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -168,7 +168,8 @@ def test_spans_side_by_side_have_lanes_of_their_own(tmp_path: Path) -> None:
         'const rl = init("job", { actor: "gen" });',
         "const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));",
         'rl.timed("outer", () => rl.timed("inner", () => 3)) === 3 || process.exit(9);',
-        "const tasks = [1, 2, 3].map((i) => rl.timed('task', async () => { await wait(20 * i); return i; }, { step: i }));",
+        "const task = (i) => rl.timed('task', async () => { await wait(20 * i); return i; }, { step: i });",
+        "const tasks = [1, 2, 3].map(task);",
         "const failing = rl.timed('failing', async () => { await wait(30); throw new RangeError('mine'); });",
         "const caught = failing.catch((error) => error instanceof RangeError || process.exit(9));",
         "(await Promise.all(tasks)).join() === '1,2,3' || process.exit(9);",
@@ -182,12 +183,12 @@ def test_spans_side_by_side_have_lanes_of_their_own(tmp_path: Path) -> None:
     for one in spans:
         for other in spans:
             if one is not other and one["lane"] == other["lane"]:
-                (a, b), (c, d) = sorted((span["t"], span["t"] + span["dur"]) for span in (one, other))
+                (_, b), (c, d) = sorted((span["t"], span["t"] + span["dur"]) for span in (one, other))
                 assert c >= b - 1e-5 or d <= b + 1e-5, (one, other)
 
 
 def test_samples_of_a_step_are_bounded_and_the_dropped_ones_told(tmp_path: Path) -> None:
-    """Of 20 MB of samples about 1 MiB is written, those with a small `pri`; an event before the barrier tells the rest."""
+    """Of 20 MB of samples about 1 MiB is written, all with a small `pri`; an event before the barrier tells the rest."""
     done = run(
         tmp_path,
         'const rl = init("job", { actor: "gen" });',
@@ -296,3 +297,136 @@ export function refused(): void {
 def test_the_checksum_is_that_of_the_family() -> None:
     """What two languages compare is one text: this pins it."""
     assert family.checksum(("/a b", "gen", "0", 3, None, 0, "given")) == "dd9804e8"
+
+
+# A network filesystem whose `fdatasync` fails as `trouble(sync)` says, which is asked at each; `counts` counts them.
+_NFS = """
+import fs from "node:fs";
+const counts = { now: 0, later: 0 };
+let trouble = () => null;
+const failing = (code) => code && Object.assign(new Error(code), { code });
+const read = fs.readFileSync;
+const mounts = "1 1 0:1 / / rw - nfs4 a:/b rw";
+fs.readFileSync = (path, ...more) => (path === "/proc/self/mountinfo" ? mounts : read(path, ...more));
+fs.fdatasyncSync = () => {
+  counts.now++;
+  const error = failing(trouble(counts));
+  if (error) throw error;
+};
+fs.fdatasync = (fd, done) => {
+  counts.later++;
+  setTimeout(() => done(failing(trouble(counts))), 5).unref();
+};
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+"""
+
+
+def test_lines_on_a_network_filesystem_are_synced(tmp_path: Path) -> None:
+    """By a timer without waiting for it, once for several lines and not without any, and before `flush` returns."""
+    done = run(
+        tmp_path,
+        _NFS,
+        'const rl = init("job", { actor: "gen" });',
+        "for (let i = 0; i < 10; i++) { rl.log({ x: i }, { step: i }); rl.barrier(i); }",
+        "if (counts.now + counts.later !== 0) process.exit(1);",
+        "await wait(1300);",
+        "if (counts.now !== 0 || counts.later !== 1) process.exit(2);",
+        "rl.log({ x: 10 }, { step: 10 });",
+        "if (!rl.flush() || counts.now !== 1 || counts.later !== 1) process.exit(3);",
+        "rl.flush(); rl.close();",
+        "if (counts.now !== 2) process.exit(4);",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert steps(records(only_file(tmp_path / "job"))) == list(range(11))
+
+
+def test_a_sync_that_fails_puts_its_lines_in_doubt(tmp_path: Path) -> None:
+    """A gap tells the lines since the last good sync, behind the definitions again; none of them is written twice."""
+    done = run(
+        tmp_path,
+        _NFS,
+        'const rl = init("job", { actor: "gen" });',
+        'rl.define({ x: "max" });',
+        "rl.log({ x: 1 }, { step: 1 });",
+        "if (!rl.flush()) process.exit(1);",
+        'trouble = ({ later }) => (later === 1 ? "EIO" : null);',
+        "rl.log({ x: 2 }, { step: 2 });",
+        "rl.log({ x: 3 }, { step: 3 });",
+        "await wait(2500);",
+        "rl.log({ x: 4 }, { step: 4 });",
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 2), done.stderr
+    found = [one for one in records(only_file(tmp_path / "job")) if one.get("name") != "rlship_error"]
+    kinds = [record.get("kind") for record in found]
+    assert kinds == ["open", "define", None, None, None, "gap", "define", None, "close"]
+    assert steps(found) == [1, 2, 3, 4]
+    assert [(gap["n"], gap["from"], gap["to"]) for gap in of_kind(found, "gap")] == [(2, 2, 3)]
+
+
+def test_a_file_whose_first_line_cannot_be_synced_is_given_up(tmp_path: Path) -> None:
+    """Then nobody may see the `open`: the next file has another id, its definitions and a gap for what is in doubt."""
+    done = run(
+        tmp_path,
+        _NFS,
+        'trouble = ({ now }) => (now === 1 ? "EIO" : null);',
+        'const rl = init("job", { actor: "gen" });',
+        'rl.define({ x: "max" });',
+        "rl.log({ x: 1 }, { step: 1 });",
+        "if (rl.flush()) process.exit(1);",
+        "rl.log({ x: 2 }, { step: 2 });",
+        "if (!rl.flush()) process.exit(2);",
+    )
+    assert done.returncode == 0, done.stderr
+    (before, after) = [records(path) for path in files(tmp_path / "job")]
+    assert before[0]["id"] != after[0]["id"]
+    assert steps(after) == [2]
+    assert [record.get("kind") for record in after[:3]] == ["open", "define", "gap"]
+    assert sum(gap["n"] for gap in of_kind(after, "gap")) >= 1
+
+
+def test_a_stale_handle_is_opened_again(tmp_path: Path) -> None:
+    """After ESTALE the file is opened by its path, and goes on at the right byte."""
+    done = run(
+        tmp_path,
+        'import fs from "node:fs";',
+        "const write = fs.writeSync;",
+        'const rl = init("job", { actor: "gen" });',
+        "rl.log({ x: 1 }, { step: 1 }); rl.flush();",
+        "fs.writeSync = (fd, ...more) => {",
+        "  if (fd === 2) return write(fd, ...more);",
+        "  fs.writeSync = write;",
+        '  throw Object.assign(new Error("stale"), { code: "ESTALE" });',
+        "};",
+        "rl.log({ x: 2 }, { step: 2 });",
+        "if (rl.flush() || !rl.flush()) process.exit(1);",
+        "rl.log({ x: 3 }, { step: 3 });",
+    )
+    assert done.returncode == 0, done.stderr
+    found = records(only_file(tmp_path / "job"))
+    assert steps(found) == [1, 2, 3]
+    assert of_kind(found, "gap") == []
+
+
+def test_memory_is_bounded_while_nothing_can_be_written(tmp_path: Path) -> None:
+    """Of 40 MB of lines the first 8 MiB are kept; the rest is told by one gap once there is room, barriers are kept."""
+    done = run(
+        tmp_path,
+        'import fs from "node:fs";',
+        'fs.writeFileSync("job", "");',
+        'const rl = init("job/run", { actor: "gen" });',
+        "for (let i = 0; i < 40_000; i++) rl.log({ ['x'.repeat(900)]: i }, { step: i });",
+        "rl.barrier(39_999);",
+        'fs.unlinkSync("job");',
+        "if (!rl.flush()) process.exit(1);",
+        "rl.log({ x: 1 }, { step: 40_000 });",
+        "if (rl.droppedLines < 30_000) process.exit(2);",
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 2), done.stderr
+    path = only_file(tmp_path / "job" / "run")
+    assert 8_000_000 < path.stat().st_size < 9_500_000
+    found = records(path)
+    (gap,) = of_kind(found, "gap")
+    kept = steps(found)
+    assert kept == [*range(len(kept) - 1), 40_000]
+    assert (gap["n"], gap["from"], gap["to"]) == (40_000 - len(kept) + 1, len(kept) - 1, 39_999)
+    assert [record["step"] for record in of_kind(found, "barrier")] == [39_999]
