@@ -10,6 +10,7 @@ import click
 
 from rlship import _version
 from rlship_sidecar import output
+from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.metrics import metrics
@@ -30,7 +31,7 @@ Exit codes:
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
 # Whoever reads `| head` has what they wanted: these end without a word, as other programs do.
-_SHORT = ("status", "export", "metrics")
+_SHORT = ("status", "export", "metrics", "check")
 
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
@@ -69,7 +70,7 @@ def rlship() -> None:
     """
 
 
-for verb in (watch, status, export, metrics, demo):
+for verb in (watch, status, export, metrics, check, demo):
     rlship.add_command(verb)
 
 

@@ -1,0 +1,197 @@
+"""The lines of one writer's file, one after the other: no I/O, no clock.
+
+What cannot be used is what the pipeline's own decoder says; why, and which other rules are broken, is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from rlship_formats.records import KNOWN_KINDS, T_MAX, T_MIN
+from rlship_sidecar.checking import syntax
+from rlship_sidecar.checking.finding import ERROR, WARNING, Finding, Reason, shown
+from rlship_sidecar.checking.members import bad_entry, bad_record, bad_value
+from rlship_sidecar.decode.decoder import Decoder
+from rlship_sidecar.decode.lines import Batch, Schemas
+
+ALL = 1 << 62
+LONGEST_NAME = 1000
+_SHORTEST_ID = 11  # characters that 64 random bits take where each may be any of about 64
+_STEPPED = ("metrics", "span", "event", "sample")
+_WHOLE = {
+    "not an object": Reason("the line is JSON, but no object", 'write one object a line: {"t":…,"step":…,"m":{…}}'),
+    "no open record": Reason(
+        "no usable `open` stands before it", "write an `open` as the first line of every file; see section 5.1"
+    ),
+    "second open record": Reason(
+        "the file has an `open` already", "open a new file in each process: never append to one that is there"
+    ),
+}
+_TOO_LONG = Reason(
+    "the line has more than 1048576 bytes",
+    "split it between metrics or within an array; cut texts, and tell it by `cut`",
+)
+
+
+class FileCheck:
+    """What the lines so far have said, and so what is wrong with the next one. `errors` and `warnings` are counts."""
+
+    def __init__(self) -> None:
+        self.errors = 0
+        self.warnings = 0
+        self.lines = 0
+        self._decoder = Decoder(Schemas())
+        self._closed = False
+        self._promised = -1  # the highest barrier of the segment
+        self._segment = 0
+        self._tagged: set[tuple[int, str]] = set()
+
+    def line(self, line: bytes, at: int) -> list[Finding]:
+        """Take a line (without its LF) that begins at the byte `at`."""
+        self.lines += 1
+        batch = self._decoder.decode([line], [at], max_steps=ALL, last_step=ALL)
+        return self._counted([*self._looked(line, at, batch)])
+
+    def too_long(self, at: int) -> list[Finding]:
+        """Take a line that is longer than any may be."""
+        self.lines += 1
+        return self._counted([self._found(at, ERROR, "line too long", _TOO_LONG)])
+
+    def end(self, size: int, complete: int) -> list[Finding]:
+        """The file has `size` bytes, and `complete` of them are lines that end."""
+        found = []
+        if not self.lines:
+            why = Reason(
+                "the file has no line that ends", "write an `open`, and an LF after it, as soon as there is a file"
+            )
+            found.append(self._at_end(complete, "no line", why))
+        elif size > complete:
+            why = Reason(
+                f"{size - complete} bytes after the last LF are no line yet, and no reader takes them",
+                "nothing, if the process died in a write or still writes; else end each record with an LF",
+            )
+            found.append(self._at_end(complete, "unfinished line", why))
+        return self._counted(found)
+
+    def _counted(self, found: list[Finding]) -> list[Finding]:
+        errors = sum(one.level == ERROR for one in found)
+        self.errors += errors
+        self.warnings += len(found) - errors
+        return found
+
+    def _found(self, at: int, level: str, what: str, reason: Reason, metric: str | None = None) -> Finding:
+        return Finding(self.lines, at, level, what, reason.why, reason.fix, reason.column, metric)
+
+    def _at_end(self, at: int, what: str, reason: Reason) -> Finding:
+        return Finding(self.lines + 1, at, WARNING, what, reason.why, reason.fix)
+
+    def _looked(self, line: bytes, at: int, batch: Batch) -> Iterator[Finding]:
+        whole = next((dead.reason for dead in batch.dead if dead.metric is None), None)
+        if whole == "not JSON":
+            yield self._found(at, ERROR, whole, syntax.not_json(line))
+            return
+        if not line.strip(b" \t\r"):
+            return
+        record = orjson.loads(line)
+        for name in syntax.twice(line):
+            why = Reason(
+                f"the name {shown(name)} stands twice in one object, and readers take the last", "write each once"
+            )
+            yield self._found(at, WARNING, "duplicate name", why)
+        if whole is not None:
+            yield self._found(at, ERROR, whole, _WHOLE.get(whole) or bad_record(whole, record))
+            return
+        for dead in batch.dead:
+            name = dead.metric or ""
+            reason = (bad_entry if dead.reason == "bad define" else bad_value)(name, record["m"][name])
+            yield self._found(at, ERROR, dead.reason, reason, name)
+        for what, reason in self._rules(record, batch):
+            yield self._found(at, WARNING, what, reason)
+
+    def _rules(self, record: dict[str, Any], batch: Batch) -> Iterator[tuple[str, Reason]]:
+        kind = record.get("kind", "metrics")
+        if not isinstance(kind, str) or kind not in {*KNOWN_KINDS, "metrics"} or record.get("kind") == "metrics":
+            yield (
+                "unknown kind",
+                Reason(f"`kind` is {shown(kind)}, which readers ignore", "a metrics record has no `kind`"),
+            )
+            return
+        if kind == "open":
+            yield from _open_rules(record)
+        elif self._closed:
+            why = Reason("it stands behind a `close`, which says that the writer is done", "write the `close` last")
+            yield "after close", why
+        if kind != "define":
+            yield from _time_rules(record)
+        yield from self._step_rules(kind, record)
+        yield from _name_rules(record)
+        if kind == "close":
+            self._closed = True
+
+    def _step_rules(self, kind: str, record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
+        step = record.get("step")
+        if step is None:
+            return
+        if kind == "rollback":
+            self._segment += 1
+            self._promised = step - 1
+            self._tagged.clear()
+        elif kind == "barrier":
+            self._promised = max(self._promised, step)
+        elif kind in _STEPPED:
+            tag = (step, record["attrs"]["tag"]) if record.get("name") == "step_tag" and kind == "event" else None
+            if tag is not None and tag in self._tagged:
+                yield (
+                    "tag twice",
+                    Reason(f"the tag {shown(tag[1])} of step {step} stands there already", "write it once"),
+                )
+            if tag is not None:
+                self._tagged.add(tag)
+            if step <= self._promised:
+                yield (
+                    "behind its barrier",
+                    Reason(
+                        f"step {step} comes after barrier {self._promised}, which promised that it would not",
+                        "write the barrier when the step is done; where the process goes back, write a rollback first",
+                    ),
+                )
+
+
+def _open_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
+    missing = [name for name in ("rlship", "t", "host", "pid", "writer") if name not in record]
+    if missing:
+        yield "incomplete open", Reason(f"{', '.join(f'`{name}`' for name in missing)} should be there", "write them")
+    rank, world = record.get("rank", 0), record.get("world")
+    if world is not None and rank >= world:
+        why = Reason(
+            f"rank {rank} is not below world {world}", "count ranks from 0, or leave `world` out if it is not known"
+        )
+        yield "rank beyond world", why
+    if len(record["id"]) < _SHORTEST_ID:
+        why = Reason(f"the id {shown(record['id'])} is too short to be unlike all others", "write 16 random hex digits")
+        yield "short id", why
+
+
+def _time_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
+    fix = "write Unix time in seconds, as a number such as 1763600000.123"
+    t = record.get("t")
+    if t is None:
+        yield "no time", Reason("`t` is missing, so that the record before it says when", fix)
+    elif isinstance(t, bool) or not isinstance(t, (int, float)):
+        yield "absurd time", Reason(f"`t` is {shown(t)}, no number, so that the record before it says when", fix)
+    elif not T_MIN <= t <= T_MAX:
+        unit = "milliseconds" if T_MIN <= t / 1e3 <= T_MAX else "nanoseconds" if T_MIN <= t / 1e9 <= T_MAX else ""
+        why = f"`t` is {shown(t)}, not within the years 2000 to 2100" + (f": it looks like {unit}" if unit else "")
+        yield "absurd time", Reason(why + "; the record before it says when", fix)
+
+
+def _name_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
+    names = record["m"] if isinstance(record.get("m"), dict) else ()
+    for name in names:
+        if len(name) > LONGEST_NAME:
+            why = f"the name {shown(name)} has {len(name)} characters"
+            yield "long name", Reason(why, f"names have at most {LONGEST_NAME}; put texts into events or samples")
+            return

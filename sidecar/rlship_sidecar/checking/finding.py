@@ -1,0 +1,48 @@
+"""One thing that is wrong with a line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+ERROR = "error"  # it cannot be used: a dead letter, or a dead value
+WARNING = "warning"  # it is used, but not as its writer may think, or against a rule of the format
+
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`line` counts from 1, `at` is the byte where the line begins, `column` the byte within it, from 1, where it can
+    be told. `metric` names the value that cannot be used, where the rest of the line can.
+    """
+
+    line: int
+    at: int
+    level: str
+    what: str
+    why: str
+    fix: str
+    column: int | None = None
+    metric: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What is known, without what is not."""
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something cannot be used, and what to write instead."""
+
+    why: str
+    fix: str
+    column: int | None = None
+
+
+def shown(value: object) -> str:
+    """A value as it stood in the line, shortened."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

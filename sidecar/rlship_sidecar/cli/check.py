@@ -1,0 +1,95 @@
+"""`rlship check`: what is wrong with writers' files, for who writes the writer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.report.terminal import clean
+
+if TYPE_CHECKING:
+    from rlship_sidecar.checking.file import FileCheck
+    from rlship_sidecar.checking.finding import Finding
+
+_READ_BYTES = 1 << 20
+_SHOWN = 20  # of one thing in one file
+
+
+@click.command(short_help="What is wrong with the lines of writers' files.")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.option("--strict", is_flag=True, show_envvar=True, help="Fail on warnings too.")
+@click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each finding.")
+@click.pass_context
+def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bool) -> None:
+    """Check files that a writer has written against the format, line by line: what is wrong, why, and how to put it
+    right.
+
+    An error is a line, or a metric's value, that cannot be used. A warning is what readers take, but the format asks
+    to write otherwise. Exit code 1 if there are errors. Nothing is written.
+    """
+    from rlship_sidecar.checking.file import FileCheck
+
+    errors = warnings = lines = 0
+    for path in files:
+        checked = FileCheck()
+        told: Counter[str] = Counter()
+        for finding in _findings(path, checked):
+            told[finding.what] += 1
+            if json:
+                _print_json(path, finding)
+            elif told[finding.what] <= _SHOWN:
+                click.echo(_text(path, finding))
+        for what, count in told.items():
+            if count > _SHOWN and not json:
+                click.echo(f"{clean(path)}: and {count - _SHOWN} more: {what} (all of them: --json)")
+        errors, warnings, lines = errors + checked.errors, warnings + checked.warnings, lines + checked.lines
+    if not json:
+        read = f"{_count(len(files), 'file')}, {_count(lines, 'line')}"
+        click.echo(f"{read}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    context.exit(1 if errors or (strict and warnings) else 0)
+
+
+def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:
+    """What is wrong with a file, in the order of its lines and in bounded memory."""
+    from rlship_sidecar.intake.tail import START, Descriptors, Tail
+
+    files = Descriptors(1, keep=True)
+    tail, mark = Tail(path, files), START
+    try:
+        while True:
+            piece = tail.read(mark, _READ_BYTES)
+            found: list[tuple[int, bytes | None]] = [*zip(piece.offsets, piece.lines)]
+            found += [(at, None) for at, _ in piece.too_long]
+            for at, line in sorted(found, key=lambda pair: pair[0]):
+                yield from checked.too_long(at) if line is None else checked.line(line, at)
+            if piece.end == mark.offset and not piece.more:
+                break
+            mark = piece.bookmark(piece.end)
+        yield from checked.end(piece.size, piece.end)
+    except OSError as error:
+        raise RlshipError(
+            f"{path} cannot be read: {error.strerror}", "give the writers' files: rlship check DIR/rlship/*.jsonl"
+        ) from error
+    finally:
+        files.close()
+
+
+def _print_json(path: str, finding: Finding) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode({"file": path, **finding.as_json()}))
+
+
+def _text(path: str, finding: Finding) -> str:
+    place = f"{clean(path)}:{finding.line}" + (f":{finding.column}" if finding.column else "")
+    metric = f" of {clean(finding.metric)!r}" if finding.metric is not None else ""
+    what = f"{place}: {finding.level}: {finding.what}{metric}: {clean(finding.why, 400)}"
+    return f"{what}\n    fix: {clean(finding.fix, 400)}"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" + ("" if n == 1 else "s")
