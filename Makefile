@@ -34,9 +34,7 @@ bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks
 
 toolchains: $(VENV)/.installed-dev ## Install what the writers of other languages are tested with (Debian)
-	apt-get install -y gcc g++ dash busybox
-	command -v npm >/dev/null || apt-get install -y nodejs npm
-	npm install --silent --no-save --prefix $(VENV)/typescript typescript@7
+	tests/writers/toolchains.sh "$(VENV)"
 
 soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUTES, from SEED, and look for lost rows
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(if $(LANES),--lanes $(LANES))

@@ -14,6 +14,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 from tests.guards.tree import ROOT, files
 
@@ -46,8 +49,8 @@ class Language:
 
     def command(self) -> list[str]:
         """How to start the driver, which is built now where its sources have changed since."""
-        missing = [tool for tool in self.tools if tool_at(tool) is None]
-        assert not missing, f"the writer in {self.name} is tested with {', '.join(missing)}: run `make toolchains`"
+        for tool in self.tools:
+            needed(tool)
         return self.run(WRITERS / self.folder, self._built())
 
     def _built(self) -> Path:
@@ -77,14 +80,27 @@ class Language:
         unfinished.rename(built)
 
 
-def tool_at(name: str) -> str | None:
-    """Where a tool is: beside this Python first, as that is where its packages put theirs."""
-    return shutil.which(name, path=_environment()["PATH"])
+def needed(tool: str) -> str:
+    """Where a tool is. Without it a test fails in CI, and is left out, with how to get the tool, anywhere else."""
+    found = shutil.which(tool, path=_environment()["PATH"])
+    if found is None:
+        without(tool)
+    return found
+
+
+def without(tool: str) -> NoReturn:
+    """End a test that cannot do without a tool that is not there."""
+    why = f"there is no {tool}: run `make toolchains`"
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 def _environment() -> dict[str, str]:
-    own = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
-    return {**os.environ, "PATH": own}
+    """Tools lie beside this Python, where packages put theirs, on the path, or where rustup installs."""
+    rust = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
+    path = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath), os.path.join(rust, "bin"))
+    return {**os.environ, "PATH": os.pathsep.join(path)}
 
 
 # --- C, and C++ ---
@@ -129,7 +145,7 @@ def _shell(name: str, *shell: str, lines: int) -> Language:
         name=name,
         folder="sh",
         tools=shell[:1],
-        run=lambda sources, built: [tool_at(shell[0]) or shell[0], *shell[1:], str(sources / "conform.sh")],
+        run=lambda sources, built: [needed(shell[0]), *shell[1:], str(sources / "conform.sh")],
         able=frozenset(
             (
                 *("arrays", "64-bit integers", "half surrogates", "parent", "errors of spans", "nested attributes"),
@@ -155,19 +171,19 @@ _RUST_OR_GO = frozenset(
 
 
 def _go(sources: Path, built: Path) -> list[str]:
-    return [tool_at("go") or "go", "build", "-C", str(sources), "-o", str(built / "conform"), "./conform"]
+    return [needed("go"), "build", "-C", str(sources), "-o", str(built / "conform"), "./conform"]
 
 
 def _rustc(sources: Path, built: Path) -> list[str]:
     strict = ("--edition", "2021", "-O", "-D", "warnings")
-    return [tool_at("rustc") or "rustc", *strict, str(sources / "conform.rs"), "-o", str(built / "conform")]
+    return [needed("rustc"), *strict, str(sources / "conform.rs"), "-o", str(built / "conform")]
 
 
 # --- JavaScript ---
 
 
 def _node(sources: Path, built: Path) -> list[str]:
-    return [tool_at("node") or "node", str(sources / "conform.mjs")]
+    return [needed("node"), str(sources / "conform.mjs")]
 
 
 _JAVASCRIPT = Language(

@@ -12,7 +12,7 @@ from rlship import family
 from tests.writer.reading import CLEAN
 from tests.writers.commands import command, init
 from tests.writers.driver import Record, all_records, drive, files, of_kind, only_file, records
-from tests.writers.languages import WRITERS, language_of, tool_at
+from tests.writers.languages import WRITERS, language_of, needed, without
 
 FOLDER = WRITERS / "js"
 NODE = language_of("javascript")
@@ -23,8 +23,7 @@ def run(home: Path, *program: str, settings: dict[str, str] | None = None) -> su
     """Run an ES module, which has `init` already, in the folder `home`."""
     source = home / "program.mjs"
     source.write_text("\n".join([f'import {{ init }} from "{FOLDER / "rlship.mjs"}";', *program]))
-    node = tool_at("node")
-    assert node is not None, "run `make toolchains`"
+    node = needed("node")
     environment = {**CLEAN, **(settings or {})}
     return subprocess.run([node, str(source)], cwd=home, env=environment, capture_output=True, text=True, timeout=60)
 
@@ -66,7 +65,7 @@ def test_a_child_process_of_the_same_rank_names_its_parent(tmp_path: Path) -> No
 def test_a_child_of_a_program_in_python_names_its_parent(tmp_path: Path) -> None:
     """The checksum of who writes is the one that Python makes, whatever is in the names."""
     done = subprocess.run(
-        [sys.executable, "-c", _PYTHON, str(tool_at("node")), str(tmp_path / "child.mjs")],
+        [sys.executable, "-c", _PYTHON, needed("node"), str(tmp_path / "child.mjs")],
         cwd=tmp_path,
         env=CLEAN,
         input=f'import {{ init }} from "{FOLDER / "rlship.mjs"}";\ninit("it\'s ö", {{ actor: "g\\\\n\'x" }});\n',
@@ -239,7 +238,8 @@ def test_an_idle_program_beats(tmp_path: Path) -> None:
 
 def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
     """A strict TypeScript program may call everything, is refused what the module would leave out, and runs."""
-    assert TYPESCRIPT.exists(), f"{TYPESCRIPT} is not there: run `make toolchains`"
+    if not TYPESCRIPT.exists():
+        without(str(TYPESCRIPT))
     program = tmp_path / "program.mts"
     for name in ("rlship.mjs", "rlship.d.mts"):
         (tmp_path / name).write_bytes((FOLDER / name).read_bytes())
@@ -250,7 +250,7 @@ def test_the_types_are_those_of_the_module(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "")
     done = subprocess.run(
-        [str(tool_at("node")), "program.mjs"], cwd=tmp_path, env=CLEAN, capture_output=True, text=True, timeout=60
+        [needed("node"), "program.mjs"], cwd=tmp_path, env=CLEAN, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert all_records(tmp_path / "job")[-1]["kind"] == "close"

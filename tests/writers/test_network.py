@@ -9,7 +9,7 @@ import pytest
 
 from tests.writers.commands import command, init
 from tests.writers.driver import Ended, drive, of_kind, only_file, records
-from tests.writers.languages import language_of, tool_at
+from tests.writers.languages import language_of, needed
 
 SHELLS = ("dash", "ash", "bash")
 
@@ -51,8 +51,7 @@ _TOOLS = {"stat": "echo 6969", "sync": 'echo "$2" >>"$SYNCED"'}
 def on_nfs(folder: Path, *lines: str, failing: int = 0) -> Ended:
     """Run the driver in C there."""
     (folder / "nfs.c").write_text(_NFS)
-    gcc = tool_at("gcc")
-    assert gcc is not None, "run `make toolchains`"
+    gcc = needed("gcc")
     subprocess.run([gcc, "-shared", "-fPIC", "-o", "nfs.so", "nfs.c"], cwd=folder, check=True, timeout=60)
     settings = {"LD_PRELOAD": str(folder / "nfs.so"), "SYNCED": str(folder / "synced"), "FAILING": str(failing)}
     return drive(language_of("c"), folder, *lines, settings=settings)

