@@ -26,6 +26,7 @@ A number is a double as Python's `repr` gives it, or an integer, or NaN, Infinit
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from tests.spec.calling import given
@@ -120,7 +121,7 @@ def _typed(value: Any) -> str:
     return f"n:{value!r}" if isinstance(value, (int, float)) else f"j:{json.dumps(value)}"
 
 
-_CALLS = {
+_CALLS: dict[str, Callable[[Record], str]] = {
     "log": _log,
     "define": _define,
     "span": lambda call: command("span", call.get("step"), call["name"], 0.25, call.get("error")),
