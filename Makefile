@@ -5,14 +5,15 @@ JOBS ?= auto
 DIR ?= demo
 MINUTES ?= 10
 SEED ?= 1
+RUNS ?= 200000
 
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check mutants bench toolchains soak nfs gpu clean
+.PHONY: help demo test lint check mutants bench toolchains fuzz soak nfs gpu clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
-	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED)"
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED) RUNS=$(RUNS)"
 
 demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
 	$(BIN)/python -m rlship demo "$(DIR)"
@@ -35,6 +36,10 @@ bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 
 toolchains: $(VENV)/.installed-dev ## Install what the writers of other languages are tested with (Debian)
 	tests/writers/toolchains.sh "$(VENV)"
+
+fuzz: $(VENV)/.installed-dev ## Fuzz what reads files with RUNS inputs each, guided by coverage (minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[fuzz]"
+	$(BIN)/python -m tests.fuzz --runs $(RUNS)
 
 soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUTES, from SEED, and look for lost rows
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(if $(LANES),--lanes $(LANES))

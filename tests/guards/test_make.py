@@ -10,7 +10,10 @@ from pathlib import Path
 
 from tests.guards.tree import ROOT
 
-TARGETS = ("help", "demo", "test", "lint", "check", "mutants", "bench", "toolchains", "soak", "nfs", "gpu", "clean")
+TARGETS = (
+    *("help", "demo", "test", "lint", "check", "mutants", "bench", "toolchains", "fuzz", "soak", "nfs", "gpu"),
+    "clean",
+)
 
 
 def make(*args: str) -> subprocess.CompletedProcess[str]:
