@@ -104,6 +104,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
     ("gen/sampling/max_tokens", "tokens", "hist", (_G,), "Longest response that a request allows."),
     ("gen/timeout_ratio", "0-1", "mean", (_G,), "Share of requests given up after too long; weight: requests."),
     ("gen/spec_accept_len", "tokens", "mean", (_G,), "Tokens accepted per step of speculation; weight: steps."),
+    ("gen/asleep", "0-1", "mean", (_G,), "Share of engines that were put to sleep."),
     (
         "policy_version",
         "global_step",
@@ -121,6 +122,8 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
     ("async/stale_dropped", "count", "sum", (_C,), "Samples thrown away because they were too stale."),
     ("svc/replica_queue_depth", "count", "max", (_S,), "Requests that wait for a replica of a service."),
     ("svc/replica_failures", "count", "sum", (_S,), "Failures of a service's replicas."),
+    ("svc/replica_restarts", "count", "sum", (_S,), "Times that a service's replica began anew."),
+    ("svc/scrape_s", "s", "max", (_S,), "Time to read and understand what a replica says of itself."),
     ("svc/recovery_s", "s", "max", (_S,), "Time from a replica's failure until it answered again."),
     ("buf/size", "count", "last sum", (_B,), "Samples in a buffer."),
     ("buf/queue_depth", "count", "last sum", (_B,), "Samples or requests that wait in a buffer's queue."),

@@ -24,7 +24,7 @@ IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 ORDER = (
     *("errors", "filesystem", "output", "rows"),
     *("decode", "align", "store", "reduce", "streams", "intake", "config", "experiment"),
-    *("report", "sinks", "ownership", "wake", "watched", "daemon", "export", "checking", "demo", "cli"),
+    *("report", "sinks", "ownership", "wake", "watched", "daemon", "export", "checking", "scrape", "demo", "cli"),
 )
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 

@@ -14,6 +14,7 @@ from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.metrics import metrics
+from rlship_sidecar.cli.scrape import scrape
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.watch import watch
 from rlship_sidecar.errors import RlshipError
@@ -70,7 +71,7 @@ def rlship() -> None:
     """
 
 
-for verb in (watch, status, export, metrics, check, demo):
+for verb in (watch, status, export, scrape, metrics, check, demo):
     rlship.add_command(verb)
 
 

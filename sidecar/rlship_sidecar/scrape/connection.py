@@ -1,0 +1,119 @@
+"""An HTTP connection every part of which ends in time: looking up, connecting, greeting, each header and each byte.
+
+`http.client` knows only a limit for each read, and whoever sends a byte every few seconds keeps it for ever.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+Clock = Callable[[], float]
+
+
+class Deadline:
+    """When all has to be done, by `clock` (monotonic seconds)."""
+
+    def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self.end = clock() + seconds
+
+    def left(self, most: float) -> float:
+        """Seconds left, at most `most`. Raises TimeoutError where there are none."""
+        left = self.end - self._clock()
+        if left <= 0:
+            raise TimeoutError("the time is over")
+        return min(left, most)
+
+
+class TimedConnection(http.client.HTTPConnection):
+    """One request's connection. `silent_s`: the longest wait for the next byte."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        deadline: Deadline,
+        connect_s: float,
+        silent_s: float,
+        tls: ssl.SSLContext | None,
+        proxy: tuple[str, int] | None = None,
+    ) -> None:
+        super().__init__(*(proxy or (host, port)))
+        if proxy and tls:
+            self.set_tunnel(host, port)
+        self._target = host
+        self._deadline = deadline
+        self._connect_s = connect_s
+        self._silent_s = silent_s
+        self._tls = tls
+
+    def connect(self) -> None:
+        """Connect, through the proxy where there is one, and greet by TLS where that is asked for."""
+        plain = self._reached()
+        try:
+            self.sock = cast(Any, _Timed(plain, self._deadline, self._silent_s))
+            if getattr(self, "_tunnel_host", None):
+                cast(Any, self)._tunnel()
+            if self._tls:
+                plain.settimeout(self._deadline.left(self._connect_s))
+                secured = self._tls.wrap_socket(plain, server_hostname=self._target)
+                self.sock = cast(Any, _Timed(secured, self._deadline, self._silent_s))
+        except BaseException:
+            plain.close()
+            raise
+
+    def _reached(self) -> socket.socket:
+        """A socket to the first address of the host that takes one."""
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        refused: OSError | None = None
+        for family, kind, protocol, _, address in found:
+            one = socket.socket(family, kind, protocol)
+            try:
+                one.settimeout(self._deadline.left(self._connect_s))
+                one.connect(address)
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return one
+            except OSError as problem:
+                one.close()
+                refused = refused or problem
+        raise refused or OSError("the host has no address")
+
+
+class _Timed:
+    """The part of a socket that `http.client` uses, with the deadline in every wait."""
+
+    def __init__(self, sock: socket.socket, deadline: Deadline, silent_s: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+        self._silent_s = silent_s
+
+    def sendall(self, data: Any) -> None:
+        self._sock.settimeout(self._deadline.left(self._silent_s))
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str, *_: object) -> io.BufferedReader:
+        return io.BufferedReader(_Bytes(self._sock, self._deadline, self._silent_s))
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, sock: socket.socket, deadline: Deadline, silent_s: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+        self._silent_s = silent_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._sock.settimeout(self._deadline.left(self._silent_s))
+        return self._sock.recv_into(buffer)

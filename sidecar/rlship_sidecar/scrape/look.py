@@ -1,0 +1,32 @@
+"""An answer's text to a reading of it. Pure, but for the time that `check` may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlship_sidecar.scrape import names
+from rlship_sidecar.scrape.exposition import Family, parse
+from rlship_sidecar.scrape.names import Choice
+from rlship_sidecar.scrape.reading import Reading, read
+
+
+def look(
+    text: str, choice: Choice, *, openmetrics: bool = False, check: Callable[[], object] = lambda: None
+) -> Reading:
+    """What an exposition says under names that are known, and under those of the choice. Raises NotMetrics."""
+    inference = names.is_inference(text)
+
+    def taken(name: str) -> bool:
+        return choice.takes(name, inference=inference)
+
+    def wanted(name: str) -> bool:
+        family = names.base(name)
+        return bool(names.known(name) or names.known(family) or taken(name) or taken(family))
+
+    def meant(family: Family) -> bool:
+        name = family.name
+        return bool(
+            names.known(name) or names.known(name.removesuffix("_created")) or taken(name) or taken(f"{name}_total")
+        )
+
+    return read(family for family in parse(text, openmetrics=openmetrics, wanted=wanted, check=check) if meant(family))
