@@ -53,21 +53,28 @@ class TimedConnection(http.client.HTTPConnection):
         self._connect_s = connect_s
         self._silent_s = silent_s
         self._tls = tls
+        self._socket: socket.socket | None = None
 
     def connect(self) -> None:
         """Connect, through the proxy where there is one, and greet by TLS where that is asked for."""
-        plain = self._reached()
+        plain = self._socket = self._reached()
         try:
             self.sock = cast(Any, _Timed(plain, self._deadline, self._silent_s))
             if getattr(self, "_tunnel_host", None):
                 cast(Any, self)._tunnel()
             if self._tls:
                 plain.settimeout(self._deadline.left(self._connect_s))
-                secured = self._tls.wrap_socket(plain, server_hostname=self._target)
-                self.sock = cast(Any, _Timed(secured, self._deadline, self._silent_s))
+                self._socket = self._tls.wrap_socket(plain, server_hostname=self._target)
+                self.sock = cast(Any, _Timed(self._socket, self._deadline, self._silent_s))
         except BaseException:
             plain.close()
             raise
+
+    def hang_up(self) -> None:
+        """Let go of the socket, after the answer was read. `close` does not, as `http.client` calls it before."""
+        self.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def _reached(self) -> socket.socket:
         """A socket to the first address of the host that takes one."""
@@ -102,7 +109,7 @@ class _Timed:
         return io.BufferedReader(_Bytes(self._sock, self._deadline, self._silent_s))
 
     def close(self) -> None:
-        self._sock.close()
+        """The answer may still be read: `hang_up` closes it."""
 
 
 class _Bytes(io.RawIOBase):

@@ -107,7 +107,7 @@ def _asked(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadlin
         body = _read(answer, limits.most_bytes)
         kind = (answer.getheader("Content-Type") or "").lower()
     finally:
-        connection.close()
+        connection.hang_up()
     return Fetched(body.decode("utf-8", "replace"), kind.startswith("application/openmetrics-text"))
 
 

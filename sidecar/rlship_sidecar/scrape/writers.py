@@ -10,7 +10,7 @@ from typing import Any
 from rlship.identity import LONGEST_NAME, Identity
 from rlship.logger import Logger
 from rlship_sidecar.scrape.endpoints import Endpoint
-from rlship_sidecar.scrape.figures import OF_ENDPOINT, Figures
+from rlship_sidecar.scrape.figures import OF_ENDPOINT, Figure, Figures
 from rlship_sidecar.scrape.reading import Engine
 
 MOST_ENGINES = 64  # of one endpoint
@@ -76,12 +76,10 @@ class Writers:
 
     def _write(self, rank: int, figures: Figures) -> None:
         logger, defined = self._logger(rank), self._defined.setdefault(rank, set())
-        for metric in figures.keys() - defined:
-            if len(defined) >= MOST_METRICS:
-                break
-            defined.add(metric)
-            figure = figures[metric]
-            logger.define(metric, figure.reduce, unit=figure.unit or None, per_rank=figure.per_rank or None)
+        new = sorted(figures.keys() - defined)[: MOST_METRICS - len(defined)]
+        if new:
+            defined.update(new)
+            logger.define({metric: _declared(figures[metric]) for metric in new})
         known = {metric: figure for metric, figure in figures.items() if metric in defined}
         self.left_out += len(figures) - len(known)
         weight = 1.0 + zlib.crc32(f"{self._endpoint.name}\0{rank}".encode()) * _TAG_STEP
@@ -104,6 +102,15 @@ class Writers:
             self._loggers[rank] = logger
             logger.start()
         return logger
+
+
+def _declared(figure: Figure) -> dict[str, Any]:
+    entry: dict[str, Any] = {"reduce": list(figure.reduce)}
+    if figure.unit:
+        entry["unit"] = figure.unit
+    if figure.per_rank:
+        entry["per_rank"] = True
+    return entry
 
 
 class Printed:
