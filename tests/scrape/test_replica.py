@@ -55,8 +55,8 @@ def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_failures_and_recovery() -> None:
-    """Each failed look counts 1, each good one 0; recovery is from the first failed look's beginning to that of the next
-    good one, only of what was up before; each outage is said and logged once.
+    """Each failed look counts 1, each good one 0; recovery is from the beginning of the first failed look to that of
+    the next good one, only of what was up before; each outage is said and logged once.
     """
     page = Page().engine(0, num_requests_waiting=1.0).text()
     answers: list[Answer | str] = [Answer(b"", 500), page, Answer(b"", 503), "<html>", page, page]
