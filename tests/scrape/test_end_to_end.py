@@ -211,3 +211,18 @@ def test_a_job_may_be_looked_at_without_writing(tmp_path: Path, home: Path) -> N
     assert bad.returncode == 1
     assert bad.stderr == f"rlship: {free.url}: Connection refused\n"
     assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+def test_nobody_reads(tmp_path: Path, home: Path) -> None:
+    """A dry run whose output is no longer read ends with exit code 1 and says so."""
+    page = Page().engine(0, num_requests_waiting=2.0).text()
+    with (
+        serving(lambda n: page) as server,
+        scraping(home, tmp_path, server.url, "--dry-run", "--interval", 0.1) as process,
+    ):
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(30) == 1
+        assert "nobody reads standard output any more" in process.stderr.read()
+        process.stdout = None

@@ -51,7 +51,7 @@ def test_an_answer() -> None:
         assert ask(f"{server.url}?x=1") == Fetched("a 1 é\n", False)
     ((path, headers),) = server.requests
     assert path == "/metrics?x=1"
-    assert headers["Accept"].startswith("text/plain;version=0.0.4,")
+    assert headers["Accept"] == "text/plain;version=0.0.4,*/*;q=0.1"
     assert headers["Host"] == f"127.0.0.1:{server.port}"
     assert "Authorization" not in headers
     kind = {"Content-Type": "application/openmetrics-text; version=1.0.0"}
@@ -226,6 +226,27 @@ def test_certificates_are_checked(secured: int, certificate: Path) -> None:
     trusting = from_options(None, str(certificate), insecure=False, proxy=None)
     assert ask(url, trusting, limits).text == "a 1\n"
     assert ask(url, from_options(None, None, insecure=True, proxy=None), limits).text == "a 1\n"
+
+
+def test_tls_goes_through_a_proxy(secured: int, certificate: Path) -> None:
+    """A proxy that was asked for is told where to connect, and the certificate is that of the server behind it."""
+
+    def relay(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", secured)) as server:
+            back = threading.Thread(target=pump, args=(server, client))
+            back.start()
+            pump(client, server)
+            back.join()
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+    with raw(relay) as proxy:
+        access = from_options(None, str(certificate), insecure=False, proxy=proxy.removesuffix("/metrics"))
+        assert ask(f"https://127.0.0.1:{secured}/metrics", access, Limits(total_s=10.0)).text == "a 1\n"
 
 
 def test_wrong_options_are_told(tmp_path: Path) -> None:

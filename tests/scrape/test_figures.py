@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import generate_latest as plain_text
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
 
 from rlship_sidecar.scrape.figures import OF_ENDPOINT, observe
 from rlship_sidecar.scrape.look import look
@@ -32,6 +35,38 @@ def values(
     """The figures of an engine by metric."""
     last = None if before is None else seen(before, choice)
     return {name: figure.value for name, figure in observe(last, seen(now, choice), keep).engines[engine].items()}
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_what_the_client_library_writes(openmetrics: bool) -> None:
+    """Pages of the library that vLLM and SGLang use, in both formats and with creation times, are understood."""
+    registry = CollectorRegistry()
+    labels = ["engine", "model_name"]
+    tokens = Counter("vllm:generation_tokens", "Tokens.", labels, registry=registry).labels("0", "acme/tiny-1b")
+    running = Gauge("vllm:num_requests_running", "Requests.", labels, registry=registry).labels("0", "acme/tiny-1b")
+    first = Histogram("vllm:time_to_first_token_seconds", "TTFT.", labels, buckets=(0.1, 0.5), registry=registry)
+    iteration = Histogram("vllm:iteration_tokens_total", "Tokens.", labels, registry=registry)
+
+    def page() -> Reading:
+        text = openmetrics_text(registry, escaping="allow-utf-8") if openmetrics else plain_text(registry)
+        return look(text.decode(), DEFAULT, openmetrics=openmetrics)
+
+    running.set(3)
+    tokens.inc(7)
+    before = page()
+    tokens.inc(5)
+    for seconds in (0.2, 0.3, 9.0):
+        first.labels("0", "acme/tiny-1b").observe(seconds)
+    iteration.labels("0", "acme/tiny-1b").observe(100)
+    observed = observe(before, page())
+    buckets = {"v": [0.1, 0.5, 0.5000000000000001], "w": [0.0, 2.0, 1.0]}
+    assert {name: figure.value for name, figure in observed.engines[E0].items()} == {
+        "gen/requests_running": 3.0,
+        "gen/decode_tokens_per_s": 5.0,
+        "gen/ttft_s": buckets,
+        "gen/ttft_s/p99": buckets,
+    }
+    assert observed.restarts == 0
 
 
 def test_a_first_look_gives_gauges_only() -> None:

@@ -165,17 +165,26 @@ def scrape(
         if not quiet:
             _say(line)
 
+    lost: list[output.OutputLost] = []
+
     def put(line: dict[str, object]) -> None:
         import orjson
 
         with lock:
-            output.put(orjson.dumps(line))
+            if not lost:
+                try:
+                    output.put(orjson.dumps(line))
+                except output.OutputLost as problem:
+                    lost.append(problem)
+                    stop.set()
 
     def made(endpoint: Endpoint, number: int) -> Output:
         return Printed(endpoint, put) if dry_run else Writers(folder, actor, endpoint, number)
 
     with stop_on_signals(lambda line: None) as stop:
         answered = run(Sources(given, files, say), manner, made, stop=stop, say=say)
+    if lost:
+        raise lost[0]
     context.exit(0 if answered or rounds is None else 1)
 
 

@@ -21,9 +21,9 @@ HIT_RATE = "sglang:cache_hit_rate"
 _FRAMEWORKS = ("vLLM", "SGLang", "Ray", "DCGM")
 # A gauge of the reasons adds up to that of all; a count of aborted requests becomes a ratio.
 _LEFT_OUT = {WAITING_BY_REASON, "sglang:num_aborted_requests"}
-# Through Ray, names have its prefix, and no colon.
-_OF_RAY = re.compile(r"ray_(vllm|sglang)[_:]")
-_SERVERS = re.compile(r"^(?:vllm:|sglang:|ray_vllm[_:]|ray_sglang[_:])", re.MULTILINE)
+# Through Ray, names have its prefix, and no colon; nor have they where somebody escaped it.
+_SERVER = re.compile(r"(?:ray_)?(vllm|sglang)[_:]")
+_SERVERS = re.compile(rf"^{_SERVER.pattern}", re.MULTILINE)
 _PARTS = ("_bucket", "_count", "_sum")
 # What clients of Prometheus say of their own process.
 _RUNTIME = ("python_*", "process_*", "go_*", "promhttp_*")
@@ -84,8 +84,8 @@ _KNOWN = SOURCES.keys() | COUNTERS | _OTHERS
 
 def known(name: str) -> str | None:
     """What a name of a family or a sample is called here, without Ray's prefix and `_total`; None: it is not known."""
-    ray = _OF_RAY.match(name)
-    name = f"{ray[1]}:{name[ray.end() :]}" if ray else name
+    server = _SERVER.match(name)
+    name = f"{server[1]}:{name[server.end() :]}" if server else name
     if name in _KNOWN:
         return name
     name = _bare(name)

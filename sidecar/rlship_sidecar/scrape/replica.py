@@ -14,7 +14,7 @@ from rlship_sidecar.scrape.connection import Deadline
 from rlship_sidecar.scrape.endpoints import Endpoint
 from rlship_sidecar.scrape.exposition import NotMetrics
 from rlship_sidecar.scrape.fetch import Access, Limits, ScrapeProblem, fetch
-from rlship_sidecar.scrape.figures import OF_ENDPOINT, Figures, observe
+from rlship_sidecar.scrape.figures import OF_ENDPOINT, Figures, Observed, observe
 from rlship_sidecar.scrape.health import Health
 from rlship_sidecar.scrape.look import look
 from rlship_sidecar.scrape.names import Choice
@@ -86,19 +86,16 @@ class Replica:
         deadline = Deadline(manner.limits.total_s, self._clock)
         try:
             found = fetch(self.endpoint, manner.limits, manner.access, deadline)
-            reading = look(
-                found.text,
-                manner.choice,
-                openmetrics=found.openmetrics,
-                check=lambda: deadline.left(manner.limits.total_s),
-            )
+            reading = look(found.text, manner.choice, openmetrics=found.openmetrics, check=lambda: deadline.left(1.0))
+            observed = observe(self._last, reading, manner.keep)
         except (ScrapeProblem, NotMetrics) as problem:
             return self._failed(began, str(problem))
         except TimeoutError:
             return self._failed(began, "too much to read in time")
         except Exception as problem:  # noqa: BLE001 - whatever an endpoint does, it is looked at again
             return self._failed(began, f"{type(problem).__name__}: {problem!s:.200}")
-        self._answered(began, reading)
+        self._answered(began, observed)
+        self._last = reading
         return True
 
     def _failed(self, began: float, reason: str) -> bool:
@@ -110,8 +107,7 @@ class Replica:
             self._say(f"{self.endpoint.url}: {reason}")
         return False
 
-    def _answered(self, began: float, reading: Reading) -> None:
-        observed = observe(self._last, reading, self._manner.keep)
+    def _answered(self, began: float, observed: Observed) -> None:
         recovery = self.health.recovery_s(began)
         figures = health.success(self._clock() - began, recovery, observed.restarts)
         engines = {**observed.engines, OF_ENDPOINT: {**observed.engines.get(OF_ENDPOINT, {}), **figures}}
@@ -126,7 +122,6 @@ class Replica:
             self._told_left_out = True
             self._say(f"{self.endpoint.url}: more metrics or engines than are logged; choose with --include")
         self.health = self.health.answered()
-        self._last = reading
 
 
 def pause(now: float, interval_s: float) -> float:

@@ -38,10 +38,14 @@ def scrape(
             if endpoint not in running:
                 replica = Replica(endpoint, manner, output(endpoint, started), say)
                 thread = threading.Thread(target=replica.run, name=f"rlship-{endpoint.name}"[:60], daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as problem:  # no thread to be had just now; the next look tries again
+                    say(f"{endpoint.url}: {problem}")
+                    break
                 running[endpoint] = replica, thread
-                thread.start()
                 started += 1
-        if manner.rounds is not None and running and not any(thread.is_alive() for _, thread in running.values()):
+        if manner.rounds is not None and not any(thread.is_alive() for _, thread in running.values()):
             break
         if stop.wait(LOOK_S if manner.rounds is None else 0.05):
             break
