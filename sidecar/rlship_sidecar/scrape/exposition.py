@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,11 @@ from typing import Any
 # Of one line. prometheus_client takes a time that grows with the square of it.
 LONGEST_LINE = 8 << 10
 MOST_SAMPLES = 100_000
+MOST_REMEMBERED = 16 << 20
+_EACH = 200  # what a line takes in memory beside its characters
+
+# A value that says nothing of what stands before it.
+_PLAIN = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|NaN|[+-]?Inf", re.ASCII)
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -35,31 +42,95 @@ class Family:
     samples: tuple[Sample, ...]
 
 
+class Memory:
+    """Series of an endpoint that were parsed before, by the `# TYPE` line above and all of a line but its value.
+
+    The parser takes some 50 microseconds for a line, and a page is the same but for its values at each look. What it
+    made of a series holds for the next page as well: a format in which the lines of a family stand together.
+    """
+
+    def __init__(self) -> None:
+        self.series: dict[tuple[str, str], tuple[str, str, str, Labels]] = {}
+        self.size = 0  # characters of lines
+
+    def learn(self, key: tuple[str, str], series: tuple[str, str, str, Labels]) -> None:
+        """Keep what the parser made of a line. Who numbers its series anew at each look fills it, and it begins anew."""
+        if self.size >= MOST_REMEMBERED:
+            self.series.clear()
+            self.size = 0
+        self.series[key] = series
+        self.size += _EACH + len(key[1])
+
+
 def parse(
     text: str,
     *,
     openmetrics: bool = False,
     wanted: Callable[[str], bool] = lambda name: True,
     check: Callable[[], object] = lambda: None,
+    memory: Memory | None = None,
 ) -> list[Family]:
-    """The families of an exposition whose names are wanted, in order. Raises NotMetrics.
+    """The families of an exposition whose names are wanted. Raises NotMetrics.
 
     `wanted` is asked of the name at the beginning of a line, a sample's or that of a family. `check` is called every
-    so often and may raise to end it all.
+    so often and may raise to end it all. `memory`: of earlier pages of this endpoint; it is filled.
     """
     lines = _lines(text, wanted, check, openmetrics)
-    families: list[Family] = []
+    found: dict[tuple[str, str], list[Sample]] = {}
     room = MOST_SAMPLES
-    for name, kind, samples in _parsed(lines, openmetrics):
+    for name, kind, samples in _read(lines, openmetrics, Memory() if memory is None else memory):
         room -= len(samples)
         if room < 0:
             raise NotMetrics(f"it has more than {MOST_SAMPLES} series; --include takes fewer")
         if samples and wanted(samples[0].name):
-            families.append(Family(name, kind, tuple(samples)))
-    return families
+            found.setdefault((name, kind), []).extend(samples)
+    return [Family(name, kind, tuple(samples)) for (name, kind), samples in found.items()]
 
 
-def _parsed(lines: Iterable[str], openmetrics: bool) -> Iterator[tuple[str, str, list[Sample]]]:
+def _read(lines: Iterable[str], openmetrics: bool, memory: Memory) -> Iterator[tuple[str, str, list[Sample]]]:
+    """Families, or parts of them, of lines that were met before and of those that the parser has to read."""
+    if openmetrics:  # its parser compares neighbouring lines
+        yield from (
+            (family.name, family.type, [made for sample in family.samples if (made := _sample(sample)) is not None])
+            for family in _parsed(lines, openmetrics)
+        )
+        return
+    known: dict[tuple[str, str], list[Sample]] = {}
+    asked: deque[tuple[tuple[str, str], str]] = deque()
+
+    def unknown() -> Iterator[str]:
+        above = ""
+        for line in lines:
+            if line.lstrip().startswith("#") or line.isspace():
+                above = line
+                yield line
+                continue
+            head, _, value = line[:-1].rpartition(" ")
+            series = memory.series.get((above, head))
+            if series is None or not _PLAIN.fullmatch(value):
+                asked.append(((above, head), value))
+                yield line
+                continue
+            family, kind, name, labels = series
+            number = float(value)
+            if number - number == 0:
+                known.setdefault((family, kind), []).append(Sample(name, labels, number))
+
+    for family in _parsed(unknown(), openmetrics):
+        samples = []
+        for sample in family.samples:  # one for each line that was asked for, in their order
+            key, value = asked.popleft()
+            made = _sample(sample)
+            if made is not None:
+                samples.append(made)
+                if sample.timestamp is None and _PLAIN.fullmatch(value):
+                    memory.learn(key, (family.name, family.type, made.name, made.labels))
+        yield family.name, family.type, samples
+    yield from ((family, kind, samples) for (family, kind), samples in known.items())
+
+
+def _parsed(lines: Iterable[str], openmetrics: bool) -> Iterator[Any]:
+    """What prometheus_client makes of the lines."""
     # Late: only who scrapes needs it.
     if openmetrics:
         from prometheus_client.openmetrics.parser import text_fd_to_metric_families as families
@@ -69,8 +140,7 @@ def _parsed(lines: Iterable[str], openmetrics: bool) -> Iterator[tuple[str, str,
     source: Any = lines  # it only iterates over what it calls a file
     parser: Any = families
     try:
-        for family in parser(source):
-            yield family.name, family.type, [made for sample in family.samples if (made := _sample(sample)) is not None]
+        yield from parser(source)
     except (NotMetrics, TimeoutError):
         raise
     except Exception as problem:  # noqa: BLE001 - it raises what it happens on: ValueError, KeyError, UnboundLocalError…

@@ -1,17 +1,22 @@
-"""An answer's text to a reading of it. Pure, but for the time that `check` may look at."""
+"""An answer's text to a reading of it. Pure, but for the time that `check` may look at, and the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from rlship_sidecar.scrape import names
-from rlship_sidecar.scrape.exposition import Family, parse
+from rlship_sidecar.scrape.exposition import Family, Memory, parse
 from rlship_sidecar.scrape.names import Choice
 from rlship_sidecar.scrape.reading import Reading, read
 
 
 def look(
-    text: str, choice: Choice, *, openmetrics: bool = False, check: Callable[[], object] = lambda: None
+    text: str,
+    choice: Choice,
+    *,
+    openmetrics: bool = False,
+    check: Callable[[], object] = lambda: None,
+    memory: Memory | None = None,
 ) -> Reading:
     """What an exposition says under names that are known, and under those of the choice. Raises NotMetrics."""
     inference = names.is_inference(text)
@@ -29,4 +34,5 @@ def look(
             names.known(name) or names.known(name.removesuffix("_created")) or taken(name) or taken(f"{name}_total")
         )
 
-    return read(family for family in parse(text, openmetrics=openmetrics, wanted=wanted, check=check) if meant(family))
+    families = parse(text, openmetrics=openmetrics, wanted=wanted, check=check, memory=memory)
+    return read(family for family in families if meant(family))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from rlship_sidecar.scrape import health
 from rlship_sidecar.scrape.connection import Deadline
 from rlship_sidecar.scrape.endpoints import Endpoint
-from rlship_sidecar.scrape.exposition import NotMetrics
+from rlship_sidecar.scrape.exposition import Memory, NotMetrics
 from rlship_sidecar.scrape.fetch import Access, Limits, ScrapeProblem, fetch
 from rlship_sidecar.scrape.figures import OF_ENDPOINT, Figures, Observed, observe
 from rlship_sidecar.scrape.health import Health
@@ -67,6 +67,7 @@ class Replica:
         self._say = say
         self._clock = clock
         self._last: Reading | None = None
+        self._memory = Memory()
         self._told_left_out = False
 
     def run(self) -> None:
@@ -86,7 +87,13 @@ class Replica:
         deadline = Deadline(manner.limits.total_s, self._clock)
         try:
             found = fetch(self.endpoint, manner.limits, manner.access, deadline)
-            reading = look(found.text, manner.choice, openmetrics=found.openmetrics, check=lambda: deadline.left(1.0))
+            reading = look(
+                found.text,
+                manner.choice,
+                openmetrics=found.openmetrics,
+                check=lambda: deadline.left(1.0),
+                memory=self._memory,
+            )
             observed = observe(self._last, reading, manner.keep)
         except (ScrapeProblem, NotMetrics) as problem:
             return self._failed(began, str(problem))
