@@ -54,7 +54,7 @@ class Memory:
         self.size = 0  # characters of lines
 
     def learn(self, key: tuple[str, str], series: tuple[str, str, str, Labels]) -> None:
-        """Keep what the parser made of a line. Who numbers its series anew at each look fills it, and it begins anew."""
+        """Keep what the parser made of a line. Who numbers series anew at each look fills this, and it begins anew."""
         if self.size >= MOST_REMEMBERED:
             self.series.clear()
             self.size = 0
