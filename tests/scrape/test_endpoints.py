@@ -24,6 +24,8 @@ from rlship_sidecar.scrape.sources import MOST_ENDPOINTS, Sources
         ("http://n07:9/probe?t=1", "n07:9/probe?t=1", "http://n07:9/probe?t=1"),
         ("http://[::1]:8000", "[::1]:8000", "http://[::1]:8000/metrics"),
         ("3=http://n07:8000", "3", "http://n07:8000/metrics"),
+        ("a=10.0.0.7:8000", "a", "http://10.0.0.7:8000/metrics"),
+        ("n07:9/probe?t=1", "n07:9/probe?t=1", "http://n07:9/probe?t=1"),
         (" prefill-1=https://n07:8000/m ", "prefill-1", "https://n07:8000/m"),
     ],
 )
@@ -42,6 +44,8 @@ def test_addresses(text: str, name: str, url: str) -> None:
         ("ftp://n07/metrics", "only http"),
         ("file:///etc/passwd", "only http"),
         ("http://", "names no host"),
+        ("a=", "no address"),
+        ("a=b=n07", "names no host"),
         ("http://n07:99999/", "Port"),
         ("http://n07:x/", "Port"),
         ("http://[::1", "Invalid IPv6"),

@@ -12,7 +12,8 @@ import orjson
 
 DEFAULT_PATH = "/metrics"
 LONGEST_NAME = 200  # of a replica, in the contract on disk
-_NAMED = re.compile(r"([A-Za-z0-9_.:\[\]-]{1,200})=(?=https?://)")
+_NAMED = re.compile(r"([A-Za-z0-9_.:\[\]-]{1,200})=")
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]+")
 # What no address has: spaces and control characters, which could break a request in two.
 _UNUSABLE = re.compile(r"[^!-~]")
 
@@ -68,7 +69,7 @@ def parse(text: str) -> Endpoint:
         raise AddressProblem(
             f"{_safe(address)!r} holds a password, which others could see; put a token into a file: --bearer-token-file"
         )
-    if not parts.hostname:
+    if not parts.hostname or not _HOST.fullmatch(parts.hostname):
         raise AddressProblem(f"{_safe(address)!r} names no host; an address looks like http://10.0.0.7:8000/metrics")
     return _made(name, parts, port or (443 if parts.scheme == "https" else 80))
 
