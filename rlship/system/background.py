@@ -1,0 +1,93 @@
+"""Looks that may never come back, each on a thread of its own: a hung driver or share stops nobody else."""
+
+from __future__ import annotations
+
+import time
+
+from .. import threads
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class Repeated:
+    """Calls `look()` every `interval_s` seconds on a daemon thread, drift-free, and keeps what it returned last.
+
+    `failed(error)` is told of each exception. `stop` ends it, but nothing waits for a call that hangs.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Any],
+        interval_s: float,
+        failed: Callable[[Exception], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._look = look
+        self._interval_s = interval_s
+        self._failed = failed
+        self._clock = clock
+        self._wake = threads.lock()
+        self._wake.acquire()
+        self._stopped = False
+        self._began: float | None = None
+        self._kept: tuple[float, Any] | None = None
+        self._news: Any = None
+
+    def start(self) -> None:
+        """Start the thread. Raises RuntimeError where there is none to be had."""
+        threads.start(self._run)
+
+    def stop(self) -> None:
+        """Let it end after the call that it is in."""
+        if not self._stopped:
+            self._stopped = True
+            self._wake.release()
+
+    @property
+    def hangs_s(self) -> float:
+        """For how long the call that it is in has been going on; 0 between calls."""
+        began = self._began
+        return 0.0 if began is None else self._clock() - began
+
+    def take(self) -> Any:
+        """What the last call returned, once."""
+        news, self._news = self._news, None
+        return news
+
+    def latest(self, most_s: float) -> Any:
+        """What the last call returned, if that is at most `most_s` seconds ago."""
+        kept = self._kept
+        return None if kept is None or self._clock() - kept[0] > most_s else kept[1]
+
+    def _run(self) -> None:
+        due = Due(self._interval_s, self._clock)
+        while not self._stopped:
+            self._began = self._clock()
+            try:
+                found = self._look()
+                self._kept, self._news = (self._clock(), found), found
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and somebody is told
+                self._failed(error)
+            self._began = None
+            self._wake.acquire(timeout=due.left())
+
+
+class Due:
+    """When a loop has to go round: every `interval_s` seconds from the start on, without drift; late rounds are left
+    out, not made up for.
+    """
+
+    def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = interval_s
+        self._clock = clock
+        self._start = clock()
+        self._round = 0
+
+    def left(self) -> float:
+        """Seconds until the next round begins, 0 or more."""
+        passed = self._clock() - self._start
+        self._round = max(self._round + 1, int(passed / self._interval_s))
+        return max(0.0, self._start + self._round * self._interval_s - self._clock())

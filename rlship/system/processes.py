@@ -1,0 +1,197 @@
+"""Processes of this machine: whose child is whose, what a tree of them uses, and what they are called in containers."""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+# Looking at all processes may take so much of the time, and is never done more often than that.
+_SHARE = 0.002
+_LEAST_S = 2.0
+_MOST_S = 60.0
+_MOST_STEPS = 64
+
+
+class Use:
+    """What some processes use: `cpu_s` seconds of CPU so far, `memory` bytes resident (shared pages count in each),
+    `count` how many they are.
+    """
+
+    __slots__ = ("count", "cpu_s", "memory")
+
+    def __init__(self) -> None:
+        self.cpu_s: dict[tuple[int, int], float] = {}
+        self.memory = 0
+        self.count = 0
+
+    def since(self, before: Use) -> float:
+        """CPU seconds that they used since an earlier look.
+
+        A process that was not there counts from now on: it may be old and only have been found.
+        """
+        return sum(max(0.0, used - before.cpu_s.get(who, used)) for who, used in self.cpu_s.items())
+
+
+class Processes:
+    """The processes under `root`/proc, looked at as often as that is cheap.
+
+    `names` says by pid what a process is called in the innermost of its pid namespaces, where that is another number.
+    """
+
+    def __init__(self, *, root: str = "/") -> None:
+        self._proc = os.path.join(root, "proc")
+        self._page = os.sysconf("SC_PAGE_SIZE")
+        self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
+        self._look_at = float("-inf")
+        self._parents: dict[int, int] = {}
+        self._children: dict[int, list[int]] = {}
+        self._known: dict[tuple[int, int], int] = {}
+        self.names: dict[int, int] = {}
+        self.started: dict[int, int] = {}
+
+    def look(self, now: float, *, force: bool = False) -> bool:
+        """List them anew if it is due. `now`: seconds of a clock that does not go back. Returns whether it was."""
+        if now < self._look_at and not force:
+            return False
+        began = time.thread_time()
+        parents: dict[int, int] = {}
+        started: dict[int, int] = {}
+        known: dict[tuple[int, int], int] = {}
+        names: dict[int, int] = {}
+        for name in self._listed():
+            pid = int(name)
+            fields = self._stat(pid)
+            if fields is None:
+                continue
+            parents[pid], started[pid] = int(fields[1]), int(fields[19])
+            who = (pid, started[pid])
+            inner = self._known[who] if who in self._known else self._inner(pid)
+            known[who] = inner
+            if inner != pid:
+                names[pid] = inner
+        self._parents, self.started, self._known, self.names = parents, started, known, names
+        self._children = {}
+        for pid, parent in parents.items():
+            self._children.setdefault(parent, []).append(pid)
+        cost = time.thread_time() - began
+        self._look_at = now + min(_MOST_S, max(_LEAST_S, cost / _SHARE))
+        return True
+
+    def alive(self, pid: int) -> bool:
+        """Whether the process was there at the last look."""
+        return pid in self._parents
+
+    def above(self, pid: int, wanted: Collection[int]) -> int | None:
+        """The first of `wanted` on the way up from `pid`, itself included."""
+        for _ in range(_MOST_STEPS):
+            if pid in wanted:
+                return pid
+            parent = self._parents.get(pid)
+            if parent is None or parent <= 0:
+                return None
+            pid = parent
+        return None
+
+    def tree(self, pid: int, without: Collection[int] = ()) -> list[int]:
+        """The process and those below it, but for those in `without` and what is below these."""
+        found, waiting = [], [pid]
+        seen = {pid}
+        while waiting:
+            one = waiting.pop()
+            found.append(one)
+            for child in self._children.get(one, ()):
+                if child not in without and child not in seen:
+                    seen.add(child)
+                    waiting.append(child)
+        return found
+
+    def use(self, pids: Iterable[int]) -> Use:
+        """What these processes use now; those that are gone do not count."""
+        found = Use()
+        for pid in pids:
+            fields = self._stat(pid)
+            if fields is None or fields[0] in ("Z", "X"):
+                continue
+            found.cpu_s[pid, int(fields[19])] = (int(fields[11]) + int(fields[12])) * self._tick_s
+            found.memory += int(fields[21]) * self._page
+            found.count += 1
+        return found
+
+    def boot_t(self) -> float | None:
+        """Unix seconds at which the machine was started, which start times of processes count from."""
+        try:
+            with open(os.path.join(self._proc, "stat"), encoding="ascii", errors="replace") as file:
+                for line in file:
+                    if line.startswith("btime "):
+                        return float(line.split()[1])
+        except (OSError, ValueError, IndexError):
+            return None
+        return None
+
+    def start_t(self, pid: int, boot: float) -> float | None:
+        """Unix seconds at which a process began, for the boot time that `boot_t` told."""
+        ticks = self.started.get(pid)
+        return None if ticks is None else boot + ticks * self._tick_s
+
+    def _listed(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self._proc) if name.isdigit()]
+        except OSError:
+            return []
+
+    def _stat(self, pid: int) -> list[str] | None:
+        """The fields of /proc/<pid>/stat from the state on."""
+        try:
+            fd = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                data = os.read(fd, 4096)
+            finally:
+                os.close(fd)
+        except OSError:
+            return None
+        # The program's name is in parentheses, which it may itself hold.
+        fields = data.rpartition(b")")[2].decode("ascii", "replace").split()
+        return fields if len(fields) > 21 else None
+
+    def _inner(self, pid: int) -> int:
+        """What the process is called in the innermost namespace that it is in."""
+        try:
+            with open(f"{self._proc}/{pid}/status", encoding="ascii", errors="replace") as file:
+                for line in file:
+                    if line.startswith("NSpid:"):
+                        return int(line.split()[-1])
+        except (OSError, ValueError, IndexError):
+            return pid
+        return pid
+
+
+# The first pid namespace of a machine has this inode in every kernel.
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
+
+def in_first_pid_namespace(root: str = "/") -> bool:
+    """Whether pids here are those that the driver knows processes by."""
+    try:
+        return os.stat(os.path.join(root, "proc/self/ns/pid")).st_ino == _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def holds_gpu(pid: int, root: str = "/") -> bool:
+    """Whether a process has a GPU open, as far as one is allowed to look."""
+    folder = os.path.join(root, f"proc/{pid}/fd")
+    try:
+        for name in os.listdir(folder):
+            try:
+                target = os.readlink(os.path.join(folder, name))
+            except OSError:
+                continue
+            if target.startswith("/dev/nvidia"):
+                return True
+    except OSError:
+        return False
+    return False
