@@ -54,6 +54,7 @@ def init(
     attempt: int | None = None,
     axis: str = "global_step",
     labels: Mapping[str, Any] | None = None,
+    system_metrics: bool | float | None = None,
 ) -> Logger:
     """Open this process's file for one actor, and return the Logger that writes it.
 
@@ -74,6 +75,10 @@ def init(
             `RLSHIP_ATTEMPT`, else the launcher's restart count.
         axis: what this actor's steps count.
         labels: facts about this process, kept as text in the file, 8 KiB of them at most.
+        system_metrics: also log what this process, its machine and its GPUs use, from a thread of its own: True for
+            once a second, or the seconds between two samples. Needs psutil and nvidia-ml-py (`pip install psutil
+            nvidia-ml-py`); what cannot be had is said once and left out. Default: `RLSHIP_SYSTEM_METRICS` (1, or
+            seconds), else off.
 
     Where `dir` or `actor` is known from neither the argument nor the environment, this says so on stderr and returns a
     Logger that drops every call; so does `RLSHIP_DISABLE=1`, silently. An unusable argument is said and left out.
@@ -87,7 +92,7 @@ def init(
     """
     try:
         with _lock:
-            return _init(dir, actor, replica, rank, world, attempt, axis, labels)
+            return _init(dir, actor, replica, rank, world, attempt, axis, labels, system_metrics)
     except Exception as error:  # the promise is that logging never crashes the job
         if raised_by_signal(error):
             raise
@@ -125,6 +130,7 @@ def _init(
     attempt: int | None,
     axis: str,
     labels: Mapping[str, Any] | None,
+    system_metrics: bool | float | None,
 ) -> Logger:
     global _default
     if _off():
@@ -176,7 +182,23 @@ def _init(
         )
     if logger.start() and identity.rank == 0 and identity.replica == "0":
         _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
+    _sample(logger, os.environ.get("RLSHIP_SYSTEM_METRICS") if system_metrics is None else system_metrics, warn)
     return logger
+
+
+def _sample(logger: Logger, asked: object, warn: Callable[[str], object]) -> None:
+    """Log system metrics as well, if that is asked for."""
+    if not asked:
+        return
+    from .system import worker
+
+    try:
+        interval_s = worker.interval_of(asked)
+    except ValueError as error:
+        warn(f"{error}; no system metrics are logged")
+        return
+    if interval_s is not None and logger.begun:
+        worker.start(logger, interval_s)
 
 
 def _tell_difference(known: Logger, asked: Mapping[str, Any]) -> None:

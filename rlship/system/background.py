@@ -31,20 +31,33 @@ class Repeated:
         self._clock = clock
         self._wake = threads.lock()
         self._wake.acquire()
+        self._ended = threads.lock()
+        self._ended.acquire()
+        self._started = False
         self._stopped = False
         self._began: float | None = None
-        self._kept: tuple[float, Any] | None = None
+        self._kept: Any = None
         self._news: Any = None
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError where there is none to be had."""
         threads.start(self._run)
+        self._started = True
 
     def stop(self) -> None:
         """Let it end after the call that it is in."""
         if not self._stopped:
             self._stopped = True
             self._wake.release()
+
+    def ended(self, timeout_s: float) -> bool:
+        """Whether the thread has come to its end, or does so within `timeout_s` seconds."""
+        if not self._started:
+            return True
+        if not self._ended.acquire(timeout=timeout_s):
+            return False
+        self._ended.release()
+        return True
 
     @property
     def hangs_s(self) -> float:
@@ -57,22 +70,22 @@ class Repeated:
         news, self._news = self._news, None
         return news
 
-    def latest(self, most_s: float) -> Any:
-        """What the last call returned, if that is at most `most_s` seconds ago."""
-        kept = self._kept
-        return None if kept is None or self._clock() - kept[0] > most_s else kept[1]
+    def latest(self) -> Any:
+        """What the last call returned, however long ago; None before the first."""
+        return self._kept
 
     def _run(self) -> None:
         due = Due(self._interval_s, self._clock)
         while not self._stopped:
             self._began = self._clock()
             try:
-                found = self._look()
-                self._kept, self._news = (self._clock(), found), found
+                self._kept = self._news = self._look()
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and somebody is told
                 self._failed(error)
             self._began = None
-            self._wake.acquire(timeout=due.left())
+            if not self._stopped:
+                self._wake.acquire(timeout=due.left())
+        self._ended.release()
 
 
 class Due:

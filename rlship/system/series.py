@@ -30,6 +30,8 @@ _GPU = (
     ("dram_active", "perf/dram_active", "0-1", ("mean", "max")),
 )
 _CATALOGUE = {own: name for own, name, _, _ in _GPU}
+# Of these the values of each host are kept.
+_BY_HOST = frozenset(("util", "mem", "temp", "sm_active"))
 # What hardly ever changes is logged now and then only.
 RARE = frozenset(("mem_limit", "power_limit", "ecc_corrected", "ecc_uncorrected"))
 RARELY_S = 10.0
@@ -79,7 +81,7 @@ def device_definitions(names: Collection[str]) -> Iterator[tuple[str, dict[str, 
     for name in names:
         figure = name.split("/", 2)[2]
         unit, reduce = known.get(figure, ("0-1", ("mean", "max")))  # of the reasons why it is slowed
-        yield name, {"reduce": [*reduce], "unit": unit, "per_rank": True}
+        yield name, {"reduce": [*reduce], "unit": unit, "per_rank": figure in _BY_HOST}
 
 
 def process_definitions(prefix: str, *, per_rank: bool) -> dict[str, dict[str, object]]:

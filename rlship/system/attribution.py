@@ -1,0 +1,83 @@
+"""Whose the processes on GPUs are."""
+
+from __future__ import annotations
+
+from .processes import Processes, holds_gpu, in_first_pid_namespace
+from .series import PROCESS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from .processes import Use
+    from .readings import GpuProcess
+
+_MOST_REMEMBERED = 10_000
+
+
+class Attribution:
+    """Which of some known processes a process on a GPU belongs to: itself, or the nearest one above it.
+
+    The driver tells the pids of the machine's first pid namespace. In another one (of a container) such a number may
+    be nobody's or another process's; there it counts only if that process is seen to have a GPU open.
+    """
+
+    def __init__(self, processes: Processes, *, root: str = "/") -> None:
+        self._processes = processes
+        self._root = root
+        self._trusted = in_first_pid_namespace(root)
+        self._seen: dict[tuple[int, int], bool] = {}
+
+    def owner(self, pid: int, known: Collection[int]) -> int | None:
+        """The one of `known`, or None."""
+        processes = self._processes
+        if not processes.alive(pid) or not (self._trusted or self._proven(pid)):
+            return None
+        return processes.above(pid, known)
+
+    def _proven(self, pid: int) -> bool:
+        who = (pid, self._processes.started.get(pid, 0))
+        if not self._seen.get(who):
+            if len(self._seen) > _MOST_REMEMBERED:
+                self._seen.clear()
+            self._seen[who] = holds_gpu(pid, self._root)
+        return self._seen[who]
+
+
+class Share:
+    """What one process and those below it use, from look to look: metrics by the names of `series.PROCESS`."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, Use] | None = None
+
+    def figures(self, t: float, use: Use, gpus: Sequence[GpuProcess]) -> dict[str, float | int | list[float]]:
+        """`use` is what they use at the time `t` (of any clock that does not go back), `gpus` what they have on GPUs.
+
+        Absent is what is not known: the CPU at the first look, GPU memory that the driver does not tell.
+        """
+        found: dict[str, float | int | list[float]] = {}
+        before, self._before = self._before, (t, use)
+        if use.count:
+            found["host_mem"] = use.memory
+            if before is not None and t > before[0] and before[1].count:
+                found["cpu"] = round(use.since(before[1]) / (t - before[0]), 3)
+        memory = [one.memory for one in gpus if one.memory is not None]
+        if memory:
+            found["gpu_mem"] = sum(memory)
+        shares: dict[str, float] = {}
+        for one in gpus:
+            if one.util is not None:
+                shares[one.device] = min(1.0, shares.get(one.device, 0.0) + one.util)
+        if shares:
+            found["gpu_util"] = next(iter(shares.values())) if len(shares) == 1 else [*shares.values()]
+        return found
+
+
+def under(prefix: str, figures: dict[str, float | int | list[float]]) -> dict[str, object]:
+    """The same figures below `prefix`."""
+    return {f"{prefix}/{name}": figures[name] for name in PROCESS if name in figures}
+
+
+def memory_of(processes: Iterable[GpuProcess]) -> int:
+    """Bytes that these have on GPUs, as far as that is told."""
+    return sum(one.memory for one in processes if one.memory is not None)

@@ -1,0 +1,138 @@
+"""System metrics inside a worker: one more daemon thread, which logs what its process and its machine use."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .. import threads
+from ..encode import size_of
+from ..guard import raised_by_signal
+from ..notices import say
+from ..occurrences import event_line
+from . import visible
+from .attribution import Attribution, Share, under
+from .background import Due, Repeated
+from .processes import Processes
+from .readings import GpuReading
+from .sampler import Sampler
+from .series import RARELY_S, overall
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ..logger import Logger
+    from .readings import GpuProcess
+
+
+def start(logger: Logger, interval_s: float) -> None:
+    """Log system metrics with `logger` every `interval_s` seconds until it is closed. Never raises."""
+    try:
+        threads.start(_Worker(logger, interval_s).run)
+    except RuntimeError as error:
+        say(f"no system metrics: cannot start a thread: {error}")
+
+
+class _Worker:
+    """The thread. Its records have no step, whatever the implicit one is: they are placed by their time."""
+
+    def __init__(self, logger: Logger, interval_s: float) -> None:
+        self._logger = logger
+        self._stream = logger._stream  # a forked child has another one, and no such thread
+        self._interval_s = interval_s
+        self._pause = threads.lock()
+        self._pause.acquire()
+        self._rare_at = float("-inf")
+
+    def run(self) -> None:
+        try:
+            self._begin()
+            due = Due(self._interval_s)
+            while not self._stream.closed:
+                self._put(self._look())
+                self._pause.acquire(timeout=due.left())
+            self._sampler.close()
+            if self._place is not None:
+                self._place.stop()
+        except Exception as error:  # the promise is that logging never crashes the job
+            if raised_by_signal(error):
+                raise
+            self._logger.failed("system_metrics", error)
+
+    def _begin(self) -> None:
+        self._sampler = Sampler(self._interval_s, visible.wanted(None), self._said, self._event)
+        self._place: Repeated | None = self._sampler.place(self._logger.folder)
+        self._processes = Processes()
+        self._attribution = Attribution(self._processes)
+        self._share = Share()
+        self._own = os.getpid()
+        self._mine: frozenset[str] = frozenset()
+        self._sampler.start()
+        if self._place is not None:
+            self._place.start()
+        self._pause.acquire(timeout=self._sampler.phase_s)
+
+    def _look(self) -> dict[str, Any]:
+        now = time.monotonic()
+        rare = now >= self._rare_at
+        if rare:
+            self._rare_at = now + RARELY_S - self._interval_s / 2
+        found: dict[str, Any] = dict(self._sampler.host(rare=rare))
+        self._processes.look(now)
+        gpus = self._sampler.gpus()
+        mine: list[GpuProcess] = []
+        if gpus is not None:
+            mine = [one for one in gpus.processes if self._attribution.owner(one.pid, (self._own,)) is not None]
+            if mine:
+                self._mine = frozenset(one.device for one in mine)
+            found.update(overall(self._used(gpus), rare=rare))
+        use = self._processes.use(self._processes.tree(self._own))
+        found.update(under("proc", self._share.figures(now, use, mine)))
+        news = self._place.take() if self._place is not None else None
+        found.update(news or {})
+        return found
+
+    def _used(self, gpus: GpuReading) -> GpuReading:
+        """Of the visible GPUs those that this process has memory on, once it has some."""
+        chosen = self._mine & gpus.figures.keys()
+        if not chosen:
+            return gpus
+        kept = GpuReading()
+        kept.figures = {key: gpus.figures[key] for key in gpus.figures if key in chosen}
+        kept.parents = gpus.parents
+        return kept
+
+    def _put(self, metrics: Mapping[str, Any]) -> None:
+        stream = self._stream
+        if metrics and not stream.closed:
+            for line in stream.encoder.lines(metrics, None, time.time()):
+                stream.buffer.append(line, size_of(line), None)
+
+    def _said(self, topic: str, line: str) -> None:
+        # On stderr alone: a machine without GPUs is no mistake that the job's record has to show.
+        self._stream.notices.once(f"system_metrics {topic or line}", f"{self._logger.actor}: {line}")
+
+    def _event(self, name: str, attrs: dict[str, Any]) -> None:
+        stream = self._stream
+        if not stream.closed:
+            line = event_line(name, attrs, None, time.time(), lambda attribute, why: None)
+            stream.buffer.append(line, size_of(line), None)
+
+
+def interval_of(asked: object) -> float | None:
+    """Seconds between two samples for what `init` was given as `system_metrics`; None for off. Raises ValueError."""
+    if asked is None or asked is False:
+        return None
+    if asked is True:
+        return 1.0
+    try:
+        seconds = float(asked)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if seconds == 0:
+        return None
+    if not 0.1 <= seconds <= 3600:
+        raise ValueError(f"system_metrics={asked!r:.40} is neither True nor a number of seconds from 0.1 to 3600")
+    return seconds
