@@ -7,7 +7,7 @@ from .series import PROCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from .processes import Use
     from .readings import GpuProcess
@@ -20,18 +20,20 @@ class Attribution:
 
     The driver tells the pids of the machine's first pid namespace. In another one (of a container) such a number may
     be nobody's or another process's; there it counts only if that process is seen to have a GPU open.
+
+    `trusted`: whether pids here are the driver's.
     """
 
     def __init__(self, processes: Processes, *, root: str = "/") -> None:
         self._processes = processes
         self._root = root
-        self._trusted = in_first_pid_namespace(root)
+        self.trusted = in_first_pid_namespace(root)
         self._seen: dict[tuple[int, int], bool] = {}
 
     def owner(self, pid: int, known: Collection[int]) -> int | None:
         """The one of `known`, or None."""
         processes = self._processes
-        if not processes.alive(pid) or not (self._trusted or self._proven(pid)):
+        if not processes.alive(pid) or not (self.trusted or self._proven(pid)):
             return None
         return processes.above(pid, known)
 
@@ -73,7 +75,7 @@ class Share:
         return found
 
 
-def under(prefix: str, figures: dict[str, float | int | list[float]]) -> dict[str, object]:
+def under(prefix: str, figures: Mapping[str, object]) -> dict[str, object]:
     """The same figures below `prefix`."""
     return {f"{prefix}/{name}": figures[name] for name in PROCESS if name in figures}
 

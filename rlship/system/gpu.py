@@ -68,6 +68,7 @@ class Gpus:
             self._again_at = t + AGAIN_S
             self._find()
         self._turn += 1
+        reading.known = bool(self._devices or self._lost)
         for place, device in enumerate(self._devices):
             if device.uuid in self._lost:
                 continue

@@ -183,15 +183,19 @@ def in_first_pid_namespace(root: str = "/") -> bool:
 
 def holds_gpu(pid: int, root: str = "/") -> bool:
     """Whether a process has a GPU open, as far as one is allowed to look."""
+    return any(target.startswith("/dev/nvidia") for target in open_files(pid, root) or ())
+
+
+def open_files(pid: int, root: str = "/") -> list[str] | None:
+    """What a process has open, by the names that it sees; None where one may not look or it is gone."""
     folder = os.path.join(root, f"proc/{pid}/fd")
+    found = []
     try:
         for name in os.listdir(folder):
             try:
-                target = os.readlink(os.path.join(folder, name))
+                found.append(os.readlink(os.path.join(folder, name)))
             except OSError:
                 continue
-            if target.startswith("/dev/nvidia"):
-                return True
     except OSError:
-        return False
-    return False
+        return None
+    return found

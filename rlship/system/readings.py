@@ -27,11 +27,13 @@ class GpuReading:
 
     `figures`: for each GPU by its key ("0"; "0_1" is MIG device 1 of GPU 0) the numbers that it told, by their names
     below `gpu/<key>/`. `parents`: of each MIG device the GPU that it is a part of. `processes`: who is on them.
+    `known`: whether there are any, were it lost ones.
     """
 
-    __slots__ = ("figures", "parents", "processes")
+    __slots__ = ("figures", "known", "parents", "processes")
 
     def __init__(self) -> None:
+        self.known = False
         self.figures: dict[str, dict[str, float | int]] = {}
         self.parents: dict[str, str] = {}
         self.processes: list[GpuProcess] = []

@@ -49,6 +49,8 @@ def overall(gpus: GpuReading, *, rare: bool = True) -> Reading:
     A MIG device counts where its GPU is not looked at, or does not tell that figure itself.
     """
     found: Reading = {}
+    if gpus.known:
+        found["node/gpus"] = sum(1 for key in gpus.figures if gpus.parents.get(key) not in gpus.figures)
     columns: dict[str, dict[str, float | int]] = {}
     for key, figures in gpus.figures.items():
         for figure, value in figures.items():

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def wanted(given: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> list[str] | None:
-    """Indices and UUIDs of the GPUs to look at, or None for all: those given, else the visible ones."""
+    """Indices and UUIDs of the GPUs to look at, or None for all: those given ("all" for all), else the visible ones."""
+    if given is not None and [*given] == ["all"]:
+        return None
     if given is not None:
         return [one.strip() for one in given if one.strip()]
     value = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")

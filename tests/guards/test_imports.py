@@ -24,8 +24,10 @@ IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 ORDER = (
     *("errors", "filesystem", "output", "rows"),
     *("decode", "align", "store", "reduce", "streams", "intake", "config", "experiment"),
-    *("report", "sinks", "ownership", "wake", "watched", "daemon", "export", "checking", "scrape", "demo", "cli"),
+    *("report", "sinks", "ownership", "wake", "watched", "daemon", "export", "checking", "sysmon", "scrape", "demo", "cli"),
 )
+# What a worker's package may import once it is asked for what needs it, and where.
+SYSTEM = PACKAGES["rlship"] / "system" / "sampler.py"
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 
 

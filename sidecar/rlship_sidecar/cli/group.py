@@ -16,6 +16,7 @@ from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.metrics import metrics
 from rlship_sidecar.cli.scrape import scrape
 from rlship_sidecar.cli.status import status
+from rlship_sidecar.cli.sysmon import sysmon
 from rlship_sidecar.cli.watch import watch
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.report.terminal import clean
@@ -71,7 +72,7 @@ def rlship() -> None:
     """
 
 
-for verb in (watch, status, export, scrape, metrics, check, demo):
+for verb in (watch, status, export, scrape, metrics, check, sysmon, demo):
     rlship.add_command(verb)
 
 

@@ -1,0 +1,111 @@
+"""`rlship sysmon`: the agent of a node."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from rlship_sidecar.cli import places
+from rlship_sidecar.cli.signals import stop_on_signals
+from rlship_sidecar.errors import NothingToWatch, UsageProblem
+
+
+@click.command(short_help="Log what this node and the job's processes on it use.")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option(
+    "--interval",
+    "interval_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_envvar=True,
+    help="Time between two looks.",
+)
+@click.option(
+    "--roles",
+    metavar="ACTORS",
+    show_envvar=True,
+    help="Whose processes get metrics of their own: trainer,generator; none for nobody's.  [default: everybody's]",
+)
+@click.option(
+    "--gpus",
+    metavar="IDS",
+    show_envvar=True,
+    help="Which GPUs, by index or UUID: 0,1; all, or none.  [default: those in CUDA_VISIBLE_DEVICES, else all]",
+)
+@click.option(
+    "--quiet-after",
+    "quiet_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_envvar=True,
+    help="Leave an experiment alone in which nobody wrote for so long, until somebody does.",
+)
+@click.option("--always", is_flag=True, show_envvar=True, help="Log into every experiment in DIR, whether or not it goes on and is here.")
+@click.option("--once", is_flag=True, show_envvar=True, help="Log one record, print it as JSON on stdout, and exit.")
+@click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Say nothing on stderr.")
+@click.pass_context
+def sysmon(
+    context: click.Context,
+    directory: Path,
+    interval_s: float,
+    roles: str | None,
+    gpus: str | None,
+    quiet_s: float,
+    always: bool,
+    once: bool,
+    quiet: bool,
+) -> None:
+    """Log this node's CPU, memory, disks, network and GPUs into the experiment in DIR, or into those experiments in the
+    folder DIR that have a process here (default: where you are).
+
+    Run one on each node. It waits for experiments to begin, and goes on until Ctrl-C or SIGTERM. What cannot be had (no
+    GPU, no driver, one that fails) is said once and left out.
+    """
+    places.require(directory)
+    from rlship_sidecar.sysmon.agent import Agent, Plan
+    from rlship_sidecar.sysmon.post import as_json
+
+    def say(line: str) -> None:
+        if not quiet:
+            with suppress(OSError):
+                sys.stderr.write(f"rlship: {line}\n")
+                sys.stderr.flush()
+
+    plan = Plan(interval_s, _names(roles), _devices(gpus), quiet_s, always or once)
+    agent = Agent(directory, plan, say)
+    with stop_on_signals(lambda line: None) as stop:
+        if not once:
+            agent.run(stop)
+            context.exit(0)
+        logged = agent.once(stop)
+    if not logged and not stop.is_set():
+        raise NothingToWatch(
+            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
+            f'a process makes one when it logs: rlship.init("{directory}/my-run", actor="trainer")',
+        )
+    for path, found in logged.items():
+        click.echo(as_json(path, found))
+    context.exit(0)
+
+
+def _names(roles: str | None) -> list[str] | None:
+    if roles is None:
+        return None
+    return [] if roles.strip() == "none" else [name.strip() for name in roles.split(",") if name.strip()]
+
+
+def _devices(gpus: str | None) -> list[str] | None:
+    """What `--gpus` asks for: None for the visible ones."""
+    if gpus is None:
+        return None
+    asked = [one.strip() for one in gpus.split(",") if one.strip()]
+    if not asked:
+        raise UsageProblem("--gpus names no GPU", "give indices or UUIDs, such as --gpus 0,1; or all, or none")
+    if asked == ["none"]:
+        return []
+    return ["all"] if asked == ["all"] else asked

@@ -1,0 +1,170 @@
+"""Who writes in an experiment, as far as this node has to know: read from the first lines of the writers' files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.intake.discover import WRITERS_FOLDER, Folder, experiments
+
+_MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
+_MOST_AT_ONCE = 500
+_FUTURE_S = 3600.0
+
+
+class Member(NamedTuple):
+    """A writer, as its first line says: `t` is when it opened its file, `file` the file's name."""
+
+    id: str
+    actor: str
+    replica: str
+    rank: int
+    host: str
+    pid: int
+    t: float
+    file: str
+
+    @property
+    def label(self) -> str:
+        """Which rank of which actor it is, as metrics have it."""
+        return f"{self.actor}/r{self.replica}.{self.rank}"
+
+
+class Crew:
+    """The writers of one experiment. `me` is the actor that agents write as."""
+
+    def __init__(self, experiment: Path, me: str) -> None:
+        self._me = me
+        path = os.path.join(os.path.realpath(experiment), WRITERS_FOLDER)
+        self._folder = Folder(path, local=filesystem_of(path).local)
+        self._waiting: set[str] = set()
+        self._known: set[str] = set()
+        self._latest = ""
+        self.members: dict[str, Member] = {}
+
+    def look(self, now: float) -> None:
+        """Take in new files, some hundred at a time. `now` is monotonic. Raises OSError."""
+        for name in self._folder.look(now, force=False).files:
+            if name not in self._known:
+                self._known.add(name)
+                self._waiting.add(name)
+        for name in sorted(self._waiting)[:_MOST_AT_ONCE]:
+            found = first_line(os.path.join(self._folder.path, name))
+            if found is None:
+                continue  # it is still to come
+            self._waiting.discard(name)
+            member = member_of(found, name)
+            if member is not None:
+                self.members[name] = member
+
+    def fresh(self, wall: float, within_s: float) -> bool:
+        """Whether another process than an agent wrote within the last `within_s` seconds, by the files' own times."""
+        if self._latest and self._written(self._latest, wall, within_s):
+            return True
+        for name, member in reversed(self.members.items()):
+            if member.actor != self._me and self._written(name, wall, within_s):
+                self._latest = name
+                return True
+        return False
+
+    def agents(self, host: str) -> list[Member]:
+        """Files of agents on this host, this process's too."""
+        return [one for one in self.members.values() if one.actor == self._me and one.host == host]
+
+    def workers(self) -> list[Member]:
+        """All others."""
+        return [one for one in self.members.values() if one.actor != self._me]
+
+    def _written(self, name: str, wall: float, within_s: float) -> bool:
+        try:
+            t = os.stat(os.path.join(self._folder.path, name), follow_symlinks=False).st_mtime
+        except OSError:
+            return False
+        return wall - within_s <= t <= wall + _FUTURE_S
+
+
+def first_line(path: str) -> bytes | None:
+    """The first line of a file without its LF; b"" where there is none to be had, None where it is not whole yet."""
+    try:
+        # A name may lead elsewhere or to what blocks: only what is a file itself is read.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        data = os.pread(fd, _MOST_BYTES, 0)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    line, found, _ = data.partition(b"\n")
+    if found:
+        return line
+    return b"" if len(data) >= _MOST_BYTES else None
+
+
+def member_of(line: bytes, file: str) -> Member | None:
+    """What an `open` record says of its writer; None of any other line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or record.get("kind") != "open":
+        return None
+    name, actor, host = record.get("id"), record.get("actor"), record.get("host", "")
+    replica, rank, pid, t = (record.get(key, 0) for key in ("replica", "rank", "pid", "t"))
+    if not (isinstance(name, str) and isinstance(actor, str) and isinstance(host, str) and type(rank) is int):
+        return None
+    return Member(
+        name,
+        actor,
+        str(replica)[:200],
+        rank,
+        host,
+        pid if type(pid) is int else 0,
+        float(t) if isinstance(t, (int, float)) else 0.0,
+        file,
+    )
+
+
+class Sight(NamedTuple):
+    """What was last seen of one experiment: whether it goes on, and who is in it."""
+
+    path: Path
+    fresh: bool
+    workers: list[Member]
+    agents: list[Member]
+
+
+class Scout:
+    """Looks for experiments in a folder, and at who writes in them. Everything that may block on its filesystem is
+    here, to be called by one thread that may hang.
+    """
+
+    def __init__(self, directory: Path, me: str, host: str, within_s: float) -> None:
+        self._directory = directory
+        self._me = me
+        self._host = host
+        self._within_s = within_s
+        self._crews: dict[Path, Crew] = {}
+
+    def look(self) -> list[Sight]:
+        """All experiments. Raises OSError where the folder cannot be read."""
+        found = experiments(self._directory)
+        for gone in self._crews.keys() - set(found):
+            del self._crews[gone]
+        sights = []
+        for path in found:
+            crew = self._crews.get(path)
+            try:
+                if crew is None:
+                    crew = self._crews[path] = Crew(path, self._me)
+                crew.look(time.monotonic())
+            except OSError:
+                continue
+            fresh = crew.fresh(time.time(), self._within_s)
+            sights.append(Sight(path, fresh, crew.workers(), crew.agents(self._host)))
+        return sights
