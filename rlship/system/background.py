@@ -89,8 +89,8 @@ class Repeated:
 
 
 class Due:
-    """When a loop has to go round: every `interval_s` seconds from the start on, without drift; late rounds are left
-    out, not made up for.
+    """When a loop has to go round: every `interval_s` seconds from the start on, without drift. A round that is late
+    begins at once; others that were missed meanwhile are not made up for.
     """
 
     def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:

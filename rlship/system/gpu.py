@@ -86,6 +86,9 @@ class Gpus:
                 self._said("closed", f"{error}: GPU metrics are left out until it works again")
                 self._again_at = t
                 break
+            except Exception as error:  # noqa: BLE001 - whatever a driver and pynvml make of each other
+                self._failed(f"GPU {device.key}", error)
+                continue
             if device.parent is not None:
                 reading.parents[device.key] = device.parent
         return reading
@@ -201,8 +204,9 @@ class _Look:
         """Who is on this device. A GPU in MIG mode tells it of its parts only."""
         found: dict[int, GpuProcess] = {}
         for kind in ("Compute", "Graphics"):
-            listed = self._ask(f"nvmlDeviceGet{kind}RunningProcesses")
-            if listed is None and self.device.never(f"nvmlDeviceGet{kind}RunningProcesses"):
+            # By version: without a number pynvml raises another error where the driver has only older ones.
+            listed = self._ask(f"nvmlDeviceGet{kind}RunningProcesses_v3")
+            if listed is None and self.device.never(f"nvmlDeviceGet{kind}RunningProcesses_v3"):
                 listed = self._ask(f"nvmlDeviceGet{kind}RunningProcesses_v2")
             for one in listed or ():
                 memory = None if one.usedGpuMemory is None else int(one.usedGpuMemory)
