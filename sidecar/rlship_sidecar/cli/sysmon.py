@@ -45,7 +45,12 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
     show_envvar=True,
     help="Leave an experiment alone in which nobody wrote for so long, until somebody does.",
 )
-@click.option("--always", is_flag=True, show_envvar=True, help="Log into every experiment in DIR, whether or not it goes on and is here.")
+@click.option(
+    "--always",
+    is_flag=True,
+    show_envvar=True,
+    help="Log into every experiment in DIR, whether or not it goes on and is here.",
+)
 @click.option("--once", is_flag=True, show_envvar=True, help="Log one record, print it as JSON on stdout, and exit.")
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Say nothing on stderr.")
 @click.pass_context
