@@ -67,7 +67,7 @@ def measure(folder: Path, quick: bool) -> Result:
     percent, most = 100 * cores, max(resident)
     findings = [
         Finding("CPU", percent, "% of a core", aim=f"< {CORE_PERCENT:g} %", reached=percent < CORE_PERCENT),
-        Finding("memory, most", most, "MB", "imports alone", bare, most / bare, f"< {LIMIT_MB:.0f} MB", most < LIMIT_MB),
+        Finding("memory, most", most, "MB", "imports alone", bare, most / bare, f"< {LIMIT_MB:g} MB", most < LIMIT_MB),
         Finding("memory, last fifth / second fifth", grown, "", aim="no growth", reached=grown <= GREW),
         Finding("written", file.stat().st_size / seconds / 1e3, "kB/s"),
         Finding("samples", float(samples), ""),
@@ -105,8 +105,8 @@ def _gpus(folder: Path, env: dict[str, str], count: int) -> _Gpus:
 
         build(folder)
         env["LD_LIBRARY_PATH"], env["FAKE_NVML"] = str(folder), str(folder / "gpus.txt")
-        return _Gpus(f"there is no GPU: a library in place of NVIDIA's answers for {count} through nvidia-ml-py, which "
-                     "reads a file at every call", folder / "gpus.txt")  # fmt: skip
+        what = f"there is no GPU: a library in place of NVIDIA's answers for {count} through nvidia-ml-py"
+        return _Gpus(what, folder / "gpus.txt")
 
 
 @contextmanager

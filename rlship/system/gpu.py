@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .look import Look
 from .nvml import Device, GpuLost, Nvml, Unusable
-from .rates import Rates
-from .readings import GpuProcess, GpuReading
+from .readings import GpuReading
 from .visible import choose
 
 TYPE_CHECKING = False
@@ -12,28 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    Figures = dict[str, float | int]
-
 # How often it is looked whether other GPUs are there, MIG devices were made, or a lost one came back.
 AGAIN_S = 60.0
-# NVML tells them by a bit each.
-THROTTLE = {
-    "app_clocks": 0x2,
-    "sw_power": 0x4,
-    "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
-    "sw_thermal": 0x20,
-    "hw_thermal": 0x40,
-    "hw_power_brake": 0x80,
-    "display": 0x100,
-}
-# GPM metrics (Hopper and later), by NVML's numbers, in percent.
-_GPM = {2: "sm_active", 5: "tensor_active", 10: "dram_active", 1: "graphics_active"}
-# More than any link or bus can carry in a second: a counter that seems to have grown by more was reset.
-_MOST_PER_S = 4e12
-_ALL_LINKS = 0xFFFFFFFF
-_KIB = 1024
-_PERCENT = 0.01
 
 
 class Gpus:
@@ -55,7 +35,7 @@ class Gpus:
         self._said = said
         self._event = event
         self._devices: list[Device] = []
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, Look] = {}
         self._lost: set[str] = set()
         self._again_at = float("-inf")
         self._over = False
@@ -120,7 +100,7 @@ class Gpus:
         for device in found:
             look = before.pop(device.uuid, None)
             if look is None or look.device.key != device.key:
-                look = _Look(device, self._nvml)
+                look = Look(device, self._nvml)
             look.take_handles(device)
             self._looks[device.uuid] = look
         for look in before.values():
@@ -151,206 +131,3 @@ class Gpus:
 
     def _failed(self, what: str, error: Exception) -> None:
         self._said(f"{what} {error}", f"{what}: {error}; that is left out")
-
-
-class _Look:
-    """One device: what it told before is what its counters are compared with."""
-
-    def __init__(self, device: Device, nvml: Nvml) -> None:
-        self.device = device
-        self.measure_bus = False
-        self._nvml = nvml
-        self._module = nvml.module
-        self._rates = Rates()
-        self._gpm: list[Any] = []
-        self._first_activity = True
-        self._seen_us = 0
-
-    def take_handles(self, device: Device) -> None:
-        """Go on with what NVML calls the device now."""
-        self.device.handle, self.device.parent_handle = device.handle, device.parent_handle
-        self.device.instance = device.instance
-
-    def figures(self, t: float) -> Figures:
-        """Every number that the device tells. Raises GpuLost, Unusable."""
-        found: Figures = {}
-        memory = self._ask("nvmlDeviceGetMemoryInfo")
-        if memory is not None:
-            found["mem"] = int(memory.used)
-            found["mem_limit"] = int(memory.total)
-        self._activity(found)
-        if self.device.parent is not None:
-            return found  # the rest belongs to the whole GPU
-        use = self._ask("nvmlDeviceGetUtilizationRates")
-        if use is not None:
-            found["util"] = round(use.gpu * _PERCENT, 4)
-        self._put(found, "power", self._ask("nvmlDeviceGetPowerUsage"), 0.001)
-        self._put(found, "power_limit", self._ask("nvmlDeviceGetEnforcedPowerLimit"), 0.001)
-        self._put(found, "temp", self._ask("nvmlDeviceGetTemperature", 0))
-        self._put(found, "sm_clock", self._ask("nvmlDeviceGetClockInfo", 1, name="sm clock"))
-        self._put(found, "mem_clock", self._ask("nvmlDeviceGetClockInfo", 2, name="memory clock"))
-        reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if reasons is None:  # drivers before 535
-            reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        if reasons is not None:
-            for name, bit in THROTTLE.items():
-                found[f"throttle/{name}"] = int(bool(reasons & bit))
-        for kind, name in ((0, "ecc_corrected"), (1, "ecc_uncorrected")):
-            self._put(found, name, self._ask("nvmlDeviceGetTotalEccErrors", kind, 0, name=name))
-        self._fields(found, t)
-        return found
-
-    def processes(self) -> list[GpuProcess]:
-        """Who is on this device. A GPU in MIG mode tells it of its parts only."""
-        found: dict[int, GpuProcess] = {}
-        for kind in ("Compute", "Graphics"):
-            # By version: without a number pynvml raises another error where the driver has only older ones.
-            listed = self._ask(f"nvmlDeviceGet{kind}RunningProcesses_v3")
-            if listed is None and self.device.never(f"nvmlDeviceGet{kind}RunningProcesses_v3"):
-                listed = self._ask(f"nvmlDeviceGet{kind}RunningProcesses_v2")
-            for one in listed or ():
-                memory = None if one.usedGpuMemory is None else int(one.usedGpuMemory)
-                found.setdefault(int(one.pid), GpuProcess(self.device.key, int(one.pid), memory, None))
-        if found:
-            self._process_use(found)
-        return list(found.values())
-
-    def _ask(self, what: str, *arguments: Any, name: str = "") -> Any:
-        return self._nvml.ask(self.device, what, *arguments, name=name)
-
-    @staticmethod
-    def _put(found: Figures, name: str, value: Any, scale: float = 1) -> None:
-        if value is not None:
-            found[name] = round(value * scale, 3) if scale != 1 else int(value)
-
-    def _fields(self, found: Figures, t: float) -> None:
-        """What is read by numbers of fields, all in one call; each has an answer of its own."""
-        module = self._module
-        wanted: list[tuple[int, str, str, int]] = []
-        for name, scope, figure, scale in (
-            ("MEMORY_TEMP", 0, "mem_temp", 0),
-            ("PCIE_COUNT_TX_BYTES", 0, "pcie_sent_per_s", 1),
-            ("PCIE_COUNT_RX_BYTES", 0, "pcie_recv_per_s", 1),
-            ("NVLINK_THROUGHPUT_DATA_TX", _ALL_LINKS, "nvlink_sent_per_s", _KIB),
-            ("NVLINK_THROUGHPUT_DATA_RX", _ALL_LINKS, "nvlink_recv_per_s", _KIB),
-        ):
-            number = getattr(module, f"NVML_FI_DEV_{name}", None)
-            if number is not None and not self.device.never(figure):
-                wanted.append((number, scope, figure, scale))  # type: ignore[arg-type]
-        values = self._ask("nvmlDeviceGetFieldValues", [one[:2] for one in wanted]) if wanted else None
-        for (_, _, figure, scale), field in zip(wanted, values or ()):
-            if field.nvmlReturn != 0:
-                if field.nvmlReturn in self._nvml.refusals:
-                    self.device.give_up(figure)
-                continue
-            value, bits = _value(field)
-            if value is None:
-                continue
-            if not scale:
-                if value:  # some drivers say 0 for a sensor that is not there
-                    found[figure] = int(value)
-                continue
-            rate = self._rates.of(figure, int(value), t, bits=bits, most=_MOST_PER_S / scale)
-            if rate is not None:
-                found[figure] = round(rate * scale)
-        self._measured_bus(found)
-
-    def _measured_bus(self, found: Figures) -> None:
-        """PCIe traffic where there are no counters: the driver watches the bus for 20 ms."""
-        for figure, counter in (("pcie_sent_per_s", 0), ("pcie_recv_per_s", 1)):
-            counted = not self.device.never(figure) and not self.device.never("nvmlDeviceGetFieldValues")
-            if counted or not self.measure_bus:
-                continue
-            rate = self._ask("nvmlDeviceGetPcieThroughput", counter, name=f"measured {figure}")
-            if rate is not None:
-                found[figure] = int(rate) * _KIB
-
-    def _activity(self, found: Figures) -> None:
-        """How busy the multiprocessors, tensor cores and memory were since the last look."""
-        if self.device.never("gpm") or (not self._gpm and not self._begin_activity()):
-            return
-        module, device = self._module, self.device
-        before, now = self._gpm
-        if device.parent is None:
-            taken = self._ask("nvmlGpmSampleGet", now)
-        else:
-            taken = self._nvml.ask(device, "nvmlGpmMigSampleGet", device.instance, now, handle=device.parent_handle)
-        if taken is None:
-            if device.never("nvmlGpmSampleGet") or device.never("nvmlGpmMigSampleGet"):
-                device.give_up("gpm")
-            return
-        self._gpm = [now, before]
-        if self._first_activity:
-            self._first_activity = False
-            return
-        asked = module.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = module.NVML_GPM_METRICS_GET_VERSION, len(_GPM)
-        asked.sample1, asked.sample2 = before, now
-        for place, number in enumerate(_GPM):
-            asked.metrics[place].metricId = number
-        told = self._nvml.ask(device, "nvmlGpmMetricsGet", handle=asked)
-        if told is None:
-            return
-        for place, name in enumerate(_GPM.values()):
-            metric = told.metrics[place]
-            if metric.nvmlReturn == 0 and 0 <= metric.value <= 100.5:  # NaN is not
-                found[name] = round(min(1.0, metric.value * _PERCENT), 4)
-        active = found.pop("graphics_active", None)
-        if device.parent is not None and active is not None:
-            found["util"] = active  # which NVML tells of whole GPUs only
-
-    def _begin_activity(self) -> bool:
-        """Get room for two samples. False where this device or driver has none."""
-        module, device = self._module, self.device
-        whole = device.parent_handle if device.parent is not None else device.handle
-        support = self._nvml.ask(device, "nvmlGpmQueryDeviceSupport", handle=whole)
-        if support is None or not support.isSupportedDevice:
-            device.give_up("gpm")
-            return False
-        try:
-            self._gpm = [module.nvmlGpmSampleAlloc(), module.nvmlGpmSampleAlloc()]
-        except (module.NVMLError, AttributeError):
-            device.give_up("gpm")
-            return False
-        return True
-
-    def release(self) -> None:
-        """Give the room for samples back."""
-        for sample in self._gpm:
-            try:
-                self._module.nvmlGpmSampleFree(sample)
-            except self._module.NVMLError:
-                break
-        self._gpm = []
-
-    def _process_use(self, found: dict[int, GpuProcess]) -> None:
-        what = "nvmlDeviceGetProcessUtilization"
-        if self.device.parent is not None or self.device.never(what):
-            return
-        samples = self._ask(what, self._seen_us)
-        if self.device.never(what):
-            return
-        # Who has no sample has not run anything since.
-        sums: dict[int, list[float]] = {pid: [] for pid in found}
-        for sample in samples or ():
-            if sample.timeStamp > self._seen_us and sample.pid in sums and sample.smUtil <= 100:
-                sums[sample.pid].append(sample.smUtil * _PERCENT)
-        self._seen_us = max([self._seen_us, *(int(sample.timeStamp) for sample in samples or ())])
-        for pid, shares in sums.items():
-            found[pid].util = round(sum(shares) / len(shares), 4) if shares else 0.0
-
-
-def _value(field: Any) -> tuple[float | None, int]:
-    """The value of a field and, of integers, its width in bits."""
-    kind, value = field.valueType, field.value
-    if kind == 0:
-        return (value.dVal if value.dVal == value.dVal else None), 0
-    if kind == 1:
-        return value.uiVal, 32
-    if kind == 2:
-        return value.ulVal, 64
-    if kind == 3:
-        return value.ullVal, 64
-    signed = {4: "sllVal", 5: "siVal"}.get(kind)
-    number = getattr(value, signed) if signed else None
-    return (number if number is not None and number >= 0 else None), 0

@@ -1,6 +1,6 @@
 /* libnvidia-ml.so.1 for tests: the calls that system metrics make, with the structures of the real library.
  *
- * What it answers stands in the file that $FAKE_NVML names, "key value" a line, read anew at every call:
+ * What it answers stands in the file that $FAKE_NVML names, "key value" a line, looked at at every call:
  *   gpus N                     how many there are
  *   G.<figure> V               a number of GPU G; one that is not there is NOT_SUPPORTED
  *   fail.<call>[.G] CODE       the call returns this error (of one GPU)
@@ -9,10 +9,11 @@
  *   G.proc.I PID BYTES SM      the I-th process on a device (BYTES -1: not told; SM -1: no sample of its use)
  * With -DOLD_DRIVER the calls of newer drivers are not there.
  */
-#include <math.h>
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef int status;
@@ -21,21 +22,36 @@ enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
 
 static int opened;
 
-static int line_of(const char *key, char *value, size_t size) {
+/* What the file holds, as one text with a line end before each line; it is replaced, never changed in place. */
+static const char *answers(void) {
+    static char *text;
+    static ino_t inode;
+    static struct timespec changed;
+    struct stat file;
     const char *path = getenv("FAKE_NVML");
-    FILE *file = path ? fopen(path, "r") : NULL;
-    char line[512];
-    int found = 0;
-    size_t length = strlen(key);
-    while (file && !found && fgets(line, sizeof line, file)) {
-        if (!strncmp(line, key, length) && line[length] == ' ') {
-            snprintf(value, size, "%s", line + length + 1);
-            value[strcspn(value, "\n")] = 0;
-            found = 1;
-        }
+    if (!path || stat(path, &file)) return "";
+    if (!text || file.st_ino != inode || memcmp(&file.st_mtim, &changed, sizeof changed)) {
+        FILE *in = fopen(path, "r");
+        size_t got;
+        text = realloc(text, (size_t)file.st_size + 2);
+        text[0] = '\n';
+        got = in ? fread(text + 1, 1, (size_t)file.st_size, in) : 0;
+        text[got + 1] = 0;
+        if (in) fclose(in);
+        inode = file.st_ino;
+        changed = file.st_mtim;
     }
-    if (file) fclose(file);
-    return found;
+    return text;
+}
+
+static int line_of(const char *key, char *value, size_t size) {
+    char start[160];
+    const char *found;
+    size_t length = (size_t)snprintf(start, sizeof start, "\n%s ", key);
+    found = strstr(answers(), start);
+    if (!found) return 0;
+    snprintf(value, size, "%.*s", (int)strcspn(found + length, "\n"), found + length);
+    return 1;
 }
 
 static int number(const char *key, double *value) {

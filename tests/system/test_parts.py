@@ -36,7 +36,7 @@ def put(root: Path, files: Mapping[str, str]) -> Path:
 # Counters
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**33), st.floats(0.05, 100)), min_size=2, max_size=20))
+@given(st.lists(st.tuples(st.integers(0, 2**33), st.floats(0.06, 100)), min_size=2, max_size=20))
 def test_rates_add_up_to_what_a_counter_grew(parts: list[tuple[int, float]]) -> None:
     """However it grows and whenever it is read, rates times seconds are what was added, also over wraps of 32 bits."""
     rates, total, t = Rates(), 0, 0.0
@@ -385,7 +385,7 @@ def test_every_name_is_in_the_catalogue() -> None:
 
 def sampler_reasons() -> list[str]:
     """The names of why a GPU may be slowed."""
-    from rlship.system.gpu import THROTTLE
+    from rlship.system.look import THROTTLE
 
     return [*THROTTLE]
 
