@@ -47,7 +47,7 @@ soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUT
 nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/nfs.md)
 	$(BIN)/python -m tests.nfs
 
-gpu: $(VENV)/.installed-dev ## Try GPU times and tensors on a real GPU (VENV needs torch with CUDA)
+gpu: $(VENV)/.installed-dev ## Try GPU times, tensors and system metrics on a real GPU (VENV needs torch with CUDA)
 	$(BIN)/python -m tests.gpu
 
 clean: ## Remove what tools and builds left behind, but not the virtual environment

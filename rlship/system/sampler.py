@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from .readings import Reading
 
-PACKAGES = {"psutil": "psutil", "pynvml": "nvidia-ml-py"}
 # A call that has not come back after so long is told of.
 HANGS_S = 10.0
 # So long after the GPUs the rest is looked at, so that a line holds what was found at about its time.
@@ -26,16 +25,25 @@ _PLACE_EVERY_S = 10.0
 
 def packages() -> tuple[dict[str, Any], str]:
     """The modules that sampling needs, None for one that is not there, and what to say of those, or ""."""
-    found: dict[str, Any] = {}
-    for name in PACKAGES:
-        try:
-            found[name] = __import__(name)
-        except Exception:  # noqa: BLE001 - a broken installation fails in any way it likes
-            found[name] = None
-    missing = [PACKAGES[name] for name, module in found.items() if module is None]
-    lost = {"psutil": "the host's", "nvidia-ml-py": "the GPUs'"}
-    what = " and ".join(lost[name] for name in missing)
-    return found, f"without {what} metrics; to have them: pip install {' '.join(missing)}" if missing else ""
+    found: dict[str, Any] = {"psutil": None, "pynvml": None}
+    missing, without = [], []
+    try:
+        import psutil
+
+        found["psutil"] = psutil
+    except Exception:  # noqa: BLE001 - a broken installation fails in any way it likes
+        missing.append("psutil")
+        without.append("the host's")
+    try:
+        import pynvml
+
+        found["pynvml"] = pynvml
+    except Exception:  # noqa: BLE001
+        missing.append("nvidia-ml-py")
+        without.append("the GPUs'")
+    if not missing:
+        return found, ""
+    return found, f"without {' and '.join(without)} metrics; to have them: pip install {' '.join(missing)}"
 
 
 class Sampler:

@@ -30,6 +30,7 @@ WANTED = {
     "restart": {
         (f"peak memory {what}", "a tenth of the history") for what in ("while reading it all", "after going on")
     },
+    "sysmon": {("CPU", ""), ("memory, most", "imports alone"), ("memory, last fifth / second fifth", "")},
 }
 
 
@@ -64,7 +65,10 @@ def test_an_unknown_name_is_refused() -> None:
     """A benchmark that does not exist is named, with those that do."""
     done = run("ingset")
     assert done.returncode == 2
-    assert "no benchmark 'ingset': choose from writer tracing ingest latency idle streams memory restart" in done.stderr
+    assert (
+        "no benchmark 'ingset': choose from writer tracing ingest latency idle streams memory restart sysmon"
+        in done.stderr
+    )
 
 
 def test_ratios_are_of_rounds() -> None:

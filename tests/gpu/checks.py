@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import rlship
+from tests.gpu import system
 
 MOST_S = 0.05  # far more than any call may take, far less than the work that is queued
 
@@ -173,6 +174,7 @@ CHECKS: tuple[Callable[[str], None], ...] = (
     graphs_can_be_captured,
     no_context_on_the_first_device,
     a_forked_child_is_left_alone,
+    *system.CHECKS,
 )
 NAMES = tuple(check.__name__ for check in CHECKS)
 

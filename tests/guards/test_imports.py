@@ -26,8 +26,8 @@ ORDER = (
     *("decode", "align", "store", "reduce", "streams", "intake", "config", "experiment"),
     *("report", "sinks", "ownership", "wake", "watched", "daemon", "export", "checking", "sysmon", "scrape", "demo", "cli"),
 )
-# What a worker's package may import once it is asked for what needs it, and where.
-SYSTEM = PACKAGES["rlship"] / "system" / "sampler.py"
+# What a worker's package may import inside a function, once it is asked for what needs it, and where.
+OPTIONAL = {PACKAGES["rlship"] / "system" / "sampler.py": {"psutil", "pynvml"}}
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 
 
@@ -62,6 +62,8 @@ def forbidden(file: Path, package: str, allowed: set[str]) -> list[str]:
         if root in sys.stdlib_module_names or root in allowed:
             continue
         if package == "rlship" and file.name == "__main__.py" and lazy and root == "rlship_sidecar":
+            continue
+        if lazy and root in OPTIONAL.get(file, ()):
             continue
         told.append(f"{name_of(file)}:{line} imports {name}")
     return told

@@ -113,7 +113,18 @@ def test_once_prints_what_it_logs(library: Path, driver: Driver, tmp_path: Path)
     driver.gpus(WHOLE)
     env = environment(library, driver)
     subprocess.run([sys.executable, "-c", TRAINER, str(tmp_path), "1"], env=env, check=True, timeout=60)
-    command = [sys.executable, "-m", "rlship", "sysmon", str(tmp_path), "--once", "--interval", "0.2"]
+    command = [
+        sys.executable,
+        "-m",
+        "rlship",
+        "sysmon",
+        str(tmp_path),
+        "--once",
+        "--interval",
+        "0.2",
+        "--host",
+        "rack-7",
+    ]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
@@ -121,6 +132,8 @@ def test_once_prints_what_it_logs(library: Path, driver: Driver, tmp_path: Path)
     assert found["experiment"] == str(tmp_path)
     assert found["m"]["gpu/0/power"] == 512.3
     assert {"cpu", "cpu_limit", "net_recv_per_s", "gpu_util"} <= set(found["m"])
+    (file,) = (tmp_path / "rlship").glob("node-*.jsonl")
+    assert json.loads(file.read_text().splitlines()[0])["replica"] == "rack-7"
 
 
 def test_nothing_to_log_into(tmp_path: Path) -> None:

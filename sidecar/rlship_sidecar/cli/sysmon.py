@@ -17,7 +17,6 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option(
     "--interval",
-    "interval_s",
     metavar="SECONDS",
     type=click.FloatRange(0.1, 3600),
     default=1.0,
@@ -38,7 +37,6 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
 )
 @click.option(
     "--quiet-after",
-    "quiet_s",
     metavar="SECONDS",
     type=click.FloatRange(min=1),
     default=300.0,
@@ -57,10 +55,11 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
 def sysmon(
     context: click.Context,
     directory: Path,
-    interval_s: float,
+    interval: float,
     roles: str | None,
     gpus: str | None,
-    quiet_s: float,
+    quiet_after: float,
+    host: str,
     always: bool,
     once: bool,
     quiet: bool,
@@ -81,8 +80,8 @@ def sysmon(
                 sys.stderr.write(f"rlship: {line}\n")
                 sys.stderr.flush()
 
-    plan = Plan(interval_s, _names(roles), _devices(gpus), quiet_s, always or once)
-    agent = Agent(directory, plan, say)
+    plan = Plan(interval, _names(roles), _devices(gpus), quiet_after, always or once)
+    agent = Agent(directory, plan, say, name=host)
     with stop_on_signals(lambda line: None) as stop:
         if not once:
             agent.run(stop)

@@ -42,15 +42,17 @@ class Plan:
 class Agent:
     """Logs this node into the experiment `directory`, or into those in the folder `directory`.
 
-    `say(line)` tells a person. `tick` is called by one thread.
+    `say(line)` tells a person. `name` is what the node is called, by default as the host is. `tick` is called by one
+    thread.
     """
 
-    def __init__(self, directory: Path, plan: Plan, say: Callable[[str], None], *, host: str = "") -> None:
+    def __init__(self, directory: Path, plan: Plan, say: Callable[[str], None], *, name: str = "") -> None:
         self._directory = directory
         self._plan = plan
         self._say = say
         self._told: set[str] = set()
-        self._host = host or os.uname().nodename or "unknown"
+        self._host = os.uname().nodename or "unknown"
+        self._name = name or self._host
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._gpus_event: dict[str, Any] | None = None
         self._posts: dict[Path, Post] = {}
@@ -165,10 +167,12 @@ class Agent:
             return False
         if post is None:
             place = self._sampler.place(str(sight.path))
-            post = self._posts[sight.path] = Post(sight.path, self._host, self._plan.roles, place, self._said)
+            post = self._posts[sight.path] = Post(
+                sight.path, self._name, self._host, self._plan.roles, place, self._said
+            )
             if self._gpus_event is not None and not self._events:
                 post.event("gpus", self._gpus_event)
-            self._say(f"logging this node, {self._host}, into {sight.path}")
+            self._say(f"logging this node, {self._name}, into {sight.path}")
         return True
 
     def _end(self, path: Path) -> None:

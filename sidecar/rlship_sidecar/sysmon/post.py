@@ -26,12 +26,13 @@ MOST_LABELS = 256
 class Post:
     """The agent's writer in the experiment `path`, from `open` to `close`.
 
-    `roles` are the actors whose processes get metrics (None: all). `said(topic, line)` hears what a person should know.
+    `name` is what the node is called, `host` what it calls itself. `roles` are the actors whose processes get metrics (None: all). `said(topic, line)` hears what a person should know.
     """
 
     def __init__(
         self,
         path: Path,
+        name: str,
         host: str,
         roles: Collection[str] | None,
         place: Repeated | None,
@@ -44,9 +45,9 @@ class Post:
         self._shares: dict[str, Share] = {}
         self._labels: set[str] = set()
         self._defined: set[str] = set()
-        name = bounded("replica", host, lambda line: said("", line))
+        replica = bounded("replica", name, lambda line: said("", line))
         # Not through `init`: what a launcher says of ranks and attempts is not about an agent.
-        identity = Identity(ACTOR, name, 0, None, 0, "given", host)
+        identity = Identity(ACTOR, replica, 0, None, 0, "given", host)
         self.logger = Logger(str(path.absolute()), identity, labels={"agent": "sysmon"})
         self.logger.start()
         if place is not None:
