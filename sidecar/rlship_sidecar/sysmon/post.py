@@ -26,7 +26,8 @@ MOST_LABELS = 256
 class Post:
     """The agent's writer in the experiment `path`, from `open` to `close`.
 
-    `name` is what the node is called, `host` what it calls itself. `roles` are the actors whose processes get metrics (None: all). `said(topic, line)` hears what a person should know.
+    `name` is what the node is called, `host` what it calls itself. `roles` are the actors whose processes get metrics
+    (None: all). `said(topic, line)` hears what a person should know.
     """
 
     def __init__(
