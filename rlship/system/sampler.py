@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from .. import threads
 from .background import Repeated
 from .gpu import Gpus
 from .host import Host, Place
@@ -12,6 +13,7 @@ from .readings import GpuReading
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from threading import Lock
     from typing import Any
 
     from .readings import Reading
@@ -54,6 +56,7 @@ class Sampler:
         gpus: which GPUs (see `visible.choose`); None: all.
         said: told `(topic, line)` of what a person should know; once for each topic is enough, but always for "".
         event: told `(name, attrs)` of what belongs in the job's record. Both are called by several threads.
+        looking: is held while NVML is in use; default: a lock of its own.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Sampler:
         gpus: Sequence[str] | None,
         said: Callable[[str, str], object],
         event: Callable[[str, dict[str, Any]], object],
+        looking: Lock | None = None,
     ) -> None:
         self.phase_s = interval_s * _PHASE
         self._said = said
@@ -73,8 +77,13 @@ class Sampler:
         self._gpus = Gpus(modules["pynvml"], gpus, said, event) if modules["pynvml"] is not None else None
         self._reader: Repeated | None = None
         if self._gpus is not None:
-            watched = self._gpus
-            self._reader = Repeated(lambda: watched.sample(time.monotonic()), interval_s, self._failed)
+            watched, held = self._gpus, looking or threads.lock()
+
+            def look() -> GpuReading:
+                with held:
+                    return watched.sample(time.monotonic())
+
+            self._reader = Repeated(look, interval_s, self._failed)
         self._hangs = False
 
     def start(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from _thread import get_ident
 
 from .. import threads
 from ..encode import size_of
@@ -35,6 +36,34 @@ def start(logger: Logger, interval_s: float) -> None:
         say(f"no system metrics: cannot start a thread: {error}")
 
 
+class _Fork:
+    """Lets no fork happen inside a call of NVML, as far as that is to be had soon: the library has locks of its own,
+    and a child that was forked while one was held could never use NVML itself.
+    """
+
+    def __init__(self) -> None:
+        self.looking = threads.lock()
+        self._held: set[int] = set()
+        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
+
+    def _before(self) -> None:
+        if self.looking.acquire(timeout=_HOLD_S):
+            self._held.add(get_ident())
+
+    def _in_parent(self) -> None:
+        if get_ident() in self._held:
+            self._held.discard(get_ident())
+            self.looking.release()
+
+    def _in_child(self) -> None:
+        self._held.clear()
+        self.looking = threads.lock()
+
+
+_HOLD_S = 0.05
+_fork = _Fork()
+
+
 class _Worker:
     """The thread. Its records have no step, whatever the implicit one is: they are placed by their time."""
 
@@ -62,7 +91,7 @@ class _Worker:
             self._logger.failed("system_metrics", error)
 
     def _begin(self) -> None:
-        self._sampler = Sampler(self._interval_s, visible.wanted(None), self._said, self._event)
+        self._sampler = Sampler(self._interval_s, visible.wanted(None), self._said, self._event, _fork.looking)
         self._place: Repeated | None = self._sampler.place(self._logger.folder)
         self._processes = Processes()
         self._attribution = Attribution(self._processes)

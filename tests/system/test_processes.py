@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlship.system.attribution import Attribution, Share, under
 from rlship.system.processes import Processes, Use, in_first_pid_namespace, open_files
@@ -241,6 +243,27 @@ def test_first_lines() -> None:
         opening(id=None),
     ]
     assert [member_of(line.encode(), "f") for line in odd] == [None] * len(odd)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["id", "actor", "replica", "rank", "host", "pid", "t", "x"]),
+        st.none()
+        | st.booleans()
+        | st.text()
+        | st.floats()
+        | st.integers(-(10**400), 10**400)
+        | st.lists(st.integers(), max_size=2),
+    )
+)
+def test_any_first_line_is_somebody_or_nobody(record: dict[str, object]) -> None:
+    """Whatever a first line holds, it gives a writer of plain values or none, and never an error."""
+    found = member_of(json.dumps({"kind": "open", **record}).encode(), "f")
+    if found is not None:
+        assert 0 <= found.rank < 1 << 20
+        assert len(found.label) < 500
+        assert isinstance(found.t, float)
+        assert isinstance(found.pid, int)
 
 
 def test_only_whole_first_lines_of_files_are_read(tmp_path: Path) -> None:

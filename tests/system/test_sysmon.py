@@ -109,7 +109,7 @@ def test_an_agent_beside_a_job(library: Path, driver: Driver, tmp_path: Path) ->
 
 
 def test_once_prints_what_it_logs(library: Path, driver: Driver, tmp_path: Path) -> None:
-    """`--once` logs one record of an experiment that ended long ago, prints it as JSON, and exits."""
+    """`--once` logs into an experiment that nobody writes in any more, prints what it logged as JSON, and exits."""
     driver.gpus(WHOLE)
     env = environment(library, driver)
     subprocess.run([sys.executable, "-c", TRAINER, str(tmp_path), "1"], env=env, check=True, timeout=60)
@@ -131,7 +131,7 @@ def test_once_prints_what_it_logs(library: Path, driver: Driver, tmp_path: Path)
     found = json.loads(line)
     assert found["experiment"] == str(tmp_path)
     assert found["m"]["gpu/0/power"] == 512.3
-    assert {"cpu", "cpu_limit", "net_recv_per_s", "gpu_util"} <= set(found["m"])
+    assert {"cpu", "cpu_limit", "net_recv_per_s", "gpu_util", "fs_free"} <= set(found["m"])
     (file,) = (tmp_path / "rlship").glob("node-*.jsonl")
     assert json.loads(file.read_text().splitlines()[0])["replica"] == "rack-7"
 
@@ -299,3 +299,27 @@ os.waitpid(pid, 0)
     assert len(files) == 2
     (child,) = [records for records in files if "parent" in records[0]]
     assert [record["m"] for record in child if "m" in record] == [{"child": 1.0}]
+
+
+def test_no_fork_happens_inside_a_call(library: Path, driver: Driver, tmp_path: Path) -> None:
+    """A fork waits until NVML is not in use, so that a child can use it, but not long for a call that hangs."""
+    driver.gpus(WHOLE)
+    before = """
+import rlship.system.worker as worker
+def fork():
+    began = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if worker._fork.looking.acquire(timeout=5) else 1)
+    took = time.monotonic() - began
+    assert os.waitpid(pid, 0)[1] == 0
+    return took
+"""
+    after = """
+with worker._fork.looking:
+    assert 0.04 < fork() < 5, "held, as by a call that hangs"
+assert fork() < 5
+assert worker._fork.looking.acquire(timeout=5)
+"""
+    records, _ = work(tmp_path, environment(library, driver), asked=", system_metrics=0.1", before=before, after=after)
+    assert "node/gpu_util" in metrics(records)

@@ -52,7 +52,9 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
     show_envvar=True,
     help="Log into every experiment in DIR, whether or not it goes on and is here.",
 )
-@click.option("--once", is_flag=True, show_envvar=True, help="Log one record, print it as JSON on stdout, and exit.")
+@click.option(
+    "--once", is_flag=True, show_envvar=True, help="Look twice, print what was logged as JSON on stdout, and exit."
+)
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Say nothing on stderr.")
 @click.pass_context
 def sysmon(

@@ -85,17 +85,17 @@ class Agent:
             self.close()
 
     def once(self, stop: threading.Event) -> dict[Path, dict[str, Any]]:
-        """Log one record, with rates over one interval, and return it for each experiment."""
+        """Look twice, an interval apart, as rates need it, and return what was logged into each experiment."""
         self.start()
         try:
             deadline = time.monotonic() + HANGS_S
             while self._scout.latest() is None and time.monotonic() < deadline and not stop.is_set():
                 stop.wait(0.02)
             stop.wait(self._sampler.phase_s)
-            self.tick(time.monotonic())
+            first = self.tick(time.monotonic())
             stop.wait(self._plan.interval_s)
             self._rare_at = float("-inf")
-            return self.tick(time.monotonic())
+            return {path: first.get(path, {}) | found for path, found in self.tick(time.monotonic()).items()}
         finally:
             self.close()
 

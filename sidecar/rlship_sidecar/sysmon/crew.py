@@ -8,12 +8,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from rlship.identity import RANKS_END
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.intake.discover import WRITERS_FOLDER, Folder, experiments
 
 _MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
 _MOST_AT_ONCE = 500
 _FUTURE_S = 3600.0
+_LONGEST = 200
 
 
 class Member(NamedTuple):
@@ -116,16 +118,19 @@ def member_of(line: bytes, file: str) -> Member | None:
         return None
     name, actor, host = record.get("id"), record.get("actor"), record.get("host", "")
     replica, rank, pid, t = (record.get(key, 0) for key in ("replica", "rank", "pid", "t"))
-    if not (isinstance(name, str) and isinstance(actor, str) and isinstance(host, str) and type(rank) is int):
+    if not (isinstance(name, str) and isinstance(actor, str) and isinstance(host, str)):
+        return None
+    if max(map(len, (name, actor, host))) > _LONGEST or type(rank) is not int or not 0 <= rank < RANKS_END:
         return None
     return Member(
         name,
         actor,
-        str(replica)[:200],
+        str(replica)[:_LONGEST],
         rank,
         host,
         pid if type(pid) is int else 0,
-        float(t) if isinstance(t, (int, float)) else 0.0,
+        # Of a clock that makes no sense nothing follows, but that the process began before it.
+        t if isinstance(t, float) else float(min(t, 1 << 53)) if type(t) is int and t >= 0 else 0.0,
         file,
     )
 
