@@ -26,10 +26,18 @@ THROTTLE = {
 }
 # GPM metrics (Hopper and later), by NVML's numbers, in percent.
 _GPM = {2: "sm_active", 5: "tensor_active", 10: "dram_active", 1: "graphics_active"}
-# More than any link or bus can carry in a second: a counter that seems to have grown by more was reset.
-_MOST_PER_S = 4e12
 _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
+# Fields of NVML: number, scope, figure, and what a unit of a counter is in bytes (0: it is no counter).
+_FIELDS = (
+    (82, 0, "mem_temp", 0),
+    (197, 0, "pcie_sent_per_s", 1),
+    (198, 0, "pcie_recv_per_s", 1),
+    (138, _ALL_LINKS, "nvlink_sent_per_s", _KIB),
+    (139, _ALL_LINKS, "nvlink_recv_per_s", _KIB),
+)
+# More than any link or bus can carry in a second: a counter that seems to have grown by more was reset.
+_MOST_PER_S = 4e12
 _PERCENT = 0.01
 
 
@@ -115,18 +123,7 @@ class Look:
 
     def _fields(self, found: Figures, t: float) -> None:
         """What is read by numbers of fields, all in one call; each has an answer of its own."""
-        module = self._module
-        wanted: list[tuple[int, str, str, int]] = []
-        for name, scope, figure, scale in (
-            ("MEMORY_TEMP", 0, "mem_temp", 0),
-            ("PCIE_COUNT_TX_BYTES", 0, "pcie_sent_per_s", 1),
-            ("PCIE_COUNT_RX_BYTES", 0, "pcie_recv_per_s", 1),
-            ("NVLINK_THROUGHPUT_DATA_TX", _ALL_LINKS, "nvlink_sent_per_s", _KIB),
-            ("NVLINK_THROUGHPUT_DATA_RX", _ALL_LINKS, "nvlink_recv_per_s", _KIB),
-        ):
-            number = getattr(module, f"NVML_FI_DEV_{name}", None)
-            if number is not None and not self.device.never(figure):
-                wanted.append((number, scope, figure, scale))  # type: ignore[arg-type]
+        wanted = [field for field in _FIELDS if not self.device.never(field[2])]
         values = self._ask("nvmlDeviceGetFieldValues", [one[:2] for one in wanted]) if wanted else None
         for (_, _, figure, scale), field in zip(wanted, values or ()):
             if field.nvmlReturn != 0:

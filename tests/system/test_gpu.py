@@ -340,7 +340,7 @@ def test_the_structures_are_those_of_the_package(nvml: Any) -> None:
     sizes = {
         "c_nvmlMemory_t": 24,
         "c_nvmlUtilization_t": 8,
-        "c_nvmlProcessInfo_v3_t": 24,
+        "c_nvmlProcessInfo_v2_t": 24,
         "c_nvmlFieldValue_t": 40,
         "c_nvmlProcessUtilizationSample_t": 32,
         "c_nvmlGpmMetric_t": 40,
