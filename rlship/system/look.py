@@ -64,7 +64,11 @@ class Look:
     def figures(self, t: float) -> Figures:
         """Every number that the device tells. Raises GpuLost, Unusable."""
         found: Figures = {}
-        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        # The second version does not count what the driver keeps for itself as used, as nvidia-smi does not.
+        second = getattr(self._module, "nvmlMemory_v2", None)
+        memory = self._ask("nvmlDeviceGetMemoryInfo", second, name="memory v2") if second is not None else None
+        if memory is None:
+            memory = self._ask("nvmlDeviceGetMemoryInfo")
         if memory is not None:
             found["mem"] = int(memory.used)
             found["mem_limit"] = int(memory.total)

@@ -16,6 +16,7 @@ WHOLE: dict[str, float] = {
     "util": 83,
     "mem": 60e9,
     "mem_total": 80e9,
+    "mem_reserved": 600e6,
     "power_mw": 512_300,
     "power_limit_mw": 700_000,
     "temp": 64,

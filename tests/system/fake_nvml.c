@@ -147,14 +147,21 @@ status nvmlDeviceGetName(device handle, char *text, unsigned size) {
     return check("nvmlDeviceGetName", handle);
 }
 
-status nvmlDeviceGetMemoryInfo(device handle, unsigned long long *memory) {
-    double used, total;
+static status memory_of(device handle, double *used, double *reserved, double *total) {
     status failed = check("nvmlDeviceGetMemoryInfo", handle);
     if (failed) return failed;
-    if (!figure(handle, "mem", &used) || !figure(handle, "mem_total", &total)) return NOT_SUPPORTED;
+    *reserved = 0;
+    figure(handle, "mem_reserved", reserved);
+    return figure(handle, "mem", used) && figure(handle, "mem_total", total) ? OK : NOT_SUPPORTED;
+}
+
+status nvmlDeviceGetMemoryInfo(device handle, unsigned long long *memory) {
+    double used, reserved, total;
+    status failed = memory_of(handle, &used, &reserved, &total);
+    if (failed) return failed;
     memory[0] = (unsigned long long)total;
-    memory[1] = (unsigned long long)(total - used);
-    memory[2] = (unsigned long long)used;
+    memory[1] = (unsigned long long)(total - used - reserved);
+    memory[2] = (unsigned long long)(used + reserved);
     return OK;
 }
 
@@ -241,6 +248,20 @@ status nvmlDeviceGetComputeRunningProcesses_v2(device handle, unsigned *count, s
 }
 
 #ifndef OLD_DRIVER
+
+struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
+
+status nvmlDeviceGetMemoryInfo_v2(device handle, struct memory_v2 *memory) {
+    double used, reserved, total;
+    status failed = memory_of(handle, &used, &reserved, &total);
+    if (failed) return failed;
+    if (memory->version != (sizeof *memory | 2 << 24)) return 25;
+    memory->total = (unsigned long long)total;
+    memory->reserved = (unsigned long long)reserved;
+    memory->free = (unsigned long long)(total - used - reserved);
+    memory->used = (unsigned long long)used;
+    return OK;
+}
 
 status nvmlDeviceGetComputeRunningProcesses_v3(device handle, unsigned *count, struct process *found) {
     return running("nvmlDeviceGetComputeRunningProcesses_v3", handle, count, found);

@@ -117,6 +117,7 @@ def test_an_old_driver_tells_what_it_can(old_nvml: Any, driver: Driver, heard: H
     assert (figures["pcie_sent_per_s"], figures["pcie_recv_per_s"]) == (7 * 1024, 9 * 1024)
     assert "sm_active" not in figures
     assert "mem_temp" not in figures
+    assert figures["mem"] == 60_600_000_000, "what the driver keeps for itself cannot be told apart"
     assert pids(found) == [("0", 41, 5000, None)]
     assert heard.lines == []
 

@@ -301,6 +301,22 @@ def test_a_crew_grows_and_falls_silent(tmp_path: Path) -> None:
     assert crew.fresh(wall, 60)
 
 
+def test_this_nodes_writers_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many files those of this host are read in the first look, whatever their names begin with."""
+    monkeypatch.setattr("rlship_sidecar.sysmon.crew._MOST_AT_ONCE", 3)
+    folder = tmp_path / "rlship"
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"a-0-r{number}-n2-{number}-x.jsonl").write_text(opening(id=f"x{number}", host="n2"))
+    (folder / "z-0-r0-n1-7-y.jsonl").write_text(opening(actor="z"))
+    crew = Crew(tmp_path, "node", "n1")
+    crew.look(0.0)
+    assert "z" in {one.actor for one in crew.workers()}
+    for second in range(1, 9):
+        crew.look(second * 1000.0)
+    assert len(crew.workers()) == 21
+
+
 def test_a_scout_sees_several_experiments(tmp_path: Path) -> None:
     """Of a folder all experiments are seen, as they come and go."""
     scout = Scout(tmp_path, "node", "n1", 60)

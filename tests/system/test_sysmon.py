@@ -25,7 +25,8 @@ HOST = os.uname().nodename
 TRAINER = """
 import subprocess, sys, time, rlship
 rlship.init(sys.argv[1], actor="trainer", rank=0, world=1)
-child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+busy = "import os\\nparent = os.getppid()\\nwhile os.getppid() == parent: pass"
+child = subprocess.Popen([sys.executable, "-c", busy])
 for step in range(int(sys.argv[2])):
     rlship.log({"loss": 1.0}, step=step)
     time.sleep(0.2)

@@ -8,12 +8,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from rlship.header import safe
 from rlship.identity import RANKS_END
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.intake.discover import WRITERS_FOLDER, Folder, experiments
 
 _MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
 _MOST_AT_ONCE = 500
+_SHARE = 0.002  # of the time that looking for files may take
 _FUTURE_S = 3600.0
 _LONGEST = 200
 
@@ -37,24 +39,33 @@ class Member(NamedTuple):
 
 
 class Crew:
-    """The writers of one experiment. `me` is the actor that agents write as."""
+    """The writers of one experiment. `me` is the actor that agents write as; those of `host` are looked for first."""
 
-    def __init__(self, experiment: Path, me: str) -> None:
+    def __init__(self, experiment: Path, me: str, host: str = "") -> None:
         self._me = me
+        self._here = f"-{safe(host)}-"  # as names of files mostly have it
         path = os.path.join(os.path.realpath(experiment), WRITERS_FOLDER)
         self._folder = Folder(path, local=filesystem_of(path).local)
+        self._look_at = float("-inf")
         self._waiting: set[str] = set()
         self._known: set[str] = set()
         self._latest = ""
         self.members: dict[str, Member] = {}
 
     def look(self, now: float) -> None:
-        """Take in new files, some hundred at a time. `now` is monotonic. Raises OSError."""
+        """Take in new files, some hundred at a time, as often as that is cheap. `now` is monotonic. Raises OSError."""
+        if now < self._look_at:
+            return
+        began = time.thread_time()
+        self._take_in(now)
+        self._look_at = now + (time.thread_time() - began) / _SHARE
+
+    def _take_in(self, now: float) -> None:
         for name in self._folder.look(now, force=False).files:
             if name not in self._known:
                 self._known.add(name)
                 self._waiting.add(name)
-        for name in sorted(self._waiting)[:_MOST_AT_ONCE]:
+        for name in sorted(self._waiting, key=lambda name: (self._here not in name, name))[:_MOST_AT_ONCE]:
             found = first_line(os.path.join(self._folder.path, name))
             if found is None:
                 continue  # it is still to come
@@ -166,7 +177,7 @@ class Scout:
             crew = self._crews.get(path)
             try:
                 if crew is None:
-                    crew = self._crews[path] = Crew(path, self._me)
+                    crew = self._crews[path] = Crew(path, self._me, self._host)
                 crew.look(time.monotonic())
             except OSError:
                 continue
