@@ -16,6 +16,7 @@ import rlship
 from rlship.identity import Identity
 from rlship.logger import Logger
 from rlship_sidecar.sysmon.agent import Agent, Plan
+from rlship_sidecar.sysmon.crew import Scout
 from rlship_sidecar.sysmon.post import MOST_LABELS
 from tests.spec.schemas import valid_lines
 from tests.system.driver import WHOLE, Driver
@@ -172,6 +173,47 @@ def test_a_hanging_driver(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch
     assert time.monotonic() - began < 5
     driver.put("hang.nvmlDeviceGetMemoryInfo", None)
     driver.write()
+    logger.close()
+
+
+def test_a_lost_gpu_is_in_the_record(nvml: Any, driver: Driver, tmp_path: Path) -> None:
+    """A GPU that falls off the bus is an event with its UUID, and one GPU less; the other one's figures go on."""
+    driver.gpus(WHOLE, WHOLE)
+    logger = worker(tmp_path)
+    with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
+        wait(lambda: node_files(tmp_path) and logged(tmp_path).get("gpus") == 2, "both GPUs")
+        driver.put("fail.any.1", 15)
+        driver.write()
+        wait(lambda: logged(tmp_path).get("gpus") == 1, "one GPU")
+        before = sum("gpu/0/util" in record.get("m", {}) for record in records(tmp_path))
+        wait(lambda: sum("gpu/0/util" in r.get("m", {}) for r in records(tmp_path)) > before + 2, "the other's figures")
+    logger.close()
+    (event,) = [record for record in records(tmp_path) if record.get("name") == "gpu_lost"]
+    assert event["attrs"]["uuid"] == "GPU-1000-aa"
+    assert any("GPU 1 (GPU-1000-aa) does not answer any more" in line for line in runs.said)
+
+
+def test_a_folder_that_hangs(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the experiment's folder does not answer any more the agent goes on with what it knew, and says so."""
+    monkeypatch.setattr("rlship_sidecar.sysmon.agent.SCOUT_EVERY_S", 0.1)
+    monkeypatch.setattr("rlship_sidecar.sysmon.agent.HANGS_S", 0.3)
+    monkeypatch.setattr("rlship.system.processes._LEAST_S", 0.1)
+    answers, seen = threading.Event(), Scout.look
+
+    def look(scout: Scout) -> Any:
+        found = seen(scout)
+        if node_files(tmp_path):
+            answers.wait(20)
+        return found
+
+    monkeypatch.setattr(Scout, "look", look)
+    logger = worker(tmp_path)
+    with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
+        wait(lambda: any("has not answered for" in line for line in runs.said), "that it hangs")
+        before = len(records(tmp_path))
+        wait(lambda: len(records(tmp_path)) > before + 2, "more records")
+        answers.set()
+        wait(lambda: f"{tmp_path} answers again" in runs.said, "that it answers")
     logger.close()
 
 
