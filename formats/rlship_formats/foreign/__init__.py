@@ -1,0 +1,1 @@
+"""Files that other frameworks write, read as if rlship had written them."""

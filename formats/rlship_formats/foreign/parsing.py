@@ -1,0 +1,66 @@
+"""Foreign JSON to plain data that native records can be made of."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import orjson
+
+from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, BadRecord
+
+
+def parse(raw: bytes) -> dict[str, Any]:
+    """The object in a line. Bare NaN, Infinity and -Infinity, which are no JSON, become the texts that stand for them
+    in native records. Raises BadRecord.
+    """
+    found = parse_any(raw)
+    if not isinstance(found, dict):
+        raise BadRecord("not an object")
+    return found
+
+
+def parse_any(raw: bytes) -> Any:
+    """Like `parse`, for any JSON value."""
+    try:
+        return orjson.loads(raw)
+    except ValueError:
+        if b"NaN" not in raw and b"Infinity" not in raw:
+            raise BadRecord("not JSON") from None
+    try:
+        return json.loads(raw, parse_constant=str, parse_float=_float, parse_int=_int)
+    except (ValueError, RecursionError):
+        raise BadRecord("not JSON") from None
+
+
+def step_of(value: object) -> int:
+    """A step: an integer in 0..2^53-1, which may be written like 10.0; raises BadRecord."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not 0 <= value <= MAX_STEP:
+        raise BadRecord("bad step")
+    return value
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a foreign line is one observation: a number, or the text of one that is not finite."""
+    if isinstance(value, str):
+        return value in ("NaN", "Infinity", "-Infinity")
+    return isinstance(value, (float, int)) and not isinstance(value, bool)
+
+
+def is_time(value: object) -> bool:
+    """Whether a value can be the `t` of a record, in Unix seconds."""
+    return isinstance(value, (float, int)) and not isinstance(value, bool) and T_MIN <= value <= T_MAX
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise BadRecord("not JSON")
+    return value
+
+
+def _int(text: str) -> int | float:
+    return int(text) if len(text) <= 18 else _float(text)
