@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
-from rlship_sidecar.intake.discover import barred, experiments, is_experiment
+from rlship_sidecar.intake.discover import Dull, barred, experiments, is_experiment
 from rlship_sidecar.ownership.belongs import StateOfAnother
 from rlship_sidecar.ownership.inherit import damaged, newest_store
 from rlship_sidecar.ownership.lease import LeaseLost
@@ -75,6 +75,7 @@ class _Daemon:
         self._left: dict[Path, object] = {}  # experiments whose stores cannot be used, as these were then
         self._undone: dict[Path, str] = {}  # experiments that were given up for now, and why
         self._said: set[str] = set()
+        self._dull = Dull()
         self._found_any = False
         self._unusable_any = False
         self._discover_at = 0.0
@@ -92,7 +93,8 @@ class _Daemon:
                 raise NothingToWatch(
                     f"no experiment in {self._directory}",
                     "An experiment is a folder with `rlship/` in it: "
-                    f"rlship.init({str(self._directory)!r}, …) in the job makes one.",
+                    f"rlship.init({str(self._directory)!r}, …) in the job makes one. Or it holds files of a framework "
+                    "that rlship reads: docs/foreign.md.",
                 )
             self._read_what_is_there()
             if self._stop.is_set():
@@ -119,7 +121,7 @@ class _Daemon:
         more = False
         for path, watched in list(self._watched.items()):
             try:
-                more = watched.look(now, changed.get(watched.experiment.folder), self._wake) or more
+                more = watched.look(now, changed, self._wake) or more
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
         self._tell(now)
@@ -166,7 +168,7 @@ class _Daemon:
 
     def _read_on(self, watched: Watched) -> bool:
         if not self._once:
-            return watched.look(time.monotonic(), None, self._wake)
+            return watched.look(time.monotonic(), {}, self._wake)
         more = watched.read_to_the_end()
         self._tell(time.monotonic())
         if more and watched.experiment.intake.holding:
@@ -178,7 +180,7 @@ class _Daemon:
     def _discover(self, now: float) -> None:
         self._discover_at = now + DISCOVER_EVERY_S
         try:
-            found = experiments(self._directory)
+            found = experiments(self._directory, self._dull)
         except OSError as error:
             problem = f"{self._directory} cannot be read: {error.strerror}"
             if not self._found_any:
@@ -236,7 +238,7 @@ class _Daemon:
         if lost and path == self._directory and (self._once or self._stop.is_set()):
             raise error
         del self._watched[path]
-        self._wake.unwatch(watched.experiment.folder)
+        watched.unwatch(self._wake)
         watched.close()
         if isinstance(error, LeaseLost) and lost:
             # Whether another one owns it now, or nobody came while this one stood still, is seen by trying.
@@ -291,6 +293,8 @@ class _Daemon:
         for path, watched in list(self._watched.items()):
             try:
                 self._statuses.append(watched.tell(now, wall))
+                for line in watched.experiment.intake.news():
+                    self._say_once(f"{path}: {line}")
             except (OSError, sqlite3.Error) as error:
                 self._drop(path, watched, error)
         if self._on_status is not None:

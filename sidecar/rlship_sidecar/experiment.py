@@ -69,11 +69,6 @@ class Experiment:
         self.intake.close()
 
     @property
-    def folder(self) -> str:
-        """Where the writers' files are."""
-        return self.intake.folder
-
-    @property
     def sources(self) -> dict[str, Source]:
         """All files ever read, by name."""
         return self.intake.sources
@@ -85,7 +80,7 @@ class Experiment:
         intake = self.intake
         self._recall = Recall(self.store, intake, self.rules.samples)
         for saved in self._verified():
-            source = load_source(saved, intake.path(saved.file), intake.files, intake.schemas, self.store, now)
+            source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
             self.sources[saved.file] = source
             if source.writer is not None:
                 self._actor(source.writer.open.actor).add_writer(source.writer, now)
@@ -145,7 +140,7 @@ class Experiment:
 
     def _verified(self) -> list[SavedWriter]:
         """What the store knows of the files, once those that are others now are set aside."""
-        replaced = [s.file for s in self.store.writers() if not still_there(s, self.intake.path(s.file))]
+        replaced = [s.file for s in self.store.writers() if not still_there(s, self.intake.tail(s.file))]
         self.store.set_aside(replaced)
         return self.store.writers()
 
@@ -304,9 +299,9 @@ class Experiment:
         """The next revision of a row, or None if nothing in it changed."""
         unit = Unit(actor.name, "step", step)
         before = self.store.newest(unit)
-        if window is None or before is None:
+        if window is None or before is None or window.empty:
             return None
-        row = self._reduced(unit, window, actor)
+        row = self._recall.kept(self._reduced(unit, window, actor), before)
         changed = row.differing(before)
         if row == before and not changed:
             return None

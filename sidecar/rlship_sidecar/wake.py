@@ -14,9 +14,10 @@ from typing import Any
 from watchdog.events import FileCreatedEvent, FileModifiedEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
-from rlship_sidecar.intake.discover import SUFFIX
+from rlship_sidecar.intake.listing import SUFFIX
 
 MAX_WATCHED_FILES = 256
+SUFFIXES = (SUFFIX, ".json", ".log")  # of other names there may be much else in an experiment, such as weights
 SETTLE_S = 0.002  # ranks finish a step together: one look for all of them
 
 
@@ -55,7 +56,7 @@ class Wake(FileSystemEventHandler):
     def on_any_event(self, event: Any) -> None:
         """Called by watchdog's thread."""
         folder, name = os.path.split(os.fsdecode(event.src_path))
-        if name.endswith(SUFFIX):
+        if name.endswith(SUFFIXES):
             with self._lock:
                 self._changed.setdefault(folder, set()).add(name)
             self._event.set()

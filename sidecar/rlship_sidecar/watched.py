@@ -6,7 +6,7 @@ import os
 import resource
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,10 +56,11 @@ class Watched:
     hinted: bool = False
     shipped: int = 0
 
-    def look(self, now: float, names: Collection[str] | None, wake: Wake) -> bool:
-        """One tick if it is due or files changed (`names`). Returns whether to call again at once."""
+    def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
+        """One tick if it is due or files changed, which are named by folder. Returns whether to call again at once."""
         self.lease.check()
         self._check_readers()
+        names = self.experiment.intake.hinted(changed) if changed else None
         full = now >= self.look_at
         if not full and not names:
             return False
@@ -79,14 +80,19 @@ class Watched:
         if not self.experiment.filesystem.local:
             return NETWORK_POLL_S
         few = len(self.experiment.sources) <= MAX_WATCHED_FILES
-        if few and not self.hinted:
-            self.hinted = wake.watch(self.experiment.folder)
-        elif not few and self.hinted:
-            wake.unwatch(self.experiment.folder)
+        if few:
+            self.hinted = all(map(wake.watch, self.experiment.intake.folders))
+        elif self.hinted:
+            self.unwatch(wake)
             self.hinted = False
         if self.hinted:
             return IDLE_POLL_S
         return min(IDLE_POLL_S, max(FASTEST_POLL_S, cost_s / BUSY_POLL_SHARE))
+
+    def unwatch(self, wake: Wake) -> None:
+        """No more change events."""
+        for folder in self.experiment.intake.folders:
+            wake.unwatch(folder)
 
     def read_to_the_end(self) -> bool:
         """One tick of reading all there is as if nothing more came. Returns whether to call again."""

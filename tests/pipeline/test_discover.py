@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.intake.discover import experiments, listing
+from rlship_sidecar.intake.discover import experiments
+from rlship_sidecar.intake.listing import list_writers
 from tests.pipeline.simulated import simulation
 from tests.reference.building import file, log
 
@@ -41,7 +42,7 @@ def test_a_folder_that_is_not_there_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         experiments(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError):
-        listing(str(tmp_path / "nowhere"))
+        list_writers(str(tmp_path / "nowhere"))
 
 
 def test_only_writers_files_are_listed(tmp_path: Path) -> None:
@@ -52,9 +53,10 @@ def test_only_writers_files_are_listed(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     os.mkfifo(tmp_path / "fifo.jsonl")
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "a.jsonl")
-    assert listing(str(tmp_path)) == (
+    assert list_writers(str(tmp_path)) == (
         {name: (tmp_path / name).stat().st_ino for name in ("a.jsonl", "b.jsonl")},
         ["fifo.jsonl", "folder.jsonl", "link.jsonl"],
+        (),
     )
 
 
@@ -62,7 +64,7 @@ def test_a_name_that_is_not_text_is_odd(tmp_path: Path) -> None:
     """A name that is not UTF-8, which no store could hold, is among the odd ones, in a form that can be shown."""
     with open(os.fsencode(tmp_path) + b"/caf\xe9.jsonl", "wb"):
         pass
-    assert listing(str(tmp_path)) == ({}, ["caf\ufffd.jsonl"])
+    assert list_writers(str(tmp_path)) == ({}, ["caf\ufffd.jsonl"], ())
 
 
 def test_a_name_that_is_not_text_stops_nobody() -> None:

@@ -229,7 +229,7 @@ def test_the_saved_state_is_pinned(sim: Simulation) -> None:
     source = sim.experiment.sources["a.jsonl"]
     saved = source.saved()
     assert saved.state == STATE
-    loaded = load_source(saved, source.tail.path, Descriptors(1, keep=True), Schemas(), sim.store, now=77.0)
+    loaded = load_source(saved, source.tail.twin(), Schemas(), sim.store, now=77.0)
     assert loaded.saved() == saved
     writer = loaded.writer
     assert writer is not None
@@ -246,7 +246,7 @@ def test_a_file_without_an_open_survives_too(sim: Simulation, content: bytes, fo
     sim.write("a.jsonl", content)
     sim.tick()
     source = sim.experiment.sources["a.jsonl"]
-    loaded = load_source(source.saved(), source.tail.path, Descriptors(1, keep=True), Schemas(), sim.store, now=0.0)
+    loaded = load_source(source.saved(), source.tail.twin(), Schemas(), sim.store, now=0.0)
     assert (loaded.read, loaded.writer, loaded.decoder.foreign) == (len(content), None, foreign)
     sim.restart()
     sim.write("a.jsonl", file(log(1, x=1.0)))

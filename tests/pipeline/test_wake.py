@@ -50,8 +50,8 @@ def test_other_files_do_not_wake(tmp_path: Path, wake: Wake) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"x\n")
     assert wake.watch(str(tmp_path))
     (tmp_path / "a.jsonl").read_bytes()
-    (tmp_path / "status.json").write_bytes(b"{}")
-    os.replace(tmp_path / "status.json", tmp_path / "status2.json")
+    (tmp_path / "status.tmp").write_bytes(b"{}")
+    os.replace(tmp_path / "status.tmp", tmp_path / "status2.tmp")
     (tmp_path / "z.jsonl").write_bytes(b"x\n")
     assert names(wake, tmp_path, "z.jsonl") == {"z.jsonl"}
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.decode.lines import SampleLine, TagLine
 from rlship_sidecar.export.reading import WriterFile, entries
+from rlship_sidecar.intake.tail import Descriptors, Tail
 from tests.pipeline.test_decode import decoded
 
 T = 1763600000
@@ -60,7 +61,7 @@ def files(draw: st.DrawFn) -> list[bytes]:
 
 def as_exported(path: Path) -> tuple[list[tuple[Any, ...]], Counter[str]]:
     """The samples, stream metrics and barriers in file order, and why lines cannot be used."""
-    file = WriterFile(str(path))
+    file = WriterFile(path.name, Tail(str(path), Descriptors(1, keep=False)))
     found = [
         (entry.kind, entry.step, entry.t)
         for entry in entries(file)
@@ -114,5 +115,7 @@ def test_a_time_is_handed_on_by_what_counts_alone(tmp_path: Path) -> None:
     later = [*bad, {"kind": "beat", "t": T + 4}]
     lines = [OPEN, *(orjson.dumps(record) for other in later for record in (other, sample))]
     (tmp_path / "a").write_bytes(b"\n".join(lines) + b"\n")
-    assert [entry.t - T for entry in entries(WriterFile(str(tmp_path / "a")))] == [0, 0, 0, 4]
+    assert [
+        entry.t - T for entry in entries(WriterFile("a", Tail(str(tmp_path / "a"), Descriptors(1, keep=False))))
+    ] == [0, 0, 0, 4]
     assert [line.t - T for line in decoded(*lines).streams if isinstance(line, SampleLine)] == [0, 0, 0, 4]

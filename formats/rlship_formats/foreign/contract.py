@@ -47,8 +47,8 @@ class Translation:
 @dataclass(frozen=True, slots=True)
 class Reader:
     """`name`: what `rlship status` calls the format. `places`: where its files may be, as patterns relative to the
-    experiment, `*` within one folder's or file's name: `structured_logs/*.jsonl`. A folder with no `*` in its name that
-    such a pattern begins with makes an experiment by being there, other places by a file that is recognised.
+    experiment, `*` within one folder's or file's name: `structured_logs/*.jsonl`. A place in a folder that has no `*`
+    in its name makes an experiment by a file that is there, other places do by a file that is recognised.
 
     `bind(path, line)`: whether the file is of this format, by its path (relative to the experiment, with `/`) and one
     of its first lines: the writers in it, or none. Readers are asked line by line, and the first to answer has the

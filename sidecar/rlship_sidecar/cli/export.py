@@ -114,7 +114,8 @@ def _the_experiment(directory: Path) -> Path:
     found = discover.experiments(directory)
     if not found:
         raise NothingToWatch(
-            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
+            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a "
+            "framework that rlship reads",
             "give the folder that a job logs to",
         )
     if len(found) > 1:

@@ -50,7 +50,8 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
     found = discover.experiments(directory)
     if not found:
         raise NothingToWatch(
-            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
+            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a "
+            "framework that rlship reads",
             f'a process makes one when it logs: rlship.init("{directory}/my-run", actor="trainer")',
         )
     unwatched, codes = [], set()

@@ -68,9 +68,11 @@ class Decoder:
         self.barrier_t: float | None = None  # of the segment's last barrier record, but for those under way:
         self._barriers = BarrierLines(0, None)
 
-    def decode(self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int) -> Batch:
+    def decode(
+        self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int, together: int = 1
+    ) -> Batch:
         """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps`
-        changes of step were seen. At least one line is consumed.
+        changes of step were seen. At least the first `together` lines are consumed.
         """
         batch = Batch()
         add_line = batch.lines.append
@@ -80,7 +82,7 @@ class Decoder:
         t = self.t
         newest_t = 0.0
         at, count = 0, len(lines)
-        pace = Pace(last_step, max_steps)
+        pace = Pace(last_step, max_steps, together)
         barriers = self._barriers = BarrierLines(self.segment, self.barrier_t)
         opened = self.opened is not None
         new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
@@ -116,7 +118,7 @@ class Decoder:
                     metrics = record.get("m")
                     if type(step) is int and type(metrics) is dict and 0 <= step <= MAX_STEP:
                         if step != pace.step:
-                            if pace.refuses(step, first=not at):
+                            if pace.refuses(step, first=at < together):
                                 break
                             batch.saw(step, self.segment)
                         stamp = record.get("t")
@@ -172,7 +174,7 @@ class Decoder:
                     at += 1
                     continue
                 elif type(kind) is str and kind in STANDING and type(step) is int and 0 <= step <= MAX_STEP:
-                    if pace.refuses(step, first=not at):
+                    if pace.refuses(step, first=at < together):
                         break
                     before, stamp = t, time_of(record, t)
                     try:

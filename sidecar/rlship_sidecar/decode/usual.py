@@ -29,11 +29,13 @@ _parse_barrier = msgspec.json.Decoder(_Barrier).decode
 @dataclass(slots=True)
 class Pace:
     """Which lines may be taken in at once: those of steps up to `last_step`, until the step has changed `left` times.
-    `step` is the last line's (-1: none that could be used), `full`: there was a line that has to wait.
+    The first `together` lines are taken in anyway. `step` is the last line's (-1: none that could be used), `full`:
+    there was a line that has to wait.
     """
 
     last_step: int
     left: int
+    together: int = 1
     step: int = -1
     full: bool = False
 
@@ -94,7 +96,7 @@ def take_usual(
             break
         if common:
             if step != before:
-                if pace.refuses(step, first=not at):
+                if pace.refuses(step, first=at < pace.together):
                     break
                 before = step
                 if highest < 0:

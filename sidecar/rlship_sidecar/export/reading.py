@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -29,6 +31,7 @@ from rlship_formats.timeline import (
     parse_span,
     step_of,
 )
+from rlship_sidecar.intake.opening import Opener
 from rlship_sidecar.intake.tail import START, Descriptors, Tail
 
 READ_BYTES = 1 << 20
@@ -53,7 +56,8 @@ class WriterFile:
     `unusable` counts by reason what could not be used of it.
     """
 
-    path: str
+    name: str
+    tail: Tail
     size: int = 0
     open: Open | None = None
     unusable: dict[str, int] = field(default_factory=dict)
@@ -69,21 +73,31 @@ class Unreadable(Exception):
 
 def lines(file: WriterFile) -> Iterator[bytes]:
     """The complete lines of a file, in bounded memory; raises Unreadable. Lines that are too long are refused."""
-    files = Descriptors(1, keep=True)
-    tail = Tail(file.path, files)
+    tail = file.tail.twin()
     mark, more = START, True
+    while more:
+        try:
+            file.size = file.size or tail.size()
+            piece = tail.read(mark, READ_BYTES, size=file.size)
+        except OSError as problem:
+            raise Unreadable(problem.strerror or str(problem)) from problem
+        for _ in piece.too_long:
+            file.refuse("line too long")
+        for _, reason, _ in piece.dead:
+            file.refuse(reason)
+        yield from piece.lines
+        mark, more = piece.bookmark(piece.end), piece.more
+
+
+@contextmanager
+def files_of(experiment: Path) -> Iterator[list[WriterFile]]:
+    """The files of an experiment, of other frameworks too, by name; raises OSError where there are none."""
+    files = Descriptors(1, keep=True)  # they are read one after the other
+    opener = Opener(str(experiment), files)
     try:
-        while more:
-            try:
-                file.size = file.size or tail.size()
-                piece = tail.read(mark, READ_BYTES, size=file.size)
-            except OSError as problem:
-                raise Unreadable(problem.strerror or str(problem)) from problem
-            for _ in piece.too_long:
-                file.refuse("line too long")
-            yield from piece.lines
-            mark, more = piece.bookmark(piece.end), piece.more
+        yield [WriterFile(name, tail) for name, tail in sorted(opener.all().items())]
     finally:
+        opener.close()
         files.close()
 
 
@@ -127,7 +141,7 @@ def clocks(file: WriterFile) -> Iterator[Clock]:
 
 def _unjudged(file: WriterFile) -> Iterator[bytes]:
     """The lines of a file, counting nothing."""
-    seen = WriterFile(file.path, file.size)
+    seen = WriterFile(file.name, file.tail, file.size)
     for line in lines(seen):
         file.size = seen.size
         yield line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +14,8 @@ from rlship_formats.records import is_step
 from rlship_formats.timeline import Event, Sample
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.export.chrome import Writes
-from rlship_sidecar.export.reading import Unreadable, WriterFile, entries
+from rlship_sidecar.export.reading import Unreadable, WriterFile, entries, files_of
 from rlship_sidecar.export.selection import Steps
-from rlship_sidecar.intake import discover
 from rlship_sidecar.reduce.samples import TOO_DEEP
 
 GROUP_ROWS = 1000  # rows of one Parquet row group, held in memory
@@ -46,11 +44,12 @@ def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | No
     where the writer shortened something. Raises OSError where the folder or the stream fails.
     """
     told = Exported()
-    for file in _files(experiment):
-        with _reading(file, told):
-            for sample in _samples(file, table, told, steps):
-                stream.write(_json(sample) + b"\n")
-                told.samples += 1
+    with files_of(experiment) as files:
+        for file in files:
+            with _reading(file, told):
+                for sample in _samples(file, table, told, steps):
+                    stream.write(_json(sample) + b"\n")
+                    told.samples += 1
     return told
 
 
@@ -66,37 +65,33 @@ def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | Non
             "Parquet needs the package pyarrow, which is not installed",
             "pip install pyarrow, or write JSON lines: -o samples.jsonl",
         ) from error
-    told, files = Exported(), _files(experiment)
-    kinds: dict[str, set[str]] = {}
-    for file in files:  # once for the columns, which have to be known before the first row
-        with _reading(file, told):
-            for sample in _samples(file, table, Exported(), steps):
-                for name, value in sample["row"].items():
-                    kinds.setdefault(name, set()).add(_kind(value))
-    types = {"int": pyarrow.int64(), "float": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
-    own = {name: _joint(found) for name, found in kinds.items()}
-    integers, texts = {"rank", "attempt", "step"}, {"actor", "replica"}
-    fixed = {name: "int" if name in integers else "text" if name in texts else "float" for name in FIXED}
-    columns = {**fixed, **{f"row.{name}": kind for name, kind in own.items()}, "cut": "text"}
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
-    with parquet.ParquetWriter(stream, schema) as writer:
-        held: list[dict[str, Any]] = []
-        for file in files:
+    told = Exported()
+    with files_of(experiment) as files:
+        kinds: dict[str, set[str]] = {}
+        for file in files:  # once for the columns, which have to be known before the first row
             with _reading(file, told):
-                for sample in _samples(file, table, told, steps):
-                    held.append(_flat(sample, own))
-                    told.samples += 1
-                    if len(held) == GROUP_ROWS:
-                        writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
-                        held.clear()
-        if held:
-            writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
+                for sample in _samples(file, table, Exported(), steps):
+                    for name, value in sample["row"].items():
+                        kinds.setdefault(name, set()).add(_kind(value))
+        types = {"int": pyarrow.int64(), "float": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
+        own = {name: _joint(found) for name, found in kinds.items()}
+        integers, texts = {"rank", "attempt", "step"}, {"actor", "replica"}
+        fixed = {name: "int" if name in integers else "text" if name in texts else "float" for name in FIXED}
+        columns = {**fixed, **{f"row.{name}": kind for name, kind in own.items()}, "cut": "text"}
+        schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
+        with parquet.ParquetWriter(stream, schema) as writer:
+            held: list[dict[str, Any]] = []
+            for file in files:
+                with _reading(file, told):
+                    for sample in _samples(file, table, told, steps):
+                        held.append(_flat(sample, own))
+                        told.samples += 1
+                        if len(held) == GROUP_ROWS:
+                            writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
+                            held.clear()
+            if held:
+                writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
     return told
-
-
-def _files(experiment: Path) -> list[WriterFile]:
-    folder = os.path.join(experiment, discover.WRITERS_FOLDER)
-    return [WriterFile(os.path.join(folder, name)) for name in sorted(discover.listing(folder).files)]
 
 
 @contextmanager
@@ -104,7 +99,7 @@ def _reading(file: WriterFile, told: Exported) -> Iterator[None]:
     try:
         yield
     except Unreadable as problem:
-        told.unreadable[os.path.basename(file.path)] = str(problem)
+        told.unreadable[file.name] = str(problem)
 
 
 def _samples(file: WriterFile, table: str, told: Exported, steps: Steps | None) -> Iterator[dict[str, Any]]:

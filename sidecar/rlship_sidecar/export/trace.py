@@ -7,7 +7,6 @@ the first of them only where it is needed: for the clocks of hosts, and for the 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,10 +20,9 @@ from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.export.chrome import ChromeTrace, Writes, counter_body, instant_body, span_body
 from rlship_sidecar.export.clocks import Clocks, microseconds
 from rlship_sidecar.export.lanes import Lanes, Line
-from rlship_sidecar.export.reading import Entry, Unreadable, WriterFile, clocks, entries, identify
+from rlship_sidecar.export.reading import Entry, Unreadable, WriterFile, clocks, entries, files_of, identify
 from rlship_sidecar.export.selection import STEP_AXIS, Selection
 from rlship_sidecar.export.sorting import IN_MEMORY, Sorted
-from rlship_sidecar.intake import discover
 
 EVENTS, BARRIERS = "events", "barriers"  # the lines for what has no lane, below all lanes
 _BELOW = 1 << 30
@@ -62,9 +60,20 @@ def export(
 
     At most `in_memory` events are held at a time. A file that cannot be read is left out and named in the result.
     """
+    with files_of(experiment) as files:
+        return _export(experiment, files, stream, selection, align_clocks=align_clocks, in_memory=in_memory)
+
+
+def _export(
+    experiment: Path,
+    files: list[WriterFile],
+    stream: Writes,
+    selection: Selection,
+    *,
+    align_clocks: bool,
+    in_memory: int,
+) -> Exported:
     told = Exported()
-    folder = os.path.join(experiment, discover.WRITERS_FOLDER)
-    files = [WriterFile(os.path.join(folder, name)) for name in discover.listing(folder).files]
     known = Clocks()
     for file in files:
         with _reading(file, told):
@@ -99,7 +108,7 @@ def export(
                 for _ in entries(file):
                     continue
     trace.close()
-    told.unusable = {os.path.basename(file.path): file.unusable for file in files if file.unusable}
+    told.unusable = {file.name: file.unusable for file in files if file.unusable}
     return told
 
 
@@ -109,7 +118,7 @@ def _reading(file: WriterFile, told: Exported) -> Iterator[None]:
     try:
         yield
     except Unreadable as problem:
-        told.unreadable[os.path.basename(file.path)] = str(problem)
+        told.unreadable[file.name] = str(problem)
 
 
 def _opened(file: WriterFile) -> Open:
@@ -126,7 +135,7 @@ def _order(file: WriterFile) -> tuple[object, ...]:
         opened.attempt,
         opened.t,
         opened.id,
-        file.path,
+        file.name,
     )
 
 
@@ -143,7 +152,7 @@ def _widen(selection: Selection, file: WriterFile, known: Clocks) -> None:
     """Make the window as wide as the kept steps of one file."""
     if file.open is None or file.open.axis != STEP_AXIS or selection.steps is None:
         return
-    for entry in entries(WriterFile(file.path, file.size)):  # what cannot be used is counted later
+    for entry in entries(WriterFile(file.name, file.tail, file.size)):  # what cannot be used is counted later
         if entry.kind != "sample" and entry.step is not None:
             selection.window.there_is(entry.step)
             if entry.step in selection.steps:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rlship_sidecar.decode.known import known
-from rlship_sidecar.decode.lines import Batch, Schemas, too_long
+from rlship_sidecar.decode.lines import Batch, Dead, Schemas, excerpt_of, too_long
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.intake.discover import WRITERS_FOLDER, Folder
+from rlship_sidecar.intake.foreign.tail import ForeignTail
+from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
+from rlship_sidecar.intake.newcomers import Newcomers
+from rlship_sidecar.intake.opening import Opener
 from rlship_sidecar.intake.source import Source, new_source
-from rlship_sidecar.intake.tail import Descriptors, NotAFile, Replaced
+from rlship_sidecar.intake.tail import Descriptors, NotAFile, Replaced, Tail
 
 ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
 REST_EVERY_S = 30.0  # how often a file whose writer closed it is looked at
@@ -23,7 +26,7 @@ Apply = Callable[[Source, Batch, float], None]
 
 
 class Intake:
-    """`sources` are all files ever read, by name; `oddities` say why other entries of the folder are not.
+    """`sources` are all files ever read, by name.
 
     `replaced` are files that do not hold any more what was read of them; they are not read on. `holding`: some file
     has lines with NUL bytes that are waited for.
@@ -31,45 +34,82 @@ class Intake:
 
     def __init__(self, directory: str, filesystem: Filesystem, max_open_files: int) -> None:
         self._given = directory, filesystem, max_open_files
-        self.folder = os.path.join(directory, WRITERS_FOLDER)
+        self.files = Descriptors(max_open_files, keep=filesystem.local)
+        self._opener = Opener(directory, self.files)
+        self.folder = self._opener.folder
         self.sources: dict[str, Source] = {}
-        self.oddities: dict[str, str] = {}
+        self._odd: dict[str, str] = {}
         self.replaced: list[Source] = []
         self.holding = False
         self.schemas = Schemas(known)
-        self.files = Descriptors(max_open_files, keep=filesystem.local)
         self._local = filesystem.local
         self._listing = Folder(self.folder, local=filesystem.local)
+        self._newcomers = Newcomers(self._opener, local=filesystem.local)
 
     def close(self) -> None:
         """Release the files."""
         self.files.close()
+        self._opener.close()
 
     def anew(self) -> Intake:
         """One that knows no file yet, in place of this one, which is closed."""
         self.close()
         return Intake(*self._given)
 
-    def path(self, name: str) -> str:
-        """Where a file of this name is."""
-        return os.path.join(self.folder, name)
+    @property
+    def oddities(self) -> dict[str, str]:
+        """Why other entries of the folders are not among the files, by name."""
+        return {**self._odd, **self._newcomers.oddities}
+
+    def tail(self, name: str) -> Tail:
+        """A reader of the file of this name."""
+        return self._opener.tail(name)
+
+    @property
+    def folders(self) -> list[str]:
+        """Where files may change or appear."""
+        return [self.folder, *self._newcomers.folders]
+
+    def hinted(self, changed: Mapping[str, Iterable[str]]) -> set[str]:
+        """Names of files, given which changed in which folder. One that is not known yet is among them."""
+        names = set(changed.get(self.folder, ()))
+        for folder in self._newcomers.folders:
+            for file in changed.get(folder, ()):
+                names.update(self._newcomers.names_of(os.path.join(folder, file)))
+        return names
+
+    def news(self) -> list[str]:
+        """What a person should hear of files that are left alone."""
+        return self._newcomers.news()
 
     def discover(self, now: float, *, force: bool) -> None:
-        """Take in new files, if it is time to list the folder."""
+        """Take in new files, if it is time to list the folders."""
+        self._discover_foreign(now, force=force)
         try:
             listed = self._listing.look(now, force=force)
         except OSError as error:
-            self.oddities[WRITERS_FOLDER] = words(error)
+            if not (isinstance(error, FileNotFoundError) and self.sources and self._newcomers.alone(self.sources)):
+                self._odd[WRITERS_FOLDER] = words(error)
             return
-        self.oddities.pop(WRITERS_FOLDER, None)
+        self._odd.pop(WRITERS_FOLDER, None)
+        if listed is None:
+            return
         for name in listed.odd:
-            self.oddities[name] = "not a regular file, or its name is not UTF-8"
+            self._odd[name] = "not a regular file, or its name is not UTF-8"
         for name, inode in listed.files.items():
             source = self.sources.get(name)
             if source is None:
-                source = self.sources[name] = new_source(name, self.path(name), self.files, self.schemas)
-            source.moved = source.moved or source.inode not in (0, inode)
-            source.inode = inode
+                source = self.sources[name] = new_source(name, self.tail(name), self.schemas)
+            _note(source, inode)
+
+    def _discover_foreign(self, now: float, *, force: bool) -> None:
+        for name, tail in self._newcomers.look(now, force=force).items():
+            source = self.sources.get(name)
+            if source is None:
+                source = self.sources[name] = new_source(name, tail, self.schemas)
+        for name, inode in self._newcomers.inodes.items():
+            if name in self.sources:
+                _note(self.sources[name], inode)
 
     def read(self, now: float, names: Iterable[str], apply: Apply, *, end: bool) -> bool:
         """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
@@ -130,6 +170,8 @@ class Intake:
     def _failed(self, source: Source, error: OSError) -> None:
         self.files.forget(source.tail.path)
         source.problem = words(error)
+        if isinstance(error, FileNotFoundError) and isinstance(source.tail, ForeignTail) and source.tail.of_document:
+            source.problem = ""  # trainers remove old checkpoints, and later ones hold what those held
         if isinstance(error, Replaced):
             self.replaced.append(source)
 
@@ -149,14 +191,17 @@ class Intake:
                 source.size = source.read  # half a line is all that is left of the file that had the name
                 self.files.forget(source.tail.path)
             return piece.more
-        batch = source.decoder.decode(piece.lines, piece.offsets, max_steps=ROUND_STEPS, last_step=limit)
+        batch = source.decoder.decode(
+            piece.lines, piece.offsets, max_steps=ROUND_STEPS, last_step=limit, together=piece.together
+        )
         whole = batch.consumed == len(piece.lines)
-        end = piece.end if whole else piece.offsets[batch.consumed]
+        end = piece.end if whole else piece.begin_of(batch.consumed)
         # Read about as much next time as could be used this time.
         source.piece_bytes = min(1 << 20, max(1 << 14, 17 * (end - start.offset) // 16))
         for offset, excerpt in piece.too_long:
             if offset < end:
                 batch.dead.append(too_long(offset, excerpt))
+        batch.dead += [Dead(offset, why, excerpt_of(raw)) for offset, why, raw in piece.dead if offset < end]
         source.held = False
         source.advance(batch, piece.bookmark(end))
         apply(source, batch, now)
@@ -169,6 +214,12 @@ class Intake:
             source.held, source.held_at = True, now
         source.problem = f"NUL bytes from byte {source.read} on: waiting for what belongs there"
         self.holding = True
+
+
+def _note(source: Source, inode: int) -> None:
+    """A file was listed with this inode."""
+    source.moved = source.moved or source.inode not in (0, inode)
+    source.inode = inode
 
 
 def words(error: OSError) -> str:

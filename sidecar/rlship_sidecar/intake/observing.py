@@ -5,6 +5,7 @@ A metrics record, or what a span or event stands for, becomes one line of JSON. 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +18,8 @@ from rlship_formats.records import KNOWN_KINDS, BadRecord, Open, UnsupportedVers
 from rlship_formats.standing import STANDING, stands_for
 from rlship_formats.values import DeadValue, observe
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.intake import discover
 from rlship_sidecar.intake.files import NUL_WAIT_S
+from rlship_sidecar.intake.opening import Opener
 from rlship_sidecar.intake.tail import Bookmark, Descriptors, Replaced, Tail
 
 READ_BYTES = 1 << 20
@@ -44,10 +45,9 @@ class Observer:
         self, experiment: Path, places: dict[str, Place], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.places = places
-        self._folder = experiment / discover.WRITERS_FOLDER
-        self._local = filesystem_of(str(self._folder)).local
+        self._local = filesystem_of(os.path.realpath(experiment)).local
         # Not kept open between two looks: a name may come to mean another file.
-        self._files = Descriptors(1, keep=False)
+        self._opener = Opener(str(experiment), Descriptors(1, keep=False))
         self._tails: dict[str, Tail] = {}
         self._held: dict[str, float] = {}
         self._clock = clock
@@ -57,10 +57,11 @@ class Observer:
         piece that was given last. A file that cannot be read just now is left for the next look.
         """
         try:
-            names = sorted(discover.listing(str(self._folder)).files)
+            found = self._opener.all()
         except OSError:
             return
-        for name in names:
+        for name in sorted(found):
+            self._tails.setdefault(name, found[name])
             more = True
             while more:
                 try:
@@ -73,9 +74,7 @@ class Observer:
     def _read(self, name: str) -> tuple[bytes, bool]:
         """The observations of the next piece of a file, and whether there is more of it."""
         place = self.places.get(name) or Place()
-        tail = self._tails.get(name)
-        if tail is None:
-            tail = self._tails[name] = Tail(str(self._folder / name), self._files)
+        tail = self._tails[name]
         held_for = self._clock() - self._held.get(name, self._clock())
         start = Bookmark(place.offset, place.head, place.before)
         try:
@@ -84,7 +83,7 @@ class Observer:
             piece = tail.read(start, READ_BYTES, hold_nul=not self._local and held_for < NUL_WAIT_S)
         except Replaced:
             # Another file has the name: its lines are new ones.
-            del self._tails[name]
+            self._tails[name] = self._opener.tail(name)
             self.places[name] = Place()
             return b"", True
         if piece.held:

@@ -11,10 +11,12 @@ from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.window import Window
 from rlship_sidecar.decode.lines import Batch, Dead, StreamLine
 from rlship_sidecar.intake.files import Intake, words
+from rlship_sidecar.intake.opening import is_foreign
 from rlship_sidecar.intake.rereading import read_again, read_barriers, read_samples, read_stream_line, read_streams
 from rlship_sidecar.intake.source import Source
+from rlship_sidecar.reduce.former import with_former
 from rlship_sidecar.reduce.samples import Choice, Chosen, choose
-from rlship_sidecar.rows import STEP, Sample
+from rlship_sidecar.rows import STEP, Row, Sample
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import Streams, UnitKey
 from rlship_sidecar.streams.files import Fetching, Files, Ranges
@@ -25,11 +27,12 @@ GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before the
 
 class Recall:
     """`missed` are files that rows had to be made without and that may come back, `dead` is what there is to say of
-    them; whoever owns this takes both.
+    them; whoever owns this takes both. `lacking` are the foreign files that the last `steps` did without.
     """
 
     def __init__(self, store: Store, intake: Intake, choice: Choice) -> None:
         self.missed: list[Source] = []
+        self.lacking: list[Source] = []
         self.dead: list[tuple[str, Dead]] = []
         self._store = store
         self._intake = intake
@@ -58,8 +61,10 @@ class Recall:
         """Windows of steps, out of the files; None where a file cannot be read just now.
 
         Where a file is missing for long, a row to be closed is made of the others, and a row that exists stays as it
-        is, and a dead letter says so once. Should the file come back, they are made anew.
+        is, and a dead letter says so once. Should the file come back, they are made anew. Foreign files, which their
+        frameworks cut, rewrite and remove, are `lacking` instead: the caller sees what their rows keep.
         """
+        self.lacking = []
         windows = {step: Window() for step in steps}
         gone = False
         for name, writer in actor.roster.writers.items():
@@ -70,6 +75,9 @@ class Recall:
             except OSError as error:
                 if not _does_without(source, error, now, end=end):
                     return None
+                if is_foreign(name) and not closing:
+                    self.lacking.append(source)
+                    continue
                 gone = True
                 known = (source.gone and closing) or source.unrestored is not None  # said when that was found
                 if not known:
@@ -80,6 +88,16 @@ class Recall:
         if gone and not closing:
             return {}
         return windows if closing or self.show({(STEP, s): w for s, w in windows.items()}, now, end=end) else None
+
+    def kept(self, row: Row, before: Row) -> Row:
+        """A row that the last `steps` are made to, with what it keeps of its unit's last one of files that are lacking:
+        all of it, which a dead letter says, where one cannot know what.
+        """
+        made = with_former(row, before) if self.lacking else row
+        if made is None:
+            reason = "file gone before a revision"
+            self.dead += [(source.name, Dead(source.read, reason, "")) for source in self.lacking]
+        return made or before
 
     def streams(self, streams: Streams, ranges: Ranges, *, now: float, end: bool) -> list[Kept] | None:
         """Stream lines of an actor out of the files; None where a file cannot be read just now, or is gone and a row

@@ -17,7 +17,6 @@ from rlship_sidecar.store.store import Store
 
 _ALL = 1 << 62
 _FEW_STEPS = 8
-_SAMPLE_BYTES = 8192  # read for a sample at first: most are no longer
 
 
 def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection[int]) -> Iterator[Batch]:
@@ -79,8 +78,8 @@ def read_samples(source: Source, chosen: Sequence[Chosen]) -> list[Sample]:
     tail = source.tail.twin()
     found = []
     for one in chosen:
-        piece = tail.read(Bookmark(one.line.offset), _SAMPLE_BYTES)
-        sample = filled(one, piece.lines[0]) if piece.lines else None
+        line = tail.line_at(one.line.offset)
+        sample = filled(one, line) if line is not None else None
         if sample is None:
             raise FileNotFoundError(0, "what was read of it is not there any more", tail.path)
         found.append(sample)

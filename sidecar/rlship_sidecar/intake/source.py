@@ -15,8 +15,8 @@ from rlship_formats.records import Gap, Open
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Schemas
-from rlship_sidecar.intake.discover import SUFFIX
-from rlship_sidecar.intake.tail import START, Bookmark, Descriptors, Replaced, Tail
+from rlship_sidecar.intake.listing import is_aside
+from rlship_sidecar.intake.tail import START, Bookmark, Replaced, Tail
 from rlship_sidecar.store.changes import SavedBlock, SavedWriter
 from rlship_sidecar.store.store import Store
 
@@ -92,7 +92,7 @@ class Source:
     @property
     def gone(self) -> bool:
         """Whether this is a file that another one took the place of; see `Store.set_aside`."""
-        return not self.name.endswith(SUFFIX)
+        return is_aside(self.name)
 
     def missing_for(self, now: float) -> float:
         """Seconds for which what was read of it has been missing, now that it is; endless if it is gone for good."""
@@ -201,17 +201,15 @@ class Source:
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
 
-def new_source(name: str, path: str, files: Descriptors, schemas: Schemas) -> Source:
+def new_source(name: str, tail: Tail, schemas: Schemas) -> Source:
     """A file seen for the first time."""
-    return Source(name, Tail(path, files), Decoder(schemas))
+    return Source(name, tail, Decoder(schemas))
 
 
-def load_source(
-    saved: SavedWriter, path: str, files: Descriptors, schemas: Schemas, store: Store, now: float
-) -> Source:
+def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, now: float) -> Source:
     """A file as the store knows it. Its writer's activity counts from now on."""
     state = msgspec.json.decode(saved.state, type=_State)
-    source = new_source(saved.file, path, files, schemas)
+    source = new_source(saved.file, tail, schemas)
     source.mark = Bookmark(saved.read, state.head, state.before)
     source.block_start, source.block_t, source.block_lowest, source.block_highest, source.block_barrier_t = state.block[
         :5
@@ -240,11 +238,11 @@ def load_source(
     return source
 
 
-def still_there(saved: SavedWriter, path: str) -> bool:
+def still_there(saved: SavedWriter, tail: Tail) -> bool:
     """Whether a file holds what was read of it; true as well where that cannot be found out just now."""
     state = msgspec.json.decode(saved.state, type=_State)
     try:
-        Tail(path, Descriptors(1, keep=False)).check(Bookmark(saved.read, state.head, state.before))
+        tail.check(Bookmark(saved.read, state.head, state.before))
     except Replaced:
         return False
     except OSError:

@@ -22,8 +22,10 @@ T = TypeVar("T")
 
 KNOWN_BYTES = 64
 
-_EXCERPT_BYTES = 120
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO or a link put there must not hold us up
+EXCERPT_BYTES = 120
+_LINE_BYTES = 8192  # read for a line at first: most are no longer
+# A FIFO or a link put there must not hold us up.
+OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class NotAFile(OSError):
@@ -56,6 +58,9 @@ class Piece:
     `too_long` holds offset and beginning of lines over 1 MiB, which are passed over; `size` is the file's size when it
     was looked at, `more` whether there are bytes beyond those looked through. `held`: the next line has NUL bytes, as
     if it had not wholly arrived, and the caller asked to wait for it.
+
+    Of a foreign file: `begins` is where the file's own line begins that a line is made of, `together` how many are made
+    of the first, and `dead` are lines that its reader cannot use: offset, reason and beginning.
     """
 
     start: Bookmark
@@ -68,6 +73,13 @@ class Piece:
     held: bool = False
     data: bytes = b""
     data_at: int = 0
+    dead: list[tuple[int, str, bytes]] = field(default_factory=list)
+    begins: list[int] | None = None
+    together: int = 1
+
+    def begin_of(self, line: int) -> int:
+        """Where to go on with a line, given its number here."""
+        return self.offsets[line] if self.begins is None else self.begins[line]
 
     def bookmark(self, offset: int) -> Bookmark:
         """The bookmark at the beginning of one of the lines, or at `end`."""
@@ -102,14 +114,18 @@ class Descriptors:
         if fd is not None:
             self._open.move_to_end(path)
             return fd
-        fd = os.open(path, _FLAGS)
+        fd = os.open(path, OPEN_FLAGS)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise NotAFile(0, "not a regular file", path)
+        self.add(path, fd)
+        return fd
+
+    def add(self, path: str, fd: int) -> None:
+        """Keep an open descriptor as this file's."""
         self._open[path] = fd
         if len(self._open) > self._limit:
             os.close(self._open.popitem(last=False)[1])
-        return fd
 
     def done(self, path: str) -> None:
         """The look at a file is over."""
@@ -171,6 +187,11 @@ class Tail:
         means: nothing complete yet.
         """
         return self._looking(lambda fd: self._read(fd, start, max_bytes, _size(fd) if size is None else size, hold_nul))
+
+    def line_at(self, offset: int) -> bytes | None:
+        """The line that begins at a byte, None if no complete one does; raises as `read` does."""
+        piece = self.read(Bookmark(offset), _LINE_BYTES)
+        return piece.lines[0] if piece.lines else None
 
     def check(self, mark: Bookmark) -> None:
         """Raise Replaced if the file does not hold any more what was read of it; OSError.
@@ -242,7 +263,7 @@ class Tail:
         if max(map(len, lines)) > MAX_LINE_BYTES:
             whole = [(offset, line) for offset, line in zip(offsets, lines) if len(line) <= MAX_LINE_BYTES]
             piece.too_long = [
-                (offset, line[:_EXCERPT_BYTES]) for offset, line in zip(offsets, lines) if len(line) > MAX_LINE_BYTES
+                (offset, line[:EXCERPT_BYTES]) for offset, line in zip(offsets, lines) if len(line) > MAX_LINE_BYTES
             ]
             lines, offsets = [line for _, line in whole], [offset for offset, _ in whole]
         piece.lines, piece.offsets = lines, offsets
@@ -258,7 +279,7 @@ class Tail:
         if cut < 0:
             self._searched += len(data)
             return piece
-        excerpt = os.pread(fd, _EXCERPT_BYTES, position)
+        excerpt = os.pread(fd, EXCERPT_BYTES, position)
         piece.too_long.append((position, excerpt))
         piece.end = self._searched + cut + 1
         if not position:

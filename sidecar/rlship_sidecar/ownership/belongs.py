@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.intake.discover import WRITERS_FOLDER
+from rlship_sidecar.intake.listing import WRITERS_FOLDER
 from rlship_sidecar.ownership.inherit import newest_store
 
 
@@ -18,8 +18,14 @@ class StateOfAnother(RlshipError):
 
 
 def whereabouts(experiment: Path) -> tuple[str, int]:
-    """What a store remembers of its experiment: the absolute path, and the inode of the writers' folder."""
-    return os.path.realpath(experiment), os.stat(experiment / WRITERS_FOLDER).st_ino
+    """What a store remembers of its experiment: the absolute path, and the inode of the writers' folder, or of the
+    experiment where no writer of ours ever was.
+    """
+    try:
+        inode = os.stat(experiment / WRITERS_FOLDER).st_ino
+    except FileNotFoundError:
+        inode = os.stat(experiment).st_ino
+    return os.path.realpath(experiment), inode
 
 
 def objection(owner: tuple[str, int] | None, here: tuple[str, int], state_dir: Path) -> StateOfAnother | None:

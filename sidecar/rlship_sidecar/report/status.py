@@ -15,7 +15,7 @@ STATUS_FILE = "status.json"
 @dataclass(slots=True)
 class WriterStatus:
     """One writer's file. `step` and `barrier` are the newest seen, `silent_s` seconds since its last line; `unread` is
-    bytes not yet applied.
+    bytes not yet applied. `format`: the reader of a foreign file, "" for rlship's own.
     """
 
     file: str
@@ -29,6 +29,7 @@ class WriterStatus:
     unread: int
     closed: bool
     note: str = ""
+    format: str = ""
 
 
 @dataclass(slots=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable
 
 from rlship_formats.standing import WRONG_USE
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer, side_by_side
 from rlship_sidecar.experiment import Experiment
-from rlship_sidecar.intake.discover import WRITERS_FOLDER
+from rlship_sidecar.intake.listing import WRITERS_FOLDER
+from rlship_sidecar.intake.opening import is_foreign
 from rlship_sidecar.intake.source import Source
 from rlship_sidecar.report.status import (
     ActorStatus,
@@ -143,6 +145,7 @@ def _writer(source: Source, now: float) -> WriterStatus:
         unread=unread,
         closed=writer.closed,
         note=source.problem,
+        format=writer.open.writer if is_foreign(source.name) else "",
     )
 
 
@@ -163,12 +166,14 @@ def _overlap(older: Writer, newer: Writer) -> bool:
 
 def _notes(experiment: Experiment) -> list[str]:
     notes = [f"{name}: {problem}" for name, problem in sorted(experiment.intake.oddities.items())]
+    formats = Counter(s.writer.open.writer for s in experiment.sources.values() if s.writer and is_foreign(s.name))
+    notes += [f"reads {count} of {name}" for name, count in sorted(formats.items())]
     notes += stream_notes(experiment)
     if told := experiment.store.counts().get(WRONG_USE, 0):
         times = "once" if told == 1 else f"{told} times"
         notes.append(
             f"writers told the job {times} that a call cannot be done as it says: "
-            f"grep -h {WRONG_USE} {shlex.quote(experiment.folder)}/*.jsonl"
+            f"grep -h {WRONG_USE} {shlex.quote(experiment.intake.folder)}/*.jsonl"
         )
     return [*notes, *experiment.rules.customs.problems.values()]
 
@@ -182,7 +187,9 @@ def _shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
             overlapping = sum(any(_overlap(a, b) or _overlap(b, a) for b in places if b is not a) for a in places)
             newest = max(writer.open.attempt for writer in places)
             equal = sum(writer.open.attempt == newest for writer in places)
-            if overlapping:
+            if overlapping and any(is_foreign(writer.file) for writer in places):
+                restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
+            elif overlapping:
                 claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
             elif equal > 1:
                 restarts.append(f"{equal} writers of {rank}, one after the other: {_what_counts(places)}")

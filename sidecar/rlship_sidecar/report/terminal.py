@@ -223,7 +223,7 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
         _number(writer.barrier),
         "closed" if writer.closed else duration(writer.silent_s),
         f"{writer.unread} B",
-        clean(writer.file),
+        clean(writer.file) + (f" ({clean(writer.format)})" if writer.format else ""),
         clean(writer.note, 80),
     )
 

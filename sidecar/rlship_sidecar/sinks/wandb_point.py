@@ -45,7 +45,8 @@ def point(row: Row, ranks: Mapping[str, float] = _NONE) -> Point:
     for key, hist in hists.items():
         if key not in row.x:
             values[_allowed(key)] = {"values": hist.counts, "bins": hist.edges}
-    values["_timestamp"] = row.t
+    if row.t:  # else nothing in it has a time, and W&B takes that of its arrival
+        values["_timestamp"] = row.t
     data = orjson.dumps(values)
     if len(data) > MAX_POINT_BYTES:
         data = _fit(values, (row.shipped.keys() | hists.keys() | ranks.keys()) - row.x.keys())

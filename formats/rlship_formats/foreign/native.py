@@ -1,0 +1,138 @@
+"""A foreign file's lines as the lines of a native one. Pure, but for what readers of other packages do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import orjson
+
+from rlship_formats.foreign.contract import HEAD_BYTES, BadRecord, Reader, Record, Translation
+from rlship_formats.records import FORMAT_VERSION, MAX_LINE_BYTES, parse_open
+
+_FORBIDDEN = ("open", "gap")
+_STEPPED = (None, "span", "event", "sample", "barrier", "rollback")
+_MOST_PARTS = 16
+
+
+class ReaderFailed(Exception):
+    """A reader did what the contract does not allow. The message says what, for people."""
+
+    def __init__(self, reader: Reader, problem: str) -> None:
+        super().__init__(f"the reader {reader.name} failed: {problem}")
+        self.reader = reader
+
+
+class Bound(NamedTuple):
+    """The reader that a file belongs to, and the writers in it."""
+
+    reader: Reader
+    translations: tuple[Translation, ...]
+
+
+def reads(reader: Reader, path: str) -> bool:
+    """Whether a file of this path, relative to the experiment, may be the reader's."""
+    found = path.split("/")
+    return any(
+        len(parts) == len(found) and all(map(fnmatchcase, found, parts))
+        for parts in (place.split("/") for place in reader.places)
+    )
+
+
+def bind(readers: Iterable[Reader], path: str, head: bytes) -> Bound | None:
+    """The first answer of any reader to a line of the head of a file, of those in its first `HEAD_BYTES`. The readers
+    are asked in their order, line by line, so that more lines change no answer. Raises ReaderFailed.
+    """
+    asked = list(readers)
+    if not asked:
+        return None
+    for line in head[:HEAD_BYTES].split(b"\n")[:-1]:
+        for reader in asked:
+            try:
+                found = tuple(reader.bind(path, line))
+            except BadRecord:
+                continue
+            except Exception as error:  # another package's code
+                raise ReaderFailed(reader, words(error)) from error
+            if found:
+                _check(reader, found)
+                return Bound(reader, found)
+    return None
+
+
+def _check(reader: Reader, translations: Sequence[Translation]) -> None:
+    if not all(isinstance(translation, Translation) for translation in translations):
+        raise ReaderFailed(reader, "bind() gave no Translation")
+    parts = [translation.part for translation in translations]
+    if len(set(parts)) < len(parts) or len(parts) > _MOST_PARTS:
+        raise ReaderFailed(reader, f"bind() gave several translations for one part, or too many: {parts[:20]}")
+    if any(part and not part.replace("_", "").isalnum() for part in parts):
+        raise ReaderFailed(reader, f"a part's name is of letters, digits and _: {parts}")
+
+
+def document(reader: Reader, text: bytes) -> bytes:
+    """The text of a document as lines; raises BadRecord where it is not whole, and ReaderFailed."""
+    assert reader.lines is not None
+    try:
+        return b"".join([line + b"\n" for line in reader.lines(text)])
+    except BadRecord:
+        raise
+    except Exception as error:  # another package's code
+        raise ReaderFailed(reader, words(error)) from error
+
+
+class Native:
+    """What one writer in a foreign file would have written. `opening` is its `open` record, `name` the file's name,
+    with that of the part.
+    """
+
+    def __init__(self, reader: Reader, translation: Translation, name: str) -> None:
+        given = {"id": name, **translation.open}
+        self.opening = _dumped({"kind": "open", "rlship": FORMAT_VERSION, **given, "writer": reader.name})
+        self._reader = reader
+        self._line = translation.line
+        try:
+            parse_open(orjson.loads(self.opening))
+        except (BadRecord, ValueError) as bad:
+            raise ReaderFailed(reader, f"bind() gave an open record that cannot be used: {given!r:.200}") from bad
+
+    def lines(self, raw: bytes) -> list[bytes]:
+        """The records in a line, as lines; raises BadRecord for one that cannot be used, and ReaderFailed."""
+        try:
+            return _native(raw, self._line(raw))
+        except BadRecord:
+            raise
+        except Exception as error:  # another package's code
+            raise ReaderFailed(self._reader, words(error)) from error
+
+
+def _native(raw: bytes, records: Sequence[Record]) -> list[bytes]:
+    if len(records) > len(raw):
+        raise BadRecord("more records than bytes")  # each of them is to have a place of its own in the file
+    if len(records) > 1:
+        steps = [record.get("step") for record in records if record.get("kind") in _STEPPED]
+        if any(step != steps[0] for step in steps):
+            raise BadRecord("records of several steps")
+    made = []
+    for record in records:
+        kind = record.get("kind")
+        if kind in _FORBIDDEN or (kind == "rollback" and len(records) > 1):
+            raise BadRecord(f"a reader may not give this {kind}")
+        line = _dumped(record)
+        if len(line) > MAX_LINE_BYTES:
+            raise BadRecord("line too long")
+        made.append(line)
+    return made
+
+
+def _dumped(record: Record) -> bytes:
+    try:
+        return orjson.dumps(record)
+    except orjson.JSONEncodeError:  # half a surrogate pair, an integer too large, nested too deeply
+        raise BadRecord("not JSON") from None
+
+
+def words(error: Exception) -> str:
+    """What an exception says, in a line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

@@ -1,0 +1,57 @@
+"""Hugging Face's Trainer, and TRL's: `trainer_state.json`, in each checkpoint and at the end beside them. It holds the
+whole history so far, and is written anew each time.
+
+Every such file is a writer of the one rank. What several hold counts once, as that of the one that got furthest does;
+its `global_step` stands in the writer's id, by which writers of equal attempt and time are in order. Nothing says when
+a step was: rows have no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation
+from rlship_formats.foreign.parsing import is_number, parse, step_of
+
+HEADING = "trainer_state"
+
+
+def lines(text: bytes) -> list[bytes]:
+    """The history's entries, one a line, after one that says how far it goes."""
+    state = parse(text)
+    history = state.get("log_history")
+    if not isinstance(history, list) or type(state.get("global_step")) is not int:
+        raise BadRecord("no trainer state")
+    heading = {HEADING: {"global_step": state["global_step"], "max_steps": state.get("max_steps")}}
+    try:
+        return [orjson.dumps(part) for part in (heading, *history)]
+    except orjson.JSONEncodeError:
+        raise BadRecord("not JSON") from None
+
+
+def bind(path: str, line: bytes) -> Sequence[Translation]:
+    """The writer of a document with this first line."""
+    heading = parse(line).get(HEADING)
+    if not isinstance(heading, dict):
+        return ()
+    opened: Record = {"actor": "trainer", "id": f"{HEADING} {step_of(heading.get('global_step')):016d} {path}"}
+    return (Translation(opened, read),)
+
+
+def read(raw: bytes) -> list[Record]:
+    """What an entry says. Its values are those of a step, or of the steps since the entry before it, already reduced:
+    of several entries with one name the last counts. Texts and nested values are left out.
+    """
+    found = parse(raw)
+    if HEADING in found:
+        return []
+    step = step_of(found.pop("step", None))
+    values = {name: value for name, value in found.items() if name and is_number(value)}
+    if not values:
+        return [{"step": step, "m": {}}]
+    return [{"kind": "define", "m": dict.fromkeys(values, {"reduce": "last"})}, {"step": step, "m": values}]
+
+
+READER = Reader("trainer_state", ("trainer_state.json", "checkpoint-*/trainer_state.json"), bind, lines)

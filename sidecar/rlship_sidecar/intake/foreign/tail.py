@@ -1,0 +1,177 @@
+"""One foreign file as one writer's native lines, with places in the file that its own lines have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from rlship_formats.foreign.contract import HEAD_BYTES, BadRecord
+from rlship_formats.foreign.native import Bound, Native, ReaderFailed, bind
+from rlship_formats.records import MAX_LINE_BYTES
+from rlship_sidecar.intake.foreign.documents import Documents, NotWhole
+from rlship_sidecar.intake.foreign.readers import Readers
+from rlship_sidecar.intake.tail import EXCERPT_BYTES, OPEN_FLAGS, Bookmark, Descriptors, Piece, Tail
+
+T = TypeVar("T")
+
+
+class NotRecognised(OSError):
+    """No reader knows the file, or the one that does has failed."""
+
+
+def relative_of(name: str) -> str:
+    """The path that readers are told, of a foreign file with this name."""
+    return name.removeprefix("./")
+
+
+def recognise(path: str, relative: str, readers: Readers, documents: Documents) -> Bound | None:
+    """Whose file it is, by its head; None: nobody's, so far. Raises OSError; readers that fail are put out."""
+    head: bytes | None = None
+    for reader in readers.of(relative):
+        if reader.lines is None and head is None:
+            head = _head(path)
+    while head is not None:
+        try:
+            found = bind((reader for reader in readers.of(relative) if reader.lines is None), relative, head)
+        except ReaderFailed as error:
+            readers.failed(error)
+            continue
+        if found is not None:
+            return found
+        break
+    for reader in readers.of(relative):
+        if reader.lines is None:
+            continue
+        documents.use(path, reader)
+        try:
+            found = bind([reader], relative, os.pread(documents.get(path), HEAD_BYTES, 0))
+        except NotWhole:
+            continue
+        except ReaderFailed as error:
+            readers.failed(error)
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _head(path: str) -> bytes:
+    fd = os.open(path, OPEN_FLAGS)
+    try:
+        return os.pread(fd, HEAD_BYTES, 0)
+    finally:
+        os.close(fd)
+
+
+class ForeignTail(Tail):
+    """Like `Tail`, of the writer that is `part` of a foreign file. What a line becomes begins where the line does, each
+    record a byte after the one before, so that every record has a place of its own; the `open` is at byte 0.
+
+    Whose file it is, is found out when it is first read.
+    """
+
+    __slots__ = ("_documents", "_native", "_part", "_readers", "_relative", "reader")
+
+    def __init__(
+        self, path: str, relative: str, part: str, files: Descriptors, documents: Documents, readers: Readers
+    ) -> None:
+        super().__init__(path, files)
+        self._relative = relative
+        self._part = part
+        self._documents = documents
+        self._readers = readers
+        self._native: Native | None = None
+        self.reader = ""
+
+    def twin(self) -> ForeignTail:
+        """Another reader of the same file, with nothing searched yet."""
+        other = ForeignTail(self.path, self._relative, self._part, self._files, self._documents, self._readers)
+        other._native, other.reader = self._native, self.reader
+        return other
+
+    @property
+    def of_document(self) -> bool:
+        """Whether the file is one that is rewritten whole."""
+        return self._files is self._documents
+
+    def bind(self, bound: Bound) -> None:
+        """It is known whose file it is."""
+        name = f"{self._relative}#{self._part}" if self._part else self._relative
+        for translation in bound.translations:
+            if translation.part == self._part:
+                self._native = Native(bound.reader, translation, name)
+                self.reader = bound.reader.name
+        if self._native is not None and bound.reader.lines is not None:
+            self._documents.use(self.path, bound.reader)
+            self._files = self._documents
+
+    def _bound(self) -> Native:
+        if self._native is None:
+            bound = recognise(self.path, self._relative, self._readers, self._documents)
+            if bound is not None:
+                self._guarded(lambda: self.bind(bound))
+        if self._native is None:
+            raise NotRecognised(0, "no reader that is installed knows it any more", self.path)
+        if self.reader in self._readers.problems:
+            raise NotRecognised(0, f"left alone, as {self._readers.problems[self.reader]}", self.path)
+        return self._native
+
+    def _guarded(self, do: Callable[[], T]) -> T:
+        try:
+            return do()
+        except ReaderFailed as error:
+            self._readers.failed(error)
+            raise NotRecognised(0, f"left alone, as {error}", self.path) from error
+
+    def size(self) -> int:
+        """The size of what is read, in bytes; raises OSError."""
+        if self._native is None:
+            os.stat(self.path)  # a file that is gone is not one that nobody knows
+        self._bound()
+        if self.of_document:
+            return self._guarded(lambda: self._documents.size(self.path))
+        return super().size()
+
+    def check(self, mark: Bookmark) -> None:
+        """See `Tail.check`."""
+        if self._native is None:
+            self._bound()
+        self._guarded(lambda: super(ForeignTail, self).check(mark))
+
+    def read(self, start: Bookmark, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
+        """See `Tail.read`; the lines are native ones."""
+        native = self._bound()
+        piece = self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
+        return self._guarded(lambda: _translated(piece, native))
+
+    def line_at(self, offset: int) -> bytes | None:
+        """The native line whose place this is."""
+        begin = max(0, offset - MAX_LINE_BYTES - 1)
+        before = self._looking(lambda fd: os.pread(fd, offset - begin, begin))
+        start = begin + before.rfind(b"\n") + 1
+        piece = self.read(Bookmark(start), EXCERPT_BYTES)
+        return next((line for line, place in zip(piece.lines, piece.offsets) if place == offset), None)
+
+
+def _translated(piece: Piece, native: Native) -> Piece:
+    lines: list[bytes] = []
+    places: list[int] = []
+    begins: list[int] = []
+    if not piece.start.offset and piece.end:
+        lines, places, begins = [native.opening], [0], [0]
+    for raw, offset in zip(piece.lines, piece.offsets):
+        if not raw.strip(b" \t\r"):
+            continue
+        try:
+            made = native.lines(raw)
+        except BadRecord as bad:
+            piece.dead.append((offset, str(bad), raw[:EXCERPT_BYTES]))
+            continue
+        place = offset or 1  # at byte 0 there is the open
+        lines += made
+        places += range(place, place + len(made))
+        begins += [offset] * len(made)
+    piece.lines, piece.offsets, piece.begins = lines, places, begins
+    piece.together = begins.count(begins[0]) if begins else 1
+    return piece

@@ -1,0 +1,32 @@
+"""A row whose former lines are gone, as a framework cut or removed their file, and that has new ones. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlship_formats.values import REDUCTIONS
+from rlship_sidecar.rows import Row, count_ranks
+
+_AFTER = ("", *(f"/{name}" for name in (*REDUCTIONS, "nonfinite")))
+
+
+def with_former(row: Row, before: Row) -> Row | None:
+    """`row`, made of the new lines alone, with what of `before` no new line supersedes: as if the former lines were
+    there. None where one cannot know that: only if both are of the same one rank, nothing was merged with what is gone.
+    """
+    if row.coverage.ranks != before.coverage.ranks or count_ranks(row.coverage.ranks) != 1:
+        return None
+    made = {**row.figures, **row.hists, **row.per_rank}.keys()
+    own = {key + after for key in made for after in _AFTER} | set(row.coverage.underivable)
+    attempts = sorted({*row.coverage.attempts, *before.coverage.attempts})
+    left = {key for key in before.keys() if key not in own}  # noqa: SIM118 - a row is no dict
+    return replace(
+        row,
+        figures={**{key: value for key, value in before.figures.items() if key in left}, **row.figures},
+        hists={**{key: hist for key, hist in before.hists.items() if key in left}, **row.hists},
+        per_rank={**{key: found for key, found in before.per_rank.items() if key in left}, **row.per_rank},
+        tags=tuple(sorted({*row.tags, *before.tags})),
+        samples={**before.samples, **row.samples},
+        t=max(row.t, before.t),
+        coverage=replace(row.coverage, attempts=tuple(attempts)) if left else row.coverage,
+    )
