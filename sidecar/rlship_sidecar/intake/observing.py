@@ -167,7 +167,8 @@ def text(line: bytes) -> str:
     body = orjson.loads(line)
     at = "" if body["step"] is None else f" step={body['step']}"
     values = "  ".join(f"{name}={_brief(value)}" for name, value in body["m"].items())
-    return f"{body['actor']}/{body['replica']}.{body['rank']} t={body['t']:.3f}{at}  {values}"
+    when = f" t={body['t']:.3f}" if body["t"] else ""
+    return f"{body['actor']}/{body['replica']}.{body['rank']}{when}{at}  {values}"
 
 
 def _brief(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -140,7 +141,7 @@ class TensorBoardSink:
         scratch = self._claim.scratch("part")
         self._fd = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         self._end = 0
-        data = tfevents.encode(_file_version(row.t))
+        data = tfevents.encode(_file_version(row.t or time.time()))
         while self._end < len(data):
             self._end += os.pwrite(self._fd, data[self._end :], self._end)
         os.fsync(self._fd)
@@ -174,8 +175,8 @@ def _refuse_others(folder: Path, run: Run) -> None:
 
 
 def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
-    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, every number and
-    every value in `ranks` a scalar, every histogram a histogram, every table of samples a text.
+    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, or now if none has
+    any, every number and every value in `ranks` a scalar, every histogram a histogram, every table of samples a text.
     """
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
@@ -186,7 +187,7 @@ def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
     values += [Summary.Value(tag=key, histo=_histogram(hist)) for key, hist in hists.items()]
     values += [_text(key, markdown(samples)) for key, samples in tables(row).items()]
     _, at = axis(row)
-    return Event(wall_time=row.t, step=int(at), summary=Summary(value=values))
+    return Event(wall_time=row.t or time.time(), step=int(at), summary=Summary(value=values))
 
 
 def _text(tag: str, markdown: str) -> Summary.Value:
