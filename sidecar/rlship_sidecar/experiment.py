@@ -19,7 +19,7 @@ from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.intake.files import Intake, words
 from rlship_sidecar.intake.recall import Recall
 from rlship_sidecar.intake.rereading import read_from_floor
-from rlship_sidecar.intake.source import Source, load_source, still_there
+from rlship_sidecar.intake.source import Source, load_source, removed, still_there
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
 from rlship_sidecar.rows import Arrival, Row, Unit
@@ -120,6 +120,9 @@ class Experiment:
                     if source.missed:
                         self.streaming.came_back(source.writer, batch, now)
             except OSError as error:
+                if removed(source, error):
+                    source.unrestored = None
+                    continue
                 source.problem = source.problem or words(error)
                 if not (begun or source.gone):
                     waiting.append(source)
@@ -178,7 +181,10 @@ class Experiment:
         # At most so many units of an actor are closed or revised at a time: there may be more.
         settled = open_before - self._open_units() + len(self._revised)
         more = more or settled >= MAX_KEPT or (end and settled > 0) or more_streamed
-        self._commit(rows, now, force=(end and not more) or bool(intake.replaced))
+        settle = (end and not more) or bool(intake.replaced)
+        if settle:  # save as well how far rows are made, in case a file is another when it is seen again
+            self._changed |= {s.name: s for s in self.sources.values() if s.writer is not None and s.writer.starts}
+        self._commit(rows, now, force=settle)
         if intake.replaced:
             self._set_aside(intake.replaced, now)
             return True

@@ -19,7 +19,6 @@ from rlship_sidecar.decode.lines import Dense, Schemas, Sparse
 from rlship_sidecar.intake import source as sourcing
 from rlship_sidecar.intake.rereading import read_again, read_from_floor
 from rlship_sidecar.intake.source import Source, load_source
-from rlship_sidecar.intake.tail import Descriptors
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_against_reference import EACH
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback

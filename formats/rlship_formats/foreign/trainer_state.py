@@ -51,7 +51,7 @@ def read(raw: bytes) -> list[Record]:
     values = {name: value for name, value in found.items() if name and is_number(value)}
     if not values:
         return [{"step": step, "m": {}}]
-    return [{"kind": "define", "m": dict.fromkeys(values, {"reduce": "last"})}, {"step": step, "m": values}]
+    return [{"kind": "define", "m": {name: {"reduce": "last"} for name in values}}, {"step": step, "m": values}]
 
 
 READER = Reader("trainer_state", ("trainer_state.json", "checkpoint-*/trainer_state.json"), bind, lines)

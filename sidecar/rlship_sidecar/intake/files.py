@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from rlship_sidecar.decode.known import known
 from rlship_sidecar.decode.lines import Batch, Dead, Schemas, excerpt_of, too_long
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.intake.foreign.tail import ForeignTail
 from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
 from rlship_sidecar.intake.newcomers import Newcomers
 from rlship_sidecar.intake.opening import Opener
-from rlship_sidecar.intake.source import Source, new_source
+from rlship_sidecar.intake.source import Source, new_source, removed
 from rlship_sidecar.intake.tail import Descriptors, NotAFile, Replaced, Tail
 
 ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
@@ -169,9 +168,7 @@ class Intake:
 
     def _failed(self, source: Source, error: OSError) -> None:
         self.files.forget(source.tail.path)
-        source.problem = words(error)
-        if isinstance(error, FileNotFoundError) and isinstance(source.tail, ForeignTail) and source.tail.of_document:
-            source.problem = ""  # trainers remove old checkpoints, and later ones hold what those held
+        source.problem = "" if removed(source, error) else words(error)
         if isinstance(error, Replaced):
             self.replaced.append(source)
 

@@ -15,6 +15,7 @@ from rlship_formats.records import Gap, Open
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Schemas
+from rlship_sidecar.intake.foreign.tail import ForeignTail
 from rlship_sidecar.intake.listing import is_aside
 from rlship_sidecar.intake.tail import START, Bookmark, Replaced, Tail
 from rlship_sidecar.store.changes import SavedBlock, SavedWriter
@@ -201,6 +202,16 @@ class Source:
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
 
+def is_document(source: Source) -> bool:
+    """Whether it is a foreign document, of which later ones hold what earlier ones held."""
+    return isinstance(source.tail, ForeignTail) and source.tail.of_document
+
+
+def removed(source: Source, error: OSError) -> bool:
+    """Whether nothing is amiss: trainers remove old checkpoints, and later ones hold what those held."""
+    return isinstance(error, FileNotFoundError) and is_document(source)
+
+
 def new_source(name: str, tail: Tail, schemas: Schemas) -> Source:
     """A file seen for the first time."""
     return Source(name, tail, Decoder(schemas))
@@ -210,6 +221,8 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     """A file as the store knows it. Its writer's activity counts from now on."""
     state = msgspec.json.decode(saved.state, type=_State)
     source = new_source(saved.file, tail, schemas)
+    if state.open is not None and isinstance(tail, ForeignTail):
+        tail.expect(state.open.writer)
     source.mark = Bookmark(saved.read, state.head, state.before)
     source.block_start, source.block_t, source.block_lowest, source.block_highest, source.block_barrier_t = state.block[
         :5

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.experiment import Experiment
+from rlship_sidecar.intake.opening import is_foreign
 from rlship_sidecar.report.status import LackingStatus, StreamStatus
 from rlship_sidecar.rows import CLOCK, RankName, Unit
 from rlship_sidecar.streams.actor import Streams
@@ -79,17 +80,16 @@ def lacking_status(found: tuple[str, int, int, int, str], streaming: Streaming) 
 def stream_notes(experiment: Experiment) -> list[str]:
     """Why there is less than a person may expect beside the lead's steps."""
     streaming = experiment.streaming
-    lead = streaming.config.lead
+    lead, over_time = streaming.config.lead, "what is logged without a step is shown over time only"
     if not any(streams.writers for streams in streaming.streams.values()):
         return []
     if lead not in experiment.actors:
-        return [
-            f"there is no actor {lead}: what is logged without a step is shown over time only; "
-            "rlship.toml can name another lead"
-        ]
+        return [f"there is no actor {lead}: {over_time}; rlship.toml can name another lead"]
     if experiment.actors[lead].highest_closed >= 0 and streaming.timeline.empty():
+        if all(map(is_foreign, experiment.actors[lead].roster.writers)):
+            return [f"the files of the lead {lead} do not say when its steps ended: {over_time}"]
         return [
-            f"the lead {lead} never called barrier(): nobody knows when its steps ended, so what is logged without a "
-            "step is shown over time only, and without policy_lag; call rlship.barrier(step) at the end of each step"
+            f"the lead {lead} never called barrier(): nobody knows when its steps ended, so {over_time}, and without "
+            "policy_lag; call rlship.barrier(step) at the end of each step"
         ]
     return []

@@ -13,7 +13,7 @@ from rlship_sidecar.align.lineage import Writer, side_by_side
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.intake.listing import WRITERS_FOLDER
 from rlship_sidecar.intake.opening import is_foreign
-from rlship_sidecar.intake.source import Source
+from rlship_sidecar.intake.source import Source, is_document
 from rlship_sidecar.report.status import (
     ActorStatus,
     ClockStatus,
@@ -151,7 +151,10 @@ def _writer(source: Source, now: float) -> WriterStatus:
 
 def _unread(experiment: Experiment) -> bool:
     """Whether there is, or was, data that cannot be read."""
-    return WRITERS_FOLDER in experiment.intake.oddities or any(source.problem for source in experiment.sources.values())
+    if WRITERS_FOLDER in experiment.intake.oddities:
+        return True
+    # That its file is cut or written anew is the way of many a framework.
+    return any(s.problem and not (s.gone and is_foreign(s.name)) for s in experiment.sources.values())
 
 
 def _overlap(older: Writer, newer: Writer) -> bool:
@@ -191,7 +194,7 @@ def _shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
                 restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
             elif overlapping:
                 claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
-            elif equal > 1:
+            elif equal > 1 and not all(is_document(experiment.sources[writer.file]) for writer in places):
                 restarts.append(f"{equal} writers of {rank}, one after the other: {_what_counts(places)}")
     return claims, restarts
 

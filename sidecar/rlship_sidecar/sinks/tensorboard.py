@@ -175,8 +175,9 @@ def _refuse_others(folder: Path, run: Run) -> None:
 
 
 def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
-    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, or now if none has
-    any, every number and every value in `ranks` a scalar, every histogram a histogram, every table of samples a text.
+    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, or now if
+    none has any, every number and every value in `ranks` a scalar, every histogram a histogram, every table of samples
+    a text.
     """
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary

@@ -68,10 +68,10 @@ class ForeignTail(Tail):
     """Like `Tail`, of the writer that is `part` of a foreign file. What a line becomes begins where the line does, each
     record a byte after the one before, so that every record has a place of its own; the `open` is at byte 0.
 
-    Whose file it is, is found out when it is first read.
+    Whose file it is, is found out when it is first read. `of_document`: it is one that is rewritten whole.
     """
 
-    __slots__ = ("_documents", "_native", "_part", "_readers", "_relative", "reader")
+    __slots__ = ("_documents", "_native", "_part", "_readers", "_relative", "of_document", "reader")
 
     def __init__(
         self, path: str, relative: str, part: str, files: Descriptors, documents: Documents, readers: Readers
@@ -83,17 +83,17 @@ class ForeignTail(Tail):
         self._readers = readers
         self._native: Native | None = None
         self.reader = ""
+        self.of_document = False
 
     def twin(self) -> ForeignTail:
         """Another reader of the same file, with nothing searched yet."""
         other = ForeignTail(self.path, self._relative, self._part, self._files, self._documents, self._readers)
-        other._native, other.reader = self._native, self.reader
+        other._native, other.reader, other.of_document = self._native, self.reader, self.of_document
         return other
 
-    @property
-    def of_document(self) -> bool:
-        """Whether the file is one that is rewritten whole."""
-        return self._files is self._documents
+    def expect(self, reader: str) -> None:
+        """The file was read with this reader before."""
+        self.of_document = any(one.name == reader and one.lines is not None for one in self._readers.all)
 
     def bind(self, bound: Bound) -> None:
         """It is known whose file it is."""
@@ -104,7 +104,7 @@ class ForeignTail(Tail):
                 self.reader = bound.reader.name
         if self._native is not None and bound.reader.lines is not None:
             self._documents.use(self.path, bound.reader)
-            self._files = self._documents
+            self._files, self.of_document = self._documents, True
 
     def _bound(self) -> Native:
         if self._native is None:

@@ -1,0 +1,173 @@
+"""`trainer_state.json`: rows worked out by hand, and what becomes of documents that are rewritten and removed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from rlship_sidecar.report.survey import survey
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks.tensorboard import event
+from rlship_sidecar.sinks.wandb_point import point
+from tests.pipeline.simulated import Simulation, simulation
+
+HISTORY: list[dict[str, Any]] = [
+    {"epoch": 0.1, "grad_norm": 1.5, "learning_rate": 5e-06, "loss": 0.5, "kl": None, "step": 10},
+    {"epoch": 0.1, "eval_loss": 0.75, "eval_runtime": 3.0, "step": 10},
+    {"epoch": 0.2, "grad_norm": float("nan"), "loss": 0.25, "note": "text", "step": 20},
+    {"epoch": 0.2, "total_flos": 1e12, "train_loss": 0.375, "step": 20},
+]
+
+
+def save(sim: Simulation, at: int, history: list[dict[str, Any]], folder: str | None = None) -> Path:
+    """Write it as the Trainer does: indented, with sorted keys."""
+    path = sim.directory / (f"checkpoint-{at}" if folder is None else folder) / "trainer_state.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"global_step": at, "log_history": history}, indent=2, sort_keys=True) + "\n")
+    return path
+
+
+def settle(sim: Simulation) -> None:
+    for _ in range(4):
+        sim.wait(25.0)
+        sim.tick()
+
+
+def figures(sim: Simulation) -> dict[int, dict[str, float]]:
+    return {unit.index: row.figures for unit, row in sorted(sim.final().items())}
+
+
+def history(last: int, value: float = 1.0) -> list[dict[str, Any]]:
+    return [{"loss": value * step, "step": step} for step in range(1, last + 1)]
+
+
+def test_entries_of_a_step_are_one_row() -> None:
+    """Train, evaluation and summary entries of a step stand in one row; null and text are nothing, NaN is counted."""
+    with simulation() as sim:
+        save(sim, 20, HISTORY)
+        settle(sim)
+        assert figures(sim) == {
+            10: {
+                "trainer/epoch": 0.1,
+                "trainer/grad_norm": 1.5,
+                "trainer/learning_rate": 5e-06,
+                "trainer/loss": 0.5,
+                "trainer/eval_loss": 0.75,
+                "trainer/eval_runtime": 3.0,
+            },
+            20: {
+                "trainer/epoch": 0.2,
+                "trainer/loss": 0.25,
+                "trainer/grad_norm/nonfinite": 1.0,
+                "trainer/total_flos": 1e12,
+                "trainer/train_loss": 0.375,
+            },
+        }
+        assert not sim.dead()
+
+
+def test_copies_of_one_history_count_once_and_revise_nothing() -> None:
+    """Later checkpoints, and the one at the end, repeat what rows exist of: no row gets a revision."""
+    with simulation() as sim:
+        for last in (2, 4, 6):
+            save(sim, last, history(last))
+            settle(sim)
+        save(sim, 6, history(6), folder=".")
+        settle(sim)
+        assert figures(sim) == {step: {"trainer/loss": float(step)} for step in range(1, 7)}
+        assert [row.arrival.revision for row in sim.rows()] == [0] * 6
+        told = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        assert told.complete
+        assert [writer.format for writer in told.writers] == ["trainer_state"] * 4
+
+
+def test_the_furthest_history_counts() -> None:
+    """Where checkpoints disagree, as after a run went on from an older one, the one that got furthest counts."""
+    with simulation() as sim:
+        save(sim, 4, history(4, 1.0))
+        save(sim, 6, history(2, 1.0) + history(6, 5.0)[2:])
+        sim.finish()
+        assert [found["trainer/loss"] for found in figures(sim).values()] == [1.0, 2.0, 15.0, 20.0, 25.0, 30.0]
+
+
+def test_checkpoints_that_are_removed_leave_their_rows() -> None:
+    """Trainers keep the last few checkpoints only: rows stay, later ones come, and nothing is amiss."""
+    with simulation() as sim:
+        for last in (2, 4, 6):
+            save(sim, last, history(last))
+            settle(sim)
+            if last > 2:
+                shutil.rmtree(sim.directory / f"checkpoint-{last - 2}")
+                settle(sim)
+        sim.restart()
+        settle(sim)
+        sim.finish()
+        assert figures(sim) == {step: {"trainer/loss": float(step)} for step in range(1, 7)}
+        assert not sim.dead()
+        assert survey(sim.experiment, [], now=sim.now, wall=0.0).complete
+
+
+def test_a_run_that_is_done_again_in_place_supersedes() -> None:
+    """The same checkpoint with other values counts as another file: its steps get revisions, others keep theirs."""
+    with simulation() as sim:
+        save(sim, 4, [*history(4), {"eval_loss": 9.0, "step": 2}])
+        settle(sim)
+        save(sim, 4, history(4, 2.0))
+        settle(sim)
+        expected = {step: {"trainer/loss": 2.0 * step} for step in range(1, 5)}
+        expected[2]["trainer/eval_loss"] = 9.0
+        assert figures(sim) == expected
+        assert not sim.dead()
+        sim.restart()
+        sim.finish()
+        assert figures(sim) == expected
+
+
+def test_a_half_written_document_is_waited_for() -> None:
+    """It is written in place: until it is whole nothing is read of it, and nothing is a dead letter."""
+    with simulation() as sim:
+        path = save(sim, 4, history(4))
+        text = path.read_bytes()
+        path.write_bytes(text[: len(text) // 2])
+        settle(sim)
+        assert not sim.rows()
+        path.write_bytes(text)
+        settle(sim)
+        assert len(sim.rows()) == 4
+        path.write_bytes(text[: len(text) // 2])
+        settle(sim)
+        assert "being written" in sim.experiment.sources["checkpoint-4/trainer_state.json"].problem
+        path.write_bytes(text)
+        settle(sim)
+        assert not sim.experiment.sources["checkpoint-4/trainer_state.json"].problem
+        assert len(sim.rows()) == 4
+
+
+def one_row() -> Row:
+    with simulation() as sim:
+        save(sim, 1, history(1))
+        sim.finish()
+        return sim.rows()[0]
+
+
+def test_rows_without_a_time_are_not_of_1970() -> None:
+    """W&B gets no `_timestamp` and takes that of the arrival; TensorBoard's wall time is that of the writing."""
+    row = one_row()
+    assert row.t == 0
+    assert "_timestamp" not in orjson.loads(point(row).data)
+    assert event(row).wall_time > 1.6e9
+
+
+@pytest.mark.parametrize("text", [b"{}", b"[]", b'{"log_history":[],"global_step":"1"}', b'{"log_history":3}'])
+def test_other_documents_of_that_name_are_left_alone(text: bytes) -> None:
+    """They are named once it is clear that nothing will come of them."""
+    with simulation() as sim:
+        (sim.directory / "trainer_state.json").write_bytes(text)
+        sim.finish()
+        assert not sim.rows()
+        assert list(sim.experiment.intake.oddities) == ["./trainer_state.json"]
