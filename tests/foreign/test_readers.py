@@ -36,6 +36,10 @@ def fails(raw: bytes) -> list[Record]:
     raise ZeroDivisionError("of all things")
 
 
+def _raises(*given: object) -> list[Any]:
+    raise IndexError(len(given))
+
+
 def test_the_installed_readers_are_found_by_their_entry_points() -> None:
     """Ours are all there, and nothing is wrong with them."""
     readers, problems = registry.installed()
@@ -72,9 +76,9 @@ def test_a_reader_that_fails_leaves_its_files_alone(sim: Simulation, where: str)
     """Whatever it raises, it is named, its files are not read on, and the others are."""
     bad = {
         "line": one(fails),
-        "bind": Reader("odd", ("*.odd.jsonl",), lambda path, raw: [][1]),
+        "bind": Reader("odd", ("*.odd.jsonl",), _raises),
         "open": one(lambda raw: [], rank="text"),
-        "lines": Reader("odd", ("*.odd.jsonl",), SHARED.bind, lambda text: [][1]),
+        "lines": Reader("odd", ("*.odd.jsonl",), SHARED.bind, _raises),
         "many": Reader("odd", ("*.odd.jsonl",), lambda path, raw: (Translation({"actor": "o"}, fails),) * 2),
     }[where]
     with reading(bad, SHARED):

@@ -23,7 +23,7 @@ T = TypeVar("T")
 KNOWN_BYTES = 64
 
 EXCERPT_BYTES = 120
-_LINE_BYTES = 8192  # read for a line at first: most are no longer
+LINE_BYTES = 8192  # read for a line at first: most are no longer
 # A FIFO or a link put there must not hold us up.
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -190,7 +190,7 @@ class Tail:
 
     def line_at(self, offset: int) -> bytes | None:
         """The line that begins at a byte, None if no complete one does; raises as `read` does."""
-        piece = self.read(Bookmark(offset), _LINE_BYTES)
+        piece = self.read(Bookmark(offset), LINE_BYTES)
         return piece.lines[0] if piece.lines else None
 
     def check(self, mark: Bookmark) -> None:

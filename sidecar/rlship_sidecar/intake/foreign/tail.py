@@ -11,7 +11,7 @@ from rlship_formats.foreign.native import Bound, Native, ReaderFailed, bind
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.intake.foreign.documents import Documents, NotWhole
 from rlship_sidecar.intake.foreign.readers import Readers
-from rlship_sidecar.intake.tail import EXCERPT_BYTES, OPEN_FLAGS, Bookmark, Descriptors, Piece, Tail
+from rlship_sidecar.intake.tail import EXCERPT_BYTES, LINE_BYTES, OPEN_FLAGS, Bookmark, Descriptors, Piece, Tail
 
 T = TypeVar("T")
 
@@ -147,11 +147,19 @@ class ForeignTail(Tail):
 
     def line_at(self, offset: int) -> bytes | None:
         """The native line whose place this is."""
-        begin = max(0, offset - MAX_LINE_BYTES - 1)
-        before = self._looking(lambda fd: os.pread(fd, offset - begin, begin))
-        start = begin + before.rfind(b"\n") + 1
-        piece = self.read(Bookmark(start), EXCERPT_BYTES)
+        start = self._looking(lambda fd: _begin(fd, offset))
+        piece = self.read(Bookmark(start), LINE_BYTES)
         return next((line for line, place in zip(piece.lines, piece.offsets) if place == offset), None)
+
+
+def _begin(fd: int, offset: int) -> int:
+    """Where the line begins in which a byte is."""
+    for stretch in (LINE_BYTES, MAX_LINE_BYTES + 1):
+        begin = max(0, offset - stretch)
+        before = os.pread(fd, offset - begin, begin).rfind(b"\n")
+        if before >= 0 or not begin:
+            return begin + before + 1
+    return offset
 
 
 def _translated(piece: Piece, native: Native) -> Piece:
