@@ -143,9 +143,10 @@ def test_importing_the_sidecar_does_not_import_wandb() -> None:
 
 
 def test_entry_points_lead_to_something() -> None:
-    """Every console script and sink that pyproject.toml names can be imported, without wandb."""
+    """Every console script, sink and reader that pyproject.toml names can be imported, without wandb."""
     project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
-    points = [*project["scripts"].values(), *project["entry-points"]["rlship.sinks"].values()]
+    groups = project["entry-points"]
+    points = [*project["scripts"].values(), *groups["rlship.sinks"].values(), *groups["rlship.formats"].values()]
     code = (
         "import importlib, sys\n"
         "for point in sys.argv[1:]:\n"
