@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from rlship_sidecar.decode.known import known
@@ -80,6 +81,10 @@ class Intake:
     def news(self) -> list[str]:
         """What a person should hear of files that are left alone."""
         return self._newcomers.news()
+
+    def formats(self) -> Counter[str]:
+        """How many foreign files there are of each format."""
+        return self._newcomers.formats
 
     def discover(self, now: float, *, force: bool) -> None:
         """Take in new files, if it is time to list the folders."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,11 +26,14 @@ class _Waiting:
 
 
 class Newcomers:
-    """`inodes`: of the files that the last look listed, by name. `oddities`: what is left alone, by name, with why."""
+    """`inodes`: of the files that the last look listed, by name. `oddities`: what is left alone, by name, with why.
+    `formats`: how many files were recognised by which reader.
+    """
 
     def __init__(self, opener: Opener, *, local: bool) -> None:
         self.inodes: dict[str, int] = {}
         self.oddities: dict[str, str] = {}
+        self.formats: Counter[str] = Counter()
         self._opener = opener
         self._places = Places(opener.directory, opener.readers, local=local)
         self._waiting: dict[str, _Waiting] = {}
@@ -84,6 +88,7 @@ class Newcomers:
                 if tails:
                     del self._waiting[file]
                     self._names[file] = list(tails)
+                    self.formats.update({tail.reader for tail in tails.values()})
                     self.oddities.pop(file, None)
                     return tails
         except FileNotFoundError:

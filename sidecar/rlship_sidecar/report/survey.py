@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Iterable
 
 from rlship_formats.standing import WRONG_USE
@@ -169,8 +168,7 @@ def _overlap(older: Writer, newer: Writer) -> bool:
 
 def _notes(experiment: Experiment) -> list[str]:
     notes = [f"{name}: {problem}" for name, problem in sorted(experiment.intake.oddities.items())]
-    formats = Counter(s.writer.open.writer for s in experiment.sources.values() if s.writer and is_foreign(s.name))
-    notes += [f"reads {count} of {name}" for name, count in sorted(formats.items())]
+    notes += [f"reads {count} of {name}" for name, count in sorted(experiment.intake.formats().items())]
     notes += stream_notes(experiment)
     if told := experiment.store.counts().get(WRONG_USE, 0):
         times = "once" if told == 1 else f"{told} times"
