@@ -1,0 +1,71 @@
+"""prime-rl's `metrics.jsonl`: one file that trainer and orchestrator append to, several lines of one step for each.
+
+Lines do not name their component, and some names, like `time/step`, are both's. A line is always of one component, so
+whichever of its names only one of them logs tells whose it is. A line without such a name is given to the trainer, with
+`unattributed/` before each name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation
+from rlship_formats.foreign.parsing import is_time, parse, step_of
+from rlship_formats.foreign.reduced import reduced
+
+_ORCHESTRATOR = ("train/", "eval/", "off_policy/", "batch/", "sampler/", "gate/", "pool/")
+_ORCHESTRATORS = frozenset(("time/pack", "time/wait_for_policy", "progress/rollouts", "progress/tasks"))
+_TRAINER = ("perf/", "optim/", "loss/", "entropy/", "mismatch_kl/", "val/", "system/")
+_TRAINERS = frozenset(
+    (
+        "time/forward_backward",
+        "time/broadcast_weights",
+        "time/wait_for_batch",
+        "time/load_data",
+        "progress/epoch",
+        "progress/num_samples",
+        "progress/num_tokens",
+    )
+)
+_STATISTICS = ("/mean", "/median", "/std", "/min", "/max")  # of the trainer's tensors, whatever their names are
+_ENVELOPE = ("step", "time")
+_COMPONENTS = ("trainer", "orchestrator")
+
+
+def bind(path: str, line: bytes) -> tuple[Translation, ...]:
+    """The components that may write the file."""
+    found = parse(line)
+    step_of(found.get("step"))
+    if not is_time(found.get("time")):
+        return ()
+    return tuple(
+        Translation({"actor": actor, "t": found["time"]}, partial(read, actor), part=actor) for actor in _COMPONENTS
+    )
+
+
+def read(actor: str, raw: bytes) -> list[Record]:
+    """What a line says, if the actor wrote it."""
+    found = parse(raw)
+    metrics = {name: value for name, value in found.items() if name not in _ENVELOPE}
+    writer = writer_of(metrics)
+    if writer is None:
+        writer, metrics = "trainer", {f"unattributed/{name}": value for name, value in metrics.items()}
+    if writer != actor:
+        return []
+    stamp = found.get("time")
+    if not is_time(stamp):
+        raise BadRecord("bad time")
+    return reduced(metrics, step_of(found.get("step")), stamp)
+
+
+def writer_of(names: Collection[str]) -> str | None:
+    """The component that wrote a line of such metrics, None if they do not tell."""
+    if any(name in _ORCHESTRATORS or name.startswith(_ORCHESTRATOR) for name in names):
+        return "orchestrator"
+    if any(name in _TRAINERS or name.startswith(_TRAINER) for name in names):
+        return "trainer"
+    return "trainer" if names and all(name.endswith(_STATISTICS) for name in names) else None
+
+
+READER = Reader("prime-rl", ("metrics.jsonl",), bind)
