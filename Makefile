@@ -9,7 +9,7 @@ RUNS ?= 200000
 
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check mutants bench toolchains fuzz soak nfs gpu clean
+.PHONY: help demo test lint check mutants bench toolchains fuzz soak nfs gpu frameworks clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -50,9 +50,12 @@ nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Deb
 gpu: $(VENV)/.installed-dev ## Try GPU times, tensors and system metrics on a real GPU (VENV needs torch with CUDA)
 	$(BIN)/python -m tests.gpu
 
+frameworks: $(VENV)/.installed-dev $(VENV)-frameworks/.installed $(VENV)-ms-swift/.installed ## Train with TRL, ms-swift and others under the sidecar (minutes; 4 GB of packages)
+	$(BIN)/python -m tests.frameworks $(VENV)-frameworks $(VENV)-ms-swift
+
 clean: ## Remove what tools and builds left behind, but not the virtual environment
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
-	find . -path "./$(VENV)" -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path "./$(VENV)*" -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than pyproject.toml as long as what it names need not be installed again.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
@@ -66,6 +69,19 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	@touch $@ $(VENV)/.installed
+
+# verl and torchtitan ask for GPU packages that their loggers do not need. A CPU build of torch is enough: PIP_EXTRA_INDEX_URL
+# may name an index that has it. The pins are what the samples in tests/foreign were written by.
+$(VENV)-frameworks/.installed: tests/frameworks/trl.txt tests/frameworks/loggers.txt | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-frameworks
+	$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check -r tests/frameworks/trl.txt
+	$(VENV)-frameworks/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/frameworks/loggers.txt
+	@touch $@
+
+$(VENV)-ms-swift/.installed: tests/frameworks/ms-swift.txt | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-ms-swift
+	$(VENV)-ms-swift/bin/python -m pip install --quiet --disable-pip-version-check -r tests/frameworks/ms-swift.txt
+	@touch $@
 
 $(BIN)/python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON); name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }

@@ -12,7 +12,7 @@ from tests.guards.tree import ROOT
 
 TARGETS = (
     *("help", "demo", "test", "lint", "check", "mutants", "bench", "toolchains", "fuzz", "soak", "nfs", "gpu"),
-    "clean",
+    *("frameworks", "clean"),
 )
 
 
