@@ -35,13 +35,12 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
     if path.startswith(_EXPERIMENT):
         if not isinstance(found.get("reduce"), str) or not isinstance(found.get("key"), str):
             return ()
-        opened = _who(found, found) | {"t": found.get("timestamp"), "attempt": 1}
-        return (Translation(opened, read_metric),)
+        return (Translation(_who(found, found) | _known(t=found.get("timestamp"), attempt=1), read_metric),)
     numbers, texts = _columns(found)
     if texts.get("log_type") != "event":
         return ()
-    opened = _who(texts, numbers) | {"t": _time(numbers), "pid": numbers.get("pid"), "host": texts.get("host_name")}
-    return (Translation(opened, partial(read_event, line)),)
+    known = _known(t=_time(numbers), pid=numbers.get("pid"), host=texts.get("host_name"))
+    return (Translation(_who(texts, numbers) | known, partial(read_event, line)),)
 
 
 def read_metric(raw: bytes) -> list[Record]:
@@ -90,6 +89,15 @@ def _who(texts: Record, numbers: Record) -> Record:
     if type(rank) is not int or not 0 <= rank < MAX_WORLD:
         raise BadRecord("bad rank")
     return {"actor": source, "rank": rank}
+
+
+def _known(**fields: Any) -> Record:
+    """The fields of an `open` record that are plain values."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if isinstance(value, (int, float)) or (isinstance(value, str) and value.isprintable())
+    }
 
 
 def _columns(found: Record) -> tuple[Record, Record]:
