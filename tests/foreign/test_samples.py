@@ -135,6 +135,20 @@ def test_prime_rl(tmp_path: Path) -> None:
     assert "loss/mean" not in figures(rows, "trainer", 2)
 
 
+def test_prime_rl_started_again_in_its_folder(tmp_path: Path) -> None:
+    """Started again at step 2, it appends to its file: of what was logged twice the later counts, and what was not done
+    again is as it was.
+    """
+    experiment = sample("prime-rl", tmp_path)
+    with open(experiment / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"step": 2, "time": 1795261800.5, "optim/lr": 1e-06, "optim/grad_norm": 7.0}\n')
+        file.write('{"step": 3, "time": 1795261801.5, "optim/lr": 1e-06, "optim/grad_norm": 8.0}\n')
+    rows = once(experiment, tmp_path / "home")
+    norms = [figures(rows, "trainer", step)["optim/grad_norm"] for step in (1, 2, 3)]
+    assert norms == [0.25, 7.0, 8.0]
+    assert figures(rows, "trainer", 3)["loss/mean"] == 0.1875
+
+
 def test_verl_before_and_after_a_restart(tmp_path: Path) -> None:
     """Rows have no time. After the restart, which truncates the file, steps that are done again are the new life's, and
     those that are not are as they were.
