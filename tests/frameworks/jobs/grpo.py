@@ -52,6 +52,7 @@ def train(folder: str, steps: int, checkpoint: str | None) -> list[dict[str, flo
 if __name__ == "__main__":
     folder, truth = sys.argv[1:]
     train(folder, 3, None)
+    tiny.pause()
     logged: dict[int, dict[str, float]] = {}
     for entry in train(folder, 6, f"{folder}/checkpoint-3"):
         logged.setdefault(int(entry["step"]), {}).update({k: v for k, v in entry.items() if k != "step"})

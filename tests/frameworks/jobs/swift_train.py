@@ -53,8 +53,10 @@ def train(folder: str, steps: int, checkpoint: str | None) -> list[dict[str, flo
 if __name__ == "__main__":
     folder, truth = sys.argv[1:]
     logged: dict[int, dict[str, float]] = {}
-    for history in (train(folder, 4, None), train(folder, 6, f"{folder}/checkpoint-2")):
-        for entry in history:
+    for steps, checkpoint in ((4, None), (6, f"{folder}/checkpoint-2")):
+        if checkpoint:
+            tiny.pause()
+        for entry in train(folder, steps, checkpoint):
             figures = {name: round(value, 8) for name, value in entry.items() if name != "step"}
             logged.setdefault(int(entry["step"]), {}).update(figures)
     Path(truth).write_text(json.dumps(logged))

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 WORDS = ("<pad>", "<eos>", "<unk>", *"abcdefghij")
+
+
+PAUSE_S = 12.0
+
+
+def pause() -> None:
+    """Between two lives of a job, as the second rewrites files of the first: a step closes 10 s after its last line,
+    and if a file is gone before that, a dead letter says so.
+    """
+    time.sleep(PAUSE_S)
 
 
 def tokenizer() -> PreTrainedTokenizerFast:

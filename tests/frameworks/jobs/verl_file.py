@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-WATCHED_S = 12.0  # the last step closes 10 s after its line; truncated before, it would be made without it
+PAUSE_S = 12.0  # a step closes 10 s after its last line; if the file is truncated before, a dead letter says so
 
 
 def logger(folder: str) -> object:
@@ -49,7 +49,7 @@ if __name__ == "__main__":
     for step in (1, 2, 3):
         first.log(figures(step) | {"critic/rewards/mean": 9.0}, step)
     first.finish()
-    time.sleep(WATCHED_S)
+    time.sleep(PAUSE_S)
     second = logger(folder)
     second.log({"val-core/gsm8k/acc/mean@1": 0.5}, 2)
     for step in (3, 4):
