@@ -25,7 +25,7 @@ ORDER = (
     *("errors", "filesystem", "output", "rows"),
     *("decode", "align", "store", "reduce", "streams", "intake", "config", "experiment"),
     *("report", "sinks", "ownership", "wake", "watched", "daemon"),
-    *("export", "checking", "sysmon", "scrape", "demo", "cli"),
+    *("export", "tabular", "checking", "sysmon", "scrape", "demo", "cli"),
 )
 # What a worker's package may import inside a function, once it is asked for what needs it, and where.
 OPTIONAL = {PACKAGES["rlship"] / "system" / "sampler.py": {"psutil", "pynvml"}}

@@ -14,6 +14,7 @@ from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.metrics import metrics
+from rlship_sidecar.cli.query import query
 from rlship_sidecar.cli.scrape import scrape
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.sysmon import sysmon
@@ -33,7 +34,7 @@ Exit codes:
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
 # Whoever reads `| head` has what they wanted: these end without a word, as other programs do.
-_SHORT = ("status", "export", "metrics", "check")
+_SHORT = ("status", "export", "query", "metrics", "check")
 
 SETTINGS: dict[str, Any] = {
     "auto_envvar_prefix": "RLSHIP",
@@ -72,7 +73,7 @@ def rlship() -> None:
     """
 
 
-for verb in (watch, status, export, scrape, metrics, check, sysmon, demo):
+for verb in (watch, status, query, export, sysmon, scrape, metrics, check, demo):
     rlship.add_command(verb)
 
 

@@ -53,7 +53,8 @@ class Entry(NamedTuple):
 class WriterFile:
     """A writer's file as it was when it was first looked at: what is appended afterwards is left for the next time.
 
-    `unusable` counts by reason what could not be used of it.
+    `unusable` counts by reason what could not be used of it. `t` and `closed` are of what was read: the greatest `t` of
+    a record, and the reason that the writer gave for its end.
     """
 
     name: str
@@ -61,6 +62,8 @@ class WriterFile:
     size: int = 0
     open: Open | None = None
     unusable: dict[str, int] = field(default_factory=dict)
+    t: float | None = None
+    closed: str | None = None
 
     def refuse(self, reason: str) -> None:
         """Count something that cannot be used."""
@@ -167,7 +170,7 @@ def entries(file: WriterFile) -> Iterator[Entry]:
                 if opened is not None or foreign:
                     raise BadRecord("no open record" if foreign else "second open record")
                 opened = file.open = parse_open(record)
-                t = opened.t
+                t = file.t = opened.t
                 continue
             if opened is None:
                 raise BadRecord("no open record")
@@ -181,9 +184,14 @@ def entries(file: WriterFile) -> Iterator[Entry]:
             continue
         if entry is not None:
             t = entry.t
+            file.t = max(t, file.t or t)
             yield entry
         elif isinstance(kind, str) and kind in KNOWN_KINDS:
             t = time_of(record, t)
+            file.t = max(t, file.t or t)
+            if kind == "close":
+                reason = record.get("reason")
+                file.closed = reason if isinstance(reason, str) else ""
 
 
 def _entry(kind: object, record: dict[str, Any], before: float) -> Entry | None:

@@ -48,7 +48,7 @@ def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | No
         for file in files:
             with _reading(file, told):
                 for sample in _samples(file, table, told, steps):
-                    stream.write(_json(sample) + b"\n")
+                    stream.write(as_json(sample) + b"\n")
                     told.samples += 1
     return told
 
@@ -144,14 +144,14 @@ def _dropped(event: Event) -> int:
     return n if is_step(n) else 0
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
     """As JSON; without the values that are nested deeper than JSON is written."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
         if not isinstance(value, dict):
             return orjson.dumps(TOO_DEEP)
-        return b"{" + b",".join(orjson.dumps(name) + b":" + _json(inner) for name, inner in value.items()) + b"}"
+        return b"{" + b",".join(orjson.dumps(name) + b":" + as_json(inner) for name, inner in value.items()) + b"}"
 
 
 def _kind(value: Any) -> str:
@@ -178,9 +178,9 @@ def _flat(sample: dict[str, Any], own: dict[str, str]) -> dict[str, Any]:
         kind = own.get(name)
         if value is None or kind is None:
             continue
-        flat[f"row.{name}"] = value if kind != "text" or isinstance(value, str) else _json(value).decode()
+        flat[f"row.{name}"] = value if kind != "text" or isinstance(value, str) else as_json(value).decode()
         if kind == "float":
             flat[f"row.{name}"] = float(value)
     if "cut" in sample:
-        flat["cut"] = _json(sample["cut"]).decode()
+        flat["cut"] = as_json(sample["cut"]).decode()
     return flat

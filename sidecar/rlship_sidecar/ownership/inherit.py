@@ -68,7 +68,7 @@ def inherit(state_dir: Path, generation: int, gone: int | None) -> None:
                 scratch = target.with_suffix(".tmp")
                 _clear(scratch)
                 if not _copy(source, scratch):
-                    _copy_as_it_lies(source, scratch)
+                    copy_as_it_lies(source, scratch)
                 os.rename(scratch, target)
         except BaseException as error:
             _clear(target.with_suffix(".tmp"))
@@ -159,7 +159,7 @@ def _locked(error: sqlite3.OperationalError) -> bool:
     return "locked" in str(error) or "locking protocol" in str(error)
 
 
-def _copy_as_it_lies(source: Path, scratch: Path) -> None:
+def copy_as_it_lies(source: Path, scratch: Path) -> None:
     """Copy the files byte by byte, and roll back in the copy what its owner had begun.
 
     An owner that wakes up meanwhile changes them: then once more. It does so at most once, for before its next commit

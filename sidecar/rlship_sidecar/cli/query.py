@@ -1,0 +1,120 @@
+"""`rlship query`: SQL over the tables of experiments."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlship_sidecar.cli.sources import sources_of, unreadable_code
+from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.report import terminal
+
+if TYPE_CHECKING:
+    from rlship_sidecar.tabular.database import Answer
+
+STDIN = "-"
+_WIDEST = 60  # characters of a cell on a terminal
+_MEASURED = 500  # records that decide how wide the columns of a table are
+
+
+@click.command(short_help="SQL over rows, spans, events, samples, dead letters.")
+@click.argument("sql")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, show_envvar=True, help="Print one JSON object a line.")
+@click.option("--csv", "as_csv", is_flag=True, show_envvar=True, help="Print CSV.")
+@click.option(
+    "--memory", metavar="SIZE", default="1GB", show_envvar=True, help="What may be in RAM; the rest is on disk."
+)
+@click.option(
+    "--state-dir",
+    metavar="PATH",
+    allow_from_autoenv=False,
+    help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
+)
+@click.pass_context
+def query(
+    context: click.Context, sql: str, directory: Path, as_json: bool, as_csv: bool, memory: str, state_dir: str | None
+) -> None:
+    """Answer the question SQL (- reads it from standard input) about the experiments in DIR.
+
+    Tables: rows, figures, per_rank, hists (the last revision of each row; with _all behind the name every revision),
+    dead_letters and dead_counts, as the sidecar has them; writers, observations, spans, events, samples, barriers and
+    clocks, from the writers' files; and for each actor its rows with a column for each figure, such as trainer_steps.
+    DESCRIBE <table> tells its columns.
+
+    A running sidecar is not disturbed, and SQL can only read these tables. Exits with 3 if files could not be read.
+    """
+    if as_json and as_csv:
+        raise UsageProblem("--json and --csv are two forms of one answer", "choose one")
+    if os.path.isdir(sql) and not os.path.isdir(directory):
+        raise UsageProblem(f"{sql} is a folder, no question", "the question comes first: rlship query SQL DIR")
+    if sql == STDIN:
+        sql = click.get_text_stream("stdin").read()
+    from rlship_sidecar.tabular import database
+
+    database.check(sql)
+    with ExitStack() as stack:
+        sources = stack.enter_context(sources_of(directory, state_dir))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlship-query-"))
+        answer = stack.enter_context(database.answering(folder, sources, sql, memory))
+        write: Callable[[Answer], Iterator[str | bytes]]
+        write = _json_lines if as_json else _csv if as_csv else _table
+        for line in write(answer):
+            click.echo(line)
+    context.exit(unreadable_code(sources))
+
+
+def _json_lines(answer: Answer) -> Iterator[str]:
+    from rlship_sidecar.tabular.writing import plain
+
+    for record in answer.records:
+        yield json.dumps(dict(zip(answer.columns, map(plain, record))), ensure_ascii=False)
+
+
+def _csv(answer: Answer) -> Iterator[bytes]:
+    from rlship_sidecar.tabular.writing import csv_line
+
+    yield csv_line(answer.columns)[:-1]
+    for record in answer.records:
+        yield csv_line(record)[:-1]
+
+
+def _table(answer: Answer) -> Iterator[str]:
+    """Aligned columns, as wide as the first records need. Nothing in them can move a cursor."""
+    short = sys.stdout.isatty()
+    head = [terminal.clean(name, _WIDEST) for name in answer.columns]
+    records = ([_cell(value, short=short) for value in record] for record in answer.records)
+    first = list(islice(records, _MEASURED))
+    widths = [max(len(text) for text, _ in column) for column in zip(*([(name, False) for name in head], *first))]
+    numbers = [all(number for _, number in column) for column in zip(*first)] or [False] * len(head)
+
+    def line(cells: list[str]) -> str:
+        places = (text.rjust(width) if right else text.ljust(width) for text, width, right in zip(cells, widths, numbers))
+        return "  ".join(places).rstrip()
+
+    yield line(head)
+    for record in chain(first, records):
+        yield line([text for text, _ in record])
+
+
+def _cell(value: Any, *, short: bool) -> tuple[str, bool]:
+    """A value as text, and whether it belongs to the right: a number, or nothing."""
+    from rlship_sidecar.tabular.writing import plain
+
+    if value is None:
+        return "", True
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if short and isinstance(value, float):
+        return f"{value:.6g}", True
+    value = plain(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return terminal.clean(text, _WIDEST if short else sys.maxsize), number

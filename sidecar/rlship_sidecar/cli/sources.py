@@ -1,0 +1,60 @@
+"""The experiments that a verb reads tables of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlship_sidecar.cli import places
+from rlship_sidecar.errors import NothingToWatch
+from rlship_sidecar.report import terminal
+
+if TYPE_CHECKING:
+    from rlship_sidecar.tabular.source import Source
+
+INCOMPLETE = 3
+
+
+@contextmanager
+def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]:
+    """The experiments in a folder with their stores, as they are now. Says which of several have none."""
+    places.require(directory)
+    from rlship_sidecar import config
+    from rlship_sidecar.intake import discover
+    from rlship_sidecar.ownership import belongs
+    from rlship_sidecar.tabular.snapshot import look
+    from rlship_sidecar.tabular.source import Source
+
+    settings = config.load(directory, {"state_dir": state_dir}, os.environ)
+    found = discover.experiments(directory)
+    if not found:
+        raise NothingToWatch(
+            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
+            "give the folder that a job logs to, or one of several such folders",
+        )
+    with ExitStack() as stack:
+        sources = []
+        for experiment in found:
+            state = config.state_dir_for(experiment, settings)
+            copied = belongs.look(experiment, state) if state.is_dir() else None
+            if copied is not None and len(found) == 1:
+                raise copied
+            snapshot = stack.enter_context(look(state)) if copied is None else None
+            if snapshot is None and len(found) > 1:
+                why = copied.message if copied else "no sidecar has watched it yet, so it has no rows"
+                click.echo(f"{terminal.clean(experiment.name)}: {terminal.clean(why, 2000)}", err=True)
+            sources.append(Source(experiment.absolute().name, experiment, snapshot))
+        yield sources
+
+
+def unreadable_code(sources: Sequence[Source]) -> int:
+    """Say which files could not be read; returns the exit code."""
+    for source in sources:
+        for name, why in source.unreadable.items():
+            click.echo(f"{terminal.clean(f'{source.name}/{name}')} cannot be read: {why}", err=True)
+    return INCOMPLETE if any(source.unreadable for source in sources) else 0

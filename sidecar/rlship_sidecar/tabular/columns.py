@@ -1,0 +1,117 @@
+"""The tables that `rlship export` writes and `rlship query` asks, with the names and types of their columns.
+
+They are a promise: columns may be added at the end of a table, none is renamed, retyped or removed. docs/query.md
+describes them. What is not there is null, never 0 or "".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Type = Literal["text", "int", "float", "bool", "json", "texts", "ints", "floats"]
+EVERY = "_all"  # behind the name of a table of rows: all revisions of each row, not only the last
+
+
+class Column(NamedTuple):
+    """`int` has 64 bits, `float` is a double, `json` a text, a plural a list."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`of` says what it is made of: "rows" and "dead letters" are in the store, "records" in the writers' files."""
+
+    name: str
+    of: Literal["rows", "dead letters", "records"]
+    columns: tuple[Column, ...]
+
+    def has(self, column: str) -> bool:
+        """Whether it has a column of this name."""
+        return any(one.name == column for one in self.columns)
+
+
+def _columns(**types: Type) -> tuple[Column, ...]:
+    return tuple(Column(name, type) for name, type in types.items())
+
+
+# Every table of rows begins like this. `step` is null but for kinds that have one: step and aligned.
+ROW = _columns(
+    experiment="text",
+    row="int",
+    actor="text",
+    kind="text",
+    index="int",
+    step="int",
+    axis="text",
+    x="float",
+    t="float",
+    revision="int",
+)
+COVERAGE = _columns(
+    ranks="texts",
+    ranks_in="int",
+    expected="int",
+    missing="texts",
+    absent="texts",
+    attempts="ints",
+    gap="int",
+    underivable="texts",
+    tags="texts",
+)
+# Every table of records begins like this: who wrote the file, then what of.
+WRITER = _columns(experiment="text", file="text", actor="text", replica="text", rank="int", attempt="int")
+RECORD = (*WRITER, *_columns(step="int", t="float"))
+
+_OF_ROWS = {
+    "rows": _columns(closed="text", changed="texts"),
+    "figures": _columns(key="text", value="float", changed="bool"),
+    "per_rank": _columns(key="text", replica="text", rank="int", value="float", changed="bool"),
+    "hists": _columns(key="text", edges="floats", counts="ints", changed="bool"),
+}
+_OF_RECORDS = {
+    "observations": _columns(metric="text", value="float", weight="float", summary="json"),
+    "spans": _columns(name="text", lane="text", dur="float", err="text"),
+    "events": _columns(name="text", attrs="json"),
+    "samples": _columns(name="text", score="float", pri="float", content="json", cut="json"),
+    "barriers": (),
+    "clocks": _columns(host="text", offset_s="float", error_s="float"),
+}
+_OF_DEAD = {
+    "dead_letters": _columns(
+        experiment="text", file="text", byte="int", metric="text", reason="text", excerpt="text"
+    ),
+    "dead_counts": _columns(
+        experiment="text", file="text", reason="text", of="text", count="int", byte="int", excerpt="text"
+    ),
+}
+_WRITERS = _columns(
+    id="text",
+    world="int",
+    axis="text",
+    host="text",
+    pid="int",
+    parent="text",
+    opened_t="float",
+    last_t="float",
+    last_step="int",
+    last_barrier="int",
+    closed="text",
+    bytes="int",
+)
+
+
+def _tables() -> dict[str, Table]:
+    tables = []
+    for name, columns in _OF_ROWS.items():
+        whole = (*ROW, *COVERAGE, *columns) if name == "rows" else (*ROW, *columns)
+        tables += [Table(name, "rows", whole), Table(name + EVERY, "rows", whole)]
+    tables += [Table(name, "records", (*RECORD, *columns)) for name, columns in _OF_RECORDS.items()]
+    tables.append(Table("writers", "records", (*WRITER, *_WRITERS)))
+    tables += [Table(name, "dead letters", columns) for name, columns in _OF_DEAD.items()]
+    return {table.name: table for table in tables}
+
+
+TABLES = _tables()

@@ -1,0 +1,184 @@
+"""The tables as a database that SQL can ask and can do nothing else with.
+
+Tables that a question names are copied into a temporary DuckDB file; then it is opened again to be read only, without
+access to files, the network, extensions or this process. So a question may come from anywhere. What does not fit into
+memory is on disk.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.tabular import wide
+from rlship_sidecar.tabular.columns import TABLES, Column
+from rlship_sidecar.tabular.source import Choice, Record, Source
+from rlship_sidecar.tabular.writing import INSTALL, batches, require_arrow
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+MEMORY = "1GB"
+_NO_EXTENSIONS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",  # a name in SQL would also mean a variable of this program
+}
+_SQL_TYPES = {
+    "text": "varchar",
+    "json": "json",
+    "int": "bigint",
+    "float": "double",
+    "bool": "boolean",
+    "texts": "varchar[]",
+    "ints": "bigint[]",
+    "floats": "double[]",
+}
+_FETCHED = 1000
+
+
+class Answer:
+    """What a question gives: the names of its columns, no two alike, and its records as they come."""
+
+    def __init__(self, columns: Sequence[str], records: Iterator[Record]) -> None:
+        self.columns = columns
+        self.records = records
+
+
+def require_duckdb() -> Any:
+    """The module duckdb; raises UsageProblem where it, or what it needs here, is not installed."""
+    try:
+        import duckdb
+        import pytz  # type: ignore[import-untyped, unused-ignore]  # noqa: F401 - for times with a zone
+    except ImportError as error:
+        raise UsageProblem(f"queries need the package {error.name}, which is not installed", INSTALL) from error
+    require_arrow()
+    return duckdb
+
+
+def check(sql: str) -> None:
+    """Raise UsageProblem unless `sql` is one statement that reads."""
+    duckdb = require_duckdb()
+    try:
+        kinds = [statement.type.name for statement in duckdb.extract_statements(sql)]
+    except duckdb.Error as problem:
+        raise _wrong(problem) from None
+    if len(kinds) != 1:
+        raise UsageProblem(f"a query is one statement, and these are {len(kinds)}", "ask one thing after the other")
+    if kinds[0] != "SELECT":
+        raise UsageProblem(
+            f"a query only reads, and this is {kinds[0]}",
+            "it may be SELECT, WITH, FROM, DESCRIBE, SUMMARIZE or SHOW TABLES; to have the answer in a file: --csv > answer.csv",
+        )
+
+
+@contextmanager
+def answering(folder: str, sources: Sequence[Source], sql: str, memory: str = MEMORY) -> Iterator[Answer]:
+    """The answer to `sql`, over the tables of all `sources`. `folder` is empty and may be filled with the tables; the
+    database holds at most about `memory` in RAM. Raises UsageProblem where the question is wrong.
+    """
+    duckdb = require_duckdb()
+    check(sql)
+    file = os.path.join(folder, "tables.db")
+    limits = {"memory_limit": memory, "temp_directory": os.path.join(folder, "spill")}
+    names: dict[str, list[str]] = {}
+    try:
+        with duckdb.connect(file, config={**_NO_EXTENSIONS, **limits}) as connection:
+            for name, columns, records in _tables(sources, sql):
+                names[name] = [column.name for column in columns]
+                _fill(connection, name, columns, records)
+        with duckdb.connect(
+            file, read_only=True, config={**_NO_EXTENSIONS, **limits, "enable_external_access": "false"}
+        ) as connection:
+            connection.execute("set timezone = 'UTC'")
+            connection.execute("set lock_configuration = true")
+            asked = connection.execute(sql)
+            taken: set[str] = set()
+            yield Answer([wide.unlike(taken, column[0]) for column in asked.description or ()], _fetched(asked))
+    except duckdb.OutOfMemoryException as problem:
+        raise RlshipError(_first_line(problem), f"allow more than {memory}: --memory, or ask for less") from problem
+    except duckdb.Error as problem:
+        raise _wrong(problem, names) from None
+
+
+def _fetched(asked: DuckDBPyConnection) -> Iterator[Record]:
+    while found := asked.fetchmany(_FETCHED):
+        yield from found
+
+
+def _tables(
+    sources: Sequence[Source], sql: str
+) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
+    """Name, columns and records of every table; no records of those that `sql` does not name."""
+    watched = [source for source in sources if source.snapshot is not None]
+    everything, taken = Choice(), set(TABLES)
+    for table in TABLES.values():
+        there = sources if table.of == "records" else watched or sources  # of one that was never watched others tell
+        asked = there if _names(sql, table.name) else ()
+        yield table.name, table.columns, chain.from_iterable(one.records(table, everything) for one in asked)
+    for actor, kind in sorted({unit for source in watched for unit in source.stored().units()}):
+        name = wide.unlike(taken, wide.table_name(actor, kind))
+        keys: list[str] = []
+        asked = watched if _names(sql, name) else ()
+        choice = Choice((actor,), (kind.rstrip(":"),))
+        if asked:
+            keys = wide.keys_of(chain.from_iterable(one.rows(choice, every=False) for one in asked))
+        records = (wide.records(one.name, one.rows(choice, every=False), keys) for one in asked)
+        yield name, wide.columns(keys, wide.short(actor, kind)), chain.from_iterable(records)
+
+
+def _names(sql: str, table: str) -> bool:
+    """Whether a table's name stands somewhere in the question."""
+    return re.search(rf"(?<!\w){re.escape(table.replace(chr(34), chr(34) * 2))}(?!\w)", sql, re.IGNORECASE) is not None
+
+
+def _fill(
+    connection: DuckDBPyConnection, name: str, columns: Sequence[Column], records: Iterator[Record]
+) -> None:
+    types = ", ".join(f"{_quoted(column.name)} {_SQL_TYPES[column.type]}" for column in columns)
+    connection.execute(f"create table {_quoted(name)} ({types})")
+    for batch in batches(columns, records):
+        connection.register("incoming batch", batch)
+        connection.execute(f'insert into {_quoted(name)} select * from "incoming batch"')
+        connection.unregister("incoming batch")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_NO_TABLE = re.compile(r"Table with name (.+?) does not exist!")
+_NO_COLUMN = re.compile(r'Referenced column "(.+?)" not found|does not have a column named "(.+?)"')
+
+
+def _wrong(problem: Exception, names: dict[str, list[str]] | None = None) -> UsageProblem:
+    """What is wrong with a question, with names that are near."""
+    told, known = str(problem), names or {}
+    message = _first_line(problem)
+    if match := _NO_TABLE.search(told):
+        near = difflib.get_close_matches(match[1].lower(), known, 3, 0.5)
+        return UsageProblem(f"there is no table {match[1]}", _offer(near) or f"there are: {', '.join(known)}")
+    if match := _NO_COLUMN.search(told):
+        missing = match[1] or match[2]
+        columns = list(dict.fromkeys(column for names in known.values() for column in names))
+        near = difflib.get_close_matches(missing.lower(), columns, 3, 0.5)
+        return UsageProblem(message, _offer(near) or "DESCRIBE <table> tells a table's columns")
+    where = "\n".join(line for line in told.splitlines()[1:] if line.strip())
+    return UsageProblem(message, where or "docs/query.md describes the tables")
+
+
+def _offer(near: list[str]) -> str:
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).splitlines()[0]
+
+

@@ -1,0 +1,101 @@
+"""Rows and dead letters as records of tables: tuples in the order of the tables' columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rlship_formats.records import MAX_STEP
+from rlship_sidecar.rows import ALIGNED, STEP, Row, count_ranks
+from rlship_sidecar.tabular.snapshot import Snapshot
+
+Record = tuple[Any, ...]
+
+
+def row_head(experiment: str, row: Row) -> Record:
+    """What every table of rows begins with (`columns.ROW`)."""
+    unit = row.unit
+    axis, x = next(iter(row.x.items()), (None, None))
+    return (
+        experiment,
+        row.arrival.no,
+        unit.actor,
+        unit.kind,
+        unit.index,
+        unit.index if unit.kind in (STEP, ALIGNED) else None,
+        axis,
+        x,
+        row.t,
+        row.arrival.revision,
+    )
+
+
+def coverage(row: Row) -> Record:
+    """What a row is made of (`columns.COVERAGE`)."""
+    found = row.coverage
+    return (
+        found.ranks,
+        count_ranks(found.ranks),
+        found.expected,
+        found.missing,
+        found.absent,
+        found.attempts,
+        min(found.gap, MAX_STEP),
+        found.underivable,
+        row.tags,
+    )
+
+
+def _rows(experiment: str, row: Row) -> Iterator[Record]:
+    yield (*row_head(experiment, row), *coverage(row), row.arrival.closed, row.arrival.changed)
+
+
+def _figures(experiment: str, row: Row) -> Iterator[Record]:
+    head, changed = row_head(experiment, row), _changed(row)
+    for key, value in row.figures.items():
+        yield (*head, key, value, changed(key))
+
+
+def _per_rank(experiment: str, row: Row) -> Iterator[Record]:
+    head, changed = row_head(experiment, row), _changed(row)
+    for key, values in row.per_rank.items():
+        for name, value in values:
+            replica, _, rank = name.rpartition(".")
+            yield (*head, key, replica, int(rank), value, changed(key))
+
+
+def _hists(experiment: str, row: Row) -> Iterator[Record]:
+    head, changed = row_head(experiment, row), _changed(row)
+    for key, hist in row.hists.items():
+        yield (*head, key, hist.edges, hist.counts, changed(key))
+
+
+def _changed(row: Row) -> Callable[[str], bool]:
+    """Whether a key is new or changed in this revision."""
+    if row.arrival.revision == 0:
+        return lambda key: True
+    return frozenset(row.arrival.changed).__contains__
+
+
+OF_ROWS: dict[str, Callable[[str, Row], Iterator[Record]]] = {
+    "rows": _rows,
+    "figures": _figures,
+    "per_rank": _per_rank,
+    "hists": _hists,
+}
+
+
+def of_rows(table: str, experiment: str, rows: Iterable[Row]) -> Iterator[Record]:
+    """The records of a table of rows."""
+    for row in rows:
+        yield from OF_ROWS[table](experiment, row)
+
+
+def of_dead(table: str, experiment: str, snapshot: Snapshot) -> Iterator[Record]:
+    """The records of `dead_letters` or `dead_counts`."""
+    if table == "dead_letters":
+        for file, letter in snapshot.dead():
+            yield experiment, file, letter.offset, letter.metric, letter.reason, letter.excerpt
+    else:
+        for file, reason, is_value, count, offset, excerpt in snapshot.dead_counts():
+            yield experiment, file, reason, "value" if is_value else "line", count, offset, excerpt

@@ -1,0 +1,140 @@
+"""The store as it is at one moment, read without getting into the way of the sidecar that owns it.
+
+A row is never changed once it is there, so a bound on their numbers and which of them are final is all that has to be
+asked at one moment. The rest is read a piece at a time, each in a transaction of its own: with a rollback journal a
+reader keeps the owner from committing, with a write-ahead log it keeps the log from being emptied.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rlship_sidecar.decode.lines import Dead
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
+from rlship_sidecar.rows import Row
+from rlship_sidecar.store import dead_letters, schema
+from rlship_sidecar.store.store import StoreUnusable
+
+PIECE_ROWS = 500
+EVERY_LETTER = -1
+_WAIT_S = 10.0
+
+
+class Snapshot:
+    """Rows below `count` of a store; `every` row, or only the last revision of each."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        version = self._ask("select value from meta where key = 'version'")
+        if version != [(str(schema.VERSION),)]:
+            found = version[0][0] if version else "none"
+            raise StoreUnusable(
+                f"the store has version {found}, this rlship reads version {schema.VERSION}",
+                "Use the rlship that wrote it.",
+            )
+        connection.execute("begin")
+        self.count: int = self._ask("select coalesce(max(no) + 1, 0) from rows")[0][0]
+        self._final = bytearray(self.count // 8 + 1)  # one bit a row
+        for (no,) in connection.execute("select no from units"):
+            self._final[no >> 3] |= 1 << (no & 7)
+        connection.execute("commit")
+
+    def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def rows(self, *, every: bool) -> Iterator[Row]:
+        """Rows in the order of their numbers, a piece at a time in memory."""
+        for first in range(0, self.count, PIECE_ROWS):
+            end = min(first + PIECE_ROWS, self.count)
+            for no, body in self._ask("select no, body from rows where no >= ? and no < ? order by no", (first, end)):
+                if every or self._final[no >> 3] & 1 << (no & 7):
+                    yield Row.from_json(body)
+
+    def units(self) -> list[tuple[str, str]]:
+        """(actor, kind) of all units; kinds of points are one, `point:`."""
+        return self._ask(
+            "select distinct actor, case when kind like 'point:%' then 'point:' else kind end from units order by 1, 2"
+        )
+
+    def dead(self) -> Iterator[tuple[str, Dead]]:
+        """Dead letters with their files: those that are kept in full."""
+        yield from dead_letters.letters(self._connection, EVERY_LETTER)
+
+    def dead_counts(self) -> Iterator[tuple[str, str, bool, int, int, str]]:
+        """(file, reason, whether of values, how many, first offset, its excerpt)."""
+        yield from dead_letters.totals(self._connection)
+
+
+@contextmanager
+def look(state_dir: Path) -> Iterator[Snapshot | None]:
+    """The newest store in a state folder, None if there is none; raises RlshipError where it cannot be read, or another
+    sidecar took over meanwhile.
+
+    Nothing is written to it, and nothing is left beside it: SQLite would leave files beside a store that nobody has
+    open, so such a one is read as one that does not change, and one that only a writer could read (its owner was killed
+    in a commit) is copied first.
+    """
+    before = newest_store(state_dir)
+    if before is None:
+        yield None
+        return
+    path = state_dir.absolute() / before[0]
+    try:
+        with _opened(path) as (connection, still):
+            yield Snapshot(connection)
+            _require_the_same(state_dir, before, still=still)
+    except (sqlite3.Error, OSError) as problem:
+        _require_the_same(state_dir, before, still=False)
+        hint = "is it damaged? `rlship watch` says how to have the rows made again"
+        raise RlshipError(f"the store {path} cannot be read: {problem}", hint) from problem
+
+
+def _require_the_same(state_dir: Path, before: tuple[str, int, int, int], *, still: bool) -> None:
+    """Raise if the store is another one by now, or, where it had to stand `still`, has changed."""
+    now = newest_store(state_dir)
+    if now is None or now[:2] != before[:2] or (still and now != before):
+        raise RlshipError(f"a sidecar began to use the store in {state_dir} while it was read", "try again")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
+    """A connection that reads, and whether the store must not change as long as it does."""
+    still = not _beside(path, "-wal") and _logs_ahead(path)
+    if still or not _beside(path, "-wal") or _beside(path, "-shm"):
+        uri = f"file:{quote(os.fspath(path))}?{'immutable=1' if still else 'mode=ro'}"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)) as connection:
+            if _answers(connection):
+                yield connection, still
+                return
+    with tempfile.TemporaryDirectory(prefix="rlship-store-") as folder:
+        copy = Path(folder, "store.db")
+        copy_as_it_lies(path, copy)
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            yield connection, False
+
+
+def _beside(path: Path, suffix: str) -> bool:
+    return path.with_name(path.name + suffix).exists()
+
+
+def _logs_ahead(path: Path) -> bool:
+    """Whether the store uses a write-ahead log, as its header says."""
+    with open(path, "rb") as file:
+        return file.read(20)[18:19] == b"\x02"
+
+
+def _answers(connection: sqlite3.Connection) -> bool:
+    """Whether the store can be read in place: not where its owner stands still, or was killed, within a commit."""
+    try:
+        connection.execute("select 1 from meta").fetchone()
+    except sqlite3.OperationalError:
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""The tables of one experiment: its store and its files, and what of them is chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlship_sidecar.errors import NothingToWatch
+from rlship_sidecar.export.reading import Unreadable
+from rlship_sidecar.export.selection import Steps
+from rlship_sidecar.export.tables import writer_files
+from rlship_sidecar.rows import POINT, Row
+from rlship_sidecar.tabular.columns import EVERY, TABLES, Table
+from rlship_sidecar.tabular.from_files import of_records
+from rlship_sidecar.tabular.from_store import of_dead, of_rows
+from rlship_sidecar.tabular.snapshot import Snapshot
+
+Record = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is kept: of these actors, of these kinds of rows ("point" is all of theirs), of these steps; all where
+    nothing is given.
+    """
+
+    actors: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    steps: Steps | None = None
+
+    def keeps(self, actor: str, kind: str | None, step: int | None) -> bool:
+        """Whether something of an actor is kept. `kind` is that of a row, None for a record."""
+        if self.actors and actor not in self.actors:
+            return False
+        if self.kinds and (kind or "").partition(":")[0] not in self.kinds:
+            return False
+        return self.steps is None or (step is not None and step in self.steps)
+
+
+@dataclass(slots=True)
+class Source:
+    """One experiment. `snapshot` is None if no sidecar has watched it; `unreadable` fills with files and why."""
+
+    name: str
+    path: Path
+    snapshot: Snapshot | None
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def stored(self) -> Snapshot:
+        """Its snapshot; raises NothingToWatch if there is none."""
+        if self.snapshot is None:
+            raise NothingToWatch(
+                f"no sidecar has watched {self.path} yet, so there are no rows",
+                f"have them made: rlship watch --once {self.path}",
+            )
+        return self.snapshot
+
+    def rows(self, choice: Choice, *, every: bool) -> Iterator[Row]:
+        """The chosen rows, by number; their last revisions, or all."""
+        for row in self.stored().rows(every=every):
+            unit = row.unit
+            if choice.keeps(unit.actor, unit.kind, None if unit.kind.startswith((POINT, "clock")) else unit.index):
+                yield row
+
+    def records(self, table: Table, choice: Choice) -> Iterator[Record]:
+        """What a table holds of this experiment, in the order of rows, or of files and their lines."""
+        if table.of == "rows":
+            every = table.name.endswith(EVERY)
+            yield from of_rows(table.name.removesuffix(EVERY), self.name, self.rows(choice, every=every))
+        elif table.of == "dead letters":
+            yield from of_dead(table.name, self.name, self.stored())
+        else:
+            yield from self._of_files(table, choice)
+
+    def _of_files(self, table: Table, choice: Choice) -> Iterator[Record]:
+        names = [column.name for column in table.columns]
+        actor, step = names.index("actor"), names.index("step") if "step" in names else None
+        for file in writer_files(self.path):
+            try:
+                for record in of_records(table.name, self.name, file):
+                    if choice.keeps(record[actor], None, None if step is None else record[step]):
+                        yield record
+            except Unreadable as problem:
+                self.unreadable[os.path.basename(file.path)] = str(problem)
+
+
+def refusal(table: Table, choice: Choice) -> str:
+    """Which part of a choice a table has no column for, as an option's name; "" if it has all."""
+    asked = {"actor": choice.actors, "kind": choice.kinds, "step": choice.steps}
+    return next((f"--{name}" for name, given in asked.items() if given and not table.has(name)), "")
+
+
+def named(name: str) -> Table | None:
+    """The table of this name."""
+    return TABLES.get(name)

@@ -1,0 +1,58 @@
+"""Rows with a column for each figure, where `figures` has a record for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from rlship_sidecar.rows import CLOCK, Row
+from rlship_sidecar.tabular.columns import COVERAGE, ROW, Column
+from rlship_sidecar.tabular.from_store import Record, coverage, row_head
+
+HEAD = (*ROW, *COVERAGE)
+_SUFFIXES = {"step": "steps", "point:": "points"}
+
+
+def keys_of(rows: Iterable[Row]) -> list[str]:
+    """Every key of a figure, sorted."""
+    keys: set[str] = set()
+    for row in rows:
+        keys.update(row.figures)
+    return sorted(keys)
+
+
+def columns(keys: Iterable[str], name: Callable[[str], str] = str) -> tuple[Column, ...]:
+    """The columns: where and what a row is, then its figures, null where it has none. `name` says what a key's column
+    is called; where that is taken, in upper or lower case, it gets a number.
+    """
+    taken = {column.name for column in HEAD}
+    found = list(HEAD)
+    for key in keys:
+        found.append(Column(unlike(taken, name(key)), "float"))
+    return tuple(found)
+
+
+def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[Record]:
+    """The records of these columns."""
+    for row in rows:
+        yield (*row_head(experiment, row), *coverage(row), *map(row.figures.get, keys))
+
+
+def unlike(taken: set[str], name: str) -> str:
+    """`name`, or the first of `name_2`, `name_3`, … that is not taken; case makes no difference. It is taken then."""
+    found, number = name, 1
+    while found.lower() in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found.lower())
+    return found
+
+
+def table_name(actor: str, kind: str) -> str:
+    """What an actor's rows of a kind are called as a table: trainer_steps, generator_aligned, generator_clock."""
+    return f"{actor}_{_SUFFIXES.get(kind, kind)}"
+
+
+def short(actor: str, kind: str) -> Callable[[str], str]:
+    """The names of its columns: keys without what all of them begin with."""
+    family = f"clock/{actor}/" if kind == CLOCK else f"point/{actor}/" if kind == "point:" else f"{actor}/"
+    return lambda key: key.removeprefix(family)

@@ -1,0 +1,147 @@
+"""A table as a file: CSV, JSON lines or Parquet, written as its records come. Exact: what is read back is what was
+there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.export.chrome import Writes
+from rlship_sidecar.tabular.columns import Column
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+FORMATS = ("parquet", "csv", "jsonl")
+INSTALL = 'pip install "rlship[query]"'
+_GROUP_RECORDS = 50_000  # of a Parquet row group, …
+_GROUP_CELLS = 1_000_000  # … of which as many are in memory at most
+
+
+def write(format: str, columns: Sequence[Column], records: Iterable[tuple[Any, ...]], stream: Writes) -> int:
+    """Write a table to `stream`; returns how many records it has. Raises UsageProblem where a package is missing."""
+    return _WRITERS[format](columns, records, stream)
+
+
+def write_csv(columns: Sequence[Column], records: Iterable[tuple[Any, ...]], stream: Writes) -> int:
+    """RFC 4180 with LF: null is an empty field and an empty text is `""`; lists are JSON; numbers are as in JSON, and
+    NaN, Infinity, -Infinity.
+    """
+    count = 0
+    stream.write(csv_line(column.name for column in columns))
+    for count, record in enumerate(records, 1):
+        stream.write(csv_line(record))
+    return count
+
+
+def write_lines(columns: Sequence[Column], records: Iterable[tuple[Any, ...]], stream: Writes) -> int:
+    """One JSON object a line, with every column; numbers that are not finite are texts, as in writers' files."""
+    names, count = [column.name for column in columns], 0
+    nested = [place for place, column in enumerate(columns) if column.type == "json"]
+    for count, record in enumerate(records, 1):
+        values: list[Any] = [plain(value) for value in record]
+        for place in nested:
+            if values[place] is not None:
+                values[place] = orjson.Fragment(values[place])
+        stream.write(orjson.dumps(dict(zip(names, values))) + b"\n")
+    return count
+
+
+def write_parquet(columns: Sequence[Column], records: Iterable[tuple[Any, ...]], stream: Writes) -> int:
+    """Parquet, compressed by zstd; `json` is a text there."""
+    arrow = require_arrow()
+    from pyarrow import parquet
+
+    count = 0
+    with parquet.ParquetWriter(stream, arrow_schema(columns), compression="zstd") as writer:
+        for batch in batches(columns, records):
+            writer.write_table(arrow.Table.from_batches([batch]))
+            count += batch.num_rows
+    return count
+
+
+_WRITERS: dict[str, Callable[[Sequence[Column], Iterable[tuple[Any, ...]], Writes], int]] = {
+    "parquet": write_parquet,
+    "csv": write_csv,
+    "jsonl": write_lines,
+}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: what is not finite as a text, what it does not know at all as one, too."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _word(value)
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _word(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def csv_line(values: Iterable[Any]) -> bytes:
+    """A line of CSV; see `write_csv`."""
+    return (",".join(map(_csv_field, values)) + "\n").encode("utf-8", "replace")
+
+
+def _csv_field(value: Any) -> str:
+    if value is None:
+        return ""
+    value = plain(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if text and not _QUOTED.intersection(text) and text == text.strip():
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+_QUOTED = frozenset(',"\r\n')
+
+
+def require_arrow() -> Any:
+    """The module pyarrow; raises UsageProblem where it is not installed."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise UsageProblem(
+            "this needs the package pyarrow, which is not installed", f"{INSTALL}, or write JSON lines or CSV"
+        ) from error
+    return pyarrow
+
+
+def arrow_schema(columns: Sequence[Column]) -> pyarrow.Schema:
+    """The columns' types for Arrow."""
+    arrow = require_arrow()
+    text, integer, double = arrow.string(), arrow.int64(), arrow.float64()
+    types = {
+        "text": text,
+        "json": text,
+        "int": integer,
+        "float": double,
+        "bool": arrow.bool_(),
+        "texts": arrow.list_(text),
+        "ints": arrow.list_(integer),
+        "floats": arrow.list_(double),
+    }
+    return arrow.schema([(column.name, types[column.type]) for column in columns])
+
+
+def batches(columns: Sequence[Column], records: Iterable[tuple[Any, ...]]) -> Iterator[pyarrow.RecordBatch]:
+    """Records as batches, few enough at a time."""
+    arrow, schema = require_arrow(), arrow_schema(columns)
+    most = max(1, min(_GROUP_RECORDS, _GROUP_CELLS // len(columns)))
+    coming = iter(records)
+    while held := list(islice(coming, most)):
+        arrays = [arrow.array(values, type) for values, type in zip(zip(*held), schema.types)]
+        yield arrow.RecordBatch.from_arrays(arrays, schema=schema)
