@@ -1,33 +1,30 @@
-"""`rlship export`: an experiment's files in the format of another program."""
+"""`rlship export`: what an experiment holds, in the format of another program."""
 
 from __future__ import annotations
 
-import gzip
-import os
-import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
-    from rlship_sidecar.export.chrome import Writes
     from rlship_sidecar.export.selection import Steps
     from rlship_sidecar.export.trace import Exported
 
 INCOMPLETE = 3
-STDOUT = "-"
+KINDS = ("step", "aligned", "clock", "point")
+FORMATS = ("parquet", "csv", "jsonl")
 VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 
 
-@click.command(short_help="A trace for Perfetto, or a table of samples.")
+@click.command(short_help="Rows and records as Parquet, CSV or JSON lines; a trace for Perfetto.")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option("--chrome-trace", is_flag=True, show_envvar=True, help=f"Trace Event Format, for {VIEWERS}.")
 @click.option(
@@ -36,6 +33,30 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
     metavar="TABLE",
     show_envvar=True,
     help="Every sample of a table, as JSON lines, or as Parquet if FILE ends in .parquet.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    show_envvar=True,
+    help="A table, as Parquet, CSV or JSON lines; by default as FILE ends.",
+)
+@click.option(
+    "--table",
+    "name",
+    metavar="NAME",
+    show_envvar=True,
+    help="Which one: rows, figures, spans, … (see `rlship query --help`).  [default: figures]",
+)
+@click.option("--wide/--long", show_envvar=True, help="Rows with a column for each figure, or a line for each.")
+@click.option("--actor", "actors", metavar="ACTOR", multiple=True, show_envvar=True, help="Only of this actor.")
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    show_envvar=True,
+    help="Only rows of this kind.",
 )
 @click.option(
     "-o",
@@ -66,33 +87,56 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
     show_envvar=True,
     help="Correct each host's times by what its clock is known to be off.",
 )
+@click.option(
+    "--state-dir",
+    metavar="PATH",
+    allow_from_autoenv=False,
+    help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
+)
 @click.pass_context
 def export(
     context: click.Context,
     directory: Path,
     chrome_trace: bool,
     table: str | None,
+    form: str | None,
+    name: str | None,
+    wide: bool,
+    actors: tuple[str, ...],
+    kinds: tuple[str, ...],
     output: str,
     steps: str | None,
     counters: tuple[str, ...],
     align_clocks: bool,
+    state_dir: str | None,
 ) -> None:
-    """Write what the processes of the experiment in DIR did when as one trace: a process for each writer, all actors
-    on one time axis. Or every sample of a table.
+    """Write the rows of the experiment in DIR, or another table of it. Or what its processes did when as one trace: a
+    process for each writer, all actors on one time axis. Or every sample of a table.
 
-    Reads the writers' files alone: no sidecar is needed. Exits with 3 if files could not be read, or lines of a trace
-    not be used.
+    Rows and dead letters are those that the sidecar made so far; all else is read from the writers' files alone. Exits
+    with 3 if files could not be read, or lines of a trace not be used.
     """
-    if chrome_trace == (table is not None):
+    of_table = form or name or wide or actors or kinds
+    form = form or (format_of(output) if table is None else None)
+    if (chrome_trace, table is not None, bool(form or of_table)).count(True) != 1:
         raise UsageProblem(
             "export needs to know what to write: one thing",
-            "--chrome-trace writes a trace for Perfetto, --samples TABLE a table of samples",
+            "-o rows.parquet, rows.csv, rows.jsonl or --format write a table, --chrome-trace a trace for Perfetto, "
+            "--samples TABLE a table of samples",
         )
     from rlship_sidecar.export.selection import Selection, parse_steps
 
     chosen = None if steps is None else parse_steps(steps)
+    if not chrome_trace:
+        _require_of_tables(output, counters, align_clocks=align_clocks)
+    if table is None and not chrome_trace:
+        from rlship_sidecar.cli.export_table import export_table
+        from rlship_sidecar.tabular.source import Choice
+
+        choice = Choice(actors, kinds, chosen)
+        _the_experiment(directory)
+        context.exit(export_table(directory, state_dir, form, name, choice, output, wide=wide))
     if table is not None:
-        _require_of_samples(output, counters, align_clocks=align_clocks)
         context.exit(_export_samples(_the_experiment(directory), table, output, chosen))
     from rlship_sidecar.export.trace import export as write_trace
 
@@ -100,11 +144,16 @@ def export(
     experiment = _the_experiment(directory)
     if output == STDOUT and sys.stdout.isatty():
         raise UsageProblem("a trace is not for the terminal", "write it to a file: -o trace.json.gz")
-    with _outages(output, "the trace"), _writing(output) as stream:
+    with outages(output, "the trace"), writing(output) as stream:
         told = write_trace(experiment, stream, selection, align_clocks=align_clocks)
     for line in _report(told, selection.steps is not None, counters, output):
         click.echo(line, err=True)
     context.exit(0 if told.complete else INCOMPLETE)
+
+
+def format_of(output: str) -> str | None:
+    """The format that the name of a file stands for."""
+    return next((form for form in FORMATS if output.removesuffix(".gz").endswith(f".{form}")), None)
 
 
 def _the_experiment(directory: Path) -> Path:
@@ -125,11 +174,11 @@ def _the_experiment(directory: Path) -> Path:
     return found[0]
 
 
-def _require_of_samples(output: str, counters: tuple[str, ...], *, align_clocks: bool) -> None:
+def _require_of_tables(output: str, counters: tuple[str, ...], *, align_clocks: bool) -> None:
     """Raise where something was asked for that only a trace has, or that no table can be written to."""
     if counters or not align_clocks:
         name = "--counter" if counters else "--no-align-clocks"
-        raise UsageProblem(f"{name} is for a trace, not for a table of samples", "leave it out, or use --chrome-trace")
+        raise UsageProblem(f"{name} is for a trace, not for a table", "leave it out, or use --chrome-trace")
     if output.endswith(".parquet.gz"):
         raise UsageProblem("Parquet is compressed already", f"write it to {terminal.clean(output[:-3])}")
 
@@ -139,7 +188,7 @@ def _export_samples(experiment: Path, table: str, output: str, steps: Steps | No
     from rlship_sidecar.export.tables import export_lines, export_parquet
 
     write = export_parquet if output.endswith(".parquet") else export_lines
-    with _outages(output, "the table"), _writing(output) as stream:
+    with outages(output, "the table"), writing(output) as stream:
         told = write(experiment, table, stream, steps)
         if not (told.samples or told.unreadable) and (steps is None or not told.of_other_steps):
             others = ", ".join(map(terminal.clean, sorted(told.others)))
@@ -153,57 +202,6 @@ def _export_samples(experiment: Path, table: str, output: str, steps: Steps | No
     for name, why in told.unreadable.items():
         click.echo(f"{terminal.clean(name)} cannot be read: {why}", err=True)
     return INCOMPLETE if told.unreadable else 0
-
-
-@contextmanager
-def _outages(output: str, what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        if output == STDOUT and isinstance(problem, BrokenPipeError):
-            raise
-        raise RlshipError(
-            f"{problem.filename or output}: {problem.strerror or problem}",
-            f"{what} was not written; is there room, and may you write there?",
-        ) from problem
-
-
-@contextmanager
-def _writing(output: str) -> Iterator[Writes]:
-    """The stream to write to. A file appears under its name once it is whole."""
-    if output == STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    if _is_special(output):
-        with open(output, "wb") as file, _compressing(file, output) as stream:
-            yield stream
-        return
-    part = f"{output}.{os.getpid()}.part"
-    try:
-        with open(part, "wb") as file, _compressing(file, output) as stream:
-            yield stream
-        os.replace(part, output)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
-
-
-@contextmanager
-def _compressing(file: BinaryIO, output: str) -> Iterator[Writes]:
-    if not output.endswith(".gz"):
-        yield file
-        return
-    with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:  # no name, no time: the same trace is the same bytes
-        yield stream
-
-
-def _is_special(output: str) -> bool:
-    try:
-        return not stat.S_ISREG(os.stat(output).st_mode)
-    except FileNotFoundError:
-        return False
 
 
 def _report(told: Exported, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:

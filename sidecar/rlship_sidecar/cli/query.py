@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
@@ -58,7 +58,7 @@ def query(
     if os.path.isdir(sql) and not os.path.isdir(directory):
         raise UsageProblem(f"{sql} is a folder, no question", "the question comes first: rlship query SQL DIR")
     if sql == STDIN:
-        sql = click.get_text_stream("stdin").read()
+        sql = sys.stdin.read()
     from rlship_sidecar.tabular import database
 
     database.check(sql)
@@ -66,26 +66,32 @@ def query(
         sources = stack.enter_context(sources_of(directory, state_dir))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlship-query-"))
         answer = stack.enter_context(database.answering(folder, sources, sql, memory))
-        write: Callable[[Answer], Iterator[str | bytes]]
-        write = _json_lines if as_json else _csv if as_csv else _table
-        for line in write(answer):
+        for line in _lines(answer, as_json=as_json, as_csv=as_csv):
             click.echo(line)
     context.exit(unreadable_code(sources))
+
+
+def _lines(answer: Answer, *, as_json: bool, as_csv: bool) -> Iterator[str]:
+    return _json_lines(answer) if as_json else _csv(answer) if as_csv else _table(answer)
 
 
 def _json_lines(answer: Answer) -> Iterator[str]:
     from rlship_sidecar.tabular.writing import plain
 
     for record in answer.records:
-        yield json.dumps(dict(zip(answer.columns, map(plain, record))), ensure_ascii=False)
+        values = [
+            json.loads(value) if nested and value is not None else plain(value)
+            for nested, value in zip(answer.nested, record)
+        ]
+        yield json.dumps(dict(zip(answer.columns, values)), ensure_ascii=False)
 
 
-def _csv(answer: Answer) -> Iterator[bytes]:
+def _csv(answer: Answer) -> Iterator[str]:
     from rlship_sidecar.tabular.writing import csv_line
 
-    yield csv_line(answer.columns)[:-1]
+    yield csv_line(answer.columns)
     for record in answer.records:
-        yield csv_line(record)[:-1]
+        yield csv_line(record)
 
 
 def _table(answer: Answer) -> Iterator[str]:
@@ -98,7 +104,9 @@ def _table(answer: Answer) -> Iterator[str]:
     numbers = [all(number for _, number in column) for column in zip(*first)] or [False] * len(head)
 
     def line(cells: list[str]) -> str:
-        places = (text.rjust(width) if right else text.ljust(width) for text, width, right in zip(cells, widths, numbers))
+        places = (
+            text.rjust(width) if right else text.ljust(width) for text, width, right in zip(cells, widths, numbers)
+        )
         return "  ".join(places).rstrip()
 
     yield line(head)
@@ -110,11 +118,9 @@ def _cell(value: Any, *, short: bool) -> tuple[str, bool]:
     """A value as text, and whether it belongs to the right: a number, or nothing."""
     from rlship_sidecar.tabular.writing import plain
 
-    if value is None:
-        return "", True
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if short and isinstance(value, float):
-        return f"{value:.6g}", True
     value = plain(value)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is None or (short and isinstance(value, float)):
+        return "" if value is None else f"{value:.6g}", True
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return terminal.clean(text, _WIDEST if short else sys.maxsize), number

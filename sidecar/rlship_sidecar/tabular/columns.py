@@ -80,9 +80,7 @@ _OF_RECORDS = {
     "clocks": _columns(host="text", offset_s="float", error_s="float"),
 }
 _OF_DEAD = {
-    "dead_letters": _columns(
-        experiment="text", file="text", byte="int", metric="text", reason="text", excerpt="text"
-    ),
+    "dead_letters": _columns(experiment="text", file="text", byte="int", metric="text", reason="text", excerpt="text"),
     "dead_counts": _columns(
         experiment="text", file="text", reason="text", of="text", count="int", byte="int", excerpt="text"
     ),

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.tabular import wide
@@ -44,12 +44,12 @@ _SQL_TYPES = {
 _FETCHED = 1000
 
 
-class Answer:
-    """What a question gives: the names of its columns, no two alike, and its records as they come."""
+class Answer(NamedTuple):
+    """What a question gives: the names of its columns, no two alike, which of them are JSON, and its records."""
 
-    def __init__(self, columns: Sequence[str], records: Iterator[Record]) -> None:
-        self.columns = columns
-        self.records = records
+    columns: list[str]
+    nested: list[bool]
+    records: Iterator[Record]
 
 
 def require_duckdb() -> Any:
@@ -75,7 +75,7 @@ def check(sql: str) -> None:
     if kinds[0] != "SELECT":
         raise UsageProblem(
             f"a query only reads, and this is {kinds[0]}",
-            "it may be SELECT, WITH, FROM, DESCRIBE, SUMMARIZE or SHOW TABLES; to have the answer in a file: --csv > answer.csv",
+            "ask with SELECT, WITH, FROM, DESCRIBE, SUMMARIZE or SHOW TABLES; --csv and --json give an answer to keep",
         )
 
 
@@ -101,7 +101,9 @@ def answering(folder: str, sources: Sequence[Source], sql: str, memory: str = ME
             connection.execute("set lock_configuration = true")
             asked = connection.execute(sql)
             taken: set[str] = set()
-            yield Answer([wide.unlike(taken, column[0]) for column in asked.description or ()], _fetched(asked))
+            about = asked.description or []
+            heads = [wide.unlike(taken, column[0]) for column in about]
+            yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(asked))
     except duckdb.OutOfMemoryException as problem:
         raise RlshipError(_first_line(problem), f"allow more than {memory}: --memory, or ask for less") from problem
     except duckdb.Error as problem:
@@ -113,9 +115,7 @@ def _fetched(asked: DuckDBPyConnection) -> Iterator[Record]:
         yield from found
 
 
-def _tables(
-    sources: Sequence[Source], sql: str
-) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
+def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
     """Name, columns and records of every table; no records of those that `sql` does not name."""
     watched = [source for source in sources if source.snapshot is not None]
     everything, taken = Choice(), set(TABLES)
@@ -139,9 +139,7 @@ def _names(sql: str, table: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(table.replace(chr(34), chr(34) * 2))}(?!\w)", sql, re.IGNORECASE) is not None
 
 
-def _fill(
-    connection: DuckDBPyConnection, name: str, columns: Sequence[Column], records: Iterator[Record]
-) -> None:
+def _fill(connection: DuckDBPyConnection, name: str, columns: Sequence[Column], records: Iterator[Record]) -> None:
     types = ", ".join(f"{_quoted(column.name)} {_SQL_TYPES[column.type]}" for column in columns)
     connection.execute(f"create table {_quoted(name)} ({types})")
     for batch in batches(columns, records):
@@ -180,5 +178,3 @@ def _offer(near: list[str]) -> str:
 
 def _first_line(problem: Exception) -> str:
     return str(problem).splitlines()[0]
-
-

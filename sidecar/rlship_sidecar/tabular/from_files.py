@@ -1,4 +1,4 @@
-"""Records of the writers' files as records of tables. Nothing is superseded or reduced here: what stands in the files."""
+"""Records of the writers' files as records of tables. Nothing is superseded or reduced."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ def _observations(entry: Entry, opened: Open) -> Iterator[Record]:
         if isinstance(value, dict) and "v" not in value:
             yield metric, None, None, as_json(value).decode()
             continue
+        pairs: list[tuple[Any, float | None]]
         if isinstance(value, dict):
             pairs = list(zip(value["v"], map(float, value["w"])))
         else:

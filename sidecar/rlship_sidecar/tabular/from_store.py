@@ -24,7 +24,7 @@ def row_head(experiment: str, row: Row) -> Record:
         unit.index,
         unit.index if unit.kind in (STEP, ALIGNED) else None,
         axis,
-        x,
+        None if x is None else float(x),
         row.t,
         row.arrival.revision,
     )

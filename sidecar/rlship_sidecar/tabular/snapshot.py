@@ -11,7 +11,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -87,11 +87,21 @@ def look(state_dir: Path) -> Iterator[Snapshot | None]:
         yield None
         return
     path = state_dir.absolute() / before[0]
+    with ExitStack() as stack, _failing(path, state_dir, before):
+        try:
+            connection, still = stack.enter_context(_opened(path))
+        except OSError as problem:
+            raise sqlite3.OperationalError(str(problem)) from problem
+        yield Snapshot(connection)
+        _require_the_same(state_dir, before, still=still)
+
+
+@contextmanager
+def _failing(path: Path, state_dir: Path, before: tuple[str, int, int, int]) -> Iterator[None]:
+    """Say what it means if SQLite fails."""
     try:
-        with _opened(path) as (connection, still):
-            yield Snapshot(connection)
-            _require_the_same(state_dir, before, still=still)
-    except (sqlite3.Error, OSError) as problem:
+        yield
+    except sqlite3.Error as problem:
         _require_the_same(state_dir, before, still=False)
         hint = "is it damaged? `rlship watch` says how to have the rows made again"
         raise RlshipError(f"the store {path} cannot be read: {problem}", hint) from problem

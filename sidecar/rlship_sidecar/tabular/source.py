@@ -13,7 +13,7 @@ from rlship_sidecar.export.reading import Unreadable
 from rlship_sidecar.export.selection import Steps
 from rlship_sidecar.export.tables import writer_files
 from rlship_sidecar.rows import POINT, Row
-from rlship_sidecar.tabular.columns import EVERY, TABLES, Table
+from rlship_sidecar.tabular.columns import EVERY, Table
 from rlship_sidecar.tabular.from_files import of_records
 from rlship_sidecar.tabular.from_store import of_dead, of_rows
 from rlship_sidecar.tabular.snapshot import Snapshot
@@ -91,8 +91,3 @@ def refusal(table: Table, choice: Choice) -> str:
     """Which part of a choice a table has no column for, as an option's name; "" if it has all."""
     asked = {"actor": choice.actors, "kind": choice.kinds, "step": choice.steps}
     return next((f"--{name}" for name, given in asked.items() if given and not table.has(name)), "")
-
-
-def named(name: str) -> Table | None:
-    """The table of this name."""
-    return TABLES.get(name)

@@ -25,10 +25,7 @@ def columns(keys: Iterable[str], name: Callable[[str], str] = str) -> tuple[Colu
     is called; where that is taken, in upper or lower case, it gets a number.
     """
     taken = {column.name for column in HEAD}
-    found = list(HEAD)
-    for key in keys:
-        found.append(Column(unlike(taken, name(key)), "float"))
-    return tuple(found)
+    return (*HEAD, *(Column(unlike(taken, name(key)), "float") for key in keys))
 
 
 def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[Record]:

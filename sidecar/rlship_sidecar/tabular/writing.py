@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +36,10 @@ def write_csv(columns: Sequence[Column], records: Iterable[tuple[Any, ...]], str
     NaN, Infinity, -Infinity.
     """
     count = 0
-    stream.write(csv_line(column.name for column in columns))
-    for count, record in enumerate(records, 1):
-        stream.write(csv_line(record))
+    stream.write(csv_line(column.name for column in columns).encode() + b"\n")
+    for record in records:
+        stream.write(csv_line(record).encode() + b"\n")
+        count += 1
     return count
 
 
@@ -45,12 +47,13 @@ def write_lines(columns: Sequence[Column], records: Iterable[tuple[Any, ...]], s
     """One JSON object a line, with every column; numbers that are not finite are texts, as in writers' files."""
     names, count = [column.name for column in columns], 0
     nested = [place for place, column in enumerate(columns) if column.type == "json"]
-    for count, record in enumerate(records, 1):
+    for record in records:
         values: list[Any] = [plain(value) for value in record]
         for place in nested:
             if values[place] is not None:
                 values[place] = orjson.Fragment(values[place])
         stream.write(orjson.dumps(dict(zip(names, values))) + b"\n")
+        count += 1
     return count
 
 
@@ -84,6 +87,9 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, Decimal):  # what SQL takes 0.5 for
+        number = float(value)
+        return number if Decimal(repr(number)) == value else str(value)
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
@@ -91,9 +97,9 @@ def _word(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def csv_line(values: Iterable[Any]) -> bytes:
-    """A line of CSV; see `write_csv`."""
-    return (",".join(map(_csv_field, values)) + "\n").encode("utf-8", "replace")
+def csv_line(values: Iterable[Any]) -> str:
+    """A line of CSV without its LF; see `write_csv`."""
+    return ",".join(map(_csv_field, values))
 
 
 def _csv_field(value: Any) -> str:

@@ -1,0 +1,71 @@
+"""`rlship export` of a table: rows or records of an experiment as Parquet, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+
+import click
+
+from rlship_sidecar.cli.outfile import STDOUT, outages, writing
+from rlship_sidecar.cli.sources import sources_of, unreadable_code
+from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.report import terminal
+from rlship_sidecar.tabular.columns import TABLES, Table
+from rlship_sidecar.tabular.source import Choice, refusal
+from rlship_sidecar.tabular.wide import columns as wide_columns
+from rlship_sidecar.tabular.wide import keys_of
+from rlship_sidecar.tabular.wide import records as wide_records
+from rlship_sidecar.tabular.writing import write
+
+FIGURES = "figures"
+
+
+def export_table(
+    directory: Path,
+    state_dir: str | None,
+    form: str | None,
+    name: str | None,
+    choice: Choice,
+    output: str,
+    *,
+    wide: bool,
+) -> int:
+    """Write a table, and say how much of it there is; returns the exit code."""
+    table = _table(name, wide=wide)
+    if form is None:
+        raise UsageProblem(
+            f"{output} does not say in which format to write" if output != STDOUT else "in which format?",
+            "--format parquet, csv or jsonl; or let the name of the file end like that",
+        )
+    if form == "parquet" and output == STDOUT and sys.stdout.isatty():
+        raise UsageProblem("Parquet is not for the terminal", "write it to a file: -o rows.parquet")
+    if option := refusal(table, choice):
+        raise UsageProblem(f"{option} chooses nothing in {table.name}, which has no such column", "leave it out")
+    with sources_of(directory, state_dir) as sources:
+        (source,) = sources
+        if table.of != "records":
+            source.stored()
+        with outages(output, "the table"), writing(output) as stream:
+            if wide:
+                keys = keys_of(source.rows(choice, every=False))
+                columns = wide_columns(keys)
+                records = wide_records(source.name, source.rows(choice, every=False), keys)
+            else:
+                columns, records = table.columns, source.records(table, choice)
+            count = write(form, columns, records, stream)
+        where = "standard output" if output == STDOUT else terminal.clean(output)
+        click.echo(f"{where}: {count} records of {'rows, wide' if wide else table.name}", err=True)
+        return unreadable_code(sources)
+
+
+def _table(name: str | None, *, wide: bool) -> Table:
+    if wide and name not in (None, "rows"):
+        raise UsageProblem(f"--wide is a form of rows, not of {name}", "leave --table out")
+    found = TABLES.get(name or ("rows" if wide else FIGURES))
+    if found is None:
+        near = difflib.get_close_matches(name or "", TABLES, 3, 0.5)
+        told = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(TABLES)}"
+        raise UsageProblem(f"there is no table {name}", told)
+    return found

@@ -1,0 +1,70 @@
+"""The file that an export writes: there once it is whole, or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from rlship_sidecar.errors import RlshipError
+
+if TYPE_CHECKING:
+    from rlship_sidecar.export.chrome import Writes
+
+STDOUT = "-"
+
+
+@contextmanager
+def outages(output: str, what: str) -> Iterator[None]:
+    """Say of `what` that it was not written, where that fails."""
+    try:
+        yield
+    except OSError as problem:
+        if output == STDOUT and isinstance(problem, BrokenPipeError):
+            raise
+        raise RlshipError(
+            f"{problem.filename or output}: {problem.strerror or problem}",
+            f"{what} was not written; is there room, and may you write there?",
+        ) from problem
+
+
+@contextmanager
+def writing(output: str) -> Iterator[Writes]:
+    """The stream to write to. A file appears under its name once it is whole."""
+    if output == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if _is_special(output):
+        with open(output, "wb") as file, _compressing(file, output) as stream:
+            yield stream
+        return
+    part = f"{output}.{os.getpid()}.part"
+    try:
+        with open(part, "wb") as file, _compressing(file, output) as stream:
+            yield stream
+        os.replace(part, output)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+@contextmanager
+def _compressing(file: BinaryIO, output: str) -> Iterator[Writes]:
+    if not output.endswith(".gz"):
+        yield file
+        return
+    with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:  # no name, no time: the same trace is the same bytes
+        yield stream
+
+
+def _is_special(output: str) -> bool:
+    try:
+        return not stat.S_ISREG(os.stat(output).st_mode)
+    except FileNotFoundError:
+        return False
