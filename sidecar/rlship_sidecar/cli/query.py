@@ -32,7 +32,7 @@ _MEASURED = 500  # records that decide how wide the columns of a table are
 @click.option("--json", "as_json", is_flag=True, show_envvar=True, help="Print one JSON object a line.")
 @click.option("--csv", "as_csv", is_flag=True, show_envvar=True, help="Print CSV.")
 @click.option(
-    "--memory", metavar="SIZE", default="1GB", show_envvar=True, help="What may be in RAM; the rest is on disk."
+    "--memory", metavar="SIZE", default="512MB", show_envvar=True, help="What may be in RAM; the rest is on disk."
 )
 @click.option(
     "--state-dir",

@@ -24,7 +24,7 @@ from rlship_sidecar.tabular.writing import INSTALL, batches, require_arrow
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-MEMORY = "1GB"
+MEMORY = "512MB"
 _NO_EXTENSIONS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "csv", "jsonl")
 INSTALL = 'pip install "rlship[query]"'
 _GROUP_RECORDS = 50_000  # of a Parquet row group, …
-_GROUP_CELLS = 1_000_000  # … of which as many are in memory at most
+_GROUP_CELLS = 500_000  # … of which as many are in memory at most
 
 
 def write(format: str, columns: Sequence[Column], records: Iterable[tuple[Any, ...]], stream: Writes) -> int:
@@ -99,20 +100,30 @@ def _word(value: float) -> str:
 
 def csv_line(values: Iterable[Any]) -> str:
     """A line of CSV without its LF; see `write_csv`."""
-    return ",".join(map(_csv_field, values))
+    return ",".join([_CSV.get(type(value), _csv_other)(value) for value in values])
 
 
-def _csv_field(value: Any) -> str:
-    if value is None:
-        return ""
+def _csv_text(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"' if _QUOTED.search(value) else value
+
+
+def _csv_float(value: float) -> str:
+    return repr(value) if math.isfinite(value) else _word(value)
+
+
+def _csv_other(value: Any) -> str:
     value = plain(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if text and not _QUOTED.intersection(text) and text == text.strip():
-        return text
-    return '"' + text.replace('"', '""') + '"'
+    return _csv_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-_QUOTED = frozenset(',"\r\n')
+_QUOTED = re.compile(r'[",\r\n]|^\s|\s$|^$')
+_CSV: dict[type, Callable[[Any], str]] = {
+    type(None): lambda _: "",
+    bool: lambda value: "true" if value else "false",
+    str: _csv_text,
+    int: repr,
+    float: _csv_float,
+}
 
 
 def require_arrow() -> Any:
