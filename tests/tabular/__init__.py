@@ -1,0 +1,1 @@
+"""Tables of rows and records: exports and queries."""

@@ -1,0 +1,271 @@
+"""`rlship query`: what it answers, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.decode.lines import Dead
+from tests.reference.building import CLOSE, barrier, clock, event, file, log
+from tests.tabular.stores import ODD, experiment, rich_rows, row
+
+
+def run(*args: object, text: str | None = None) -> Result:
+    return CliRunner().invoke(rlship, ["query", *map(str, args)], input=text)
+
+
+def ask(sql: str, folder: Path) -> list[dict[str, Any]]:
+    """The answer, as JSON has it."""
+    result = run(sql, folder, "--json")
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three experiments: one with rows of all kinds and records, one with a few rows, one that nobody watched."""
+    folder = tmp_path_factory.mktemp("outputs")
+    dead = [("a.jsonl", Dead(812, "not JSON", "{oops\x1b]0;x\x07")), ("a.jsonl", Dead(900, "bad value", "{}", "loss"))]
+    experiment(folder / "grpo", rich_rows(), dead)
+    lines = (log(7, loss=2**53 + 1), event(ODD, attrs={"bytes": 2**63}), barrier(7, 9.5), clock(0.25, 0.01, 8), CLOSE)
+    (folder / "grpo" / "rlship" / "a.jsonl").write_bytes(file(*lines, host="n07", world=4, pid=2**63))
+    experiment(
+        folder / "ppo", [row(0), row(1, figures={"trainer/loss": 9.0, "trainer/step": 1.0, "trainer/LOSS": 2.0})]
+    )
+    (folder / "raw" / "rlship").mkdir(parents=True)
+    (folder / "raw" / "rlship" / "b.jsonl").write_bytes(file(log(0, loss=1), id="b"))
+    return folder
+
+
+def test_final_rows_and_revisions(outputs: Path) -> None:
+    """A table of rows has the last revision of each, with _all behind its name all of them."""
+    last = ask("SELECT revision, value FROM figures WHERE step = 0 AND key = 'trainer/loss'", outputs / "grpo")
+    every = ask("SELECT revision FROM figures_all WHERE step = 0 AND key = 'trainer/loss'", outputs / "grpo")
+    assert last == [{"revision": 1, "value": 0.5}]
+    assert every == [{"revision": 0}, {"revision": 1}]
+
+
+def test_missing_is_null(outputs: Path) -> None:
+    """A figure that a row has not is null, and so is not part of a mean."""
+    told = ask("SELECT count(*) n, count(tokens) has, avg(tokens) = 2**60 AS same FROM trainer_steps", outputs / "grpo")
+    assert told == [{"n": 4, "has": 1, "same": True}]
+
+
+def test_tables_of_each_actor(outputs: Path) -> None:
+    """Each actor's rows of a kind are a table with a column for each figure; the other tables are there too."""
+    names = {one["name"] for one in ask("SHOW TABLES", outputs / "grpo")}
+    assert {"trainer_steps", "generator_aligned", "generator_clock", "generator_points", "figures_all"} <= names
+    assert ask('SELECT "tokens/rate" FROM generator_clock', outputs / "grpo") == [{"tokens/rate": 1 / 3}]
+    assert ask("SELECT x FROM generator_points", outputs / "grpo") == [{"x": 0.0 + 2**53 - 1}]
+    assert ask("SELECT x_2 FROM generator_points", outputs / "grpo") == [{"x_2": 1.0}]
+
+
+def test_names_that_differ_by_case_or_are_taken(outputs: Path) -> None:
+    """SQL knows no case: the second of two such columns has a number, as has one called like a fixed column."""
+    told = ask("SELECT LOSS, loss_2, step, step_2 FROM trainer_steps ORDER BY row", outputs / "ppo")
+    assert list(told[1].values()) == [2.0, 9.0, 1, 1.0]
+
+
+def test_several_experiments(outputs: Path) -> None:
+    """All experiments in a folder are in one table; one without a store has records, and its lack of rows is told."""
+    result = run("SELECT experiment, count(*) n FROM rows GROUP BY ALL ORDER BY ALL", outputs, "--csv")
+    assert result.stdout == "experiment,n\ngrpo,7\nppo,2\n"
+    assert result.stderr == "raw: no sidecar has watched it yet, so it has no rows\n"
+    assert [one["experiment"] for one in ask("SELECT experiment FROM writers ORDER BY 1", outputs)] == ["grpo", "raw"]
+    alone = run("SELECT * FROM rows", outputs / "raw")
+    assert (alone.exit_code, "rlship watch --once" in alone.stderr) == (1, True)
+    assert ask("SELECT value FROM observations", outputs / "raw") == [{"value": 1.0}]
+
+
+def test_records(outputs: Path) -> None:
+    """Records hold what the files do: JSON that can be asked, clocks, and who closed; an absurd pid is null."""
+    assert ask("SELECT name, attrs->>'bytes' AS n, attrs FROM events", outputs / "grpo") == [
+        {"name": ODD, "n": str(2**63), "attrs": {"bytes": 2**63}}
+    ]
+    assert ask(
+        "SELECT b.t - c.offset_s - opened_t AS s FROM barriers b ASOF JOIN clocks c ON b.t >= c.t "
+        "JOIN writers w ON w.file = b.file",
+        outputs / "grpo",
+    ) == [{"s": 9.25}]
+    (writer,) = ask("SELECT closed, pid, world, last_step, last_barrier FROM writers", outputs / "grpo")
+    assert writer == {"closed": "exit", "pid": None, "world": 4, "last_step": 7, "last_barrier": 7}
+
+
+def test_dead_letters(outputs: Path) -> None:
+    """Lines and values that could not be used are there with where and why."""
+    told = ask("SELECT byte, metric, reason FROM dead_letters ORDER BY byte", outputs / "grpo")
+    assert told == [
+        {"byte": 812, "metric": None, "reason": "not JSON"},
+        {"byte": 900, "metric": "loss", "reason": "bad value"},
+    ]
+    assert ask("SELECT of, count FROM dead_counts ORDER BY of", outputs / "grpo") == [
+        {"of": "line", "count": 1},
+        {"of": "value", "count": 1},
+    ]
+
+
+def test_exact_answers(outputs: Path) -> None:
+    """Large integers, what is not finite, decimals, lists, times and columns of one name survive in JSON and CSV."""
+    sql = (
+        "SELECT (2::HUGEINT << 90) + 1 AS big, 'nan'::DOUBLE AS nan, 0.5 AS half, [1, NULL] AS list, 1 AS a, 2 AS a, "
+        "to_timestamp(1.5) AS at, '' AS empty, NULL AS none"
+    )
+    (told,) = ask(sql, outputs / "ppo")
+    assert told == {
+        "big": 2**91 + 1,
+        "nan": "NaN",
+        "half": 0.5,
+        "list": [1, None],
+        "a": 1,
+        "a_2": 2,
+        "at": "1970-01-01 00:00:01.500000+00:00",
+        "empty": "",
+        "none": None,
+    }
+    line = run(sql, outputs / "ppo", "--csv").stdout.splitlines()[1]
+    assert next(csv.reader(io.StringIO(line))) == [
+        str(2**91 + 1), "NaN", "0.5", "[1, null]", "1", "2", "1970-01-01 00:00:01.500000+00:00", "", ""
+    ]  # fmt: skip
+    assert line.endswith(',"",')
+
+
+def test_a_table_for_people(outputs: Path) -> None:
+    """Without --json and --csv columns are aligned, and nothing in names and texts can move the cursor."""
+    result = run("SELECT byte, excerpt FROM dead_letters ORDER BY byte", outputs / "grpo")
+    assert result.stdout == "byte  excerpt\n 812  {oops\\x1b]0;x\\x07\n 900  {}\n"
+    odd = run("SELECT name FROM events", outputs / "grpo").stdout
+    assert "\x1b" not in odd
+    assert odd.splitlines()[1] == 'a "b", c\\n=é\\x1b[31m'
+
+
+def test_a_question_from_standard_input(outputs: Path) -> None:
+    """- reads the question from standard input."""
+    assert run("-", outputs / "ppo", "--csv", text="SELECT count(*) AS n\nFROM rows;\n").stdout == "n\n2\n"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM read_blob('{file}')",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM glob('{folder}/*')",
+        "SELECT * FROM read_parquet('https://127.0.0.1:1/x.parquet')",
+        "SELECT * FROM sqlite_scan('{file}', 'rows')",
+        "SELECT * FROM sources",
+        "COPY rows TO '{folder}/stolen.csv'",
+        "EXPORT DATABASE '{folder}/stolen'",
+        "ATTACH '{folder}/stolen.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "PRAGMA database_list",
+        "CALL pragma_version()",
+        "CREATE TABLE stolen AS SELECT 1",
+        "INSERT INTO rows SELECT * FROM rows",
+        "UPDATE figures SET value = 0",
+        "DELETE FROM rows",
+        "DROP TABLE rows",
+        "SELECT 1; SELECT 2",
+        "SELECT getenv('HOME')",
+        "",
+    ],
+)
+def test_a_question_only_reads_the_tables(outputs: Path, tmp_path: Path, sql: str) -> None:
+    """No file, network, extension, setting or variable is in reach, nothing is written, and the exit code is 2."""
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a,b\nhidden,1\n")
+    result = run(sql.format(file=secret, folder=tmp_path), outputs / "ppo")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "hidden" not in result.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["secret.csv"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT * FROM figurs", "there is no table figurs\n  did you mean figures"),
+        ("SELECT * FROM trainer", "there is no table trainer\n  did you mean trainer_steps"),
+        ("SELECT vlaue FROM figures", "did you mean value"),
+        ("SELECT los FROM trainer_steps", "did you mean loss"),
+        ("SELECT f.los FROM trainer_steps f", "did you mean loss"),
+        ("SELECT * FROM figures WHERE", "syntax error"),
+        ("CREATE TABLE x (y INT)", "a query only reads, and this is CREATE"),
+        ("SELECT 1; SELECT 2", "a query is one statement, and these are 2"),
+    ],
+)
+def test_helpful_errors(outputs: Path, sql: str, told: str) -> None:
+    """A question that cannot be answered says what is wrong with it, and names that are near."""
+    result = run(sql, outputs / "ppo")
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_the_order_of_arguments(outputs: Path) -> None:
+    """A folder where the question should be is recognised."""
+    result = run(outputs, "SELECT 1")
+    assert result.exit_code == 2
+    assert "rlship query SQL DIR" in result.stderr
+
+
+@pytest.mark.parametrize("package", ["duckdb", "pyarrow", "pytz"])
+def test_without_its_packages(outputs: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Where a package is missing the answer is the command that installs it, with exit code 2."""
+    monkeypatch.setitem(sys.modules, package, None)
+    result = run("SELECT 1", outputs)
+    assert result.exit_code == 2
+    assert f"package {package}" in result.stderr
+    assert 'pip install "rlship[query]"' in result.stderr
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, the others are answered from, and the exit code is 3."""
+    folder = tmp_path / "grpo"
+    (folder / "rlship").mkdir(parents=True)
+    for name in "ab":
+        (folder / "rlship" / f"{name}.jsonl").write_bytes(file(log(0, loss=1), id=name))
+    before = os.open
+
+    def refusing(path: Any, *more: Any, **named: Any) -> int:
+        if os.fspath(path).endswith("b.jsonl"):
+            raise PermissionError(13, "Permission denied", path)
+        return before(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    result = run("SELECT count(*) AS n FROM observations", folder, "--csv")
+    assert (result.exit_code, result.stdout) == (3, "n\n1\n")
+    assert result.stderr == "grpo/b.jsonl cannot be read: Permission denied\n"
+
+
+def test_actors_with_odd_names(tmp_path: Path) -> None:
+    """An actor of any name has its table, under that name in double quotes."""
+    folder = experiment(tmp_path / "odd", [row(0, actor='a"b; DROP')])
+    assert ask('SELECT loss FROM "a""b; DROP_steps"', folder) == [{"loss": 0.1}]
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """A question about 400,000 figures is answered in little more memory than --memory says."""
+    folder = experiment(
+        tmp_path / "big", (row(no, figures={f"trainer/m{i}": i + 0.5 for i in range(20)}) for no in range(20_000))
+    )
+    code = (
+        "import resource, sys; from rlship.__main__ import main\n"
+        f"sys.argv = ['rlship', 'query', 'SELECT count(*), sum(value) FROM figures', {str(folder)!r}, '--csv', "
+        "'--memory', '100MB']\n"
+        "try:\n    main()\n"
+        "finally:\n    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110)
+    assert done.stdout.splitlines()[1] == "400000,4000000.0"
+    assert int(done.stderr.split()[-1]) < 400_000  # KiB, of which the packages alone are about half

@@ -1,0 +1,131 @@
+"""A look at a store: whoever owns it is not disturbed, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.store.store import Changes, StoreUnusable
+from rlship_sidecar.tabular.snapshot import look
+from tests.tabular.stores import experiment, row, store
+
+LOCAL = pytest.mark.parametrize("local", [True, False], ids=["wal", "rollback journal"])
+
+# Commits rows of a store and is then killed: with a log that nobody emptied, or in the middle of a commit.
+OWNER = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from rlship_sidecar.store.store import Changes
+from tests.tabular.stores import row, store
+made = store(Path(sys.argv[1]), [row(0), row(1)], local=sys.argv[2] == "True")
+made.change("pragma cache_size = 1")
+made.change("insert into counts values ('x', 1)")
+for no in range(2, 400):
+    made.change("insert into rows values (?, ?)", (no, row(no).to_json() * 20))
+print("there", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def numbers(state: Path, *, every: bool = True) -> list[int]:
+    with look(state) as snapshot:
+        assert snapshot is not None
+        return [one.arrival.no for one in snapshot.rows(every=every)]
+
+
+@LOCAL
+def test_the_owner_goes_on(tmp_path: Path, local: bool) -> None:
+    """Rows that are committed while somebody reads do not wait for the reader, who sees what was there at first."""
+    owner = store(tmp_path, [row(no) for no in range(1200)], local=local)
+    with look(owner.path.parent) as snapshot:
+        assert snapshot is not None
+        coming = snapshot.rows(every=False)
+        read = [next(coming).arrival.no]
+        began = time.monotonic()
+        owner.commit(Changes(rows=[row(1200), row(1201, 5, revision=1)]))
+        assert time.monotonic() - began < 5
+        read += [one.arrival.no for one in coming]
+    assert read == list(range(1200))
+    assert numbers(owner.path.parent, every=False) == [no for no in range(1202) if no != 5]
+    owner.close()
+
+
+@LOCAL
+def test_nothing_is_left(tmp_path: Path, local: bool) -> None:
+    """Of a store that nobody has open, by whoever looks, no file appears and none changes."""
+    made = store(tmp_path, [row(0)], local=local)
+    made.close()
+    state = made.path.parent
+    before = {one.name: one.stat().st_mtime_ns for one in state.iterdir()}
+    assert numbers(state) == [0]
+    assert {one.name: one.stat().st_mtime_ns for one in state.iterdir()} == before
+    assert list(before) == ["store.3.db"]
+
+
+@LOCAL
+def test_an_owner_that_was_killed(tmp_path: Path, local: bool) -> None:
+    """What was committed is read, what was not is not, and the store is left to its next owner as it was."""
+    done = subprocess.run(
+        [sys.executable, "-c", OWNER, str(tmp_path), str(local)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=60,
+    )
+    assert done.stdout == "there\n", done.stderr
+    state = tmp_path / "rlship" / "state"
+    before = {one.name: one.stat().st_size for one in state.iterdir() if not one.name.endswith("-shm")}
+    assert len(before) == 2
+    assert numbers(state) == [0, 1]
+    assert {one.name: one.stat().st_size for one in state.iterdir() if not one.name.endswith("-shm")} == before
+
+
+def test_a_log_without_its_index(tmp_path: Path) -> None:
+    """A store whose -shm is gone, as in a copy, is read with its log; no -shm is made."""
+    owner = store(tmp_path / "a", [row(0)])
+    state = tmp_path / "b"
+    state.mkdir()
+    for name in ("store.3.db", "store.3.db-wal"):
+        (state / name).write_bytes((owner.path.parent / name).read_bytes())
+    owner.close()
+    assert numbers(state) == [0]
+    assert sorted(one.name for one in state.iterdir()) == ["store.3.db", "store.3.db-wal"]
+
+
+def test_another_sidecar_takes_over(tmp_path: Path) -> None:
+    """A store that another generation takes while it is read gives an error that says so, not half an answer."""
+    state = experiment(tmp_path, [row(0)]) / "rlship" / "state"
+    with pytest.raises(RlshipError, match="began to use the store"), look(state) as snapshot:
+        assert snapshot is not None
+        assert len(list(snapshot.rows(every=True))) == 1
+        os.rename(state / "store.3.db", state / "store.4.db")
+
+
+def test_the_newest_generation_counts(tmp_path: Path) -> None:
+    """Of several generations' stores the newest is read; a folder without any has none."""
+    state = experiment(tmp_path / "old", [row(0)]) / "rlship" / "state"
+    experiment(tmp_path / "new", [row(0), row(1)])
+    os.rename(tmp_path / "new" / "rlship" / "state" / "store.3.db", state / "store.12.db")
+    assert numbers(state) == [0, 1]
+    with look(tmp_path) as nothing:
+        assert nothing is None
+
+
+def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
+    """Of another version, or damaged: the error names the store and what to do."""
+    made = store(tmp_path / "other")
+    made.change("update meta set value = '99' where key = 'version'")
+    made.commit(Changes())
+    made.close()
+    with pytest.raises(StoreUnusable, match="version 99"):
+        numbers(made.path.parent)
+    broken = experiment(tmp_path / "broken", [row(0)]) / "rlship" / "state" / "store.3.db"
+    broken.write_bytes(broken.read_bytes()[:4096] + b"\xff" * 40960)
+    with pytest.raises(RlshipError, match=r"store\.3\.db cannot be read"):
+        numbers(broken.parent)
