@@ -6,8 +6,10 @@ import csv
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +172,6 @@ def test_a_question_from_standard_input(outputs: Path) -> None:
         "INSTALL httpfs",
         "LOAD httpfs",
         "SET enable_external_access = true",
-        "PRAGMA database_list",
         "CALL pragma_version()",
         "CREATE TABLE stolen AS SELECT 1",
         "INSERT INTO rows SELECT * FROM rows",
@@ -269,3 +270,31 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110)
     assert done.stdout.splitlines()[1] == "400000,4000000.0"
     assert int(done.stderr.split()[-1]) < 400_000  # KiB, of which the packages alone are about half
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 143)])
+def test_a_question_can_be_stopped(outputs: Path, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Ctrl-C and SIGTERM end a question that would go on for ever, and its temporary files are gone."""
+    sql = "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r) SELECT count(*) FROM r"
+    # A shell's background jobs, and so perhaps these tests, ignore SIGINT.
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from rlship.__main__ import main"
+    )
+    arguments = f"import sys; sys.argv = ['rlship', 'query', {sql!r}, {str(outputs / 'ppo')!r}]"
+    asking = subprocess.Popen(
+        [sys.executable, "-c", f"{program}\n{arguments}\nmain()"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(3000):
+            if list(tmp_path.glob("rlship-query-*/tables.db")):
+                break
+            time.sleep(0.01)
+        time.sleep(0.5)
+        asking.send_signal(number)
+        assert asking.wait(30) == code
+    finally:
+        asking.kill()
+        asking.wait()
+    assert list(tmp_path.iterdir()) == []

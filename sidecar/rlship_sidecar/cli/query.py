@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.report import terminal
@@ -62,7 +63,7 @@ def query(
     from rlship_sidecar.tabular import database
 
     database.check(sql)
-    with ExitStack() as stack:
+    with tidied(), ExitStack() as stack:
         sources = stack.enter_context(sources_of(directory, state_dir))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlship-query-"))
         answer = stack.enter_context(database.answering(folder, sources, sql, memory))

@@ -1,15 +1,26 @@
-"""Ctrl-C and SIGTERM: the first asks for a clean drain, the second ends at once."""
+"""Ctrl-C and SIGTERM: for a sidecar the first asks for a clean drain, the second ends at once."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def tidied() -> Iterator[None]:
+    """SIGTERM unwinds the stack, as Ctrl-C does, so that temporary files go. Only the main thread may enter."""
+    former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -94,25 +95,33 @@ def answering(folder: str, sources: Sequence[Source], sql: str, memory: str = ME
             for name, columns, records in _tables(sources, sql):
                 names[name] = [column.name for column in columns]
                 _fill(connection, name, columns, records)
-        with duckdb.connect(
-            file, read_only=True, config={**_NO_EXTENSIONS, **limits, "enable_external_access": "false"}
-        ) as connection:
+        closed = {**_NO_EXTENSIONS, **limits, "enable_external_access": "false"}
+        with duckdb.connect(file, read_only=True, config=closed) as connection, ThreadPoolExecutor(1) as thread:
             connection.execute("set timezone = 'UTC'")
             connection.execute("set lock_configuration = true")
-            asked = connection.execute(sql)
+            _stoppable(connection, thread, connection.execute, sql)
             taken: set[str] = set()
-            about = asked.description or []
+            about = connection.description or []
             heads = [wide.unlike(taken, column[0]) for column in about]
-            yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(asked))
+            yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(connection, thread))
     except duckdb.OutOfMemoryException as problem:
         raise RlshipError(_first_line(problem), f"allow more than {memory}: --memory, or ask for less") from problem
     except duckdb.Error as problem:
         raise _wrong(problem, names) from None
 
 
-def _fetched(asked: DuckDBPyConnection) -> Iterator[Record]:
-    while found := asked.fetchmany(_FETCHED):
+def _fetched(connection: DuckDBPyConnection, thread: Executor) -> Iterator[Record]:
+    while found := _stoppable(connection, thread, connection.fetchmany, _FETCHED):
         yield from found
+
+
+def _stoppable(connection: DuckDBPyConnection, thread: Executor, call: Callable[[Any], Any], given: object) -> Any:
+    """Let another thread wait for DuckDB: this one would not notice a signal meanwhile."""
+    try:
+        return thread.submit(call, given).result()
+    except BaseException:
+        connection.interrupt()
+        raise
 
 
 def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
