@@ -11,7 +11,8 @@ from typing import NamedTuple
 from rlship.header import safe
 from rlship.identity import RANKS_END
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.intake.discover import WRITERS_FOLDER, Folder, experiments
+from rlship_sidecar.intake.discover import experiments
+from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
 
 _MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
 _MOST_AT_ONCE = 500
@@ -61,7 +62,8 @@ class Crew:
         self._look_at = now + (time.thread_time() - began) / _SHARE
 
     def _take_in(self, now: float) -> None:
-        for name in self._folder.look(now, force=False).files:
+        listed = self._folder.look(now, force=False)
+        for name in listed.files if listed is not None else ():
             if name not in self._known:
                 self._known.add(name)
                 self._waiting.add(name)

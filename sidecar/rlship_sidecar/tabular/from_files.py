@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,7 +34,7 @@ def _opened(file: WriterFile) -> Open:
 
 def _who(experiment: str, file: WriterFile) -> Record:
     opened = _opened(file)
-    return (experiment, os.path.basename(file.path), opened.actor, opened.replica, opened.rank, opened.attempt)
+    return (experiment, file.name, opened.actor, opened.replica, opened.rank, opened.attempt)
 
 
 def _writer(experiment: str, file: WriterFile) -> Iterator[Record]:

@@ -25,7 +25,7 @@ def row_head(experiment: str, row: Row) -> Record:
         unit.index if unit.kind in (STEP, ALIGNED) else None,
         axis,
         None if x is None else float(x),
-        row.t,
+        row.t or None,  # rows of some other frameworks' files have none
         row.arrival.revision,
     )
 

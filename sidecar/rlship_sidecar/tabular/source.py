@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlship_sidecar.errors import NothingToWatch
-from rlship_sidecar.export.reading import Unreadable
+from rlship_sidecar.export.reading import Unreadable, files_of
 from rlship_sidecar.export.selection import Steps
-from rlship_sidecar.export.tables import writer_files
 from rlship_sidecar.rows import POINT, Row
 from rlship_sidecar.tabular.columns import EVERY, Table
 from rlship_sidecar.tabular.from_files import of_records
@@ -78,13 +76,14 @@ class Source:
     def _of_files(self, table: Table, choice: Choice) -> Iterator[Record]:
         names = [column.name for column in table.columns]
         actor, step = names.index("actor"), names.index("step") if "step" in names else None
-        for file in writer_files(self.path):
-            try:
-                for record in of_records(table.name, self.name, file):
-                    if choice.keeps(record[actor], None, None if step is None else record[step]):
-                        yield record
-            except Unreadable as problem:
-                self.unreadable[os.path.basename(file.path)] = str(problem)
+        with files_of(self.path) as files:
+            for file in files:
+                try:
+                    for record in of_records(table.name, self.name, file):
+                        if choice.keeps(record[actor], None, None if step is None else record[step]):
+                            yield record
+                except Unreadable as problem:
+                    self.unreadable[file.name] = str(problem)
 
 
 def refusal(table: Table, choice: Choice) -> str:
