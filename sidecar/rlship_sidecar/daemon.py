@@ -17,6 +17,7 @@ from rlship_sidecar.ownership.belongs import StateOfAnother
 from rlship_sidecar.ownership.inherit import damaged, newest_store
 from rlship_sidecar.ownership.lease import LeaseLost
 from rlship_sidecar.report.status import Status
+from rlship_sidecar.report.terminal import clean
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.wake import Wake
 from rlship_sidecar.watched import Watched, is_damage, open_watched
@@ -294,7 +295,7 @@ class _Daemon:
             try:
                 self._statuses.append(watched.tell(now, wall))
                 for line in watched.experiment.intake.news():
-                    self._say_once(f"{path}: {line}")
+                    self._say_once(clean(f"{path}: {line}", 2000))
             except (OSError, sqlite3.Error) as error:
                 self._drop(path, watched, error)
         if self._on_status is not None:

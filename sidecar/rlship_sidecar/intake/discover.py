@@ -32,7 +32,10 @@ class Dull:
 
     def add(self, folder: str) -> None:
         """It is none."""
-        changed_ns = os.stat(folder).st_mtime_ns
+        try:
+            changed_ns = os.stat(folder).st_mtime_ns
+        except OSError:
+            return  # gone by now
         if time.time() - changed_ns / 1e9 > QUIET_S:
             self._seen[folder] = changed_ns, time.monotonic() + LOOK_AGAIN_S
 
@@ -41,18 +44,19 @@ def experiments(directory: Path, dull: Dull | None = None) -> list[Path]:
     """The folder itself if it is an experiment, else its subfolders that are, sorted; raises OSError where it cannot be
     read. `dull`: what earlier calls found out.
     """
-    if is_experiment(directory):
+    if _is_one(os.fspath(directory), dull):
         return [directory]
     with os.scandir(directory) as entries:
         folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    found = []
-    for folder in sorted(folders):
-        if dull is not None and folder in dull:
-            continue
-        if is_experiment(folder):
-            found.append(Path(folder))
-        elif dull is not None:
-            dull.add(folder)
+    return [Path(folder) for folder in sorted(folders) if _is_one(folder, dull)]
+
+
+def _is_one(folder: str, dull: Dull | None) -> bool:
+    if dull is not None and folder in dull:
+        return False
+    found = is_experiment(folder)
+    if dull is not None and not found:
+        dull.add(folder)
     return found
 
 
