@@ -21,9 +21,10 @@ from rlship_sidecar.errors import UsageProblem
 
 CONFIG_FILE = "rlship.toml"
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
-FLAGS = {"sinks": "--sink", "state_dir": "--state-dir", "poll_s": "--poll"}
+FLAGS = {"sinks": "--sink", "poll_s": "--poll", "own_rows_s": "--own-rows"}
 
 _PREFIX = "RLSHIP_"
+_PATHS = ("state_dir", "metrics_file")
 _SINK_PREFIX = "RLSHIP_SINK__"
 _SECRET = re.compile(r"(^|_)(api_?key|key|token|secret|password|passwd|credentials?)$")
 
@@ -38,6 +39,9 @@ _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
 _Switch = Annotated[bool, Meta(description="true or false")]
 _Samples = Annotated[int, Meta(ge=0, le=100, description="an integer in 0..100")]
+_Port = Annotated[int, Meta(ge=0, le=65_535, description="an integer in 0..65535; 0: any that is free")]
+_Address = Annotated[str, Meta(min_length=1, description="a numeric address, such as 127.0.0.1, 0.0.0.0 or ::")]
+_OwnSeconds = Annotated[float, Meta(ge=0, le=3600, description="seconds, a number in 0..3600; 0: none")]
 _Every = Annotated[int, Meta(ge=1, le=1_000_000_000, description="an integer in 1..1000000000")]
 _Reductions = Annotated[
     dict[str, list[str]], Meta(description='a table of lists of names, such as "trainer/loss" = ["mean", "max"]')
@@ -48,7 +52,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything that can be set; the commented reference file `rlship.toml` explains each key. Times are seconds.
 
     `poll_s` None: chosen by the filesystem. `state_dir` None:
-    `rlship/state` in each experiment. `reductions` is keyed "<actor>/<metric>" or "<metric>"; the former wins.
+    `rlship/state` in each experiment. `metrics_port` and `metrics_file` None: no metrics there.
+    `reductions` is keyed "<actor>/<metric>" or "<metric>"; the former wins.
     """
 
     grace_s: _MoreSeconds = 30.0
@@ -67,6 +72,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     per_rank: _Switch = False
     samples: _Samples = 4
     samples_every: _Every = 10
+    own_rows_s: _OwnSeconds = 0.0
+    metrics_port: _Port | None = None
+    metrics_address: _Address = "127.0.0.1"
+    metrics_file: _Path | None = None
     reductions: _Reductions = msgspec.field(default_factory=dict)
 
 
@@ -136,7 +145,7 @@ def _from_file(directory: Path) -> Iterator[tuple[str, str, Any]]:
                 f"{path}: unknown key {key} = {value!r}",
                 did_you_mean(key, _TYPES) or f"allowed are: {', '.join(_TYPES)}",
             )
-        if key == "state_dir" and isinstance(value, str) and value:
+        if key in _PATHS and isinstance(value, str) and value:
             value = str(directory.absolute() / Path(value).expanduser())
         if key == "reductions" and isinstance(value, dict):
             value = {metric: [names] if isinstance(names, str) else names for metric, names in value.items()}
@@ -176,7 +185,7 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             ) from problem
     if key == "per_rank":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
-    if key in ("samples", "samples_every"):
+    if key in ("samples", "samples_every", "metrics_port"):
         return int(text) if text.isascii() and text.isdigit() else text
     if key.endswith("_s"):
         try:
@@ -214,7 +223,7 @@ def _checked(place: str, key: str, value: Any) -> Any:
         return list(dict.fromkeys(checked))
     if key == "reductions":
         _check_reductions(place, checked)
-    if key == "state_dir":
+    if key in _PATHS:
         return os.path.abspath(Path(checked).expanduser())
     return checked
 

@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
 from rlship_sidecar.intake.discover import Dull, barred, experiments, is_experiment
+from rlship_sidecar.observe.pulse import Pulse, Telling
 from rlship_sidecar.ownership.belongs import StateOfAnother
 from rlship_sidecar.ownership.inherit import damaged, newest_store
 from rlship_sidecar.ownership.lease import LeaseLost
@@ -45,13 +48,14 @@ def watch(
     on_status: OnStatus | None = None,
     stop: threading.Event | None = None,
     say: Say = lambda line: None,
+    pulse: Pulse | None = None,
 ) -> int:
     """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once` until all is delivered.
 
     Returns an exit code: 0, 1 (a sink is still short of rows), 3 (`once`: data incomplete) or 4 (a sink refused).
     Raises RlshipError where there is nothing to watch, or another sidecar owns all there is.
     """
-    return _Daemon(directory, config, once, on_status, stop or threading.Event(), say).run()
+    return _Daemon(directory, config, once, on_status, stop or threading.Event(), say, pulse or Pulse()).run()
 
 
 class _Stopped(Exception):
@@ -60,11 +64,19 @@ class _Stopped(Exception):
 
 class _Daemon:
     def __init__(
-        self, directory: Path, config: Config, once: bool, on_status: OnStatus | None, stop: threading.Event, say: Say
+        self,
+        directory: Path,
+        config: Config,
+        once: bool,
+        on_status: OnStatus | None,
+        stop: threading.Event,
+        say: Say,
+        pulse: Pulse,
     ) -> None:
         # Resolved: a link such as `latest` may come to mean another experiment while this one is watched.
         self._directory = Path(os.path.realpath(directory))
-        self._config = config
+        self._config = replace(config, own_rows_s=0.0) if once else config
+        self._pulse = pulse
         self._once = once
         self._on_status = on_status
         self._stop = stop
@@ -116,9 +128,11 @@ class _Daemon:
             if now >= self._discover_at:
                 self._discover(now)
             changed = self._round(now, changed, until=self._discover_at)
+        self._pulse.stopping()
 
     def _round(self, now: float, changed: dict[str, set[str]], until: float) -> dict[str, set[str]]:
         """Look at each experiment that is due or `changed`, then rest, at most until `until`. Returns what changed."""
+        self._pulse.beat()
         more = False
         for path, watched in list(self._watched.items()):
             try:
@@ -152,9 +166,10 @@ class _Daemon:
     def _read_what_is_there(self) -> None:
         """Before the end: what the writers finished still becomes rows; with `once`, all that they wrote."""
         for path, watched in list(self._watched.items()):
+            watched.end_own()
             try:
                 while path in self._watched and self._read_on(watched):  # telling its status may drop it
-                    pass
+                    self._pulse.beat()
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
 
@@ -300,15 +315,19 @@ class _Daemon:
                 self._drop(path, watched, error)
         if self._on_status is not None:
             self._on_status(self._statuses)
+        tallies = [watched.tally() for watched in self._watched.values()]
+        undone = [why for path, why in self._undone.items() if path not in self._watched]
+        self._pulse.tell(Telling(self._statuses, tallies, undone), last=force)
         self._tell_at = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
 
     def _finish(self) -> int:
         """Deliver what is committed, within `drain_s`, and judge."""
+        self._pulse.stopping()
         deadline = time.monotonic() + self._config.drain_s
         drained = []
         for path, watched in list(self._watched.items()):
             try:
-                drained.append(watched.drain(deadline))
+                drained.append(watched.drain(deadline, self._pulse.beat))
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 drained.append(False)
                 self._drop(path, watched, error)
@@ -325,15 +344,8 @@ class _Daemon:
         if refused:
             return REFUSED
         if not all(drained):
-            for watched in self._watched.values():
-                for sink in (shipper.status() for shipper in watched.shippers):
-                    count = watched.store.row_count()
-                    if sink.next_row < count:
-                        self._say(
-                            f"sink {sink.name} lacks rows {sink.next_row} to {count - 1} of "
-                            f"{watched.experiment.directory}: {sink.error or 'it took too long'}; "
-                            "the next `rlship watch` delivers them"
-                        )
+            for line in (line for watched in self._watched.values() for line in watched.undelivered()):
+                self._say(line)
             return FAILED
         if undone or (self._once and self._unusable_any):
             return FAILED

@@ -7,6 +7,7 @@ import resource
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.observe.own import OwnRows
 from rlship_sidecar.ownership.belongs import objection, whereabouts
 from rlship_sidecar.ownership.inherit import lost_its_store
 from rlship_sidecar.ownership.lease import Lease, acquire
@@ -24,7 +26,8 @@ from rlship_sidecar.report.survey import survey
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
-from rlship_sidecar.store.store import Store
+from rlship_sidecar.store.counting import CountingStore
+from rlship_sidecar.tally import Tally
 from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
 
 IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us
@@ -47,10 +50,11 @@ class Watched:
     """
 
     lease: Lease
-    store: Store
+    store: CountingStore
     experiment: Experiment
     shippers: list[Shipper]
     poll_s: float | None
+    own: OwnRows | None = None
     news: str = ""
     look_at: float = 0.0
     hinted: bool = False
@@ -121,9 +125,18 @@ class Watched:
         """Shippers whose sink refused, which is final."""
         return [shipper for shipper in self.shippers if shipper.refused is not None]
 
+    def tally(self) -> Tally:
+        """What was counted since this process owns the experiment."""
+        counted = self.experiment.intake.tally
+        counted.rows = self.store.made
+        counted.sinks = {shipper.name: shipper.shipping for shipper in self.shippers}
+        return counted
+
     def tell(self, now: float, wall: float) -> Status:
-        """The status, also written beside the store for other processes."""
+        """The status, also written beside the store for other processes, and now and then into the run."""
         status = survey(self.experiment, [shipper.status() for shipper in self.shippers], now=now, wall=wall)
+        if self.own is not None:
+            self.own.tell(status, self.tally(), now)
         try:
             write_status(self.lease.state_dir, status, generation=self.lease.generation, held=self.lease.held)
         except OSError as error:
@@ -131,13 +144,31 @@ class Watched:
             status.notes.append(f"{self.lease.state_dir / STATUS_FILE} cannot be written: {error.strerror}")
         return status
 
-    def drain(self, deadline: float) -> bool:
-        """Deliver every committed row until `deadline` (monotonic). Returns whether all sinks that did not refuse have
-        them.
+    def end_own(self) -> None:
+        """Log no more of the sidecar's own figures: what follows is the end."""
+        if self.own is not None:
+            self.own.close()
+            self.own = None
+            self.look_at = 0.0
+
+    def undelivered(self) -> list[str]:
+        """What each sink lacks, in words."""
+        count = self.store.row_count()
+        return [
+            f"sink {sink.name} lacks rows {sink.next_row} to {count - 1} of {self.experiment.directory}: "
+            f"{sink.error or 'it took too long'}; the next `rlship watch` delivers them"
+            for sink in (shipper.status() for shipper in self.shippers)
+            if sink.next_row < count
+        ]
+
+    def drain(self, deadline: float, beat: Callable[[], None]) -> bool:
+        """Deliver every committed row until `deadline` (monotonic), and call `beat` about once a second. Returns
+        whether all sinks that did not refuse have them.
         """
         self.ship()
         for shipper in self.shippers:
             while not shipper.drain(min(_DRAIN_SLICE_S, max(0.0, deadline - time.monotonic()))):
+                beat()
                 self.lease.check()
                 if shipper.refused is not None:
                     break
@@ -147,6 +178,7 @@ class Watched:
 
     def close(self) -> None:
         """Stop shipping, close everything and let the next sidecar take over."""
+        self.end_own()
         for shipper in self.shippers:
             shipper.begin_stop()
         stopped = [shipper.stop() for shipper in self.shippers]
@@ -173,9 +205,9 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             "a new run; the file sinks refuse what they wrote for the old one until it is moved away"
         )
     lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
-    store: Store | None = None
+    store: CountingStore | None = None
     try:
-        store = Store(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
+        store = CountingStore(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
         _claim(store, path, state_dir)
         experiment = Experiment(
             path,
@@ -196,7 +228,8 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
     shippers = [_shipper(name, path, config, store, lease, alone=alone) for name in config.sinks]
     for shipper in shippers:
         shipper.start()
-    return Watched(lease, store, experiment, shippers, config.poll_s, news)
+    own = OwnRows(path, config.own_rows_s, lease.generation) if config.own_rows_s else None
+    return Watched(lease, store, experiment, shippers, config.poll_s, own, news)
 
 
 def _other_streams(experiment: Experiment, config: Config) -> str:
@@ -214,7 +247,7 @@ def _other_streams(experiment: Experiment, config: Config) -> str:
     )
 
 
-def _claim(store: Store, path: Path, state_dir: Path) -> None:
+def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
     """Make sure that the state is this experiment's: with a copy's, two experiments would overwrite one W&B run."""
     here = whereabouts(path)
     owner = store.experiment()
@@ -225,7 +258,7 @@ def _claim(store: Store, path: Path, state_dir: Path) -> None:
         store.claim(*here)
 
 
-def _shipper(name: str, path: Path, config: Config, store: Store, lease: Lease, *, alone: bool) -> Shipper:
+def _shipper(name: str, path: Path, config: Config, store: CountingStore, lease: Lease, *, alone: bool) -> Shipper:
     where = path.resolve()
     run = Run(
         where.name,
@@ -246,6 +279,7 @@ def _file_budget() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+        with suppress(OSError, ValueError):  # a service manager may forbid it: then what it gave must do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
     return max(16, min(soft, 65_536) - 128)

@@ -51,6 +51,34 @@ if TYPE_CHECKING:
     allow_from_autoenv=False,
     help="Time between two looks at the files.  [env var: RLSHIP_POLL_S; default: by filesystem]",
 )
+@click.option(
+    "--metrics-port",
+    metavar="PORT",
+    type=int,
+    allow_from_autoenv=False,
+    help="Answer /metrics (Prometheus), /healthz and /readyz there; 0: any free port.  [env var: RLSHIP_METRICS_PORT]",
+)
+@click.option(
+    "--metrics-address",
+    metavar="ADDRESS",
+    allow_from_autoenv=False,
+    help="On which address.  [env var: RLSHIP_METRICS_ADDRESS; default: 127.0.0.1]",
+)
+@click.option(
+    "--metrics-file",
+    metavar="PATH",
+    allow_from_autoenv=False,
+    help="Write the metrics to a file, every 15 s, for node_exporter.  [env var: RLSHIP_METRICS_FILE]",
+)
+@click.option(
+    "--own-rows",
+    "own_rows_s",
+    metavar="SECONDS",
+    type=float,
+    allow_from_autoenv=False,
+    help="Log the sidecar's own lag, late and lost lines and sinks into the run so often; 0: never."
+    "  [env var: RLSHIP_OWN_ROWS_S; default: 0]",
+)
 @click.option("--json", is_flag=True, show_envvar=True, help="Print each status as a line of JSON on stdout.")
 @click.option("--table/--no-table", default=True, show_envvar=True, help="A live table on a terminal, or plain lines.")
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Print errors only.")
@@ -68,6 +96,10 @@ def watch(
     sinks: tuple[str, ...],
     state_dir: str | None,
     poll_s: float | None,
+    metrics_port: int | None,
+    metrics_address: str | None,
+    metrics_file: str | None,
+    own_rows_s: float | None,
     json: bool,
     table: bool,
     quiet: bool,
@@ -80,7 +112,15 @@ def watch(
     places.require(directory)
     from rlship_sidecar import config
 
-    flags = {"sinks": sinks, "state_dir": state_dir, "poll_s": poll_s}
+    flags = {
+        "sinks": sinks,
+        "state_dir": state_dir,
+        "poll_s": poll_s,
+        "metrics_port": metrics_port,
+        "metrics_address": metrics_address,
+        "metrics_file": metrics_file,
+        "own_rows_s": own_rows_s,
+    }
     settings = config.load(directory, flags, os.environ)
     if json and "console" in settings.sinks:
         raise UsageProblem(
@@ -96,14 +136,16 @@ def watch(
     # numpy adds a few hundred numbers at a time here: its library's threads would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rlship_sidecar import daemon  # slow: only once the settings are known to be right
+    from rlship_sidecar.observe.wiring import observed
 
     with (
         _log_through(_say, logging.ERROR if quiet else logging.WARNING),
         report(sys.stderr, os.environ, quiet=quiet, table=table) as on_status,
         stop_on_signals(_say if announce_stop and not quiet else lambda line: None) as stop,
+        observed(settings, os.environ, say=_say, quiet=quiet) as pulse,
     ):
         tell = _both(on_status, _print_json) if json else on_status
-        code = daemon.watch(directory, settings, once=once, on_status=tell, stop=stop, say=_say)
+        code = daemon.watch(directory, settings, once=once, on_status=tell, stop=stop, say=_say, pulse=pulse)
     context.exit(code)
 
 

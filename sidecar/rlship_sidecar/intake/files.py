@@ -14,6 +14,7 @@ from rlship_sidecar.intake.newcomers import Newcomers
 from rlship_sidecar.intake.opening import Opener
 from rlship_sidecar.intake.source import Source, new_source, removed
 from rlship_sidecar.intake.tail import Descriptors, NotAFile, Replaced, Tail
+from rlship_sidecar.tally import Tally
 
 ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
 REST_EVERY_S = 30.0  # how often a file whose writer closed it is looked at
@@ -29,7 +30,7 @@ class Intake:
     """`sources` are all files ever read, by name.
 
     `replaced` are files that do not hold any more what was read of them; they are not read on. `holding`: some file
-    has lines with NUL bytes that are waited for.
+    has lines with NUL bytes that are waited for. `tally` counts what was read.
     """
 
     def __init__(self, directory: str, filesystem: Filesystem, max_open_files: int) -> None:
@@ -41,6 +42,7 @@ class Intake:
         self._odd: dict[str, str] = {}
         self.replaced: list[Source] = []
         self.holding = False
+        self.tally = Tally()
         self.schemas = Schemas(known)
         self._local = filesystem.local
         self._listing = Folder(self.folder, local=filesystem.local)
@@ -54,7 +56,9 @@ class Intake:
     def anew(self) -> Intake:
         """One that knows no file yet, in place of this one, which is closed."""
         self.close()
-        return Intake(*self._given)
+        anew = Intake(*self._given)
+        anew.tally = self.tally
+        return anew
 
     @property
     def oddities(self) -> dict[str, str]:
@@ -207,6 +211,8 @@ class Intake:
         source.held = False
         source.advance(batch, piece.bookmark(end))
         apply(source, batch, now)
+        actor = source.writer.open.actor if source.writer is not None else ""
+        self.tally.took(actor, batch.consumed, end - start.offset)
         if piece.held and whole:
             self._hold(source, now)
         return not whole or piece.more

@@ -24,6 +24,7 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.tally import OWN_ACTOR
 
 MAX_LISTED = 200
 CLOCK_SLACK_S = 1.0  # between hosts
@@ -192,7 +193,11 @@ def _shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
                 restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
             elif overlapping:
                 claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
-            elif equal > 1 and not all(is_document(experiment.sources[writer.file]) for writer in places):
+            elif (
+                equal > 1
+                and name != OWN_ACTOR  # a sidecar opens another file whenever the job goes on
+                and not all(is_document(experiment.sources[writer.file]) for writer in places)
+            ):
                 restarts.append(f"{equal} writers of {rank}, one after the other: {_what_counts(places)}")
     return claims, restarts
 

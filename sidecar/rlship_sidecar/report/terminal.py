@@ -96,7 +96,7 @@ def progress(status: Status) -> str:
     for actor in status.actors:
         lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
         missing = f", missing {_names(actor.missing)}" if actor.missing else ""
-        parts.append(f"{clean(actor.actor)} {_place(actor, streams)}, ranks {_ranks(actor)}{lag}{missing}")
+        parts.append(f"{clean(actor.actor)} {_place(actor, streams)}, ranks {ranks(actor)}{lag}{missing}")
     parts.append(f"rows {status.rows}")
     parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
     parts += filter(None, [_dead_totals(status)])
@@ -126,7 +126,7 @@ def _actor_changes(before: ActorStatus | None, now: ActorStatus, place: str) -> 
     name = clean(now.actor)
     told = []
     if before is None:
-        told.append(f"{name}: {_ranks(now)} ranks")
+        told.append(f"{name}: {ranks(now)} ranks")
     elif not before.missing and _present(before) < before.ranks_expected and _present(now) == now.ranks_expected:
         told.append(f"{name}: all {now.ranks_expected} ranks")
     missing = set(before.missing) if before else set()
@@ -206,7 +206,7 @@ def _actor_cells(actor: ActorStatus, stream: StreamStatus | None) -> tuple[str, 
     absent = f"{_ranks_word(actor.absent)} {_has(actor.absent)} logged no step" if actor.absent else ""
     return (
         clean(actor.actor, 40),
-        _ranks(actor),
+        ranks(actor),
         _number(actor.step),
         _number(newest),
         duration(actor.lag_s) if actor.open_units else "-",
@@ -290,7 +290,8 @@ def _footer_style(line: str) -> str:
     return "yellow" if any(part in line for part in doubtful) else "dim"
 
 
-def _ranks(actor: ActorStatus) -> str:
+def ranks(actor: ActorStatus) -> str:
+    """`3/4`: how many of an actor's ranks are there, of how many."""
     return f"{_present(actor)}/{actor.ranks_expected}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.tally import Shipping
 
 _Answer = TypeVar("_Answer")
 
@@ -81,8 +83,10 @@ class Delivery:
         clock: Callable[[], float],
         jitter: Callable[[], float],
         may_ship: Callable[[], bool] = lambda: True,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
+        self.shipping = Shipping()
         self.refused: SinkRefused | None = None
         self.error = ""
         self.store_error: Exception | None = None
@@ -111,6 +115,8 @@ class Delivery:
         self._retry_at = 0.0
         self._wrote_at = 0.0
         self._unflushed_since = 0.0
+        self._wall = wall
+        self._unconfirmed: list[float] = []  # times of the rows that were written and not flushed
 
     @property
     def waiting(self) -> bool:
@@ -156,6 +162,7 @@ class Delivery:
             return self._failed(f"the store: {problem.__cause__}")
         except SinkRefused as refusal:
             self.refused, self.error = refusal, str(refusal)
+            self.shipping.errors += 1
             self.close()
             return None
         except SinkReopen:
@@ -170,6 +177,7 @@ class Delivery:
         """Close the sink if it is open, or `abandon` it if it can be. What was not flushed counts as not delivered."""
         sink, self._sink = self._sink, None
         self.next_row = self.delivered_to
+        self._unconfirmed.clear()
         if sink is None:
             return
         try:
@@ -280,6 +288,11 @@ class Delivery:
         self.note = str(getattr(self._sink, "note", ""))
         self.next_row += len(rows)
         self._wrote_at = self._clock()
+        wall = self._wall()
+        for row in rows:
+            if row.arrival.revision == 0:
+                self._unconfirmed.append(row.t)
+                self.shipping.written.add(wall - row.t)
         # A sink that cannot tell what it holds would be sent these rows again after a crash.
         if not self._tells:
             self._flush()
@@ -290,6 +303,10 @@ class Delivery:
         self.where = str(getattr(self._sink, "where", ""))
         self.delivered += self.next_row - self.delivered_to
         self.delivered_to = self.next_row
+        wall = self._wall()
+        for t in self._unconfirmed:
+            self.shipping.confirmed.add(wall - t)
+        self._unconfirmed.clear()
         self._is_well()
         with suppress(_StoreFailed):  # a note to a sink that tells; another one may show its last rows again
             self._ask(self._source.save_cursor, self.name, self.delivered_to)
@@ -301,6 +318,7 @@ class Delivery:
     def _failed(self, error: str) -> float:
         # Said before the close, which may take its time, and after it, for it may have a complaint of its own.
         self.error = error
+        self.shipping.errors += 1
         self._failures += 1
         self.close()
         self.error = error

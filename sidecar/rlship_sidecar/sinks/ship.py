@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rlship_sidecar.report.status import SinkStatus
 from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused
 from rlship_sidecar.sinks.delivery import Delivery, Pace, RowSource
+from rlship_sidecar.tally import Shipping
 
 __all__ = ["Pace", "RowSource", "Shipper"]
 
@@ -78,6 +79,11 @@ class Shipper:
     def store_error(self) -> Exception | None:
         """What the store raised when it was last asked for rows, or None."""
         return self._delivery.store_error
+
+    @property
+    def shipping(self) -> Shipping:
+        """How long rows took to get there, and how often it failed."""
+        return self._delivery.shipping
 
     def start(self) -> None:
         """Start the thread."""

@@ -17,6 +17,7 @@ from typing import IO, Any
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.wandb_key import with_key
 from rlship_sidecar.sinks.wandb_remote import Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
@@ -264,5 +265,5 @@ def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """The variables of this process, for the child."""
-    return dict(os.environ)
+    """The variables of this process, for the child, with the API key from its file if there is one."""
+    return with_key(os.environ)

@@ -1,0 +1,64 @@
+"""Metrics in a file, for the textfile collector of node_exporter: where no port may be opened, as on login nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rlship_sidecar.observe.exposition import Exposition
+from rlship_sidecar.observe.pulse import Pulse
+
+EVERY_S = 15.0
+
+
+class Textfile:
+    """Writes the file every `every_s` seconds and at the end. A reader sees the old one or the new one, never half; it
+    may be any user. A file that cannot be written is said once each time that it begins.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        say: Callable[[str], None],
+        *,
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._say = say
+        self._every_s = every_s
+        self._clock = clock
+        self._exposition: Exposition | None = None
+        self._next = 0.0
+        self._failing = False
+
+    def __call__(self, pulse: Pulse, last: bool) -> None:
+        """After each telling of the loop."""
+        now = self._clock()
+        if now < self._next and not last:
+            return
+        self._next = now + self._every_s
+        self._exposition = self._exposition or Exposition(pulse)
+        try:
+            self._write(self._exposition.text()[0])
+            self._failing = False
+        except OSError as problem:
+            if not self._failing:
+                self._say(f"the metrics cannot be written to {self._path}: {problem.strerror}; trying again")
+            self._failing = True
+
+    def _write(self, text: bytes) -> None:
+        # Not `*.prom`: the collector reads whatever is called so.
+        scratch = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        try:
+            scratch.unlink(missing_ok=True)
+            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            with open(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o644)  # whatever the umask: the collector is another user
+                file.write(text)
+            os.replace(scratch, self._path)
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
