@@ -22,7 +22,7 @@ WANDB_MODULES = {
 IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 # A folder or module of the sidecar may import those before it. The order is that of docs/architecture.md.
 ORDER = (
-    *("errors", "filesystem", "output", "rows", "tally"),
+    *("entrypoint", "errors", "filesystem", "output", "rows", "tally"),
     *("decode", "align", "store", "reduce", "streams", "intake", "config", "experiment"),
     *("report", "sinks", "observe", "ownership", "wake", "watched", "daemon"),
     *("export", "tabular", "checking", "sysmon", "scrape", "demo", "cli"),

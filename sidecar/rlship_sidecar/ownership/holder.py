@@ -100,6 +100,8 @@ def condition(holder: Holder, here: Holder) -> Condition:
     if not same or not here.boot or not here.pid_space:
         return Condition.UNSEEN
     state = _state(holder.pid)
+    if state is None and _hidden(holder.pid):
+        return Condition.UNSEEN
     # Numbers come again: a process that started at another time is not the holder.
     if state is None or state[1] != holder.started:
         return Condition.GONE
@@ -115,6 +117,19 @@ def _state(pid: int) -> tuple[str, int] | None:
         return None
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in ("Z", "X") else (fields[0], int(fields[19]))
+
+
+def _hidden(pid: int) -> bool:
+    """Whether there is such a process of another user that `/proc` does not show: mounted with `hidepid`, say."""
+    if os.path.exists(f"{_PROC}/{pid}"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _frozen(pid: int) -> bool:

@@ -44,8 +44,8 @@ def _read(path: str) -> str:
     except (OSError, UnicodeDecodeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else "it is not text"
         raise SinkRefused(
-            f"sink wandb: the API key in {path} cannot be read: {why}. Make it readable for the sidecar's user, or unset "
-            f"{FILE_VARIABLE}"
+            f"sink wandb: the API key in {path} cannot be read: {why}. Make it readable for the sidecar's user, "
+            f"or unset {FILE_VARIABLE}"
         ) from None
     if len(text) > _LONGEST or any(not "!" <= character <= "~" for character in text):
         raise SinkRefused(

@@ -1,0 +1,76 @@
+"""The first process of a container: runs `rlship`, hands signals on to it, and reaps what nobody else waits for.
+
+A container's process 1 is the parent of every orphan, and ignores each signal it has no handler for. A process of its
+own does both, since in the sidecar's one a wait for any child would take the exit codes that its sinks wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+FORWARDED = frozenset(
+    (
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGCONT,
+        signal.SIGWINCH,
+    )
+)
+# Python ignores these, and what is ignored stays so in a child.
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+_STOPPED_FROM_BEHIND = (signal.SIGTTIN, signal.SIGTTOU)
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def supervise(command: Sequence[str]) -> int:
+    """Run `command` (a program and its arguments) to its end and return its exit code, 128 + n if signal n ended it.
+
+    Meanwhile signals go to it, and orphans are reaped: all of the PID namespace if this is its process 1, else all
+    that descend from the command. Raises OSError where it cannot be started.
+    """
+    if os.getpid() != 1:
+        _adopt_orphans()
+    waited = {*FORWARDED, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*waited, *_STOPPED_FROM_BEHIND})
+    # In a group of its own: a terminal's Ctrl-C would reach it twice, from the terminal and from here.
+    child = os.posix_spawnp(command[0], command, os.environ, setpgroup=0, setsigmask=(), setsigdef=_IGNORED)
+    if os.isatty(0):
+        os.tcsetpgrp(0, child)
+    while True:
+        number = signal.sigwait(waited)
+        if number != signal.SIGCHLD:
+            os.kill(child, number)  # not reaped yet, so it is still there
+        elif (code := _reap(child)) is not None:
+            return code
+
+
+def _reap(child: int) -> int | None:
+    """Take the exit codes of all that ended. Returns that of the child, if it is among them."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            code = 128 - code if code < 0 else code
+
+
+def _adopt_orphans() -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(supervise([sys.executable, "-m", "rlship", *sys.argv[1:]]))
