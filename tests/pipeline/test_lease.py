@@ -493,6 +493,22 @@ def test_what_is_seen_of_a_process(
     assert holder.condition(msgspec.structs.replace(me, pid=77, started=me.started + 1), me) is Condition.GONE
 
 
+def test_a_process_that_proc_hides_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where /proc shows no processes of other users, one of theirs that is there counts as not seen: only its lease
+    tells. One that is not there is gone.
+    """
+
+    def kill(pid: int, number: int) -> None:
+        assert number == 0
+        raise PermissionError if pid == 77 else ProcessLookupError
+
+    me = holder.here()
+    monkeypatch.setattr(holder, "_PROC", str(tmp_path))
+    monkeypatch.setattr(holder.os, "kill", kill)
+    assert holder.condition(msgspec.structs.replace(me, pid=77), me) is Condition.UNSEEN
+    assert holder.condition(msgspec.structs.replace(me, pid=78), me) is Condition.GONE
+
+
 @pytest.mark.parametrize("beats", [0, 16, 18, 10**15])
 def test_any_change_of_the_counter_is_life(state_dir: Path, beats: int) -> None:
     """A counter that jumps, back or far ahead, was written by somebody."""

@@ -54,6 +54,7 @@ class _Answers(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 4 * MOST_AT_ONCE  # beyond it a connection takes a second more
 
     def __init__(self, address: str, port: int, pulse: Pulse) -> None:
         self.pulse = pulse

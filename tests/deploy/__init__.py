@@ -1,0 +1,1 @@
+"""Units, manifests and the image."""

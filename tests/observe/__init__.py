@@ -1,0 +1,1 @@
+"""What the sidecar tells of itself."""

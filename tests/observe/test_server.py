@@ -1,0 +1,142 @@
+"""The probes and the metrics over HTTP, on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.observe import server
+from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Telling
+from rlship_sidecar.tally import Tally
+from tests.cli.sample import a_status
+
+
+class Clock:
+    """A clock that is set."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The loop's clock."""
+    return Clock()
+
+
+@pytest.fixture
+def pulse(clock: Clock) -> Pulse:
+    """A loop that has told of one experiment."""
+    pulse = Pulse(clock=clock)
+    pulse.beat()
+    pulse.tell(Telling([a_status()], [Tally()]))
+    return pulse
+
+
+@pytest.fixture
+def port(pulse: Pulse) -> Iterator[int]:
+    """The port of a server that answers for it."""
+    with server.serving("127.0.0.1", 0, pulse) as port:
+        yield port
+
+
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
+    """Status, content type and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type", ""), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_what_is_answered(port: int) -> None:
+    """The metrics in the form that is asked for, the probes in a word, and what there is for anything else."""
+    status, content_type, body = ask(port, "/metrics")
+    assert (status, content_type[:10]) == (200, "text/plain") and "\nrlship_up 1.0\n" in body
+    status, content_type, body = ask(port, "/metrics?x=1", Accept="application/openmetrics-text; version=1.0.0")
+    assert (status, content_type[:28]) == (200, "application/openmetrics-text") and body.endswith("# EOF\n")
+    assert ask(port, "/healthz")[::2] == (200, "ok\n")
+    assert ask(port, "/readyz")[::2] == (200, "ok\n")
+    assert ask(port, "/healthz", "HEAD")[::2] == (200, "")
+    assert ask(port, "/")[::2] == (404, "there are /metrics, /healthz and /readyz\n")
+    assert ask(port, "/metrics", "POST")[0] == 501
+
+
+def test_probes_say_what_is_wrong(port: int, pulse: Pulse, clock: Clock) -> None:
+    """A loop that stands is unhealthy though it was ready; one that stops is not ready though it is healthy."""
+    clock.now += STALLED_S + 30
+    assert ask(port, "/healthz")[::2] == (503, "the loop went round 150 s ago, and is given 120 s\n")
+    pulse.beat()
+    pulse.stopping()
+    assert ask(port, "/healthz")[::2] == (200, "ok\n")
+    assert ask(port, "/readyz")[::2] == (503, "stopping\n")
+
+
+def test_it_answers_this_machine_only(port: int) -> None:
+    """On the default address nothing is heard on another one."""
+    with socket.socket() as other:
+        assert other.connect_ex(("127.0.0.2", port)) != 0
+
+
+def test_ipv6_is_an_address_too(pulse: Pulse) -> None:
+    """An address with colons is one of IPv6."""
+    with server.serving("::1", 0, pulse) as port:
+        connection = http.client.HTTPConnection("::1", port, timeout=10)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_clients_that_say_nothing_do_not_stay(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many silent or trickling clients as are let in keep others out for a while, and are then cut."""
+    monkeypatch.setattr(server, "LONGEST_S", 1.0)
+    with server.serving("127.0.0.1", 0, pulse) as port:
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(server.MOST_AT_ONCE)]
+        for client in clients:
+            client.sendall(b"GET /heal")
+        deadline = time.monotonic() + 10
+        with pytest.raises(OSError):
+            while time.monotonic() < deadline:  # until the last of them is let in
+                ask(port, "/healthz")
+        while True:
+            try:
+                assert ask(port, "/healthz")[0] == 200
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        for client in clients:
+            client.close()
+
+
+def test_nothing_is_left_running(pulse: Pulse) -> None:
+    """At the end the port is free and the thread is gone."""
+    before = threading.active_count()
+    with server.serving("127.0.0.1", 0, pulse) as port:
+        assert ask(port, "/healthz")[0] == 200
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+    with server.serving("127.0.0.1", port, pulse):
+        pass
+
+
+def test_a_port_that_is_taken_is_named(port: int, pulse: Pulse) -> None:
+    """The error names address, port and reason, and two ways out."""
+    with (
+        pytest.raises(RlshipError, match=f"cannot answer on 127.0.0.1 port {port}: Address already in use") as raised,
+        server.serving("127.0.0.1", port, pulse),
+    ):
+        pass
+    assert "--metrics-port 0" in raised.value.hint and "--metrics-file" in raised.value.hint

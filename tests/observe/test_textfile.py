@@ -1,0 +1,85 @@
+"""Metrics in a file for node_exporter."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rlship_sidecar.observe.pulse import Pulse, Telling
+from rlship_sidecar.observe.textfile import Textfile
+from tests.cli.sample import a_status
+
+
+class Clock:
+    """A clock that is set."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_file_is_whole_and_anyones_to_read(tmp_path: Path) -> None:
+    """It is replaced, never written in place; with any umask others may read it; nothing else is left in the folder."""
+    clock, said = Clock(), list[str]()
+    path = tmp_path / "rlship.prom"
+    pulse = Pulse(told=[Textfile(path, said.append, clock=clock)])
+    former = os.umask(0o077)
+    try:
+        pulse.tell(Telling([a_status()]))
+        first = path.stat().st_ino
+        with open(path, encoding="utf-8") as reader:
+            clock.now += 20
+            pulse.tell(Telling())
+            assert "\nrlship_experiments 1.0\n" in reader.read()
+    finally:
+        os.umask(former)
+    assert path.stat().st_ino != first
+    assert "\nrlship_experiments 0.0\n" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(tmp_path) == ["rlship.prom"]
+    assert said == []
+
+
+def test_it_is_written_now_and_then_and_at_the_end(tmp_path: Path) -> None:
+    """The loop tells every second; the file follows every 15 s, and with the last telling, which says that it is down."""
+    clock = Clock()
+    path = tmp_path / "rlship.prom"
+    pulse = Pulse(told=[Textfile(path, lambda line: None, clock=clock)])
+    seen = set()
+    for _ in range(31):
+        pulse.tell(Telling())
+        seen.add(path.stat().st_ino)
+        clock.now += 1
+    before = path.read_text()
+    pulse.stopping()
+    pulse.tell(Telling(), last=True)
+    assert "\nrlship_up 1.0\n" in before
+    assert "\nrlship_up 0.0\n" in path.read_text()
+    assert len(seen) in (2, 3)  # an inode's number may come again
+
+
+def test_trouble_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
+    """A folder that is not there is named once, until it worked again."""
+    clock, said = Clock(), list[str]()
+    path = tmp_path / "later" / "rlship.prom"
+    pulse = Pulse(told=[Textfile(path, said.append, every_s=1.0, clock=clock)])
+    for there in (False, False, True, False):
+        if there:
+            path.parent.mkdir()
+        elif path.exists():
+            path.unlink()
+            path.parent.rmdir()
+        clock.now += 1
+        pulse.tell(Telling())
+    assert said == [f"the metrics cannot be written to {path}: No such file or directory; trying again"] * 2
+
+
+def test_a_link_in_its_way_is_not_followed(tmp_path: Path) -> None:
+    """What somebody put where the file is prepared is removed, not written through."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / f".rlship.prom.{os.getpid()}.tmp").symlink_to(victim)
+    Pulse(told=[Textfile(tmp_path / "rlship.prom", lambda line: None)]).tell(Telling())
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "rlship.prom").read_text().startswith("# HELP")
