@@ -40,7 +40,7 @@ def supervise(command: Sequence[str]) -> int:
     waited = {*FORWARDED, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, {*waited, *_STOPPED_FROM_BEHIND})
     # In a group of its own: a terminal's Ctrl-C would reach it twice, from the terminal and from here.
-    child = os.posix_spawnp(command[0], command, os.environ, setpgroup=0, setsigmask=(), setsigdef=_IGNORED)
+    child = os.posix_spawnp(command[0], list(command), os.environ, setpgroup=0, setsigmask=(), setsigdef=_IGNORED)
     if os.isatty(0):
         os.tcsetpgrp(0, child)
     while True:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.store.store import Store
 from tests.reference.reduction import differing, final_rows
+from tests.reference.settings import DEFAULTS, Settings
 
 
 def state_of(experiment: Path) -> Path:
@@ -50,7 +51,7 @@ def revisions(rows: Iterable[Row], actor: str, step: int) -> list[Row]:
     return [row for row in rows if row.unit == Unit(actor, "step", step)]
 
 
-def check_rows(experiment: Path, rows: list[Row]) -> None:
+def check_rows(experiment: Path, rows: list[Row], settings: Settings = DEFAULTS) -> None:
     """The rows have every number once, and the newest of every unit are, bit by bit, what the files say."""
     assert [row.arrival.no for row in rows] == list(range(len(rows)))
-    assert not differing(final_rows(files_of(experiment)), newest(rows))
+    assert not differing(final_rows(files_of(experiment), settings=settings), newest(rows))

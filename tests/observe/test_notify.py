@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def played(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[soc
 
 
 def test_what_is_said_arrives(played: tuple[socket.socket, str]) -> None:
-    """Each thing said is a datagram, at a socket with a path as at an abstract one; the same status is not said twice."""
+    """Each thing said is a datagram, at a path as at an abstract address; the same status is not said twice."""
     here, address = played
     notifier = from_environment({"NOTIFY_SOCKET": address})
     notifier.ready()
@@ -50,7 +51,12 @@ def test_the_variables_are_for_this_process_only() -> None:
 def test_signs_of_life_come_three_times_in_the_time_of_one() -> None:
     """With a watchdog of 3 s a loop that goes round all the time tells once a second, and at once the first time."""
     said: list[str] = []
-    notifier = Notifier(said.append, 3.0)
+
+    def send(text: str, wait_s: float = 0.0) -> bool:
+        said.append(text)
+        return True
+
+    notifier = Notifier(send, 3.0)
     for tenth in range(31):
         notifier.alive(100.0 + tenth / 10)
     assert said == ["WATCHDOG=1"] * 4
@@ -89,3 +95,35 @@ def test_a_socket_that_is_not_there_is_like_none(address: str) -> None:
     notifier = from_environment({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1"})
     notifier.ready()
     notifier.alive(1.0)
+
+
+def test_what_finds_no_room_is_said_again() -> None:
+    """A status or a sign of life that could not be sent is tried at the next occasion, not held for said."""
+    said: list[str] = []
+    room = [False, False, True, True]
+
+    def send(text: str, wait_s: float = 0.0) -> bool:
+        said.append(text)
+        return room.pop(0)
+
+    notifier = Notifier(send, 3.0)
+    for _ in range(2):
+        notifier.status("a")
+        notifier.alive(0.0)
+    notifier.status("a")
+    notifier.alive(0.5)
+    assert said == ["STATUS=a", "WATCHDOG=1"] * 2
+
+
+def test_ready_waits_for_room(played: tuple[socket.socket, str]) -> None:
+    """With a socket that is full, READY=1 goes out once there is room."""
+    here, address = played
+    notifier = from_environment({"NOTIFY_SOCKET": address})
+    sent = 0
+    while sent < 1000 and notifier._send(f"STATUS={sent}"):
+        sent += 1
+    ready = threading.Thread(target=notifier.ready)
+    ready.start()
+    received = [here.recv(64).decode() for _ in range(sent + 1)]
+    ready.join()
+    assert received[-1] == "READY=1"

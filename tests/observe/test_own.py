@@ -81,7 +81,7 @@ def test_what_a_record_says(experiment: Path) -> None:
 
 
 def test_one_record_in_its_time(experiment: Path) -> None:
-    """However often it is told, there is one record every so many seconds, and none is made up for after a long look."""
+    """However often it is told, there is one record every so many seconds, and none is made up for later."""
     rows = own(experiment)
     for second in range(35):
         rows.tell(with_job(), Tally(), 100.0 + second)

@@ -19,7 +19,7 @@ class Clock:
 
 
 def test_alive_is_a_loop_that_goes_round() -> None:
-    """A loop that has not gone round for longer than it is given is unhealthy; before its first round it is starting."""
+    """A loop that has not gone round for too long is unhealthy; before its first round it is starting."""
     clock = Clock()
     pulse = Pulse(clock=clock)
     clock.now += 10 * STALLED_S
@@ -56,7 +56,12 @@ def test_what_is_said_in_its_life() -> None:
     """READY once, at the first round; each status as it changes; STOPPING once, and the status says so too."""
     said: list[str] = []
     heard: list[bool] = []
-    pulse = Pulse(Notifier(said.append), [lambda pulse, last: heard.append(last)])
+
+    def send(text: str, wait_s: float = 0.0) -> bool:
+        said.append(text)
+        return True
+
+    pulse = Pulse(Notifier(send), [lambda pulse, last: heard.append(last)])
     pulse.beat()
     pulse.beat()
     pulse.tell(Telling())

@@ -42,7 +42,7 @@ def test_the_file_is_whole_and_anyones_to_read(tmp_path: Path) -> None:
 
 
 def test_it_is_written_now_and_then_and_at_the_end(tmp_path: Path) -> None:
-    """The loop tells every second; the file follows every 15 s, and with the last telling, which says that it is down."""
+    """The loop tells every second; the file follows every 15 s, and with the last telling, which says so."""
     clock = Clock()
     path = tmp_path / "rlship.prom"
     pulse = Pulse(told=[Textfile(path, lambda line: None, clock=clock)])

@@ -12,7 +12,7 @@ from rlship_sidecar.sinks.wandb_key import with_key
 
 
 def test_where_a_key_comes_from(tmp_path: Path) -> None:
-    """The variable wins over the file that one names, and that over systemd's credential; white space is no part of it."""
+    """The variable wins over the file that one names, and that over systemd's credential; space is no part of it."""
     (tmp_path / "wandb_api_key").write_text("of-systemd\n")
     (tmp_path / "named").write_text("  of-file\n")
     credentials = {"CREDENTIALS_DIRECTORY": str(tmp_path)}

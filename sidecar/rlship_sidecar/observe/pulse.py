@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rlship_sidecar.observe.notify import Notifier
+from rlship_sidecar.observe.notify import Notifier, nobody
 from rlship_sidecar.report.headline import headline
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.tally import Tally
@@ -34,7 +34,7 @@ class Pulse:
     with whether it was the last.
     """
 
-    notifier: Notifier = field(default_factory=lambda: Notifier(lambda text: None))
+    notifier: Notifier = field(default_factory=lambda: Notifier(nobody))
     told: Sequence[Told] = ()
     clock: Callable[[], float] = time.monotonic
     telling: Telling = field(default_factory=Telling)

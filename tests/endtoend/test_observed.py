@@ -1,0 +1,190 @@
+"""A real `rlship watch` under somebody who plays systemd, Prometheus and a probe."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from rlship_sidecar.tally import OWN_ACTOR
+from tests.endtoend.evidence import check_rows, newest, shipped, state_of
+from tests.endtoend.job import crew
+from tests.endtoend.sidecar import rlship, watching
+from tests.reference.settings import Settings
+
+OWN_S = "0.5"
+
+
+def figures(text: str) -> dict[str, float]:
+    """The samples by name, with labels where there are some."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+@contextmanager
+def playing_systemd(address: str, said: list[str]) -> Iterator[None]:
+    """Append what arrives at the abstract address to `said`."""
+
+    def listen() -> None:
+        while text := here.recv(4096):
+            said.append(text.decode())
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as here:
+        here.bind("\0" + address[1:])
+        listener = threading.Thread(target=listen)
+        listener.start()
+        try:
+            yield
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+                end.sendto(b"", "\0" + address[1:])
+            listener.join()
+
+
+def test_what_a_live_sidecar_tells(tmp_path: Path) -> None:
+    """READY comes once it works, STATUS with step and ranks, signs of life all the time, STOPPING with SIGTERM.
+    Metrics, probes and the textfile say how much was read and shipped. Its own figures are rows of the run, as the
+    files say: rebuilt from them, another sidecar's rows are equal bit by bit, its own none.
+    """
+    experiment, home, textfile = tmp_path / "job", tmp_path / "home", tmp_path / "rlship.prom"
+    experiment.mkdir()
+    address = f"@rlship-test/{tmp_path}"
+    settings = {
+        "NOTIFY_SOCKET": address,
+        "WATCHDOG_USEC": "600000",
+        "RLSHIP_METRICS_PORT": "0",
+        "RLSHIP_METRICS_FILE": str(textfile),
+        "RLSHIP_OWN_ROWS_S": OWN_S,
+        "RLSHIP_CLOCK_WINDOW_S": "1",
+    }
+    said: list[str] = []
+    with (
+        playing_systemd(address, said),
+        watching(experiment, home=home, settings=settings) as sidecar,
+        crew(experiment, "trainer", 2) as workers,
+    ):
+        sidecar.until(lambda: "READY=1" in said)
+        for step in range(12):
+            for rank, worker in enumerate(workers):
+                worker.log({"loss": step / (rank + 3)}, step)
+                worker.barrier(step)
+                worker.flush()
+            time.sleep(0.15)
+        sidecar.until(lambda: any(row.unit.actor == OWN_ACTOR for row in shipped(experiment)))
+        (url,) = re.findall(r"http://127\.0\.0\.1:\d+", sidecar.said())
+        told = figures(get(f"{url}/metrics"))
+        assert get(f"{url}/healthz") == get(f"{url}/readyz") == "ok\n"
+        for worker in workers:
+            worker.end()
+        sidecar.until_status(lambda status: all(writer.closed for writer in status.writers))
+        assert sidecar.stop() == 0, sidecar.said()
+
+    assert said.count("READY=1") == 1 and "STOPPING=1" in said
+    assert said.count("WATCHDOG=1") >= 5
+    assert "STATUS=step 11, 2/2 ranks, lag 0.0 s" in said
+    assert said[-1].startswith("STATUS=stopping: step 11, 2/2 ranks")
+
+    assert told["rlship_up"] == told["rlship_experiments"] == 1
+    assert told["rlship_step{actor=trainer}"] == 11
+    assert told["rlship_rows_total{actor=trainer,closed=complete}"] == 12
+    assert told["rlship_records_read_total{actor=trainer}"] >= 2 * (1 + 12 + 12)
+    assert told["rlship_ship_lag_seconds_bucket{at=written,le=60.0,sink=jsonl}"] >= 12
+    assert told["rlship_sink_errors_total{sink=jsonl}"] == 0
+    down = figures(textfile.read_text())
+    assert (down["rlship_up"], down["rlship_rows_total{actor=trainer,closed=complete}"]) == (0, 12)
+
+    rows = shipped(experiment)
+    check_rows(experiment, rows, Settings(window=1.0))
+    own = [row for row in rows if row.unit.actor == OWN_ACTOR]
+    assert {row.unit.kind for row in own} == {"aligned", "clock"}
+    beside = [row.figures for row in own if row.unit.kind == "aligned"]
+    assert all(row["rlship/late_rows"] == row["rlship/dead_letters"] == 0 for row in beside)
+    assert all(0 < row["rlship/rss_bytes"] < 1 << 30 for row in beside)
+    assert any(0 <= row.get("rlship/sink/jsonl/lag_s", -1) < 30 for row in beside)
+
+    again = tmp_path / "again"
+    done = rlship(home, "watch", experiment, "--once", "--sink", "jsonl", "--state-dir", again, settings=settings)
+    assert done.returncode == 0, done.stderr
+    assert len(list((experiment / "rlship").glob(f"{OWN_ACTOR}-*.jsonl"))) == 1
+    (state_of(experiment) / "rows.jsonl").write_bytes((again / "job" / "rows.jsonl").read_bytes())
+    assert newest(shipped(experiment)) == newest(rows)
+
+
+def test_an_idle_sidecar_writes_nothing(tmp_path: Path) -> None:
+    """Once the job is over the sidecar's own file is closed and no longer grows, nor do the rows."""
+    experiment, home = tmp_path / "job", tmp_path / "home"
+    experiment.mkdir()
+    settings = {"RLSHIP_OWN_ROWS_S": "0.2", "RLSHIP_CLOCK_WINDOW_S": "0.5"}
+    with watching(experiment, home=home, settings=settings) as sidecar:
+        with crew(experiment, "trainer", 1) as (worker,):
+            worker.log({"loss": 1.0}, 0)
+            worker.barrier(0)
+            worker.flush()
+            sidecar.until(lambda: any((experiment / "rlship").glob(f"{OWN_ACTOR}-*.jsonl")))
+            worker.end()
+        status = sidecar.until_status(lambda status: all(writer.closed for writer in status.writers))
+        before = len(shipped(experiment))
+        files = {file: file.stat().st_size for file in (experiment / "rlship").glob("*.jsonl")}
+        sidecar.until_status(lambda later: later.t > status.t + 2.5)
+        assert {file: file.stat().st_size for file in (experiment / "rlship").glob("*.jsonl")} == files
+        assert len(shipped(experiment)) - before <= 2  # the windows that the end closed
+        assert sidecar.stop() == 0
+    assert "finished: all writers closed" in rlship(home, "status", experiment).stdout
+
+
+def test_a_kill_and_another_sidecar_leave_one_rank(tmp_path: Path) -> None:
+    """A sidecar that is killed leaves its own file without an end. Its successor writes for the same rank, as a later
+    attempt; nobody claims a rank twice, and the data are complete.
+    """
+    experiment, home = tmp_path / "job", tmp_path / "home"
+    experiment.mkdir()
+    settings = {"RLSHIP_OWN_ROWS_S": "0.2", "RLSHIP_CLOCK_WINDOW_S": "0.5", "RLSHIP_GRACE_S": "1"}
+    with crew(experiment, "trainer", 1) as (worker,):
+        for life in range(2):
+            with watching(experiment, home=home, settings=settings) as sidecar:
+                for step in range(10 * life, 10 * life + 10):
+                    worker.log({"loss": 1.0}, step)
+                    worker.barrier(step)
+                    worker.flush()
+                sidecar.until(
+                    lambda life=life: len(list((experiment / "rlship").glob(f"{OWN_ACTOR}-*.jsonl"))) == life + 1
+                )
+                if life == 0:
+                    sidecar.kill()
+                else:
+                    worker.end()
+                    status = sidecar.until_status(lambda status: all(w.closed for w in status.writers if w.attempt))
+                    assert status.claims == [] and not [note for note in status.notes if OWN_ACTOR in note]
+                    assert sidecar.stop() == 0
+    rows = shipped(experiment)
+    check_rows(experiment, rows, Settings(window=0.5))
+    assert {row.coverage.attempts for row in rows if row.unit.actor == OWN_ACTOR} <= {(0,), (1,), (0, 1)}
+
+
+def test_a_port_that_is_taken_ends_it_at_once(tmp_path: Path) -> None:
+    """Whoever asked for a port would miss the probes: it ends with exit code 1, and says what to do."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "home").mkdir()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = rlship(tmp_path / "home", "watch", tmp_path / "job", "--metrics-port", port)
+    assert done.returncode == 1
+    assert f"cannot answer on 127.0.0.1 port {port}: Address already in use" in done.stderr
