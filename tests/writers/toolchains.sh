@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install what the writers of other languages are tested with, as far as it is missing: compilers, shells and Node from
-# the distribution (Debian's names), Go with the packages of the virtual environment, TypeScript from npm into it.
+# Install what the writers of other languages, the units and the manifests are tested with, as far as it is missing:
+# compilers, shells, Node, systemd's tools and kubectl from the distribution (Debian's names), Go with the packages of the virtual environment, TypeScript from npm into it.
 # Usage: toolchains.sh VENV
 set -eu
 venv=$1
@@ -18,6 +18,9 @@ want bash bash
 want rustc rustc
 want node nodejs
 want npm npm
+want systemd-analyze systemd
+want unshare util-linux
+there kustomize || want kubectl kubernetes-client
 
 if [ -n "$packages" ]; then
     there apt-get || { echo "install these, which are missing here and have Debian's names:$packages" >&2; exit 1; }
