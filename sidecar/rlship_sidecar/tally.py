@@ -7,6 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 OWN_ACTOR = "rlship"  # under whose name the sidecar's own figures are rows of the run
+# Who writes while the job does: were their lines signs of its life, they would keep each other going for ever.
+OBSERVERS = frozenset({OWN_ACTOR, "node"})
 
 # Upper ends in seconds: promises are about the first ones, outages about the last ones.
 LAG_ENDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)

@@ -109,8 +109,9 @@ def test_it_ends_with_the_job_and_goes_on_with_it(experiment: Path) -> None:
 
 
 def test_what_counts_as_work() -> None:
-    """A file that is not understood yet is no writer of the job."""
+    """A file that is not understood yet is no writer of the job, nor is an agent that writes as long as others do."""
     assert at_work(a_status())
+    assert not at_work(a_status(writers=[a_writer(actor="node"), a_writer(actor=OWN_ACTOR)]))
     assert not at_work(a_status(writers=[a_writer(actor="")]))
     assert not at_work(a_status(writers=[]))
 

@@ -32,4 +32,5 @@ def test_what_cannot_be_installed_is_named(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    assert done.stderr.strip().endswith(": gcc g++ dash busybox bash rustc nodejs npm systemd util-linux kubernetes-client")
+    missing = "gcc g++ dash busybox bash rustc nodejs npm systemd util-linux kubernetes-client"
+    assert done.stderr.strip().endswith(f": {missing}")
