@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from rlship_sidecar.config import Config, state_dir_for
-from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError
+from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere
 from rlship_sidecar.intake.discover import Dull, barred, experiments, is_experiment
 from rlship_sidecar.observe.pulse import Pulse, Telling
 from rlship_sidecar.ownership.belongs import StateOfAnother
@@ -23,7 +23,7 @@ from rlship_sidecar.report.status import Status
 from rlship_sidecar.report.terminal import clean
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.wake import Wake
-from rlship_sidecar.watched import Watched, is_damage, open_watched
+from rlship_sidecar.watched import Watched, is_damage, open_watched, state_problem
 
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
@@ -270,16 +270,7 @@ class _Daemon:
         state_dir = state_dir_for(path, self._config)
         # Not Path.exists: that raises where a folder on the way may not be searched.
         gone = not isinstance(error, PermissionError) and not os.path.exists(state_dir)
-        if isinstance(error, RlshipError) and not gone:
-            problem = error
-        else:
-            problem = RlshipError(
-                f"cannot keep the state of {path} in {state_dir}: {'it is gone' if gone else error}",
-                "If it was moved, it goes on where it is now. If only the state was removed, rows are made again, "
-                "into a new W&B run."
-                if gone
-                else "Give a folder that this user may write to, on a disk with room: --state-dir.",
-            )
+        problem = state_problem(path, state_dir, error, gone=gone)
         lasting = isinstance(error, _LASTING) or not isinstance(error, (OSError, sqlite3.OperationalError))
         lasting = lasting and not gone
         if path == self._directory and (self._once or lasting):

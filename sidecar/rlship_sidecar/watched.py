@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.observe.own import OwnRows
@@ -283,3 +284,16 @@ def _file_budget() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
     return max(16, min(soft, 65_536) - 128)
+
+
+def state_problem(path: Path, state_dir: Path, error: Exception, *, gone: bool) -> RlshipError:
+    """What keeps an experiment's state from being used, and the way out. `gone`: its folder is not there any more."""
+    if isinstance(error, RlshipError) and not gone:
+        return error
+    return RlshipError(
+        f"cannot keep the state of {path} in {state_dir}: {'it is gone' if gone else error}",
+        "If it was moved, it goes on where it is now. If only the state was removed, rows are made again, "
+        "into a new W&B run."
+        if gone
+        else "Give a folder that this user may write to, on a disk with room: --state-dir.",
+    )
