@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.entrypoint import FORWARDED
-
 NAMESPACES = (["unshare", "-pf", "--mount-proc"], ["unshare", "-rpf", "--mount-proc"])
 SUPERVISE = "import sys; from rlship_sidecar.entrypoint import supervise; sys.exit(supervise(sys.argv[1:]))"
 # A child that leaves an orphan behind, waits until that ended, and counts the zombies it sees.
@@ -99,9 +97,9 @@ def test_the_command_begins_as_any_other(first: list[str]) -> None:
     script = "grep -E '^Sig(Blk|Ign)' /proc/self/status"
     done = subprocess.run([*first, "sh", "-c", script], capture_output=True, text=True, timeout=60)
     _, blocked, _, ignored = done.stdout.split()
-    changed = sum(1 << (number - 1) for number in (*FORWARDED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ))
+    undone = sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD))
     assert int(blocked, 16) == 0
-    assert int(ignored, 16) & changed == 0
+    assert int(ignored, 16) & undone == 0  # others are as whoever started the tests wants them
 
 
 def test_the_sidecar_under_it(first: list[str], tmp_path: Path) -> None:
