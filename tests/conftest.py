@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 
 def pytest_configure() -> None:
     """Take signals as a terminal gives them: whoever runs the tests in the background may have them ignored, and that
@@ -11,3 +13,8 @@ def pytest_configure() -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test begins first, so that nobody waits for it alone at the end."""
+    items.sort(key=lambda item: "test_five_steady_minutes" not in item.nodeid)
