@@ -10,7 +10,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,7 +135,7 @@ def feed(reader: Reader, path: str, raw: bytes, natives: list[Native]) -> int:
 def run(reader: Reader, count: int, seed: int) -> int:
     """`count` inputs; returns how many records came of them."""
     rng, made = random.Random(f"{seed} {reader.name}"), 0
-    for sample, natives, lines in _prepared(reader):
+    for sample, natives, lines in prepared(reader):
         for _ in range(count // len(samples(reader)) + 1):
             if reader.lines is not None and rng.random() < 0.5:
                 try:
@@ -149,12 +149,16 @@ def run(reader: Reader, count: int, seed: int) -> int:
     return made
 
 
-def _prepared(reader: Reader) -> Iterator[tuple[Sample, list[Native], list[bytes]]]:
+def prepared(reader: Reader) -> list[tuple[Sample, list[Native], list[bytes]]]:
+    """The reader's samples, the writers in each, and its lines."""
+    found = []
     for sample in samples(reader):
         text = document(reader, sample.text) if reader.lines else sample.text
         bound = bind([reader], sample.path, text)
         assert bound is not None
-        yield sample, [Native(reader, one, sample.path) for one in bound.translations], text.split(b"\n")[:-1]
+        natives = [Native(reader, one, sample.path) for one in bound.translations]
+        found.append((sample, natives, text.split(b"\n")[:-1]))
+    return found
 
 
 def main() -> None:

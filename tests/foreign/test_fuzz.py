@@ -31,7 +31,7 @@ def test_changed_lines_give_records_or_are_refused(reader: Reader) -> None:
 @EACH
 def test_the_answer_depends_on_the_line_alone(reader: Reader) -> None:
     """Asked again, after other lines or by another instance, a reader says the same."""
-    for _, natives, lines in fuzz._prepared(reader):
+    for _, natives, lines in fuzz.prepared(reader):
         some = lines[:100]
         for native in natives:
             first = [_answer(native.lines, raw) for raw in some]
@@ -59,7 +59,7 @@ def _answer(read: object, raw: bytes) -> object:
 )
 def test_long_lines_take_memory_like_their_length(reader: Reader, raw: bytes) -> None:
     """Lines of a megabyte, as deep or as long as can be: refused or not, in bounded memory."""
-    (sample, natives, _), *_ = fuzz._prepared(reader)
+    (sample, natives, _), *_ = fuzz.prepared(reader)
     tracemalloc.start()
     try:
         fuzz.feed(reader, sample.path, raw, natives)

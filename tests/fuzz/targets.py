@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlship_formats.foreign.contract import BadRecord, Reader
+from rlship_formats.foreign.native import bind, document
+from rlship_formats.foreign.registry import installed
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.known import known
 from rlship_sidecar.decode.lines import Batch, Schemas
+from tests.foreign.fuzz import feed, prepared, samples
 from tests.guards.tree import ROOT
 
 VECTORS = ROOT / "formats" / "vectors"
+MOST_BYTES = 1 << 13  # of a seed
 _ALL = 1 << 62
 _KINDS = ("lines", "streams", "samples", "tags", "clocks", "dead", "kept")
 
@@ -29,6 +35,34 @@ class Target:
 def targets() -> Iterator[Target]:
     """All of them."""
     yield Target("decoder", tuple(_texts(VECTORS.rglob("*.jsonl"))), play_decoder)
+    for reader in installed()[0]:
+        yield Target(reader.name, *_of_reader(reader))
+
+
+def _of_reader(reader: Reader) -> tuple[tuple[bytes, ...], Callable[[bytes], None]]:
+    """Lines of its samples, by their kinds of content, and what takes any text for its file."""
+    files = prepared(reader)
+    sample, natives, _ = files[0]
+    whole = [line for _, _, lines in files for line in lines if len(line) <= MOST_BYTES]
+    seeds = {_shape(line): line + b"\n" for line in whole}
+    if reader.lines is not None:
+        seeds |= {one.text: one.text for one in samples(reader) if len(one.text) <= MOST_BYTES}
+
+    def play(text: bytes) -> None:
+        lines = text.split(b"\n")[:-1]
+        if reader.lines is not None:
+            with contextlib.suppress(BadRecord):
+                lines += document(reader, text).split(b"\n")[:-1]
+        bind([reader], sample.path, text)
+        for line in lines:
+            feed(reader, sample.path, line, natives)
+
+    return tuple(seeds.values()), play
+
+
+def _shape(line: bytes) -> bytes:
+    """The line without its digits: those that differ by more say something else."""
+    return line.translate(None, b"0123456789")
 
 
 def play_decoder(text: bytes) -> None:
@@ -86,5 +120,5 @@ def _plain(line: object) -> object:
 def _texts(paths: Iterator[Path]) -> Iterator[bytes]:
     for path in sorted(paths):
         text = path.read_bytes()
-        if len(text) <= 1 << 14:
+        if len(text) <= 2 * MOST_BYTES:
             yield text

@@ -29,7 +29,6 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rlship-steady-", dir=asked.dir) as folder:
         course = run(plan, Path(folder))
     print(table(course))
-    lags = course.arrival_lags() + course.stored_lags()
     kept = {
         "memory": course.growth("memory_mb").ratio <= MOST_GROWTH,
         "open files": course.growth("files").ratio <= 1.0,
