@@ -9,7 +9,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -79,17 +79,26 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reductions: _Reductions = msgspec.field(default_factory=dict)
 
 
-def load(directory: Path, flags: Mapping[str, Any], env: Mapping[str, str]) -> Config:
+def load(
+    directory: Path,
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    *,
+    file: Path | None = None,
+    apart: Mapping[str, Collection[str]] = {},
+) -> Config:
     """The configuration for watching `directory`, an experiment or a folder of them: only its own `rlship.toml` counts.
 
     `flags` maps keys of Config to values; None and () mean not given. `env` may hold RLSHIP_<KEY>, and
     RLSHIP_SINK__<NAME>__<OPTION> for one option of a sink; an empty variable means not given. Sink options of all
-    places are merged option by option. Paths are relative to the working directory, in `rlship.toml` to its folder.
+    places are merged option by option. `file` is read in place of the folder's own `rlship.toml`; of that, the options
+    `apart` (by sink) do not count. Paths are relative to the working directory, in `rlship.toml` to its folder.
     Raises UsageProblem.
     """
     settings: dict[str, Any] = {}
     options: dict[str, dict[str, Any]] = {}
-    for place, key, value in (*_from_file(directory), *_from_env(env), *_from_flags(flags)):
+    from_file = _from_file(directory / CONFIG_FILE, apart) if file is None else _from_file(file, {}, named=True)
+    for place, key, value in (*from_file, *_from_env(env), *_from_flags(flags)):
         if key == "sink":
             for name, table in _checked_sinks(place, value).items():
                 options.setdefault(name, {}).update(table)
@@ -122,16 +131,17 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 _TYPES: dict[str, Any] = get_type_hints(Config, include_extras=True)
 
 
-def _from_file(directory: Path) -> Iterator[tuple[str, str, Any]]:
-    path = directory / CONFIG_FILE
+def _from_file(
+    path: Path, apart: Mapping[str, Collection[str]], *, named: bool = False
+) -> Iterator[tuple[str, str, Any]]:
+    """What a file sets; nothing where there is none, unless a person `named` it."""
     try:
         raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return
     except OSError as problem:
-        raise UsageProblem(
-            f"{path}: cannot be read: {problem.strerror}", "make it readable, or move it away to use the defaults"
-        ) from problem
+        if isinstance(problem, (FileNotFoundError, NotADirectoryError)) and not named:
+            return
+        way_out = "give the path of a file" if named else "make it readable, or move it away to use the defaults"
+        raise UsageProblem(f"{path}: cannot be read: {problem.strerror}", way_out) from problem
     try:
         table = msgspec.toml.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -146,10 +156,18 @@ def _from_file(directory: Path) -> Iterator[tuple[str, str, Any]]:
                 did_you_mean(key, _TYPES) or f"allowed are: {', '.join(_TYPES)}",
             )
         if key in _PATHS and isinstance(value, str) and value:
-            value = str(directory.absolute() / Path(value).expanduser())
+            value = str(path.parent.absolute() / Path(value).expanduser())
+        if key == "sink" and isinstance(value, dict):
+            value = {name: _without(options, apart.get(name, ())) for name, options in value.items()}
         if key == "reductions" and isinstance(value, dict):
             value = {metric: [names] if isinstance(names, str) else names for metric, names in value.items()}
         yield str(path), key, value
+
+
+def _without(options: Any, names: Collection[str]) -> Any:
+    if not isinstance(options, dict):
+        return options  # the check of types says so
+    return {option: value for option, value in options.items() if option not in names}
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
-from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.decode.lines import Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.intake.files import Intake, words
@@ -21,8 +20,8 @@ from rlship_sidecar.intake.recall import Recall
 from rlship_sidecar.intake.rereading import read_from_floor
 from rlship_sidecar.intake.source import Source, load_source, removed, still_there
 from rlship_sidecar.reduce.rules import Rules
-from rlship_sidecar.reduce.unit import reduce_unit
-from rlship_sidecar.rows import Arrival, Row, Unit
+from rlship_sidecar.rows import Row
+from rlship_sidecar.settling import StepRows
 from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.streaming import Streaming
@@ -95,6 +94,9 @@ class Experiment:
         writers = [source.writer for source in self.sources.values() if source.writer is not None]
         self.streaming = Streaming(
             self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
+        )
+        self._step_rows = StepRows(
+            self.store, self.actors, self._recall, self.streaming, self.rules, self._streams.steps
         )
         self.streaming.load(writers, [unit for unit in dirty if unit.kind != "step"], now)
         self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
@@ -174,13 +176,15 @@ class Experiment:
         # Where bytes are waited for it is not the end yet.
         more = more or (end and intake.holding)
         open_before = self._open_units()
-        rows = self._close_units(now, timers=only is None, end=end and not more)
-        rows += self._revise(now, first_no=self.store.row_count() + len(rows), end=end and not more)
+        settled = self._step_rows.close(self._hindered, now, timers=only is None, end=end and not more)
+        first_no = self.store.row_count() + len(settled)
+        revisions, self._revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
+        rows = settled + revisions
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
         # At most so many units of an actor are closed or revised at a time: there may be more.
-        settled = open_before - self._open_units() + len(self._revised)
-        more = more or settled >= MAX_KEPT or (end and settled > 0) or more_streamed
+        done = open_before - self._open_units() + len(self._revised)
+        more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed
         settle = (end and not more) or bool(intake.replaced)
         if settle:  # save as well how far rows are made, in case a file is another when it is seen again
             self._changed |= {s.name: s for s in self.sources.values() if s.writer is not None and s.writer.starts}
@@ -221,62 +225,6 @@ class Experiment:
         self.actors.clear()
         self._load(now)
 
-    # Rows ----------------------------------------------------------------------------------------------------------
-
-    def _close_units(self, now: float, *, timers: bool, end: bool) -> list[Row]:
-        rows: list[Row] = []
-        first_no = self.store.row_count()
-        for name in sorted(self.actors):
-            actor = self.actors[name]
-            if name in self._hindered:
-                continue
-            closings = actor.closings(now, timers=timers, end=end)
-            if not self._refill(actor, closings, now, end=end):
-                continue
-            for closing in closings:
-                unit = Unit(name, "step", closing.step)
-                window = actor.close(closing.step)
-                if window.empty:
-                    continue  # the only file that had lines of it is gone
-                row = self._reduced(unit, window, actor)
-                rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
-        return rows
-
-    def _reduced(self, unit: Unit, window: Window, actor: Actor) -> Row:
-        streaming = self.streaming
-        return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis)
-
-    def _open_units(self) -> int:
-        return sum(len(actor.open) for actor in self.actors.values())
-
-    def _refill(self, actor: Actor, closings: list[Closing], now: float, *, end: bool) -> bool:
-        """Fetch values that were not kept, and samples. False: a file cannot be read just now, so nothing closes."""
-        if steps := actor.unfilled(closings):
-            windows = self._recall.steps(actor, steps, now, closing=True, end=end)
-            if windows is None:
-                return False
-            actor.refill(windows)
-        return self._recall.show(actor.windows(closings), now=now, end=end)
-
-    def _revise(self, now: float, *, first_no: int, end: bool) -> list[Row]:
-        rows: list[Row] = []
-        self._revised = []
-        for name in sorted(self.actors):
-            actor = self.actors[name]
-            steps = actor.due(now, end=end)
-            if not steps:
-                continue
-            windows = self._recall.steps(actor, steps, now, closing=False, end=end)
-            if windows is None:
-                continue
-            for step in steps:
-                actor.revised(step, now)
-                self._revised.append((name, "step", step))
-                row = self._revision(actor, step, windows.get(step), first_no + len(rows))
-                if row is not None:
-                    rows.append(row)
-        return rows
-
     # Streams -------------------------------------------------------------------------------------------------------
 
     def _recover(self, now: float) -> None:
@@ -301,17 +249,8 @@ class Experiment:
         self._take_missed()
         return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more
 
-    def _revision(self, actor: Actor, step: int, window: Window | None, no: int) -> Row | None:
-        """The next revision of a row, or None if nothing in it changed."""
-        unit = Unit(actor.name, "step", step)
-        before = self.store.newest(unit)
-        if window is None or before is None or window.empty:
-            return None
-        row = self._recall.kept(self._reduced(unit, window, actor), before)
-        changed = row.differing(before)
-        if row == before and not changed:
-            return None
-        return _numbered(row, no, before.arrival.revision + 1, changed, "revision")
+    def _open_units(self) -> int:
+        return sum(len(actor.open) for actor in self.actors.values())
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
         dirty = [(actor.name, "step", step) for actor in self.actors.values() for step in actor.newly_dirty]
@@ -344,7 +283,3 @@ class Experiment:
             streams.newly_dirty.clear()
         self._changed, self._dead, self._counts = {}, [], {}
         self._saved_at = now
-
-
-def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: str) -> Row:
-    return replace(row, arrival=Arrival(no, revision, changed, how))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import sqlite3
@@ -27,6 +28,7 @@ from rlship_sidecar.report.survey import survey
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
+from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.counting import CountingStore
 from rlship_sidecar.tally import Tally
 from rlship_sidecar.wake import MAX_WATCHED_FILES, Wake
@@ -191,16 +193,39 @@ class Watched:
             self.lease.abandon()
 
 
-def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[float], None] = time.sleep) -> Watched:
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How an experiment is replayed: with a store of its own in `state_dir`, as a run called `name`, and with `steps`
+    only the rows of these. The files are all there, so nothing is waited for but their ends.
+    """
+
+    state_dir: Path
+    name: str
+    steps: Steps | None = None
+
+    def patience(self, revise_s: float) -> Patience:
+        """Whose lines were not read yet is not silent."""
+        return Patience(0.0, math.inf, math.inf, math.inf, revise_s)
+
+
+def open_watched(
+    path: Path,
+    config: Config,
+    *,
+    alone: bool,
+    sleep: Callable[[float], None] = time.sleep,
+    again: Again | None = None,
+) -> Watched:
     """Own an experiment and start its shippers. `alone`: it is the only one, so its sinks stay open while it is idle.
     `sleep` is what is done for some seconds, again and again, while another owner is watched for signs of life.
+    `again`: to replay it, beside whoever watches it.
 
     Raises OwnedElsewhere, StoreUnusable; OSError and sqlite3.Error where the state cannot be read or written just now.
     """
-    state_dir = state_dir_for(path, config)
+    state_dir = state_dir_for(path, config) if again is None else again.state_dir
     state_dir.mkdir(parents=True, exist_ok=True)
     news = ""
-    if lost_its_store(state_dir):
+    if again is None and lost_its_store(state_dir):
         news = (
             f"{state_dir} has lost its store: a new one is begun, all rows are made again from the files, and W&B gets "
             "a new run; the file sinks refuse what they wrote for the old one until it is moved away"
@@ -215,8 +240,8 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
             store,
             filesystem_of(os.path.realpath(path)),
             now=time.monotonic(),
-            patience=Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s),
-            streams=StreamConfig(config.lead, config.clock_window_s),
+            patience=_patience(config) if again is None else again.patience(config.revise_s),
+            streams=StreamConfig(config.lead, config.clock_window_s, None if again is None else again.steps),
             rules=Rules(config.reductions, config.per_rank, samples=Choice(config.samples, config.samples_every)),
             max_open_files=_file_budget(),
         )
@@ -226,11 +251,16 @@ def open_watched(path: Path, config: Config, *, alone: bool, sleep: Callable[[fl
         lease.release()
         raise
     news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
-    shippers = [_shipper(name, path, config, store, lease, alone=alone) for name in config.sinks]
+    called = path.resolve().name if again is None else again.name
+    shippers = [_shipper(name, path, called, config, store, lease, alone=alone) for name in config.sinks]
     for shipper in shippers:
         shipper.start()
-    own = OwnRows(path, config.own_rows_s, lease.generation) if config.own_rows_s else None
+    own = OwnRows(path, config.own_rows_s, lease.generation) if config.own_rows_s and again is None else None
     return Watched(lease, store, experiment, shippers, config.poll_s, own, news)
+
+
+def _patience(config: Config) -> Patience:
+    return Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s)
 
 
 def _other_streams(experiment: Experiment, config: Config) -> str:
@@ -259,11 +289,10 @@ def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
         store.claim(*here)
 
 
-def _shipper(name: str, path: Path, config: Config, store: CountingStore, lease: Lease, *, alone: bool) -> Shipper:
-    where = path.resolve()
+def _shipper(name: str, path: Path, called: str, config: Config, store: CountingStore, lease: Lease, *, alone: bool) -> Shipper:
     run = Run(
-        where.name,
-        where,
+        called,
+        path.resolve(),
         lease.state_dir,
         store.store_id,
         store.row_count(),

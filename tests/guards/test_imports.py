@@ -22,9 +22,9 @@ WANDB_MODULES = {
 IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 # A folder or module of the sidecar may import those before it. The order is that of docs/architecture.md.
 ORDER = (
-    *("entrypoint", "errors", "filesystem", "output", "rows", "tally"),
-    *("decode", "align", "store", "reduce", "streams", "intake", "config", "experiment"),
-    *("report", "sinks", "observe", "ownership", "wake", "watched", "daemon"),
+    *("entrypoint", "errors", "filesystem", "output", "rows", "steps", "tally"),
+    *("decode", "align", "store", "reduce", "streams", "intake", "config", "settling", "experiment"),
+    *("report", "sinks", "observe", "ownership", "wake", "watched", "replay", "daemon"),
     *("export", "tabular", "checking", "sysmon", "scrape", "demo", "cli"),
 )
 # What a worker's package may import inside a function, once it is asked for what needs it, and where.

@@ -247,7 +247,7 @@ class Actor:
         for step in steps[:MAX_KEPT]:
             waiting = self._waiting(step, now)
             if waiting.over:
-                decided.append(Closing(step, "complete"))
+                decided.append(Closing(step, "end" if waiting.given_up else "complete"))
                 continue
             if end:
                 decided.append(Closing(step, "end"))
@@ -277,7 +277,7 @@ class Actor:
         if self._blocker is None or self.roster.layered:
             return False
         step, writer = self._blocker
-        return step in self.open and writer.segments[-1].waits_to < step and not writer.closed
+        return step in self.open and writer.segments[-1].waits_to < step and not writer.done
 
     def _waiting(self, step: int, now: float) -> Waiting:
         closed_any = self.highest_closed >= 0
@@ -304,13 +304,12 @@ class Actor:
         found = {(STEP, closing.step): self.open[closing.step].window for closing in closings}
         return {unit: window for unit, window in found.items() if window is not None}
 
-    def close(self, step: int) -> Window:
-        """Take a step out of the open ones; its window must have been kept or refilled."""
-        unit = self.open.pop(step)
-        assert unit.window is not None
-        self.kept -= 1
+    def close(self, step: int) -> Window | None:
+        """Take a step out of the open ones: its values, where they were kept or refilled."""
+        window = self.open.pop(step).window
+        self.kept -= window is not None
         self.highest_closed = max(self.highest_closed, step)
-        return unit.window
+        return window
 
     def unfilled(self, closings: list[Closing]) -> list[int]:
         """Open steps whose values have to come from the files now: those to be closed, and as many next ones as may be

@@ -73,6 +73,7 @@ class Writer:
     `replaced`: another file has its name now, perhaps with the same lines.
     `stream_t` is the least of its stream lines, `close_t` that of its close, `point_t` that of the last line that
     became a row of its own.
+    `ended`: its file is read to the end, and nothing more is to come.
     `lowest` is the lowest step of its metrics records, -1 for none yet;
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
@@ -83,6 +84,7 @@ class Writer:
     gaps: list[Gap] = field(default_factory=list)
     implicit: bool = True
     closed: bool = False
+    ended: bool = False
     replaced: bool = False
     lowest: int = -1
     newest_t: float = 0.0
@@ -104,6 +106,11 @@ class Writer:
         """Its lines count for the rank of `root`: itself, or the ancestor that forked it."""
         self.root = root
         self.rank = RankName(root.open.replica, root.open.rank)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is to come from it."""
+        return self.closed or self.ended
 
     @property
     def at_home(self) -> bool:

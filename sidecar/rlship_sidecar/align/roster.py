@@ -33,10 +33,13 @@ class Seats(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What keeps a step from being complete: writers, and whether ranks that never opened may still come."""
+    """What keeps a step from being complete: writers, and whether ranks that never opened may still come. `given_up`:
+    some would be waited for if their files went on.
+    """
 
     writers: tuple[Writer, ...]
     unopened: bool
+    given_up: bool = False
 
     @property
     def over(self) -> bool:
@@ -210,7 +213,8 @@ class Roster:
                 first = min((w for writers in replica.roots.values() for w in writers), key=lambda w: w.seen_at)
                 opened = sum(1 for rank in replica.roots if rank < world)
                 unopened = unopened or (opened < world and first.age_s(now) < join_s)
-        return Waiting(tuple(waited), unopened)
+        living = tuple(writer for writer in waited if not writer.ended)
+        return Waiting(living, unopened, len(living) < len(waited))
 
     def expected_covering(self, step: int) -> bool:
         """Whether any expected writer is done with the step: its barrier starts the clock of `max_wait_s`."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rlship_sidecar.align.window import Ended, Window
+from rlship_sidecar.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """The configuration's `lead` and `clock_window_s`."""
+    """The configuration's `lead` and `clock_window_s`. `steps`: only what is beside these becomes rows."""
 
     lead: str = "trainer"
     clock_window_s: float = 10.0
+    steps: Steps | None = None
 
 
 @dataclass(slots=True)

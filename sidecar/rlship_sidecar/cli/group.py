@@ -15,6 +15,7 @@ from rlship_sidecar.cli.demo import demo
 from rlship_sidecar.cli.export import export
 from rlship_sidecar.cli.metrics import metrics
 from rlship_sidecar.cli.query import query
+from rlship_sidecar.cli.replay import replay
 from rlship_sidecar.cli.scrape import scrape
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.sysmon import sysmon
@@ -73,7 +74,7 @@ def rlship() -> None:
     """
 
 
-for verb in (watch, status, query, export, sysmon, scrape, metrics, check, demo):
+for verb in (watch, replay, status, query, export, sysmon, scrape, metrics, check, demo):
     rlship.add_command(verb)
 
 

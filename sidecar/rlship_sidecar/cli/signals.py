@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+STOPPING_WORDS = "stopping: delivering what is read; again to stop at once"
+STOPPED_WORDS = "stopped without delivering the rest; the next `rlship watch` delivers it"
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -24,8 +26,11 @@ def tidied() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """An event that the first signal sets. Only the main thread may enter.
+def stop_on_signals(
+    say: Callable[[str], None], stopping: str = STOPPING_WORDS, stopped: str = STOPPED_WORDS
+) -> Iterator[threading.Event]:
+    """An event that the first signal sets, with the word `stopping`; the next one ends the process, with the word
+    `stopped`. Only the main thread may enter.
 
     A thread sets it, woken through a socket: a Python signal handler could interrupt the main thread while that holds
     the event's own lock.
@@ -37,7 +42,9 @@ def stop_on_signals(say: Callable[[str], None]) -> Iterator[threading.Event]:
     caught = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
     former = {number: signal.signal(number, _noted) for number in caught}
     former_fd = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
-    listener = threading.Thread(target=_listen, args=(here, stop, say, set(caught)), name="rlship-signals", daemon=True)
+    listener = threading.Thread(
+        target=_listen, args=(here, stop, say, set(caught), stopping, stopped), name="rlship-signals", daemon=True
+    )
     listener.start()
     try:
         yield stop
@@ -54,13 +61,20 @@ def _noted(number: int, frame: object) -> None:
     """Python must have a handler of its own for the number to be written to the socket."""
 
 
-def _listen(here: socket.socket, stop: threading.Event, say: Callable[[str], None], caught: set[int]) -> None:
+def _listen(
+    here: socket.socket,
+    stop: threading.Event,
+    say: Callable[[str], None],
+    caught: set[int],
+    stopping: str,
+    stopped: str,
+) -> None:
     while numbers := here.recv(64):
         for number in numbers:
             if number not in caught:
                 continue
             if stop.is_set():
-                say("stopped without delivering the rest; the next `rlship watch` delivers it")
+                say(stopped)
                 os._exit(128 + number)
             stop.set()
-            say("stopping: delivering what is read; again to stop at once")
+            say(stopping)

@@ -139,7 +139,7 @@ def watch(
     from rlship_sidecar.observe.wiring import observed
 
     with (
-        _log_through(_say, logging.ERROR if quiet else logging.WARNING),
+        log_through(_say, logging.ERROR if quiet else logging.WARNING),
         report(sys.stderr, os.environ, quiet=quiet, table=table) as on_status,
         stop_on_signals(_say if announce_stop and not quiet else lambda line: None) as stop,
         observed(settings, os.environ, say=_say, quiet=quiet) as pulse,
@@ -168,7 +168,7 @@ class _Told(logging.Handler):
 
 
 @contextmanager
-def _log_through(say: Callable[[str], None], level: int) -> Iterator[None]:
+def log_through(say: Callable[[str], None], level: int) -> Iterator[None]:
     """What the sidecar's loggers say from `level` on goes to `say`."""
     logger, handler = logging.getLogger("rlship"), _Told(say)
     former = logger.level

@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
-from rlship_formats.records import MAX_STEP, Open
-from rlship_sidecar.errors import UsageProblem
+from rlship_formats.records import Open
+from rlship_sidecar.steps import Steps, parse_steps
+
+__all__ = ["STEP_AXIS", "Selection", "Steps", "Window", "parse_steps"]
 
 STEP_AXIS = "global_step"
-
-_RANGE = re.compile(r"(\d*)(:?)(\d*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """Steps from `first` to `last`, both included."""
-
-    first: int = 0
-    last: int = MAX_STEP
-
-    def __contains__(self, step: int) -> bool:
-        return self.first <= step <= self.last
-
-
-def parse_steps(given: str) -> Steps:
-    """`A:B`, `A:`, `:B` or a single step; raises UsageProblem."""
-    match = _RANGE.fullmatch(given.strip())
-    hint = "give the first and the last step, such as 100:110; either may be left out, and 100 is that step alone"
-    if match is None or not (match[1] or match[3]):
-        raise UsageProblem(f"--step {given!r} is not a range of steps", hint)
-    first = int(match[1] or 0)
-    last = int(match[3]) if match[3] else (MAX_STEP if match[2] else first)
-    if first > last:
-        raise UsageProblem(f"--step {given!r} ends before it begins", hint)
-    return Steps(first, last)
 
 
 @dataclass(slots=True)

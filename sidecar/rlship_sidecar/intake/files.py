@@ -30,7 +30,7 @@ class Intake:
     """`sources` are all files ever read, by name.
 
     `replaced` are files that do not hold any more what was read of them; they are not read on. `holding`: some file
-    has lines with NUL bytes that are waited for. `tally` counts what was read.
+    has lines with NUL bytes that are waited for. `tally` counts what was read, `lines` all lines of it.
     """
 
     def __init__(self, directory: str, filesystem: Filesystem, max_open_files: int) -> None:
@@ -43,6 +43,7 @@ class Intake:
         self.replaced: list[Source] = []
         self.holding = False
         self.tally = Tally()
+        self.lines = 0
         self.schemas = Schemas(known)
         self._local = filesystem.local
         self._listing = Folder(self.folder, local=filesystem.local)
@@ -129,7 +130,10 @@ class Intake:
             source = self.sources.get(name)
             if source is None or source.gone or source.unrestored is not None:
                 continue
-            if self._grown(source, now, end=end):
+            if not self._grown(source, now, end=end):
+                if end:
+                    self._note_end(source, left=False)
+            else:
                 actor = source.writer.open.actor if source.writer is not None else ""
                 groups.setdefault(actor, []).append(source)
         more = False
@@ -141,10 +145,17 @@ class Intake:
                     more = True
                     continue
                 left = self._take(source, limit, now, apply)
+                if end:
+                    self._note_end(source, left=left)
                 more = more or left
                 if place == 0 and left and source.at_step >= 0:
                     limit = source.at_step
         return more
+
+    def _note_end(self, source: Source, *, left: bool) -> None:
+        """Nothing more is to come from a file that is read: then nobody waits for its writer."""
+        if source.writer is not None:
+            source.writer.ended = not (left or source.held or source.problem)
 
     def _grown(self, source: Source, now: float, *, end: bool) -> bool:
         writer = source.writer
@@ -210,6 +221,7 @@ class Intake:
         batch.dead += [Dead(offset, why, excerpt_of(raw)) for offset, why, raw in piece.dead if offset < end]
         source.held = False
         source.advance(batch, piece.bookmark(end))
+        self.lines += batch.consumed
         apply(source, batch, now)
         actor = source.writer.open.actor if source.writer is not None else ""
         self.tally.took(actor, batch.consumed, end - start.offset)

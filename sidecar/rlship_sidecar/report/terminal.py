@@ -6,7 +6,7 @@ Names of actors, files and ranks come from the files and are not trusted: whatev
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
     from rich.console import Group
@@ -80,7 +80,17 @@ def footer(status: Status) -> list[str]:
     return rows
 
 
-def shortcomings(status: Status) -> list[str]:
+class Incomplete(Protocol):
+    """What tells of data that are incomplete."""
+
+    claims: list[str]
+    lacking: list[LackingStatus]
+    dead_letters: list[DeadLetterStatus]
+    dead_letter_count: int
+    dead_value_count: int
+
+
+def shortcomings(status: Incomplete) -> list[str]:
     """Why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
     told = [clean(claim) for claim in status.claims[:MOST_LINES]]
     told += [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
@@ -269,7 +279,7 @@ def _lacking(lacking: LackingStatus) -> str:
     return f"{clean(lacking.actor)}: {_count(lacking.rows, 'row')} {verb} ranks, {steps}"
 
 
-def _dead_totals(status: Status) -> str:
+def _dead_totals(status: Incomplete) -> str:
     letters, values = status.dead_letter_count, status.dead_value_count
     told = [_count(letters, "dead letter")] if letters else []
     told += [_count(values, "dead value")] if values else []

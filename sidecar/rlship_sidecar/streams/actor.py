@@ -273,7 +273,7 @@ class Streams:
         """Up to which corrected time no living writer has anything left to write, and who is furthest behind."""
         least, last = math.inf, None
         for writer in self.writers.values():
-            if not writer.closed and now - writer.line_at < self._patience.grace_s:
+            if not writer.done and now - writer.line_at < self._patience.grace_s:
                 t = self._newest_of(writer)
                 if t < least:
                     least, last = t, writer

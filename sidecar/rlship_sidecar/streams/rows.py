@@ -20,6 +20,7 @@ from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
+from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.streams.clocks import Clocks
 from rlship_sidecar.streams.frontiers import gaps
@@ -49,6 +50,10 @@ class Wanted(NamedTuple):
 
     windows: Collection[int]
     steps: Sequence[Stretch]
+
+    def within(self, only: Steps | None) -> Wanted:
+        """Without what is not of these steps: windows of time are of none."""
+        return self if only is None else Wanted((), [stretch for stretch in self.steps if stretch.step in only])
 
     def ranges(self, window_s: float, least: float, greatest: float) -> list[tuple[float, float]]:
         """The times of the lines' own clocks, off by `least` to `greatest` seconds, that may be theirs: disjoint."""

@@ -266,7 +266,7 @@ class Streaming:
 
     def rows(self, now: float, wall: float, hindered: Collection[str], fetching: Fetching, *, end: bool) -> Made:
         """Everything that becomes a row or a revision now; `hindered`: actors whose files cannot be read just now."""
-        made = Made(self._store)
+        made = Made(self._store, self.config.steps)
         at = self._setting()
         for segment, line in self._points:
             made.add(point_row(segment, line, at), "complete")
@@ -291,7 +291,7 @@ class Streaming:
         )
 
     def _close(self, streams: Streams, closings: Closings, fetching: Fetching, made: Made, *, end: bool) -> None:
-        windows = self._windows(streams, Wanted(closings.windows, closings.steps), fetching)
+        windows = self._windows(streams, Wanted(closings.windows, closings.steps).within(self.config.steps), fetching)
         if windows is None:
             return
         units = [(CLOCK, index) for index in closings.windows] + [(ALIGNED, s.step) for s in closings.steps]

@@ -1,0 +1,140 @@
+"""How far a replay is: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from rlship_sidecar.cli.report import is_terminal
+
+if TYPE_CHECKING:
+    from rlship_sidecar.replay.run import Progress
+
+    OnProgress = Callable[[Progress], None]
+
+EVERY_S = 5.0
+SMOOTH_S = 10.0  # rates are of about so long
+
+
+class Rate:
+    """How fast a count grows, of late. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: list[tuple[float, float]] = []
+
+    def of(self, count: float) -> float:
+        """Per second, now that it is `count`; 0 as long as that cannot be said."""
+        now = self._clock()
+        self._seen.append((now, count))
+        while len(self._seen) > 2 and now - self._seen[0][0] > SMOOTH_S:
+            del self._seen[0]
+        first, before = self._seen[0]
+        return (count - before) / (now - first) if now > first else 0.0
+
+
+class Words:
+    """What there is to say of the progress, for one experiment."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bytes, self._lines, self._rows = Rate(clock), Rate(clock), Rate(clock)
+
+    def of(self, progress: Progress) -> str:
+        """The state in one line: while there is anything to read how fast that goes, then who lacks rows."""
+        byte_rate, line_rate = self._bytes.of(progress.bytes_read), self._lines.of(progress.lines)
+        least = min(progress.delivered.values(), default=progress.rows)
+        row_rate = self._rows.of(least)
+        if progress.bytes_read < progress.bytes_total or least >= progress.rows:
+            left = _left(progress.bytes_total - progress.bytes_read, byte_rate)
+            size = f"{_mb(progress.bytes_read)} of {_mb(progress.bytes_total)} MB"
+            return f"{size}, {byte_rate / 1e6:.0f} MB/s, {line_rate:,.0f} lines/s, {progress.rows:,} rows{left}"
+        lacking = [f"{name} has {has:,}" for name, has in progress.delivered.items() if has < progress.rows]
+        return f"{progress.rows:,} rows made; {', '.join(lacking)}{_left(progress.rows - least, row_rate)}"
+
+    @staticmethod
+    def share(progress: Progress) -> float:
+        """How much of the work is done, in 0..1: of reading first, then of delivering."""
+        if progress.bytes_read < progress.bytes_total:
+            return progress.bytes_read / progress.bytes_total
+        return min(progress.delivered.values(), default=progress.rows) / progress.rows if progress.rows else 1.0
+
+
+@contextmanager
+def reporting(stream: TextIO, env: Mapping[str, str], name: str, *, quiet: bool) -> Iterator[OnProgress]:
+    """What to give to `replay` as `on_progress`; a bar if `stream` is a capable terminal. A terminal or pipe that goes
+    away does not stop the replay.
+    """
+    if quiet:
+        yield lambda progress: None
+    elif is_terminal(stream, env):
+        with _bar(stream, name) as on_progress:
+            yield _until_gone(on_progress)
+    else:
+        yield _until_gone(_Lines(stream, name))
+
+
+class _Lines:
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._words = Words()
+        self._next = time.monotonic() + EVERY_S
+        self._said = ""
+
+    def __call__(self, progress: Progress) -> None:
+        words = self._words.of(progress)
+        if time.monotonic() >= self._next and words != self._said:
+            self._next, self._said = time.monotonic() + EVERY_S, words
+            click.echo(f"{time.strftime('%H:%M:%S')} {self._name}: {words}", file=self._stream)
+
+
+@contextmanager
+def _bar(stream: TextIO, name: str) -> Iterator[OnProgress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.text import Text
+
+    words = Words()
+    console = Console(file=stream)
+    columns = (TextColumn("{task.fields[name]}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False) as bar:
+        task = bar.add_task("", total=1.0, name=Text(name).markup, words="")
+
+        def show(progress: object) -> None:
+            bar.update(task, completed=words.share(progress), words=words.of(progress), refresh=True)  # type: ignore[arg-type]
+
+        yield show
+
+
+def _until_gone(tell: OnProgress) -> OnProgress:
+    gone = False
+
+    def guarded(progress: Progress) -> None:
+        nonlocal gone
+        if not gone:
+            try:
+                tell(progress)
+            except (OSError, ValueError) as problem:
+                if isinstance(problem, ValueError) and "closed file" not in str(problem):
+                    raise
+                gone = True
+
+    return guarded
+
+
+def _left(remaining: float, rate: float) -> str:
+    if remaining <= 0 or rate <= 0:
+        return ""
+    seconds = round(remaining / rate)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    said = f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
+    return f", {said} left"
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1e6:,.0f}" if count >= 10_000_000 else f"{count / 1e6:.1f}"

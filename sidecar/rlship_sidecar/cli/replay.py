@@ -1,0 +1,215 @@
+"""`rlship replay`: rows made again from the files, at full speed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlship_sidecar import output
+from rlship_sidecar.cli import places
+from rlship_sidecar.cli.progress import reporting
+from rlship_sidecar.cli.signals import stop_on_signals
+from rlship_sidecar.cli.watch import log_through
+from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
+from rlship_sidecar.report import terminal
+from rlship_sidecar.steps import parse_steps
+
+if TYPE_CHECKING:
+    from rlship_sidecar.config import Config
+    from rlship_sidecar.replay.found import Replayed, RowsFound
+    from rlship_sidecar.steps import Steps
+
+OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
+WORST = (OK, INCOMPLETE, 5, 2, REFUSED, FAILED)  # which code tells of several experiments
+MOST_KEYS = 40  # that are listed of an actor, but for --json
+
+
+@click.command(short_help="Make rows again from the files, at full speed.")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    show_envvar=True,
+    help="Keep the store and what file sinks write there; of a folder of experiments in PATH/<experiment>."
+    "  [default: rlship/state/replay-<n>]",
+)
+@click.option(
+    "--sink",
+    "sinks",
+    metavar="NAME",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="Where rows go: wandb, tensorboard, jsonl, console. Repeat for several."
+    "  [env var: RLSHIP_SINKS; default: wandb tensorboard]",
+)
+@click.option(
+    "--steps", metavar="A:B", show_envvar=True, help="Only rows of steps A to B: no rows over time, no single points."
+)
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    show_envvar=True,
+    help="Settings, such as other reductions, in place of DIR/rlship.toml.",
+)
+@click.option("--dry-run", is_flag=True, show_envvar=True, help="Say what would be shipped; keep and ship nothing.")
+@click.option("--json", is_flag=True, show_envvar=True, help="Print what it came to as a line of JSON on stdout.")
+@click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Print errors only.")
+@click.pass_context
+def replay(
+    context: click.Context,
+    directory: Path,
+    out: Path | None,
+    sinks: tuple[str, ...],
+    steps: str | None,
+    config_file: Path | None,
+    dry_run: bool,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Make the rows of the experiment in DIR, or of each in the folder DIR, again from the files alone, and ship them
+    as runs of their own.
+
+    A sidecar that watches DIR is not disturbed. Ctrl-C stops at once; the same command goes on from there. Exits with 3
+    if ranks are missing or lines could not be used.
+    """
+    places.require(directory)
+    import msgspec
+
+    from rlship_sidecar import config
+    from rlship_sidecar.intake.discover import experiments
+    from rlship_sidecar.replay.run import LIVE_PLACES
+    from rlship_sidecar.sinks import registry
+
+    chosen = None if steps is None else parse_steps(steps, "--steps")
+    settings = config.load(directory, {"sinks": sinks}, os.environ, file=config_file, apart=LIVE_PLACES)
+    if json and "console" in settings.sinks and not dry_run:
+        raise UsageProblem("--json and the sink console both write to standard output", "leave one of them out")
+    if not dry_run:
+        registry.check_options(directory, settings, os.environ)
+    root = Path(os.path.realpath(directory))
+    found = experiments(root)
+    if not found:
+        raise NothingToWatch(
+            f"no experiment in {directory}", "An experiment is a folder with `rlship/` in it; give the one of the job."
+        )
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see `watch`
+
+    what = _What(settings, chosen, out, dry_run, alone=found == [root])
+    codes = []
+    with (
+        log_through(_say, logging.ERROR if quiet else logging.WARNING),
+        stop_on_signals(_unless(quiet), "stopping", "stopped; the same command goes on from there") as stop,
+    ):
+        for experiment in found:
+            try:
+                done = what.replay(experiment, stop, quiet=quiet)
+            except RlshipError as problem:
+                if what.alone:
+                    raise
+                _say(f"{terminal.clean(str(experiment))}: {problem.message}. {problem.hint}".rstrip(". "))
+                codes.append(problem.exit_code)
+                continue
+            if json:
+                output.put(msgspec.json.encode(done))
+            elif not quiet:
+                for line in report(done, dry_run=dry_run):
+                    click.echo(line, err=not dry_run)
+            codes.append(_code(done))
+            if stop.is_set():
+                _say(f"stopped: `{again(sys.argv)}` goes on from there" if not dry_run else "stopped")
+                break
+    context.exit(max(codes, key=WORST.index))
+
+
+@dataclass(frozen=True, slots=True)
+class _What:
+    config: Config
+    steps: Steps | None
+    out: Path | None
+    dry_run: bool
+    alone: bool
+
+    def replay(self, experiment: Path, stop: threading.Event, *, quiet: bool) -> Replayed:
+        """Replay one experiment; raises RlshipError."""
+        from rlship_sidecar.replay.run import Order, replay
+
+        out = self.out if self.out is None or self.alone else self.out / experiment.name
+        order = Order(experiment, self.config, self.steps, out, self.dry_run)
+        try:
+            with reporting(sys.stderr, os.environ, terminal.clean(experiment.name), quiet=quiet) as on_progress:
+                return replay(order, on_progress=on_progress, say=_unless(quiet), stop=stop)
+        except (OSError, sqlite3.Error) as problem:
+            raise RlshipError(
+                f"{experiment} cannot be replayed: {problem}",
+                "Its files have to be readable, and there has to be room where the store is: see --out.",
+            ) from problem
+
+
+def _code(done: Replayed) -> int:
+    if any(sink.state == "refused" for sink in done.sinks):
+        return REFUSED
+    if not done.finished:
+        return FAILED
+    return OK if done.complete else INCOMPLETE
+
+
+def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
+    """What a replay came to, in lines for people."""
+    rate = f" in {done.read_s:.1f} s, {done.bytes / 1e6 / done.read_s:.0f} MB/s" if done.read_s > 0 else ""
+    volume = f"{done.lines:,} lines, {done.bytes / 1e6:,.1f} MB of {done.files} files"
+    yield f"{terminal.clean(done.experiment)}: {volume}{rate}"
+    for found in done.units:
+        yield f"  {terminal.clean(found.actor)}: {_rows(found)}"
+    revisions = done.rows - sum(found.rows for found in done.units)
+    if revisions:
+        yield f"  and {revisions:,} revisions of them"
+    for actor, keys in done.keys.items():
+        more = f" and {len(keys) - MOST_KEYS} more (--json lists them)" if len(keys) > MOST_KEYS else ""
+        yield f"  keys of {terminal.clean(actor)}: {', '.join(map(terminal.clean, keys[:MOST_KEYS]))}{more}"
+    yield from (f"  {line}" for line in terminal.shortcomings(done))
+    yield from (f"  {terminal.clean(note)}" for note in done.notes)
+    for sink in done.sinks:
+        where = f" in {terminal.clean(sink.where)}" if sink.where else ""
+        state = f"has {sink.next_row:,} of {done.rows:,} rows{where}"
+        yield f"  sink {terminal.clean(sink.name)}: {state}{f': {terminal.clean(sink.error)}' if sink.error else ''}"
+    if dry_run:
+        yield "  nothing was shipped: this was a dry run"
+
+
+def _rows(found: RowsFound) -> str:
+    what = {
+        "step": f"steps {found.first} to {found.last}",
+        "aligned": f"beside steps {found.first} to {found.last}",
+        "clock": "windows of time",
+        "point": "single points",
+    }[found.kind]
+    lacking = f", {found.lacking:,} of them lack ranks" if found.lacking else ""
+    return f"{found.rows:,} rows of {what}{lacking}"
+
+
+def again(argv: list[str]) -> str:
+    """The command, to be given once more."""
+    return shlex.join(["rlship", *argv[1:]])
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # a terminal that is gone must not keep the replay from going on
+        click.echo(f"rlship: {line}", err=True)
+
+
+def _unless(quiet: bool) -> Callable[[str], None]:
+    return (lambda line: None) if quiet else _say

@@ -1,0 +1,100 @@
+"""Where a replay keeps its state, and whether it goes on with an earlier one.
+
+Without `--out` that is `replay-<n>` in the folder of the sidecar's state: the newest one of the same kind that is not
+finished, else a new one. Each has a `replay.json` that says what it is of.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.filesystem import sync_folder
+from rlship_sidecar.steps import Steps
+
+MARKER = "replay.json"
+_FOLDER = re.compile(r"replay-(\d{1,9})")
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """What a folder's replay is of. `steps` as text, None: all. `made_with`: the settings that rows depend on."""
+
+    steps: str | None
+    made_with: str
+    finished: bool = False
+
+
+def marker_of(config: Config, steps: Steps | None) -> Marker:
+    """That of a replay with these settings."""
+    made_with = [
+        sorted(config.reductions.items()),
+        config.per_rank,
+        config.samples,
+        config.samples_every,
+        config.lead,
+        config.clock_window_s,
+    ]
+    return Marker(None if steps is None else str(steps), msgspec.json.encode(made_with).decode())
+
+
+def choose(experiment: Path, config: Config, marker: Marker) -> Path:
+    """The folder to use where none was named. It need not be there yet."""
+    state_dir = state_dir_for(experiment, config)
+    try:
+        names = os.listdir(state_dir)
+    except FileNotFoundError:
+        names = []
+    numbers = sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
+    for number in reversed(numbers):
+        found = read_marker(state_dir / f"replay-{number}")
+        if found is None or found == marker:
+            return state_dir / f"replay-{number}"
+    return state_dir / f"replay-{numbers[-1] + 1 if numbers else 1}"
+
+
+def check(out: Path, marker: Marker) -> None:
+    """Raise UsageProblem where a folder that was named holds something else than a replay of these steps."""
+    found = read_marker(out)
+    if found is not None and found.steps != marker.steps:
+        raise UsageProblem(
+            f"{out} holds a replay of {_of(found.steps)}, not of {_of(marker.steps)}",
+            "give each its own folder with --out, or leave --out away",
+        )
+    if found is None and out.is_dir() and any(not name.startswith(".") for name in os.listdir(out)):
+        raise UsageProblem(
+            f"{out} holds something else than a replay", "give an empty folder, or one that is not there yet"
+        )
+
+
+def _of(steps: str | None) -> str:
+    return "all steps" if steps is None else f"steps {steps}"
+
+
+def read_marker(folder: Path) -> Marker | None:
+    """What a folder says of its replay; None where it says nothing that can be read."""
+    try:
+        return msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+
+
+def write_marker(folder: Path, marker: Marker) -> None:
+    """Say it, durably."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / f".{MARKER}.tmp"
+    with open(scratch, "wb") as file:
+        file.write(msgspec.json.encode(marker) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, folder / MARKER)
+    sync_folder(folder)
+
+
+def finished(marker: Marker) -> Marker:
+    """That of the same replay once all is delivered."""
+    return msgspec.structs.replace(marker, finished=True)

@@ -1,0 +1,101 @@
+"""What a replay came to, for people and programs: rows, steps, keys, coverage, dead letters."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from rlship_sidecar.report.status import DeadLetterStatus, LackingStatus, SinkStatus, Status
+from rlship_sidecar.store.store import Store
+
+_AT_ONCE = 512
+MOST_KEYS = 10_000
+
+
+@dataclass(slots=True)
+class RowsFound:
+    """The rows of an actor's units of one kind: step, aligned, clock or point. `first` and `last` are the units' least
+    and greatest index (of points: byte offsets, of no use to people); `lacking`: how many lack ranks.
+    """
+
+    actor: str
+    kind: str
+    rows: int
+    first: int
+    last: int
+    lacking: int
+
+
+@dataclass(slots=True)
+class Replayed:
+    """One experiment. `rows` counts revisions as well; `read_s` are the seconds that reading and reducing took.
+    `finished`: all is read, and every sink that rows were meant for has them. `keys`: what charts there are, by actor;
+    only of a dry run, at most MOST_KEYS. `state_dir` is "" for a dry run, which keeps nothing.
+    """
+
+    experiment: str
+    state_dir: str
+    finished: bool
+    complete: bool
+    files: int
+    bytes: int
+    lines: int
+    read_s: float
+    rows: int
+    units: list[RowsFound] = field(default_factory=list)
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    lacking: list[LackingStatus] = field(default_factory=list)
+    dead_letters: list[DeadLetterStatus] = field(default_factory=list)
+    dead_letter_count: int = 0
+    dead_value_count: int = 0
+    claims: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    sinks: list[SinkStatus] = field(default_factory=list)
+
+
+def replayed(
+    store: Store, status: Status, *, state_dir: str, finished: bool, volume: tuple[int, int, int], read_s: float
+) -> Replayed:
+    """The facts so far; `volume` are files, bytes and lines that were read."""
+    return Replayed(
+        experiment=status.experiment,
+        state_dir=os.fsencode(state_dir).decode("utf-8", "replace"),
+        finished=finished,
+        complete=status.complete,
+        files=volume[0],
+        bytes=volume[1],
+        lines=volume[2],
+        read_s=round(read_s, 3),
+        rows=status.rows,
+        units=_units(store),
+        lacking=status.lacking,
+        dead_letters=status.dead_letters,
+        dead_letter_count=status.dead_letter_count,
+        dead_value_count=status.dead_value_count,
+        claims=status.claims,
+        notes=status.notes,
+        sinks=status.sinks,
+    )
+
+
+def _units(store: Store) -> list[RowsFound]:
+    found = store.ask(
+        "select actor, case when kind like 'point:%' then 'point' else kind end as what, count(*), min(number), "
+        "max(number), sum(partial) from units group by actor, what order by actor, what"
+    )
+    return [RowsFound(*counts) for counts in found]
+
+
+def keys_of(store: Store) -> dict[str, list[str]]:
+    """Everything that rows have values under, by actor, sorted; a few rows in memory at a time."""
+    found: dict[str, set[str]] = {}
+    total = 0
+    for first in range(0, store.row_count(), _AT_ONCE):
+        for row in store.read_rows(first, _AT_ONCE):
+            keys = found.setdefault(row.unit.actor, set())
+            before = len(keys)
+            keys.update(row.keys())
+            total += len(keys) - before
+        if total > MOST_KEYS:
+            break
+    return {actor: sorted(keys) for actor, keys in sorted(found.items())}

@@ -1,0 +1,188 @@
+"""One experiment replayed: read to the end, reduced, committed, delivered. Reads the files and changes nothing in them.
+
+A replay is a sidecar of its own beside whoever watches the experiment: its own folder, lease, store and runs.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlship_sidecar.config import Config
+from rlship_sidecar.replay import folders
+from rlship_sidecar.replay.found import Replayed, keys_of, replayed
+from rlship_sidecar.report.survey import survey
+from rlship_sidecar.sinks.ship import Shipper
+from rlship_sidecar.steps import Steps
+from rlship_sidecar.watched import Again, Watched, open_watched
+
+TELL_EVERY_S = 0.2
+HELD_POLL_S = 0.1
+_SLICE_S = 0.2
+
+# Of an experiment's own rlship.toml: where the watched rows go, which a replay's must not.
+LIVE_PLACES = {"wandb": ("run_id",), "tensorboard": ("dir",), "jsonl": ("path",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to do. `out` None: a folder is chosen. With `dry_run` nothing is kept or shipped."""
+
+    experiment: Path
+    config: Config
+    steps: Steps | None = None
+    out: Path | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is: bytes read of those there are, lines and rows so far, and for each sink how many it has."""
+
+    bytes_read: int
+    bytes_total: int
+    lines: int
+    rows: int
+    delivered: dict[str, int]
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def replay(
+    order: Order,
+    *,
+    on_progress: OnProgress = lambda progress: None,
+    say: Callable[[str], None] = lambda line: None,
+    stop: threading.Event | None = None,
+) -> Replayed:
+    """Replay until all is delivered or `stop` is set; a sink that gets no further for `drain_s` is left behind.
+
+    Goes on where an unfinished one stopped. Raises RlshipError, OSError and sqlite3.Error where the files, the folder
+    or the store cannot be used.
+    """
+    stop = stop or threading.Event()
+    # Most objects here live as long as the process; scanning them again and again costs a fifth of the time.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    marker = folders.marker_of(order.config, order.steps)
+    with _folder(order, marker) as folder:
+        config = order.config
+        if order.dry_run:
+            config = _without_sinks(config)
+        else:
+            if order.out is not None:
+                folders.check(folder, marker)
+            if folders.read_marker(folder) is not None:
+                say(f"going on with the replay in {folder}")
+            folders.write_marker(folder, marker)
+        again = Again(folder, f"{order.experiment.resolve().name}-replay", order.steps)
+        watched = open_watched(order.experiment, config, alone=True, again=again)
+        try:
+            found = _Replay(watched, config.drain_s, on_progress, stop).run()
+            if order.dry_run:
+                found.keys, found.state_dir = keys_of(watched.store), ""
+            elif found.finished:
+                folders.write_marker(folder, folders.finished(marker))
+        finally:
+            watched.close()
+    return found
+
+
+@contextmanager
+def _folder(order: Order, marker: folders.Marker) -> Iterator[Path]:
+    if order.dry_run:
+        with tempfile.TemporaryDirectory(prefix="rlship-replay-") as scratch:
+            yield Path(scratch)
+    elif order.out is not None:
+        yield order.out
+    else:
+        yield folders.choose(order.experiment, order.config, marker)
+
+
+def _without_sinks(config: Config) -> Config:
+    import msgspec
+
+    return msgspec.structs.replace(config, sinks=[])
+
+
+class _Replay:
+    def __init__(self, watched: Watched, drain_s: float, on_progress: OnProgress, stop: threading.Event) -> None:
+        self._watched = watched
+        self._drain_s = drain_s
+        self._on_progress = on_progress
+        self._stop = stop
+        self._tell_at = 0.0
+
+    def run(self) -> Replayed:
+        began = time.monotonic()
+        read = self._read()
+        read_s = time.monotonic() - began
+        delivered = read and self._deliver()
+        self._tell(force=True)
+        return self._found(read_s, finished=read and delivered)
+
+    def _read(self) -> bool:
+        """Read to the end; whether it got there."""
+        watched = self._watched
+        while watched.read_to_the_end():
+            self._tell()
+            if self._stop.is_set():
+                return False
+            if watched.experiment.intake.holding:
+                self._stop.wait(HELD_POLL_S)
+        return True
+
+    def _deliver(self) -> bool:
+        """Wait for the sinks, for as long as each gets on; whether they all have all rows."""
+        watched = self._watched
+        watched.ship()
+        waiting = dict.fromkeys(watched.shippers, (-1, 0.0))
+        short = False
+        while waiting and not self._stop.is_set():
+            for shipper in list(waiting):
+                watched.lease.check()
+                if shipper.drain(_SLICE_S):
+                    del waiting[shipper]
+                    continue
+                confirmed, since = waiting[shipper]
+                now, delivered = time.monotonic(), shipper.status().next_row
+                if shipper.refused is not None or (delivered <= confirmed and now - since >= self._drain_s):
+                    del waiting[shipper]
+                    short = True
+                elif delivered > confirmed:
+                    waiting[shipper] = delivered, now
+            self._tell()
+        return not (waiting or short)
+
+    def _tell(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if now < self._tell_at and not force:
+            return
+        self._tell_at = now + TELL_EVERY_S
+        read, total = self._bytes()
+        lines, rows = self._watched.experiment.intake.lines, self._watched.store.row_count()
+        self._on_progress(Progress(read, total, lines, rows, {s.name: _has(s) for s in self._watched.shippers}))
+
+    def _bytes(self) -> tuple[int, int]:
+        sources = self._watched.experiment.sources.values()
+        read = sum(source.read for source in sources if not source.gone)
+        return read, max(read, sum(source.size for source in sources if not source.gone))
+
+    def _found(self, read_s: float, *, finished: bool) -> Replayed:
+        watched = self._watched
+        sinks = [shipper.status() for shipper in watched.shippers]
+        status = survey(watched.experiment, sinks, now=time.monotonic(), wall=time.time())
+        volume = len(watched.experiment.sources), self._bytes()[0], watched.experiment.intake.lines
+        where = str(watched.lease.state_dir)
+        return replayed(watched.store, status, state_dir=where, finished=finished, volume=volume, read_s=read_s)
+
+
+def _has(shipper: Shipper) -> int:
+    return shipper.status().next_row
