@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -145,6 +144,8 @@ class _What:
 
     def replay(self, experiment: Path, stop: threading.Event, *, quiet: bool) -> Replayed:
         """Replay one experiment; raises RlshipError."""
+        import sqlite3  # slow
+
         from rlship_sidecar.replay.run import Order, replay
 
         out = self.out if self.out is None or self.alone else self.out / experiment.name
@@ -183,7 +184,7 @@ def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
     yield from (f"  {line}" for line in terminal.shortcomings(done))
     yield from (f"  {terminal.clean(note)}" for note in done.notes)
     for sink in done.sinks:
-        where = f" in {terminal.clean(sink.where)}" if sink.where else ""
+        where = f": {terminal.clean(sink.where)}" if sink.where else ""
         state = f"has {sink.next_row:,} of {done.rows:,} rows{where}"
         yield f"  sink {terminal.clean(sink.name)}: {state}{f': {terminal.clean(sink.error)}' if sink.error else ''}"
     if dry_run:

@@ -1,0 +1,69 @@
+"""A replay gives the final rows of those who watched, whatever happened meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.steps import Steps
+from rlship_sidecar.streams.rows import is_nothing
+from tests.pipeline.simulated import scratch, simulation
+from tests.pipeline.streamed import streamed_experiments
+from tests.pipeline.test_against_reference import arrive, check_numbering
+from tests.reference.experiments import configurations, experiments
+from tests.reference.reduction import Settings, differing, exactly, final_rows
+from tests.replay.replaying import again, make, newest_rows, rows_in
+
+CASES = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+EACH = {"samples_every": 1}
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one sidecar", "restarts"])
+@pytest.mark.parametrize("kind", [experiments, streamed_experiments], ids=["jobs", "streams"])
+@CASES
+@given(data=st.data())
+def test_replayed_equals_watched(kind: st.SearchStrategy, restarts: bool, data: st.DataObject) -> None:  # type: ignore[type-arg]
+    """Figures, coverage, attempts and x of every unit have equal bits, however the lines arrived for the sidecar that
+    watched, and are those of the reference.
+    """
+    files = data.draw(kind())  # type: ignore[operator]
+    overrides = data.draw(configurations())
+    with simulation(overrides=overrides, samples=Choice(4, 1)) as sim:
+        arrive(data, sim, files, restarts=restarts)
+        sim.finish()
+        out = sim.directory / "again"
+        found = again(sim.directory, out, reductions=overrides, **EACH)
+        assert found.finished
+        rows = rows_in(out)
+        assert exactly(_with_lines(newest_rows(out))) == exactly(_with_lines(sim.final()))
+        assert not differing(final_rows(files, overrides, Settings(samples_every=1)), newest_rows(out))
+        check_numbering(rows)
+
+
+@CASES
+@given(data=st.data(), files=st.one_of(experiments(), streamed_experiments()))
+def test_a_range_of_steps(data: st.DataObject, files: dict[str, bytes]) -> None:
+    """With a range there are exactly those rows of the whole that have a step in it, bit by bit."""
+    first = data.draw(st.integers(0, 6))
+    steps = Steps(first, first + data.draw(st.integers(0, 4)))
+    with scratch() as folder:
+        experiment = make(folder / "job", files)
+        again(experiment, folder / "all", **EACH)
+        again(experiment, folder / "some", steps, **EACH)
+        whole = newest_rows(folder / "all")
+        wanted = {unit: row for unit, row in whole.items() if _has_step(unit) and unit.index in steps}
+        assert exactly(_with_lines(newest_rows(folder / "some"))) == exactly(_with_lines(wanted))
+
+
+def _with_lines(rows: dict[Unit, Row]) -> dict[Unit, Row]:
+    """Without units of streams whose lines all moved elsewhere, by clock records that came late: docs/semantics.md."""
+    return {unit: row for unit, row in rows.items() if not is_nothing(row)}
+
+
+def _has_step(unit: Unit) -> bool:
+    return unit.kind in ("step", "aligned")
