@@ -222,13 +222,22 @@ class Decoder:
         self.opened, self.t, self.barrier_t, self.segment = opened, t, barrier_t, 0
         self._usual = self._last = None
         self._governing.begin(opened.actor)
+        self._keep(marks)
+        self.t = t
+
+    def follow(self, batch: Batch, t: float, barrier_t: float | None) -> None:
+        """Take the state that another decoder of this file had after a batch, which this one was to decode next."""
+        self.t, self.barrier_t = t, barrier_t
+        self._keep([line for _, line in batch.kept])
+
+    def _keep(self, marks: Sequence[bytes]) -> None:
         for line in marks:
             record = orjson.loads(line)
             if record["kind"] == "define":
                 self._governing.define(parse_define(record)[0])
+                self._usual = self._last = None
             else:
                 self.segment += 1
-        self.t = t
 
     def _sparse(self, batch: Batch, metrics: dict[str, Any], step: int, t: float, offset: int) -> Sparse:
         values = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from rlship_sidecar.decode.known import known
 from rlship_sidecar.decode.lines import Batch, Dead, Schemas, excerpt_of, too_long
@@ -13,7 +14,7 @@ from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
 from rlship_sidecar.intake.newcomers import Newcomers
 from rlship_sidecar.intake.opening import Opener
 from rlship_sidecar.intake.source import Source, new_source, removed
-from rlship_sidecar.intake.tail import Descriptors, NotAFile, Replaced, Tail
+from rlship_sidecar.intake.tail import Bookmark, Descriptors, NotAFile, Replaced, Tail
 from rlship_sidecar.tally import Tally
 
 ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
@@ -24,6 +25,28 @@ NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not the
 _ALL = 1 << 62
 
 Apply = Callable[[Source, Batch, float], None]
+
+
+class Taken(NamedTuple):
+    """The next lines of a file, decoded elsewhere: up to `mark`, after which there are more or not. `batch` None: they
+    are beyond the step up to which lines are wanted.
+    """
+
+    batch: Batch | None
+    mark: Bookmark
+    more: bool
+
+
+class Ahead(Protocol):
+    """Decodes files ahead, elsewhere."""
+
+    def want(self, group: Sequence[Source]) -> None:
+        """Lines of these files will be asked for next, in this order."""
+
+    def take(self, source: Source, limit: int) -> Taken | None:
+        """The next lines of a file up to about step `limit`, once they are there; its decoder has followed. None: they
+        are not decoded elsewhere.
+        """
 
 
 class Intake:
@@ -44,6 +67,7 @@ class Intake:
         self.holding = False
         self.tally = Tally()
         self.lines = 0
+        self.ahead: Ahead | None = None
         self.schemas = Schemas(known)
         self._local = filesystem.local
         self._listing = Folder(self.folder, local=filesystem.local)
@@ -59,6 +83,7 @@ class Intake:
         self.close()
         anew = Intake(*self._given)
         anew.tally = self.tally
+        anew.lines = self.lines
         return anew
 
     @property
@@ -140,6 +165,8 @@ class Intake:
         for group in groups.values():
             group.sort(key=lambda source: source.at_step)
             limit = _ALL
+            if self.ahead is not None:
+                self.ahead.want(group)
             for place, source in enumerate(group):
                 if source.at_step > limit:
                     more = True
@@ -194,6 +221,13 @@ class Intake:
 
     def _take(self, source: Source, limit: int, now: float, apply: Apply) -> bool:
         """Read and apply one piece of a file. Returns whether complete lines are left in it, as far as one can know."""
+        if self.ahead is not None and (taken := self.ahead.take(source, limit)) is not None:
+            if taken.batch is not None:
+                before = source.read
+                source.advance(taken.batch, taken.mark)
+                self._count(source, taken.batch, taken.mark.offset - before)
+                apply(source, taken.batch, now)
+            return taken.more
         start = source.mark
         hold = not self._local and not (source.held and now - source.held_at >= NUL_WAIT_S)
         try:
@@ -221,13 +255,16 @@ class Intake:
         batch.dead += [Dead(offset, why, excerpt_of(raw)) for offset, why, raw in piece.dead if offset < end]
         source.held = False
         source.advance(batch, piece.bookmark(end))
-        self.lines += batch.consumed
         apply(source, batch, now)
-        actor = source.writer.open.actor if source.writer is not None else ""
-        self.tally.took(actor, batch.consumed, end - start.offset)
+        self._count(source, batch, end - start.offset)
         if piece.held and whole:
             self._hold(source, now)
         return not whole or piece.more
+
+    def _count(self, source: Source, batch: Batch, read_bytes: int) -> None:
+        self.lines += batch.consumed
+        actor = source.writer.open.actor if source.writer is not None else ""
+        self.tally.took(actor, batch.consumed, read_bytes)
 
     def _hold(self, source: Source, now: float) -> None:
         if not source.held:

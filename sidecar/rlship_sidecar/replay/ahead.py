@@ -1,0 +1,157 @@
+"""Files decoded ahead by other processes, for the one that aligns, reduces and commits.
+
+What is asked for next is under way before it is asked for: a stretch of each file, and never more than AHEAD_BYTES of
+files altogether, however large these are. A file goes on in this process wherever the others cannot: at its end, where
+something is wrong with it, or where an answer does not come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rlship_sidecar.intake.files import Intake, Taken
+from rlship_sidecar.intake.source import Source
+from rlship_sidecar.intake.tail import Bookmark, Tail
+from rlship_sidecar.replay.packed import Stretch, Task, Unpacking
+from rlship_sidecar.store.store import Store
+
+AHEAD_BYTES = 32 << 20
+LEAST_BYTES, MOST_BYTES = 64 << 10, 1 << 20  # of a task: below, sending costs too much; above, others wait too long
+
+
+class EngineLost(Exception):
+    """The processes are gone; what they were to decode is decoded here."""
+
+
+class Engine(Protocol):
+    """Processes that decode tasks."""
+
+    def submit(self, task: Task) -> None:
+        """Have a task done; raises EngineLost."""
+
+    def receive(self, *, wait: bool) -> list[bytes]:
+        """Answers that are there, at least one with `wait`; raises EngineLost."""
+
+    def close(self) -> None:
+        """End the processes."""
+
+
+@dataclass(slots=True)
+class _File:
+    """A file that is decoded elsewhere. `ready` are stretches not taken yet, of `size` bytes together; the next task
+    begins where the last one of them ends. `under_way`: bytes of the task that was submitted, 0 for none.
+    """
+
+    source: Source
+    marks: list[bytes]
+    mark: Bookmark
+    t: float
+    barrier_t: float | None
+    ready: deque[tuple[Stretch, int]] = field(default_factory=deque)
+    size: int = 0
+    under_way: int = 0
+    over: bool = False
+
+
+class DecodedAhead:
+    """What an `Intake` takes from other processes; see `Ahead` there."""
+
+    def __init__(self, engine: Engine, intake: Intake, store: Store) -> None:
+        self._engine: Engine | None = engine
+        self._store = store
+        self._unpacking = Unpacking(intake.schemas)
+        self._files: dict[str, _File] = {}
+        self._bytes = 0
+
+    def want(self, group: Sequence[Source]) -> None:
+        """See `Ahead`."""
+        self._collect(wait=False)
+        size = max(LEAST_BYTES, min(MOST_BYTES, AHEAD_BYTES // (2 * len(group))))
+        for source in group:
+            file = self._file(source)
+            if file is not None and not (file.under_way or file.over) and file.size < size:
+                if self._bytes + size > AHEAD_BYTES:
+                    break
+                self._submit(file, size)
+
+    def take(self, source: Source, limit: int) -> Taken | None:
+        """See `Ahead`."""
+        file = self._file(source)
+        if file is None:
+            return None
+        while not file.ready:
+            if not (file.under_way or file.over):
+                self._submit(file, LEAST_BYTES)
+            if file.under_way:
+                self._collect(wait=True)
+            elif not file.ready:
+                del self._files[source.name]  # from here on it is read in this process
+                return None
+        stretch, size = file.ready[0]
+        if stretch.batch.lowest > limit:
+            return Taken(None, stretch.mark, True)
+        file.ready.popleft()
+        file.size -= size
+        self._bytes -= size
+        source.decoder.follow(stretch.batch, stretch.t, stretch.barrier_t)
+        return Taken(stretch.batch, stretch.mark, stretch.more or bool(file.ready))
+
+    def _file(self, source: Source) -> _File | None:
+        """The file, if it is one that others may decode: native, opened, and with enough to be read."""
+        file = self._files.get(source.name)
+        if file is not None and file.source is source:
+            return file
+        fit = type(source.tail) is Tail and source.writer is not None and not (source.problem or source.moved)
+        if self._engine is None or not fit or source.size - source.read < LEAST_BYTES:
+            return None
+        marks = [line for _, line in (*self._store.marks(source.name), *source.fresh_marks)]
+        decoder = source.decoder
+        file = _File(source, marks, source.mark, decoder.t, decoder.barrier_t)
+        self._files[source.name] = file
+        return file
+
+    def _submit(self, file: _File, size: int) -> None:
+        opened = file.source.decoder.opened
+        assert opened is not None
+        path, name = file.source.tail.path, file.source.name
+        task = Task(name, path, file.mark, size, opened, file.t, file.barrier_t, tuple(file.marks))
+        try:
+            if self._engine is not None:
+                self._engine.submit(task)
+                file.under_way = size
+                self._bytes += size
+            else:
+                file.over = True
+        except EngineLost:
+            self._lost()
+
+    def _collect(self, *, wait: bool) -> None:
+        try:
+            answers = self._engine.receive(wait=wait) if self._engine is not None else []
+        except EngineLost:
+            self._lost()
+            return
+        for answer in answers:
+            name, stretches = self._unpacking.unpack(answer)
+            self._arrived(self._files[name], stretches)
+
+    def _arrived(self, file: _File, stretches: Sequence[Stretch]) -> None:
+        self._bytes -= file.under_way
+        file.under_way = 0
+        for stretch in stretches:
+            size = stretch.mark.offset - file.mark.offset
+            file.ready.append((stretch, size))
+            file.size += size
+            self._bytes += size
+            file.marks += [line for _, line in stretch.batch.kept]
+            file.mark, file.t, file.barrier_t = stretch.mark, stretch.t, stretch.barrier_t
+        file.over = not stretches or not stretches[-1].more
+
+    def _lost(self) -> None:
+        self._engine = None
+        for file in self._files.values():
+            self._bytes -= file.under_way
+            file.under_way, file.over = 0, True

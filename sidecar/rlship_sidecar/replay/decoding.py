@@ -1,0 +1,53 @@
+"""Decodes stretches of files for another process, through the intake's own reading."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from rlship_sidecar.decode.lines import Batch
+from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.intake.files import Intake
+from rlship_sidecar.intake.source import Source, new_source
+from rlship_sidecar.intake.tail import Tail
+from rlship_sidecar.replay.packed import Packing, Stretch, Task
+
+
+class Decoding:
+    """Of one process; keeps nothing from task to task but what is quicker the second time."""
+
+    def __init__(self) -> None:
+        self._intakes: dict[str, Intake] = {}
+        self._packing = Packing()
+        self._stretches: list[Stretch] = []
+
+    def answer(self, task: Task) -> bytes:
+        """What a task's lines say, as a message; without stretches where the file cannot be read on just now."""
+        return self._packing.pack(task.name, self.stretches(task))
+
+    def stretches(self, task: Task) -> list[Stretch]:
+        """The same, unpacked."""
+        intake = self._intake(os.path.dirname(task.path))
+        source = new_source(task.name, Tail(task.path, intake.files), intake.schemas)
+        source.mark = task.mark
+        source.decoder.restore(task.opened, task.t, task.barrier_t, task.marks)
+        intake.sources = {task.name: source}
+        found = self._stretches = []
+        while source.read < task.mark.offset + task.size:
+            before = source.read
+            more = intake.read(-math.inf, [task.name], self._take, end=True)
+            if source.read == before:
+                break
+            found[-1] = found[-1]._replace(more=more)
+        return found
+
+    def _take(self, source: Source, batch: Batch, now: float) -> None:
+        decoder = source.decoder
+        self._stretches.append(Stretch(batch, source.mark, decoder.t, decoder.barrier_t, False))
+
+    def _intake(self, folder: str) -> Intake:
+        found = self._intakes.get(folder)
+        if found is None:
+            # NUL bytes that may still arrive are for the other process to wait for.
+            found = self._intakes[folder] = Intake(os.path.dirname(folder), filesystem_of(os.path.realpath(folder)), 64)
+        return found

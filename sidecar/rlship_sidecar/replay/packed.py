@@ -1,0 +1,168 @@
+"""What was decoded in one process, as bytes for another: lines in columns, metrics once for each message. Pure.
+
+Only processes of one replay exchange these, of one version of everything.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, TypeVar
+
+from rlship_formats.records import Open
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema, Schemas
+from rlship_sidecar.intake.tail import Bookmark
+
+_SAME = ("begins", "lowest", "highest", "newest_t", "inherited_t", "consumed")  # in every batch
+_RARE = tuple(
+    field.name for field in fields(Batch) if field.name not in (*_SAME, "lines", "streams", "barriers", "schemas")
+)
+_MOST_SCHEMAS = 1024
+
+Line = TypeVar("Line")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A stretch of a native file to decode: from `mark` on, about `size` bytes. The rest is the decoder's state there:
+    the `open` record, the times that lines inherit, and the define and rollback lines before.
+    """
+
+    name: str
+    path: str
+    mark: Bookmark
+    size: int
+    opened: Open
+    t: float
+    barrier_t: float | None
+    marks: tuple[bytes, ...]
+
+
+class Stretch(NamedTuple):
+    """Consecutive lines of a file, decoded: the batch ends at `mark`, where the decoder has these times. `more`: there
+    was more to read.
+    """
+
+    batch: Batch
+    mark: Bookmark
+    t: float
+    barrier_t: float | None
+    more: bool
+
+
+class Packing:
+    """Packs stretches. What a schema comes to is worked out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Schema, bytes] = {}
+
+    def pack(self, name: str, stretches: Sequence[Stretch]) -> bytes:
+        """A message."""
+        self._places: dict[Schema, int] = {}
+        packed = [
+            (self._batch(stretch.batch), tuple(stretch.mark), stretch.t, stretch.barrier_t, stretch.more)
+            for stretch in stretches
+        ]
+        return pickle.dumps((name, [self._schema(schema) for schema in self._places], packed), 5)
+
+    def _schema(self, schema: Schema) -> bytes:
+        found = self._known.get(schema)
+        if found is None:
+            if len(self._known) >= _MOST_SCHEMAS:
+                self._known.clear()
+            found = self._known[schema] = pickle.dumps((schema.names, schema.asks), 5)
+        return found
+
+    def _place(self, schema: Schema) -> int:
+        return self._places.setdefault(schema, len(self._places))
+
+    def _batch(self, batch: Batch) -> tuple[Any, ...]:
+        rare = {name: value for name in _RARE if (value := getattr(batch, name))}
+        barriers = [(b.segment, b.before_t, b.steps, b.ts, b.offsets) for b in batch.barriers]
+        schemas = [self._place(schema) for schema in batch.schemas]
+        return (
+            self._columns(batch.lines),
+            self._columns(batch.streams),
+            barriers,
+            schemas,
+            tuple(getattr(batch, name) for name in _SAME),
+            rare,
+        )
+
+    def _columns(self, lines: Iterable[Any]) -> list[Any]:
+        """Runs of dense lines of one schema and segment as columns, others as they are."""
+        packed: list[Any] = []
+        run: list[Dense] = []
+        schema: Schema | None = None
+        segment = -1
+        for line in lines:
+            if type(line) is Dense:
+                if line.schema is not schema or line.segment != segment:
+                    self._end_run(run, packed)
+                    run, schema, segment = [], line.schema, line.segment
+                run.append(line)
+            else:
+                self._end_run(run, packed)
+                run, schema = [], None
+                packed.append([line])
+        self._end_run(run, packed)
+        return packed
+
+    def _end_run(self, run: list[Dense], packed: list[Any]) -> None:
+        if run:
+            steps, ts, offsets, segments, schemas, data = zip(*run)
+            packed.append((self._place(schemas[0]), segments[0], steps, ts, offsets, b"".join(data)))
+
+
+class Unpacking:
+    """The other side: schemas become those of the reader that goes on with the lines."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+        self._known: dict[bytes, Schema] = {}
+
+    def unpack(self, message: bytes) -> tuple[str, list[Stretch]]:
+        """The file's name and its stretches, in order."""
+        name, schemas, packed = pickle.loads(message)
+        known = [self._schema(schema) for schema in schemas]
+        return name, [
+            Stretch(_batch(batch, known), Bookmark(*mark), t, barrier_t, more)
+            for batch, mark, t, barrier_t, more in packed
+        ]
+
+    def _schema(self, packed: bytes) -> Schema:
+        found = self._known.get(packed)
+        if found is None:
+            if len(self._known) >= _MOST_SCHEMAS:
+                self._known.clear()
+            found = self._known[packed] = self._schemas.of(*pickle.loads(packed))
+        return found
+
+
+def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
+    lines, streams, barriers, seen, same, rare = packed
+    batch = Batch(_lines(lines, schemas), [BarrierLines(*columns) for columns in barriers])
+    batch.streams = _lines(streams, schemas)
+    batch.schemas = {schemas[place] for place in seen}
+    batch.begins, batch.lowest, batch.highest, batch.newest_t, batch.inherited_t, batch.consumed = same
+    for name, value in rare.items():
+        setattr(batch, name, value)
+    return batch
+
+
+def _lines(packed: Iterable[Any], schemas: Sequence[Schema]) -> list[Any]:
+    lines: list[Any] = []
+    new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
+    for run in packed:
+        if type(run) is list:
+            lines += run
+            continue
+        place, segment, steps, ts, offsets, data = run
+        schema = schemas[place]
+        width = len(data) // len(steps)
+        lines += [
+            new(Dense, (step, t, offset, segment, schema, data[at : at + width]))
+            for step, t, offset, at in zip(steps, ts, offsets, range(0, len(data) or len(steps), width or 1))
+        ]
+    return lines
