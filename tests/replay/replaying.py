@@ -11,9 +11,10 @@ from rlship_sidecar.replay.found import Replayed
 from rlship_sidecar.replay.run import Order, replay
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.steps import Steps
+from rlship_sidecar.streams.rows import is_nothing
 from tests.endtoend.evidence import newest, stored
 
-__all__ = ["again", "make", "newest_rows", "rows_in", "watched"]
+__all__ = ["again", "make", "newest_rows", "rows_in", "watched", "with_lines"]
 
 
 def make(folder: Path, files: Mapping[str, bytes]) -> Path:
@@ -51,3 +52,8 @@ def newest_rows(out: Path) -> dict[Unit, Row]:
 def watched(experiment: Path) -> dict[Unit, Row]:
     """The last revision of every unit that the sidecar has."""
     return newest(stored(experiment))
+
+
+def with_lines(rows: dict[Unit, Row]) -> dict[Unit, Row]:
+    """Without units of streams whose lines all moved elsewhere, by clock records that came late: docs/semantics.md."""
+    return {unit: row for unit, row in rows.items() if not is_nothing(row)}

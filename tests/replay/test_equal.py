@@ -7,15 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlship_sidecar.reduce.samples import Choice
-from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.rows import Unit
 from rlship_sidecar.steps import Steps
-from rlship_sidecar.streams.rows import is_nothing
 from tests.pipeline.simulated import scratch, simulation
 from tests.pipeline.streamed import streamed_experiments
 from tests.pipeline.test_against_reference import arrive, check_numbering
 from tests.reference.experiments import configurations, experiments
 from tests.reference.reduction import Settings, differing, exactly, final_rows
-from tests.replay.replaying import again, make, newest_rows, rows_in
+from tests.replay.replaying import again, make, newest_rows, rows_in, with_lines
 
 CASES = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -40,7 +39,7 @@ def test_replayed_equals_watched(kind: st.SearchStrategy, restarts: bool, data: 
         found = again(sim.directory, out, reductions=overrides, **EACH)
         assert found.finished
         rows = rows_in(out)
-        assert exactly(_with_lines(newest_rows(out))) == exactly(_with_lines(sim.final()))
+        assert exactly(with_lines(newest_rows(out))) == exactly(with_lines(sim.final()))
         assert not differing(final_rows(files, overrides, Settings(samples_every=1)), newest_rows(out))
         check_numbering(rows)
 
@@ -57,12 +56,7 @@ def test_a_range_of_steps(data: st.DataObject, files: dict[str, bytes]) -> None:
         again(experiment, folder / "some", steps, **EACH)
         whole = newest_rows(folder / "all")
         wanted = {unit: row for unit, row in whole.items() if _has_step(unit) and unit.index in steps}
-        assert exactly(_with_lines(newest_rows(folder / "some"))) == exactly(_with_lines(wanted))
-
-
-def _with_lines(rows: dict[Unit, Row]) -> dict[Unit, Row]:
-    """Without units of streams whose lines all moved elsewhere, by clock records that came late: docs/semantics.md."""
-    return {unit: row for unit, row in rows.items() if not is_nothing(row)}
+        assert exactly(with_lines(newest_rows(folder / "some"))) == exactly(with_lines(wanted))
 
 
 def _has_step(unit: Unit) -> bool:

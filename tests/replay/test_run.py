@@ -62,8 +62,8 @@ class _After(threading.Event):
 
 @pytest.mark.parametrize("looks", [0, 1, 3, 7])
 def test_a_stopped_replay_goes_on(job: Path, looks: int) -> None:
-    """Stopped after some looks it is not finished; the next one goes on in its folder and ends with the rows of one that
-    was never stopped.
+    """Stopped after some looks it is not finished; the next one goes on in its folder and ends with the rows of one
+    that was never stopped.
     """
     first = replay(Order(job, Config(sinks=["jsonl"])), stop=_After(looks))
     assert not first.finished and first.rows < STEPS

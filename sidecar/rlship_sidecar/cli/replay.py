@@ -64,6 +64,20 @@ MOST_KEYS = 40  # that are listed of an actor, but for --json
     show_envvar=True,
     help="Settings, such as other reductions, in place of DIR/rlship.toml.",
 )
+@click.option(
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    show_envvar=True,
+    help="Decode with so many processes; 1: none but this one.  [default: one for each core, in Ray for each CPU]",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_envvar=True,
+    help="Where to decode: on this machine, or as tasks of the Ray cluster of RAY_ADDRESS (else of this machine).",
+)
 @click.option("--dry-run", is_flag=True, show_envvar=True, help="Say what would be shipped; keep and ship nothing.")
 @click.option("--json", is_flag=True, show_envvar=True, help="Print what it came to as a line of JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Print errors only.")
@@ -75,6 +89,8 @@ def replay(
     sinks: tuple[str, ...],
     steps: str | None,
     config_file: Path | None,
+    jobs: int | None,
+    engine: str,
     dry_run: bool,
     json: bool,
     quiet: bool,
@@ -107,7 +123,8 @@ def replay(
         )
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see `watch`
 
-    what = _What(settings, chosen, out, dry_run, alone=found == [root])
+    processes = jobs or (len(os.sched_getaffinity(0)) if engine == "local" else 0)
+    what = _What(settings, chosen, out, dry_run, processes, engine, alone=found == [root])
     codes = []
     with (
         log_through(_say, logging.ERROR if quiet else logging.WARNING),
@@ -140,6 +157,8 @@ class _What:
     steps: Steps | None
     out: Path | None
     dry_run: bool
+    jobs: int
+    engine: str
     alone: bool
 
     def replay(self, experiment: Path, stop: threading.Event, *, quiet: bool) -> Replayed:
@@ -149,7 +168,7 @@ class _What:
         from rlship_sidecar.replay.run import Order, replay
 
         out = self.out if self.out is None or self.alone else self.out / experiment.name
-        order = Order(experiment, self.config, self.steps, out, self.dry_run)
+        order = Order(experiment, self.config, self.steps, out, self.dry_run, self.jobs, self.engine)
         try:
             with reporting(sys.stderr, os.environ, terminal.clean(experiment.name), quiet=quiet) as on_progress:
                 return replay(order, on_progress=on_progress, say=_unless(quiet), stop=stop)

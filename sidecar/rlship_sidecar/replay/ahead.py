@@ -8,7 +8,7 @@ something is wrong with it, or where an answer does not come.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,9 +59,12 @@ class _File:
 class DecodedAhead:
     """What an `Intake` takes from other processes; see `Ahead` there."""
 
-    def __init__(self, engine: Engine, intake: Intake, store: Store) -> None:
+    def __init__(
+        self, engine: Engine, intake: Intake, store: Store, say: Callable[[str], None] = lambda line: None
+    ) -> None:
         self._engine: Engine | None = engine
         self._store = store
+        self._say = say
         self._unpacking = Unpacking(intake.schemas)
         self._files: dict[str, _File] = {}
         self._bytes = 0
@@ -152,6 +155,7 @@ class DecodedAhead:
 
     def _lost(self) -> None:
         self._engine = None
+        self._say("the processes that decoded files are gone; the rest is decoded by this one")
         for file in self._files.values():
             self._bytes -= file.under_way
             file.under_way, file.over = 0, True

@@ -6,6 +6,7 @@ Only processes of one replay exchange these, of one version of everything.
 from __future__ import annotations
 
 import pickle
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar
@@ -79,7 +80,7 @@ class Packing:
 
     def _batch(self, batch: Batch) -> tuple[Any, ...]:
         rare = {name: value for name in _RARE if (value := getattr(batch, name))}
-        barriers = [(b.segment, b.before_t, b.steps, b.ts, b.offsets) for b in batch.barriers]
+        barriers = [(b.segment, b.before_t, *_columns(b.steps, b.ts, b.offsets)) for b in batch.barriers]
         schemas = [self._place(schema) for schema in batch.schemas]
         return (
             self._columns(batch.lines),
@@ -112,7 +113,7 @@ class Packing:
     def _end_run(self, run: list[Dense], packed: list[Any]) -> None:
         if run:
             steps, ts, offsets, segments, schemas, data = zip(*run)
-            packed.append((self._place(schemas[0]), segments[0], steps, ts, offsets, b"".join(data)))
+            packed.append((self._place(schemas[0]), segments[0], *_columns(steps, ts, offsets), b"".join(data)))
 
 
 class Unpacking:
@@ -140,9 +141,22 @@ class Unpacking:
         return found
 
 
+def _columns(steps: Iterable[int], ts: Iterable[float], offsets: Iterable[int]) -> tuple[bytes, bytes, bytes]:
+    """As bytes: a tenth of what pickling the numbers costs."""
+    return array("q", steps).tobytes(), array("d", ts).tobytes(), array("q", offsets).tobytes()
+
+
+def _items(columns: Sequence[bytes]) -> tuple[array[int], array[float], array[int]]:
+    steps, ts, offsets = columns
+    return array("q", steps), array("d", ts), array("q", offsets)
+
+
 def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
     lines, streams, barriers, seen, same, rare = packed
-    batch = Batch(_lines(lines, schemas), [BarrierLines(*columns) for columns in barriers])
+    batch = Batch(_lines(lines, schemas))
+    for segment, before_t, *columns in barriers:
+        steps, ts, offsets = _items(columns)
+        batch.barriers.append(BarrierLines(segment, before_t, steps.tolist(), ts.tolist(), offsets.tolist()))
     batch.streams = _lines(streams, schemas)
     batch.schemas = {schemas[place] for place in seen}
     batch.begins, batch.lowest, batch.highest, batch.newest_t, batch.inherited_t, batch.consumed = same
@@ -158,7 +172,8 @@ def _lines(packed: Iterable[Any], schemas: Sequence[Schema]) -> list[Any]:
         if type(run) is list:
             lines += run
             continue
-        place, segment, steps, ts, offsets, data = run
+        place, segment, *columns, data = run
+        steps, ts, offsets = _items(columns)
         schema = schemas[place]
         width = len(data) // len(steps)
         lines += [

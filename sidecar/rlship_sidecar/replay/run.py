@@ -16,12 +16,15 @@ from pathlib import Path
 
 from rlship_sidecar.config import Config
 from rlship_sidecar.replay import folders
+from rlship_sidecar.replay.ahead import DecodedAhead, Engine
 from rlship_sidecar.replay.found import Replayed, keys_of, replayed
+from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.sinks.ship import Shipper
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.watched import Again, Watched, open_watched
 
+LOCAL, RAY = "local", "ray"
 TELL_EVERY_S = 0.2
 HELD_POLL_S = 0.1
 _SLICE_S = 0.2
@@ -32,13 +35,17 @@ LIVE_PLACES = {"wandb": ("run_id",), "tensorboard": ("dir",), "jsonl": ("path",)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to do. `out` None: a folder is chosen. With `dry_run` nothing is kept or shipped."""
+    """What to do. `out` None: a folder is chosen. With `dry_run` nothing is kept or shipped. `jobs`: how many processes
+    decode, beside this one unless it is 1; `engine`: where.
+    """
 
     experiment: Path
     config: Config
     steps: Steps | None = None
     out: Path | None = None
     dry_run: bool = False
+    jobs: int = 1
+    engine: str = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +89,37 @@ def replay(
             if folders.read_marker(folder) is not None:
                 say(f"going on with the replay in {folder}")
             folders.write_marker(folder, marker)
+        engine = _engine(order)
         again = Again(folder, f"{order.experiment.resolve().name}-replay", order.steps)
-        watched = open_watched(order.experiment, config, alone=True, again=again)
         try:
+            watched = open_watched(order.experiment, config, alone=True, again=again)
+        except BaseException:
+            if engine is not None:
+                engine.close()
+            raise
+        try:
+            if engine is not None:
+                intake = watched.experiment.intake
+                intake.ahead = DecodedAhead(engine, intake, watched.store, say)
             found = _Replay(watched, config.drain_s, on_progress, stop).run()
             if order.dry_run:
                 found.keys, found.state_dir = keys_of(watched.store), ""
             elif found.finished:
                 folders.write_marker(folder, folders.finished(marker))
         finally:
+            if engine is not None:
+                engine.close()
             watched.close()
     return found
+
+
+def _engine(order: Order) -> Engine | None:
+    """Where files are decoded ahead; None: nowhere."""
+    if order.engine == RAY:
+        from rlship_sidecar.replay.cluster import RayEngine  # an extra
+
+        return RayEngine(order.jobs)
+    return LocalEngine(order.jobs) if order.jobs > 1 else None
 
 
 @contextmanager

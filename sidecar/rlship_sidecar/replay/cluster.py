@@ -1,0 +1,90 @@
+"""Tasks of a Ray cluster that decode for a replay: the extra `rlship[ray]`.
+
+The cluster is the user's, and nothing is started: `RAY_ADDRESS` names it, else it is the one that runs on this machine.
+Tasks read the files by their paths, so every node has to see them there, and needs this very rlship.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import lru_cache
+from typing import Any
+
+from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.replay.ahead import EngineLost
+from rlship_sidecar.replay.decoding import Decoding
+from rlship_sidecar.replay.packed import Task
+
+
+class NoCluster(RlshipError):
+    """There is no Ray cluster to be used. Exit code 1."""
+
+
+class RayEngine:
+    """As many tasks at a time as `jobs`; 0: as the cluster has CPUs."""
+
+    def __init__(self, jobs: int = 0) -> None:
+        """Join the cluster; raises UsageProblem, NoCluster."""
+        try:
+            import ray
+        except ImportError as error:
+            raise UsageProblem("--engine ray needs Ray", "install it: pip install 'rlship[ray]'") from error
+        self._ray: Any = ray
+        self._joined = not ray.is_initialized()
+        if self._joined:
+            try:
+                ray.init(
+                    address=os.environ.get("RAY_ADDRESS") or "auto", log_to_driver=False, logging_level=logging.ERROR
+                )
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise NoCluster(
+                    f"no Ray cluster can be used: {error}",
+                    "Name it by RAY_ADDRESS, or start one on this machine: ray start --head.",
+                ) from error
+        self._jobs = jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        # One try more, and on another node, is all that Ray's own retries are for: an answer depends on the task alone.
+        self._decode = ray.remote(num_cpus=1, max_retries=3)(_decoded)
+        self._waiting: list[Task] = []
+        self._under_way: list[Any] = []
+
+    def submit(self, task: Task) -> None:
+        """See `Engine`."""
+        self._waiting.append(task)
+        self._start()
+
+    def _start(self) -> None:
+        # Twice as many as can run: the next one's place is taken at once.
+        while self._waiting and len(self._under_way) < 2 * self._jobs:
+            self._under_way.append(self._decode.remote(self._waiting.pop(0)))
+
+    def receive(self, *, wait: bool) -> list[bytes]:
+        """See `Engine`."""
+        if not self._under_way:
+            return []
+        ready, self._under_way = self._ray.wait(
+            self._under_way, num_returns=len(self._under_way) if not wait else 1, timeout=None if wait else 0
+        )
+        self._start()
+        try:
+            return list(self._ray.get(ready))
+        except self._ray.exceptions.RayError as error:
+            raise EngineLost from error
+
+    def close(self) -> None:
+        """See `Engine`."""
+        for reference in self._under_way:
+            self._ray.cancel(reference, force=False)
+        self._under_way = []
+        if self._joined:
+            self._ray.shutdown()
+
+
+@lru_cache(1)
+def _decoding() -> Decoding:
+    """That of a process of Ray's, which does many tasks."""
+    return Decoding()
+
+
+def _decoded(task: Task) -> bytes:
+    return _decoding().answer(task)

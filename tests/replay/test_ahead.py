@@ -1,0 +1,230 @@
+"""Files decoded ahead, elsewhere: the rows are those of one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlship_formats.records import parse_open
+from rlship_sidecar.config import Config
+from rlship_sidecar.decode.lines import Schemas
+from rlship_sidecar.intake.source import Source, new_source
+from rlship_sidecar.intake.tail import Bookmark
+from rlship_sidecar.replay import ahead, run
+from rlship_sidecar.replay.ahead import DecodedAhead, Engine, EngineLost
+from rlship_sidecar.replay.decoding import Decoding
+from rlship_sidecar.replay.local import LocalEngine
+from rlship_sidecar.replay.packed import Packing, Task, Unpacking
+from rlship_sidecar.replay.run import Order, replay
+from tests.pipeline.simulated import scratch, simulation
+from tests.pipeline.streamed import streamed_experiments
+from tests.pipeline.test_against_reference import check_numbering
+from tests.reference.building import CLOSE, T0, barrier, file
+from tests.reference.experiments import configurations, experiments
+from tests.reference.reduction import exactly
+from tests.replay.replaying import again, make, newest_rows, rows_in, with_lines
+from tests.replay.test_equal import CASES
+
+RANKS, STEPS = 4, 700
+
+
+class Here:
+    """Answers in this process, in any order, until it is lost."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self._data = data
+        self._decoding = Decoding()
+        self._tasks: list[Task] = []
+        self._lost_after = data.draw(st.sampled_from((0, 1, 3, 1000, 1000, 1000)))
+        self.answered = 0
+
+    def submit(self, task: Task) -> None:
+        if self.answered >= self._lost_after:
+            raise EngineLost
+        self._tasks.append(task)
+
+    def receive(self, *, wait: bool) -> list[bytes]:
+        if self.answered >= self._lost_after:
+            raise EngineLost
+        if not self._tasks or not (wait or self._data.draw(st.booleans())):
+            return []
+        self.answered += 1
+        return [self._decoding.answer(self._tasks.pop(self._data.draw(st.integers(0, len(self._tasks) - 1))))]
+
+    def close(self) -> None:
+        pass
+
+
+@CASES
+@given(data=st.data(), files=st.one_of(experiments(), streamed_experiments()))
+def test_rows_are_those_of_one_process(data: st.DataObject, files: dict[str, bytes]) -> None:
+    """Whatever the lines are, in whatever pieces and order they come back, and wherever the processes are lost: the
+    final rows and the dead letters are the same, and every line is counted once.
+    """
+    overrides = data.draw(configurations())
+    with simulation(overrides=overrides) as alone, simulation(overrides=overrides) as sim:
+        for name, content in files.items():
+            alone.write(name, content)
+            sim.write(name, content)
+        intake = sim.experiment.intake
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ahead, "LEAST_BYTES", 1)
+            patch.setattr(ahead, "MOST_BYTES", data.draw(st.sampled_from((1, 200, 1000))))
+            patch.setattr(ahead, "AHEAD_BYTES", data.draw(st.sampled_from((1, 2000, 1 << 20))))
+            pieces = data.draw(st.sampled_from((100, 400)))
+            patch.setattr("rlship_sidecar.intake.files.new_source", _in_pieces(pieces))
+            patch.setattr("rlship_sidecar.replay.decoding.new_source", _in_pieces(pieces))
+            intake.ahead = DecodedAhead(Here(data), intake, sim.store)
+            sim.finish()
+        alone.finish()
+        assert exactly(with_lines(sim.final())) == exactly(with_lines(alone.final()))
+        assert sorted(sim.dead(), key=str) == sorted(alone.dead(), key=str)
+        assert intake.lines == alone.experiment.intake.lines
+        assert sim.store.counts() == alone.store.counts()
+        check_numbering(sim.rows())
+
+
+def _in_pieces(size: int) -> Callable[..., Source]:
+    """`new_source` of files that are read in pieces of so many bytes, and a line at least, at first."""
+
+    def made(*given: object) -> Source:
+        source = new_source(*given)  # type: ignore[arg-type]
+        source.piece_bytes = size
+        return source
+
+    return made
+
+
+def lines(rank: int) -> bytes:
+    """A rank that logs 20 metrics in each step, and now and then something else."""
+    records = []
+    for step in range(STEPS):
+        values = {f"m{number}": (step + 1) / (rank + number + 1) for number in range(20)}
+        records.append({"t": T0 + step, "step": step, "m": values})
+        if step % 50 == rank:
+            records.append({"kind": "define", "m": {"m1": {"reduce": ["max", "mean"] if step % 100 else "sum"}}})
+            records.append({"t": T0 + step, "step": step, "m": {"other": [1, 2.5, "NaN"], "bad": {"v": 1}}})
+            records.append({"kind": "event", "t": T0 + step, "name": "pushed"})
+        records.append(barrier(step, step + 0.5))
+        if step == 300:
+            records.append({"kind": "rollback", "step": 290, "t": T0 + step + 1})
+    return file(*records, CLOSE, id=f"w{rank}", rank=rank, world=RANKS)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """An experiment of some ranks, with files of several tasks each."""
+    return make(tmp_path / "grpo", {f"r{rank}.jsonl": lines(rank) for rank in range(RANKS)})
+
+
+def test_processes_of_this_machine(job: Path, tmp_path: Path) -> None:
+    """With processes beside this one the rows have equal bits; the processes did decode, and are gone afterwards."""
+    engines: list[LocalEngine] = []
+    whole = again(job, tmp_path / "one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_engine", _noted(engines, lambda: LocalEngine(2)))
+        told: list[str] = []
+        found = replay(Order(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append)
+    assert found.finished and not told
+    assert (found.lines, found.bytes, found.dead_value_count) == (whole.lines, whole.bytes, whole.dead_value_count)
+    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+    (engine,) = engines
+    assert all(not os.path.exists(f"/proc/{pid}") for pid in engine.pids) and len(engine.pids) == 2
+
+
+def _noted(engines: list[LocalEngine], make_engine: Callable[[], LocalEngine]) -> Callable[[Order], Engine]:
+    def engine(order: Order) -> Engine:
+        engines.append(make_engine())
+        return engines[-1]
+
+    return engine
+
+
+def test_a_process_that_dies(job: Path, tmp_path: Path) -> None:
+    """Killed in the middle, its work is done by the replay itself: it says so, and the rows are all there."""
+
+    class Dying(LocalEngine):
+        """Its first process is killed once it has answered."""
+
+        def receive(self, *, wait: bool) -> list[bytes]:
+            """See `LocalEngine`."""
+            answers = super().receive(wait=wait)
+            if answers:
+                os.kill(self.pids[0], signal.SIGKILL)
+            return answers
+
+    told: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_engine", _noted([], lambda: Dying(1)))
+        patch.setattr(ahead, "MOST_BYTES", 64 << 10)
+        assert replay(Order(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append).finished
+    assert told == ["the processes that decoded files are gone; the rest is decoded by this one"]
+    again(job, tmp_path / "one")
+    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+
+
+def test_memory_does_not_grow_with_the_files(job: Path) -> None:
+    """However slowly lines are taken, no more than AHEAD_BYTES of files are decoded ahead, plus one task for the file
+    that is asked for.
+    """
+
+    class Greedy(Here):
+        """Answers everything at once."""
+
+        most = 0
+
+        def __init__(self) -> None:
+            self._decoding, self._answers = Decoding(), list[bytes]()
+
+        def submit(self, task: Task) -> None:
+            self._answers.append(self._decoding.answer(task))
+
+        def receive(self, *, wait: bool) -> list[bytes]:
+            answers, self._answers = self._answers, []
+            return answers
+
+    with pytest.MonkeyPatch.context() as patch, scratch() as folder:
+        patch.setattr(ahead, "AHEAD_BYTES", 300 << 10)
+        seen: list[int] = []
+        take = DecodedAhead.take
+
+        def noted(self: DecodedAhead, *given: object) -> object:
+            seen.append(self._bytes)
+            return take(self, *given)  # type: ignore[arg-type]
+
+        patch.setattr(DecodedAhead, "take", noted)
+        patch.setattr(run, "_engine", lambda order: Greedy())
+        assert again(job, folder / "out").finished
+        assert max(seen) > 200 << 10 and max(seen) <= (300 + 64 + 64) << 10
+        assert len(rows_in(folder / "out")) >= STEPS
+
+
+def test_messages_keep_every_bit(job: Path) -> None:
+    """A stretch unpacked is the stretch packed, with schemas that are the same objects for equal metrics."""
+    path = job / "rlship" / "r0.jsonl"
+    data = path.read_bytes()
+    head = data.index(b"\n") + 1
+    mark = Bookmark(head, data[:64], data[head - 64 : head])
+    task = Task("r0.jsonl", str(path), mark, 1 << 20, parse_open(orjson.loads(data[:head])), T0, None, ())
+    decoding = Decoding()
+    stretches = decoding.stretches(task)
+    schemas = Schemas()
+    unpacking = Unpacking(schemas)
+    name, found = unpacking.unpack(Packing().pack("r0.jsonl", stretches))
+    assert name == "r0.jsonl" and len(found) == len(stretches)
+    for one, other in zip(found, stretches):
+        assert one[1:] == other[1:]
+        assert [line[:4] for line in one.batch.lines] == [line[:4] for line in other.batch.lines]
+        assert [line[-1] for line in one.batch.lines] == [line[-1] for line in other.batch.lines]
+        assert one.batch.barriers == other.batch.barriers and one.batch.kept == other.batch.kept
+        assert one.batch.counts == other.batch.counts and one.batch.dead == other.batch.dead
+    assert {id(line.schema) for stretch in found for line in stretch.batch.lines if hasattr(line, "schema")} <= {
+        id(schema) for schema in schemas._known.values()
+    }
