@@ -1,0 +1,73 @@
+"""The same on a real Ray cluster of this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.endtoend.sidecar import rlship
+from tests.reference.reduction import exactly
+from tests.replay.replaying import make, newest_rows
+from tests.replay.test_ahead import RANKS, lines
+
+START_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A cluster of two CPUs that asks for a token; what whoever uses it has to set."""
+    # Paths of sockets must be short, shorter than those of pytest.
+    folder = Path(f"/tmp/rlship-ray-{os.getpid()}")
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    known = folder / "ray_current_cluster"
+    options = "--head --port=0 --num-cpus=2 --include-dashboard=false --disable-usage-stats --block".split()
+    command = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", *options),
+        *(f"--temp-dir={folder}", "--object-store-memory=100000000"),
+    ]
+    log = tmp_path_factory.mktemp("ray") / "log"
+    with open(log, "wb") as told:
+        process = subprocess.Popen(command, env=os.environ | token, stdout=told, stderr=told, start_new_session=True)
+    try:
+        deadline = time.monotonic() + START_S
+        while b"Ray runtime started" not in log.read_bytes():
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield token | {"RAY_ADDRESS": known.read_text().strip()}
+    finally:
+        process.send_signal(signal.SIGTERM)  # it ends its own
+        process.wait(START_S)
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def test_rows_are_those_of_one_process(cluster: dict[str, str], tmp_path: Path) -> None:
+    """Decoded by tasks of the cluster, the rows have the bits that one process makes."""
+    home = tmp_path / "home"
+    home.mkdir()
+    job = make(tmp_path / "grpo", {f"r{rank}.jsonl": lines(rank) for rank in range(RANKS)})
+    alone = rlship(home, "replay", job, "--sink", "jsonl", "--jobs", 1, "--out", tmp_path / "one")
+    done = rlship(
+        home, "replay", job, "--sink", "jsonl", "--engine", "ray", "--out", tmp_path / "two", settings=cluster
+    )
+    assert (alone.returncode, done.returncode) == (3, 3), done.stderr
+    assert "are gone" not in done.stderr
+    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+
+
+def test_nothing_is_started(tmp_path: Path) -> None:
+    """Without a cluster it says how to name one, exits with 1 and starts none."""
+    home = tmp_path / "home"
+    home.mkdir()
+    job = make(tmp_path / "grpo", {"r0.jsonl": lines(0)})
+    settings = {"RAY_ADDRESS": "127.0.0.1:1", "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
+    done = rlship(home, "replay", job, "--engine", "ray", settings=settings)
+    assert done.returncode == 1, done.stderr
+    assert "no Ray cluster can be used" in done.stderr and "ray start --head" in done.stderr
