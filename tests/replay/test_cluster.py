@@ -28,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     folder = Path(f"/tmp/rlship-ray-{os.getpid()}")
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     known = folder / "ray_current_cluster"
-    options = "--head --port=0 --num-cpus=2 --include-dashboard=false --disable-usage-stats --block".split()
+    options = ["--head", "--port=0", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats", "--block"]
     command = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", *options),
         *(f"--temp-dir={folder}", "--object-store-memory=100000000"),
@@ -67,7 +67,6 @@ def test_nothing_is_started(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     job = make(tmp_path / "grpo", {"r0.jsonl": lines(0)})
-    settings = {"RAY_ADDRESS": "127.0.0.1:1", "RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
-    done = rlship(home, "replay", job, "--engine", "ray", settings=settings)
+    done = rlship(home, "replay", job, "--engine", "ray", settings={"RAY_ADDRESS": "127.0.0.1:1"})
     assert done.returncode == 1, done.stderr
     assert "no Ray cluster can be used" in done.stderr and "ray start --head" in done.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,9 @@ from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.replay.ahead import EngineLost
 from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.packed import Task
+
+
+REACH_S = 5.0
 
 
 class NoCluster(RlshipError):
@@ -33,11 +37,11 @@ class RayEngine:
         self._ray: Any = ray
         self._joined = not ray.is_initialized()
         if self._joined:
+            address = os.environ.get("RAY_ADDRESS") or "auto"
             try:
-                ray.init(
-                    address=os.environ.get("RAY_ADDRESS") or "auto", log_to_driver=False, logging_level=logging.ERROR
-                )
-            except (ConnectionError, ValueError, RuntimeError) as error:
+                _reach(address)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            except (OSError, ValueError, RuntimeError) as error:
                 raise NoCluster(
                     f"no Ray cluster can be used: {error}",
                     "Name it by RAY_ADDRESS, or start one on this machine: ray start --head.",
@@ -78,6 +82,13 @@ class RayEngine:
         self._under_way = []
         if self._joined:
             self._ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise OSError where nobody listens: Ray would end this process."""
+    host, separator, port = address.rpartition(":")
+    if separator and "/" not in host and port.isdigit():
+        socket.create_connection((host, int(port)), REACH_S).close()
 
 
 @lru_cache(1)
