@@ -14,7 +14,7 @@ from pathlib import Path
 from rlship_sidecar.filesystem import filesystem_of
 
 _HEADINGS = ("figure", "ours", "beside", "", "ours/beside", "aim", "reached")
-_COMPARED = ("orjson", "numpy", "wandb", "tensorboardX", "polars")
+_COMPARED = ("orjson", "numpy", "wandb", "tensorboardX", "polars", "duckdb")
 
 
 @dataclass(frozen=True, slots=True)

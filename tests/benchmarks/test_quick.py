@@ -30,6 +30,10 @@ WANTED = {
     "restart": {
         (f"peak memory {what}", "a tenth of the history") for what in ("while reading it all", "after going on")
     },
+    "replay": {
+        *(("metrics, CPU", "Python aggregator"), ("wall time, --jobs 2", "one core")),
+        ("peak memory", "a tenth of the files"),
+    },
     "sysmon": {("CPU", ""), ("memory, most", "imports alone"), ("memory, last fifth / second fifth", "")},
 }
 
@@ -66,7 +70,7 @@ def test_an_unknown_name_is_refused() -> None:
     done = run("ingset")
     assert done.returncode == 2
     assert (
-        "no benchmark 'ingset': choose from writer tracing ingest latency idle streams memory restart sysmon"
+        "no benchmark 'ingset': choose from writer tracing ingest latency idle streams memory restart replay sysmon"
         in done.stderr
     )
 

@@ -17,7 +17,6 @@ from rlship_sidecar.replay.ahead import EngineLost
 from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.packed import Task
 
-
 REACH_S = 5.0
 
 
