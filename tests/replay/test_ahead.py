@@ -219,12 +219,14 @@ def test_messages_keep_every_bit(job: Path) -> None:
     unpacking = Unpacking(schemas)
     name, found = unpacking.unpack(Packing().pack("r0.jsonl", stretches))
     assert name == "r0.jsonl" and len(found) == len(stretches)
-    for one, other in zip(found, stretches):
-        assert one[1:] == other[1:]
-        assert [line[:4] for line in one.batch.lines] == [line[:4] for line in other.batch.lines]
-        assert [line[-1] for line in one.batch.lines] == [line[-1] for line in other.batch.lines]
-        assert one.batch.barriers == other.batch.barriers and one.batch.kept == other.batch.kept
-        assert one.batch.counts == other.batch.counts and one.batch.dead == other.batch.dead
-    assert {id(line.schema) for stretch in found for line in stretch.batch.lines if hasattr(line, "schema")} <= {
+    batches = [one.batch() for one in found]
+    for one, batch, other in zip(found, batches, stretches):
+        assert one[3:] == other[1:]
+        assert (one.lowest, list(one.kept)) == (batch.lowest, batch.kept)
+        assert [line[:4] for line in batch.lines] == [line[:4] for line in other.batch.lines]
+        assert [line[-1] for line in batch.lines] == [line[-1] for line in other.batch.lines]
+        assert batch.barriers == other.batch.barriers and batch.kept == other.batch.kept
+        assert batch.counts == other.batch.counts and batch.dead == other.batch.dead
+    assert {id(line.schema) for batch in batches for line in batch.lines if hasattr(line, "schema")} <= {
         id(schema) for schema in schemas._known.values()
     }

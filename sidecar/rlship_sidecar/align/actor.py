@@ -87,13 +87,16 @@ class Actor:
                         unit = self._open(step, now)
                     else:
                         self.soil(step, partial, now)
-                if unit is not None and step not in starts:
-                    starts[step] = line.offset
+                window = None
+                if unit is not None:
+                    window = unit.window
+                    if step not in starts:
+                        starts[step] = line.offset
             elif line.segment != segment.number:
                 segment = segments[line.segment]
                 segment.last = max(segment.last, step)
-            if unit is not None and unit.window is not None:
-                unit.window.add(segment, line)
+            if window is not None:
+                window.add(segment, line)
         for sample in batch.samples:
             unit = units.get(sample.step)
             if unit is not None and unit.window is not None:

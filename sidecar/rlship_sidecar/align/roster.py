@@ -233,7 +233,12 @@ class Roster:
         for name in sorted(self._replicas, key=replica_key):
             world, places = self.seats(name, step)
             expected += len(places)
-            missing += [RankName(name, place.rank) for place in places if not _covered(place, step)]
+            # Most have a barrier, which is quicker to see than how far else they are.
+            missing += [
+                RankName(name, place.rank)
+                for place in places
+                if place.candidates[0].barrier < step and not _covered(place, step)
+            ]
             if world is not None and len(places) < world:
                 at = 0
                 for place in places:

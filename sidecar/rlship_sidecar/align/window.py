@@ -53,15 +53,15 @@ class Window:
 
     def add(self, segment: Segment, line: Dense | Sparse) -> None:
         """Take in a metrics line."""
-        if type(line) is Sparse:
+        if type(line) is Dense:
+            block = self.blocks.get(line.schema)
+            if block is None:
+                block = self.blocks[line.schema] = Block()
+            block.owners.append(segment)
+            block.lines.append(line)
+        else:
+            assert type(line) is Sparse
             self.sparse.append((segment, line))
-            return
-        assert type(line) is Dense
-        block = self.blocks.get(line.schema)
-        if block is None:
-            block = self.blocks[line.schema] = Block()
-        block.owners.append(segment)
-        block.lines.append(line)
 
 
 def put(window: Window, segment: Segment, line: StreamLine) -> None:

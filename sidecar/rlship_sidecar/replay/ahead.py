@@ -15,7 +15,7 @@ from typing import Protocol
 from rlship_sidecar.intake.files import Intake, Taken
 from rlship_sidecar.intake.source import Source
 from rlship_sidecar.intake.tail import Bookmark, Tail
-from rlship_sidecar.replay.packed import Stretch, Task, Unpacking
+from rlship_sidecar.replay.packed import Arrived, Task, Unpacking
 from rlship_sidecar.store.store import Store
 
 AHEAD_BYTES = 32 << 20
@@ -50,7 +50,7 @@ class _File:
     mark: Bookmark
     t: float
     barrier_t: float | None
-    ready: deque[tuple[Stretch, int]] = field(default_factory=deque)
+    ready: deque[tuple[Arrived, int]] = field(default_factory=deque)
     size: int = 0
     under_way: int = 0
     over: bool = False
@@ -94,13 +94,14 @@ class DecodedAhead:
                 del self._files[source.name]  # from here on it is read in this process
                 return None
         stretch, size = file.ready[0]
-        if stretch.batch.lowest > limit:
+        if stretch.lowest > limit:
             return Taken(None, stretch.mark, True)
         file.ready.popleft()
         file.size -= size
         self._bytes -= size
-        source.decoder.follow(stretch.batch, stretch.t, stretch.barrier_t)
-        return Taken(stretch.batch, stretch.mark, stretch.more or bool(file.ready))
+        batch = stretch.batch()
+        source.decoder.follow(batch, stretch.t, stretch.barrier_t)
+        return Taken(batch, stretch.mark, stretch.more or bool(file.ready))
 
     def _file(self, source: Source) -> _File | None:
         """The file, if it is one that others may decode: native, opened, and with enough to be read."""
@@ -141,7 +142,7 @@ class DecodedAhead:
             name, stretches = self._unpacking.unpack(answer)
             self._arrived(self._files[name], stretches)
 
-    def _arrived(self, file: _File, stretches: Sequence[Stretch]) -> None:
+    def _arrived(self, file: _File, stretches: Sequence[Arrived]) -> None:
         self._bytes -= file.under_way
         file.under_way = 0
         for stretch in stretches:
@@ -149,7 +150,7 @@ class DecodedAhead:
             file.ready.append((stretch, size))
             file.size += size
             self._bytes += size
-            file.marks += [line for _, line in stretch.batch.kept]
+            file.marks += [line for _, line in stretch.kept]
             file.mark, file.t, file.barrier_t = stretch.mark, stretch.t, stretch.barrier_t
         file.over = not stretches or not stretches[-1].more
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pickle
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.records import Open
@@ -38,6 +39,20 @@ class Task:
     t: float
     barrier_t: float | None
     marks: tuple[bytes, ...]
+
+
+class Arrived(NamedTuple):
+    """A stretch as it came: `batch` unpacks it, which is left until it is needed, as its lines are many objects.
+    `lowest` and `kept` are the batch's; the rest is as in `Stretch`.
+    """
+
+    batch: Callable[[], Batch]
+    lowest: int
+    kept: Sequence[tuple[int, bytes]]
+    mark: Bookmark
+    t: float
+    barrier_t: float | None
+    more: bool
 
 
 class Stretch(NamedTuple):
@@ -123,12 +138,12 @@ class Unpacking:
         self._schemas = schemas
         self._known: dict[bytes, Schema] = {}
 
-    def unpack(self, message: bytes) -> tuple[str, list[Stretch]]:
+    def unpack(self, message: bytes) -> tuple[str, list[Arrived]]:
         """The file's name and its stretches, in order."""
         name, schemas, packed = pickle.loads(message)
         known = [self._schema(schema) for schema in schemas]
         return name, [
-            Stretch(_batch(batch, known), Bookmark(*mark), t, barrier_t, more)
+            Arrived(partial(_batch, batch, known), *_looked_up(batch), Bookmark(*mark), t, barrier_t, more)
             for batch, mark, t, barrier_t, more in packed
         ]
 
@@ -149,6 +164,11 @@ def _columns(steps: Iterable[int], ts: Iterable[float], offsets: Iterable[int]) 
 def _items(columns: Sequence[bytes]) -> tuple[array[int], array[float], array[int]]:
     steps, ts, offsets = columns
     return array("q", steps), array("d", ts), array("q", offsets)
+
+
+def _looked_up(packed: tuple[Any, ...]) -> tuple[int, Sequence[tuple[int, bytes]]]:
+    """A batch's `lowest` and `kept`."""
+    return packed[4][_SAME.index("lowest")], packed[5].get("kept", ())
 
 
 def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
