@@ -25,7 +25,8 @@ METHOD = (
     "DuckDB: one thread; read_json of the same files, with barriers, GROUP BY step with means; not like for like: no "
     "order, no coverage, nothing durable; {duckdb_mb:.0f} MB of memory at its peak. Two cores: wall time of --jobs 1 "
     "on one core over that of --jobs 2 on two. Lines that carry {metrics} metrics count as {metrics} lines of the "
-    "aggregator, which adds up records of one metric each in dicts after json.loads."
+    "aggregator, which adds up records of one metric each in dicts after json.loads and does nothing else; such ones were "
+    "found to reach 70,000 to 90,000 lines a second."
 )
 
 
@@ -70,10 +71,10 @@ def measure(folder: Path, quick: bool) -> Result:
                 Finding("metrics, CPU", median(rate), "M/s", name, median(theirs), times, ">= 0.8", times >= 0.8)
             )
     lines = [run["lines"] / run["cpu_s"] for run in found["aggregator"]]
-    times = ratio([1e6 * one for one in rate], lines)
     findings.append(
         Finding(
-            "metrics, CPU", median(rate), "M/s", "Python aggregator", median(lines) / 1e6, times, ">= 40", times >= 40
+            *("metrics, CPU", median(rate), "M/s", "Python aggregator", median(lines) / 1e6),
+            *(ratio([1e6 * one for one in rate], lines), ">= 40 x 90,000/s", median(rate) >= 40 * 0.09),
         )
     )
     walls = {name: column(found[name], "wall_s") for name in ("one", "two")}
