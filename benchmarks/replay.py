@@ -25,8 +25,8 @@ METHOD = (
     "DuckDB: one thread; read_json of the same files, with barriers, GROUP BY step with means; not like for like: no "
     "order, no coverage, nothing durable; {duckdb_mb:.0f} MB of memory at its peak. Two cores: wall time of --jobs 1 "
     "on one core over that of --jobs 2 on two. Lines that carry {metrics} metrics count as {metrics} lines of the "
-    "aggregator, which adds up records of one metric each in dicts after json.loads and does nothing else; such ones were "
-    "found to reach 70,000 to 90,000 lines a second."
+    "aggregator, which adds up records of one metric each in dicts after json.loads and does nothing else; "
+    "others were found to reach 70,000 to 90,000 lines a second."
 )
 
 

@@ -69,7 +69,7 @@ MOST_KEYS = 40  # that are listed of an actor, but for --json
     metavar="N",
     type=click.IntRange(min=1),
     show_envvar=True,
-    help="Decode with so many processes; 1: none but this one.  [default: one for each core, in Ray for each CPU]",
+    help="Work with so many processes, in Ray tasks at a time.  [default: one for each core, in Ray for each CPU]",
 )
 @click.option(
     "--engine",

@@ -14,14 +14,13 @@ from rlship_sidecar.replay.packed import Task
 
 
 class LocalEngine:
-    """As many processes as `jobs`, started at once. Should one of them die, all are given up."""
+    """At most so many processes, each started once the others have work. Should one of them die, all are given up."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._processes: list[subprocess.Popen[bytes]] = []
         self._loads: dict[Connection, int] = {}  # bytes under way
         self._sizes: dict[Connection, list[int]] = {}
-        for _ in range(jobs):
-            self._start()
 
     @property
     def pids(self) -> list[int]:
@@ -42,6 +41,8 @@ class LocalEngine:
 
     def submit(self, task: Task) -> None:
         """See `Engine`."""
+        if len(self._processes) < self._most and all(self._loads.values()):
+            self._start()
         connection = min(self._loads, key=self._loads.__getitem__)
         try:
             connection.send_bytes(pickle.dumps(task, 5))

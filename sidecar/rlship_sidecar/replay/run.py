@@ -36,7 +36,7 @@ LIVE_PLACES = {"wandb": ("run_id",), "tensorboard": ("dir",), "jsonl": ("path",)
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to do. `out` None: a folder is chosen. With `dry_run` nothing is kept or shipped. `jobs`: how many processes
-    decode, beside this one unless it is 1; `engine`: where.
+    work, this one included; in Ray how many tasks at a time. `engine`: where they decode.
     """
 
     experiment: Path
@@ -119,7 +119,7 @@ def _engine(order: Order) -> Engine | None:
         from rlship_sidecar.replay.cluster import RayEngine  # an extra
 
         return RayEngine(order.jobs)
-    return LocalEngine(order.jobs) if order.jobs > 1 else None
+    return LocalEngine(order.jobs - 1) if order.jobs > 1 else None
 
 
 @contextmanager
