@@ -289,7 +289,9 @@ def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
         store.claim(*here)
 
 
-def _shipper(name: str, path: Path, called: str, config: Config, store: CountingStore, lease: Lease, *, alone: bool) -> Shipper:
+def _shipper(
+    name: str, path: Path, called: str, config: Config, store: CountingStore, lease: Lease, *, alone: bool
+) -> Shipper:
     run = Run(
         called,
         path.resolve(),
