@@ -19,7 +19,7 @@ demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
 	$(BIN)/python -m rlship demo "$(DIR)"
 
 test: $(VENV)/.installed-dev ## Run the tests on JOBS cores
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev ## Run the linter, the formatter's check and the type checker
 	$(BIN)/ruff check

@@ -15,6 +15,9 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+LONGEST = ("test_five_steady_minutes", "test_a_campaign_loses_nothing")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest test begins first, so that nobody waits for it alone at the end."""
-    items.sort(key=lambda item: "test_five_steady_minutes" not in item.nodeid)
+    """The longest tests begin first, so that nobody waits for them alone at the end."""
+    items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
