@@ -9,6 +9,7 @@ import difflib
 import math
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -18,8 +19,12 @@ from msgspec import Meta
 
 from rlship_formats.values import REDUCTIONS, is_reduction
 from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.plainfiles import NotAFile
 
 CONFIG_FILE = "rlship.toml"
+MOST_BYTES = 1 << 20
+# What leads rows, files and keys somewhere: not to be had from whoever may only write in the folder.
+WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
 FLAGS = {"sinks": "--sink", "poll_s": "--poll", "own_rows_s": "--own-rows"}
 
@@ -86,8 +91,10 @@ def load(
     *,
     file: Path | None = None,
     apart: Mapping[str, Collection[str]] = {},
+    ships: bool = True,
 ) -> Config:
     """The configuration for watching `directory`, an experiment or a folder of them: only its own `rlship.toml` counts.
+    `ships`: rows go where it says, which must not come from another user's file.
 
     `flags` maps keys of Config to values; None and () mean not given. `env` may hold RLSHIP_<KEY>, and
     RLSHIP_SINK__<NAME>__<OPTION> for one option of a sink; an empty variable means not given. Sink options of all
@@ -97,7 +104,10 @@ def load(
     """
     settings: dict[str, Any] = {}
     options: dict[str, dict[str, Any]] = {}
-    from_file = _from_file(directory / CONFIG_FILE, apart) if file is None else _from_file(file, {}, named=True)
+    if file is None:
+        from_file = _from_file(directory / CONFIG_FILE, apart, of_strangers=() if ships else WHERE)
+    else:
+        from_file = _from_file(file, {}, named=True, of_strangers=WHERE)
     for place, key, value in (*from_file, *_from_env(env), *_from_flags(flags)):
         if key == "sink":
             for name, table in _checked_sinks(place, value).items():
@@ -132,11 +142,13 @@ _TYPES: dict[str, Any] = get_type_hints(Config, include_extras=True)
 
 
 def _from_file(
-    path: Path, apart: Mapping[str, Collection[str]], *, named: bool = False
+    path: Path, apart: Mapping[str, Collection[str]], *, named: bool = False, of_strangers: Collection[str] = ()
 ) -> Iterator[tuple[str, str, Any]]:
-    """What a file sets; nothing where there is none, unless a person `named` it."""
+    """What a file sets; nothing where there is none, unless a person `named` it. Of the keys in WHERE, only
+    `of_strangers` are taken from another user's file.
+    """
     try:
-        raw = path.read_bytes()
+        raw, owner = _read(path)
     except OSError as problem:
         if isinstance(problem, (FileNotFoundError, NotADirectoryError)) and not named:
             return
@@ -161,6 +173,12 @@ def _from_file(
             value = {name: _without(options, apart.get(name, ())) for name, options in value.items()}
         if key == "reductions" and isinstance(value, dict):
             value = {metric: [names] if isinstance(names, str) else names for metric, names in value.items()}
+        if owner is not None and key in WHERE and key not in of_strangers:
+            raise UsageProblem(
+                f"{path} belongs to another user (uid {owner}) and says where rows go: {key} is not taken from it",
+                f"If that user is to be trusted: --config {path}, or make the file yours. Otherwise remove it: "
+                "docs/security.md.",
+            )
         yield str(path), key, value
 
 
@@ -168,6 +186,25 @@ def _without(options: Any, names: Collection[str]) -> Any:
     if not isinstance(options, dict):
         return options  # the check of types says so
     return {option: value for option, value in options.items() if option not in names}
+
+
+def _read(path: Path) -> tuple[bytes, int | None]:
+    """A settings file and, if neither the superuser nor this user made it, whose it is. Raises OSError."""
+    # A link is as good as a file here, if it is ours; a FIFO must not hold us up, nor a device fill the memory.
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
+        found = os.fstat(opened.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise NotAFile(0, "it is not a regular file", os.fspath(path))
+        raw = opened.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise NotAFile(0, f"it is larger than {MOST_BYTES >> 20} MiB", os.fspath(path))
+    return raw, stranger(path, found)
+
+
+def stranger(path: Path, found: os.stat_result) -> int | None:
+    """Whose a file is, or a link to it, if neither the superuser's nor ours; `found` is the file's own status."""
+    owners = (os.lstat(path).st_uid, found.st_uid)
+    return next((uid for uid in owners if uid not in (0, os.geteuid())), None)
 
 
 def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sqlite3
 import threading
@@ -19,6 +20,7 @@ from rlship_sidecar.observe.pulse import Pulse, Telling
 from rlship_sidecar.ownership.belongs import StateOfAnother
 from rlship_sidecar.ownership.inherit import damaged, newest_store
 from rlship_sidecar.ownership.lease import LeaseLost
+from rlship_sidecar.ownership.place import UntrustedState
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.report.terminal import clean
 from rlship_sidecar.store.store import StoreUnusable
@@ -84,6 +86,7 @@ class _Daemon:
         self._wake = Wake()
         self._watched: dict[Path, Watched] = {}
         self._statuses: list[Status] = []
+        self._owned: set[Path] = set()  # experiments that this process has owned
         self._retry_at: dict[Path, float] = {}
         self._left: dict[Path, object] = {}  # experiments whose stores cannot be used, as these were then
         self._undone: dict[Path, str] = {}  # experiments that were given up for now, and why
@@ -93,6 +96,7 @@ class _Daemon:
         self._unusable_any = False
         self._discover_at = 0.0
         self._tell_at = 0.0
+        self._until = math.inf
 
     def run(self) -> int:
         # Most objects here live as long as the process; scanning them again and again costs a fifth of the ingest.
@@ -102,6 +106,7 @@ class _Daemon:
             self._discover(time.monotonic())
             if not self._once:
                 self._loop()
+                self._until = time.monotonic() + self._config.drain_s  # of reading: a file may have no end
             elif not self._watched and not self._unusable_any:
                 raise NothingToWatch(
                     f"no experiment in {self._directory}",
@@ -167,8 +172,8 @@ class _Daemon:
         """Before the end: what the writers finished still becomes rows; with `once`, all that they wrote."""
         for path, watched in list(self._watched.items()):
             watched.end_own()
-            try:
-                while path in self._watched and self._read_on(watched):  # telling its status may drop it
+            try:  # telling its status may drop it
+                while path in self._watched and self._read_on(watched) and time.monotonic() < self._until:
                     self._pulse.beat()
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
@@ -205,10 +210,8 @@ class _Daemon:
             return
         self._found_any = self._found_any or bool(found)
         if self._directory not in found:
-            for folder in barred(self._directory):
-                self._say_once(
-                    f"{folder} cannot be looked into: permission denied; if it is an experiment, it is left out"
-                )
+            for folder, why in barred(self._directory).items():
+                self._say_once(f"{folder} {why}")
         if not found and not self._once:
             self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         owned: OwnedElsewhere | None = None
@@ -235,9 +238,10 @@ class _Daemon:
             alone = path == self._directory
             self._watched[path] = open_watched(path, self._config, alone=alone, sleep=self._meanwhile)
             self._undone.pop(path, None)
+            self._owned.add(path)
             if self._watched[path].news:
                 self._say(self._watched[path].news)
-        except (OSError, sqlite3.Error, StoreUnusable, StateOfAnother) as error:
+        except (OSError, sqlite3.Error, StoreUnusable, StateOfAnother, UntrustedState) as error:
             self._unusable(path, error)
 
     def _still_left(self, path: Path) -> bool:
@@ -272,7 +276,9 @@ class _Daemon:
         gone = not isinstance(error, PermissionError) and not os.path.exists(state_dir)
         problem = state_problem(path, state_dir, error, gone=gone)
         lasting = isinstance(error, _LASTING) or not isinstance(error, (OSError, sqlite3.OperationalError))
-        lasting = lasting and not gone
+        # What was exchanged under a running sidecar may be put back.
+        passing = isinstance(error, LeaseLost) or (isinstance(error, UntrustedState) and path in self._owned)
+        lasting = lasting and not gone and not passing
         if path == self._directory and (self._once or lasting):
             raise problem from error
         self._unusable_any = True

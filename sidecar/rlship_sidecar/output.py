@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import TextIO
 
 from rlship_sidecar.errors import RlshipError
 
+_OBEYED = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 NOBODY_READS = "nobody reads standard output any more; start again to see the rest"
 
 
@@ -29,6 +31,11 @@ def put(data: bytes) -> None:
         raise OutputLost(NOBODY_READS) from None
     except OSError as problem:
         raise OutputLost(f"standard output cannot be written: {problem.strerror}") from problem
+
+
+def as_printed(data: bytes) -> bytes:
+    """JSON with nothing in it that a terminal obeys: encoders leave DEL and the characters of C1 as they are."""
+    return _OBEYED.sub(lambda found: b"\\u00%02x" % found[0][-1], data)
 
 
 def discard(stream: TextIO) -> None:

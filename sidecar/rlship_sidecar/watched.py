@@ -21,6 +21,7 @@ from rlship_sidecar.observe.own import OwnRows
 from rlship_sidecar.ownership.belongs import objection, whereabouts
 from rlship_sidecar.ownership.inherit import lost_its_store
 from rlship_sidecar.ownership.lease import Lease, acquire
+from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import Choice
 from rlship_sidecar.report.status import STATUS_FILE, Status, write_status
@@ -220,10 +221,11 @@ def open_watched(
     `sleep` is what is done for some seconds, again and again, while another owner is watched for signs of life.
     `again`: to replay it, beside whoever watches it.
 
-    Raises OwnedElsewhere, StoreUnusable; OSError and sqlite3.Error where the state cannot be read or written just now.
+    Raises OwnedElsewhere, StoreUnusable, StateOfAnother, UntrustedState; OSError and sqlite3.Error where the state
+    cannot be read or written just now.
     """
     state_dir = state_dir_for(path, config) if again is None else again.state_dir
-    state_dir.mkdir(parents=True, exist_ok=True)
+    make_place(path, state_dir)
     news = ""
     if again is None and lost_its_store(state_dir):
         news = (

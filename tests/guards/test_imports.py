@@ -22,7 +22,7 @@ WANDB_MODULES = {
 IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 # A folder or module of the sidecar may import those before it. The order is that of docs/architecture.md.
 ORDER = (
-    *("entrypoint", "errors", "filesystem", "output", "rows", "steps", "tally"),
+    *("entrypoint", "errors", "filesystem", "output", "plainfiles", "rows", "steps", "tally"),
     *("decode", "align", "store", "reduce", "streams", "intake", "config", "settling", "experiment"),
     *("report", "sinks", "observe", "ownership", "wake", "watched", "replay", "daemon"),
     *("export", "tabular", "checking", "sysmon", "scrape", "demo", "cli"),

@@ -147,15 +147,15 @@ MUTANTS = (
     Mutant(
         "ranks that a smaller attempt has not count again",
         "sidecar/rlship_sidecar/align/lineage.py",
-        "attempt > opened.attempt and world <= opened.rank",
-        "attempt > opened.attempt and world < opened.rank",
+        "worlds[later] <= opened.rank",
+        "worlds[later] < opened.rank",
         "tests/pipeline/test_roster.py",
     ),
     Mutant(
         "a superseded attempt counts again",
         "sidecar/rlship_sidecar/align/lineage.py",
-        "other_age > age and not side_by_side",
-        "other_age < age and not side_by_side",
+        "    latest = max(ages)\n",
+        "    latest = min(ages)\n",
         PIPELINE,
     ),
     Mutant(

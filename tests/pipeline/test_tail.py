@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_LINE_BYTES
-from rlship_sidecar.intake.tail import Bookmark, Descriptors, NotAFile, Piece, Tail
+from rlship_sidecar.intake.tail import Bookmark, Descriptors, Piece, Tail
+from rlship_sidecar.plainfiles import NotAFile
 from tests.pipeline.simulated import scratch
 
 READS = (1, 3, 7, 20, 64 * 1024, 1 << 20, MAX_LINE_BYTES + 1, 3 << 20)
@@ -264,3 +265,19 @@ def test_a_file_that_shrank_gives_nothing(tmp_path: Path) -> None:
     path.write_bytes(b"one\n")
     piece = Tail(str(path), Descriptors(1, keep=True)).read(Bookmark(10), 100)
     assert (piece.lines, piece.end, piece.size, piece.more) == ([], 10, 4, False)
+
+
+def test_a_hole_of_a_terabyte_is_passed_over_at_once(tmp_path: Path) -> None:
+    """A line that is mostly hole costs as much as what was written of it; the line behind it is read."""
+    path = tmp_path / "f"
+    with open(path, "wb") as out:
+        out.write(b'{"a":1}\n')
+        out.truncate(1 << 40)
+        out.seek(0, os.SEEK_END)
+        out.write(b'x\n{"b":2}\n')
+    tail, mark, lines, looks = Tail(str(path), Descriptors(1, keep=True)), Bookmark(), [], 0
+    while looks < 20 and len(lines) < 2:
+        piece = tail.read(mark, 1 << 16)
+        lines += piece.lines
+        mark, looks = piece.bookmark(piece.end), looks + 1
+    assert lines == [b'{"a":1}', b'{"b":2}']

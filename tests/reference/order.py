@@ -71,7 +71,7 @@ def root_of(writer: Writer, crew: Sequence[Writer]) -> Writer:
     """The writer's root ancestor; itself, if the chain of its parents never ends."""
     ancestor, passed = writer, [writer]
     while parent := parent_of(ancestor, crew):
-        if any(parent is one for one in passed):
+        if any(parent is one for one in passed) or len(passed) > 16:
             return writer
         ancestor = parent
         passed.append(parent)

@@ -49,22 +49,22 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("plugins")
 def test_a_plugin_need_not_check_its_options(tmp_path: Path) -> None:
     """A sink without `check_options` is taken as it is, and can be made."""
-    registry.check_options(tmp_path, Config(sinks=["plain"], sink={"plain": {"anything": 1}}), {})
+    registry.check_options(tmp_path / "rlship.toml", Config(sinks=["plain"], sink={"plain": {"anything": 1}}), {})
     assert isinstance(registry.make_sink("plain"), Plain)
 
 
 @pytest.mark.usefixtures("plugins")
 def test_a_plugin_refuses_in_its_own_words(tmp_path: Path) -> None:
     """Any refusal of options is a usage problem that names the table to mend."""
-    registry.check_options(tmp_path, Config(sinks=["strict"]), {})
+    registry.check_options(tmp_path / "rlship.toml", Config(sinks=["strict"]), {})
     with pytest.raises(UsageProblem, match="strict takes nothing") as caught:
-        registry.check_options(tmp_path, Config(sinks=["strict"], sink={"strict": {"x": 1}}), {})
+        registry.check_options(tmp_path / "rlship.toml", Config(sinks=["strict"], sink={"strict": {"x": 1}}), {})
     assert caught.value.hint == f"set it right in [sink.strict] of {tmp_path}/rlship.toml"
 
 
 def test_only_sinks_in_use_are_looked_at(tmp_path: Path) -> None:
     """The options of a sink that no row goes to stop nothing."""
-    registry.check_options(tmp_path, Config(sinks=["jsonl"], sink={"wandb": {"projct": "x"}}), {})
+    registry.check_options(tmp_path / "rlship.toml", Config(sinks=["jsonl"], sink={"wandb": {"projct": "x"}}), {})
 
 
 def test_a_name_that_nothing_provides(tmp_path: Path) -> None:

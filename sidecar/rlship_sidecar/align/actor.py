@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlship_sidecar.align.lineage import Segment, Writer, side_by_side
+from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Segment, Writer, side_by_side
 from rlship_sidecar.align.roster import Roster, Waiting
 from rlship_sidecar.align.units import MAX_KEPT, Closing, Dirty, EarlyBarriers, OpenUnit, Patience, RowIndex
 from rlship_sidecar.align.window import Window
@@ -155,10 +155,10 @@ class Actor:
         return unit
 
     def _note_times(self, writer: Writer, newest_t: float, now: float) -> None:
-        before = writer.newest_t
-        if newest_t <= before:
+        if newest_t <= writer.newest_t:
             return
-        rivals = list(self.roster.rivals(writer))
+        old = newest_t > writer.open.t + SIDE_BY_SIDE_S  # enough to run beside a later one
+        rivals = list(self.roster.rivals(writer)) if old else []
         apart = [rival for rival in rivals if not side_by_side(writer, rival)]
         writer.newest_t = newest_t
         for rival in apart:

@@ -6,9 +6,11 @@ The terms are those of docs/semantics.md, "Which contributions count".
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from rlship_formats.records import Gap, Open
@@ -157,12 +159,21 @@ def counting(segments: Iterable[Segment]) -> list[Segment]:
     if len(candidates) == 1:
         return candidates
     ages = [segment.age for segment in candidates]
+    # Whoever the newest of all does not supersede ran side by side with it, so with all that opened before it as well;
+    # but for segments of the same id, which never do. One look at each, as there may be thousands.
+    latest = max(ages)
+    latest_of: dict[tuple[int, str], Age] = {}
+    for age in ages:
+        of = age[0], age[2]
+        latest_of[of] = max(age, latest_of.get(of, age))
     return [
         segment
         for segment, age in zip(candidates, ages)
-        if not any(
-            other_age > age and not side_by_side(segment.writer, other.writer)
-            for other, other_age in zip(candidates, ages)
+        if age == latest
+        or (
+            age[0] == latest[0]
+            and age == latest_of[age[0], age[2]]
+            and segment.writer.root.newest_t > latest[1] + SIDE_BY_SIDE_S
         )
     ]
 
@@ -180,17 +191,28 @@ def seated(segments: Iterable[Segment]) -> list[Segment]:
     found = list(segments)
     if len({segment.writer.root.open.attempt for segment in found}) < 2:
         return found
-    worlds: dict[str, set[tuple[int, int]]] = {}
+    worlds: dict[str, dict[int, int]] = {}
     for segment in found:
         opened = segment.writer.root.open
         if opened.world is not None:
-            worlds.setdefault(opened.replica, set()).add((opened.attempt, opened.world))
-    return [segment for segment in found if not _outgrown(segment.writer.root.open, worlds)]
+            known = worlds.setdefault(opened.replica, {})
+            known[opened.attempt] = min(opened.world, known.get(opened.attempt, opened.world))
+    least = {replica: _least_after(known) for replica, known in worlds.items()}
+    return [segment for segment in found if not _outgrown(segment.writer.root.open, least)]
 
 
-def _outgrown(opened: Open, worlds: dict[str, set[tuple[int, int]]]) -> bool:
-    later = worlds.get(opened.replica, ())
-    return any(attempt > opened.attempt and world <= opened.rank for attempt, world in later)
+def _least_after(worlds: dict[int, int]) -> tuple[list[int], list[int]]:
+    """Attempts in order, and for each the least world that it or a later one has."""
+    attempts = sorted(worlds)
+    least = list(accumulate((worlds[attempt] for attempt in reversed(attempts)), min))
+    return attempts, least[::-1]
+
+
+def _outgrown(opened: Open, least: dict[str, tuple[list[int], list[int]]]) -> bool:
+    """Whether a later attempt has so small a world that it does not know the rank."""
+    attempts, worlds = least.get(opened.replica, ([], []))
+    later = bisect_right(attempts, opened.attempt)
+    return later < len(worlds) and worlds[later] <= opened.rank
 
 
 @lru_cache(4096)

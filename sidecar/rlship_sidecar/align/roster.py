@@ -14,6 +14,7 @@ from rlship_formats.records import MAX_STEP
 from rlship_sidecar.align.lineage import Order, Segment, Writer, order_of, replica_key, seated, side_by_side
 from rlship_sidecar.rows import RankName
 
+MOST_GENERATIONS = 16  # of a family: who has more ancestors is its own root
 _NOT_SEEN = Order(None, (), (), (), False)
 
 
@@ -81,7 +82,7 @@ class Roster:
         self.writers: dict[str, Writer] = {}
         self._by_id: dict[str, Writer] = {}
         self._replicas: dict[str, _Replica] = {}
-        self._children: list[Writer] = []
+        self._children: dict[str, list[Writer]] = {}  # by the id that they name as their parent's
         self.gaps = False  # some writer had to drop lines
         self._orders: dict[tuple[Segment, ...], Order | None] = {}
         self.layered = False  # some rank has more than one segment, so that completeness is not monotone in steps
@@ -97,22 +98,30 @@ class Roster:
         if same is None or writer.file < same.file:
             self._by_id[writer.open.id] = writer
         if writer.open.parent is not None:
-            self._children.append(writer)
+            self._children.setdefault(writer.open.parent, []).append(writer)
             writer.belong_to(self._root(writer))
+        self._seat(writer)
         moved = []
-        if any(child.open.parent == writer.open.id for child in self._children):
-            for child in self._children:
-                root = self._root(child)
-                if root is not child.root:
-                    child.belong_to(root)
-                    moved.append(child)
-        if moved:
-            self._replicas = {}
-            for other in self.writers.values():
-                self._seat(other)
-        else:
-            self._seat(writer)
+        for child in self._descendants(writer):
+            root = self._root(child)
+            if root is not child.root:
+                self._unseat(child)
+                child.belong_to(root)
+                self._seat(child)
+                moved.append(child)
         return [child for child in moved if child is not writer]
+
+    def _descendants(self, writer: Writer) -> list[Writer]:
+        """Children of a writer, and theirs, as far as families go."""
+        found: dict[str, Writer] = {}
+        generation = [writer]
+        for _ in range(MOST_GENERATIONS + 1):
+            named = {parent.open.id for parent in generation}
+            generation = [child for id in named for child in self._children.get(id, ()) if child.file not in found]
+            if not generation:
+                break
+            found.update((child.file, child) for child in generation)
+        return list(found.values())
 
     def _seat(self, writer: Writer) -> None:
         if writer.root is writer:
@@ -123,6 +132,20 @@ class Roster:
             replica.forget()
             self.layered = self.layered or len(roots) > 1 or len(writer.segments) > 1
 
+    def _unseat(self, writer: Writer) -> None:
+        """Take a writer out of its place, as it gets another root."""
+        if writer.root is writer:
+            replica = self._replicas[writer.open.replica]
+            roots = replica.roots[writer.open.rank]
+            roots.remove(writer)
+            if not roots:
+                del replica.roots[writer.open.rank]
+            if not replica.roots:
+                del self._replicas[writer.open.replica]
+            if writer in replica.joining:
+                replica.joining.remove(writer)
+            replica.forget()
+
     def _root(self, writer: Writer) -> Writer:
         seen = {writer.open.id}
         at = writer
@@ -130,7 +153,7 @@ class Roster:
             parent = self._by_id.get(at.open.parent)
             if parent is None or parent is at:
                 return at
-            if parent.open.id in seen:
+            if parent.open.id in seen or len(seen) > MOST_GENERATIONS:
                 return writer
             seen.add(parent.open.id)
             at = parent

@@ -114,7 +114,7 @@ def replay(
     if json and "console" in settings.sinks and not dry_run:
         raise UsageProblem("--json and the sink console both write to standard output", "leave one of them out")
     if not dry_run:
-        registry.check_options(directory, settings, os.environ)
+        registry.check_options(config_file or directory / config.CONFIG_FILE, settings, os.environ)
     root = Path(os.path.realpath(directory))
     found = experiments(root)
     if not found:

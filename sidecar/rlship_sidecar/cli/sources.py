@@ -30,7 +30,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
     from rlship_sidecar.tabular.snapshot import look
     from rlship_sidecar.tabular.source import Source
 
-    settings = config.load(directory, {"state_dir": state_dir}, os.environ)
+    settings = config.load(directory, {"state_dir": state_dir}, os.environ, ships=False)
     found = discover.experiments(directory)
     if not found:
         raise NothingToWatch(

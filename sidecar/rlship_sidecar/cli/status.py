@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlship_sidecar import output
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.report import is_terminal
 from rlship_sidecar.errors import NothingToWatch, RlshipError
@@ -35,8 +36,18 @@ ENDS_S = 2.0  # what a process may take to end once it has released its lease
     allow_from_autoenv=False,
     help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
 )
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="Read settings from FILE, in place of rlship.toml in DIR.",
+)
 @click.pass_context
-def status(context: click.Context, directory: Path, json: bool, writers: bool, state_dir: str | None) -> None:
+def status(
+    context: click.Context, directory: Path, json: bool, writers: bool, state_dir: str | None, file: Path | None
+) -> None:
     """Show writers, steps, lag, missing ranks, dead letters and sinks of the experiments in DIR.
 
     Exits with 3 if data are incomplete, with 4 if a sink of the last sidecar refused the rows.
@@ -46,7 +57,7 @@ def status(context: click.Context, directory: Path, json: bool, writers: bool, s
     from rlship_sidecar.intake import discover
     from rlship_sidecar.ownership import belongs
 
-    settings = config.load(directory, {"state_dir": state_dir}, os.environ)
+    settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
     found = discover.experiments(directory)
     if not found:
         raise NothingToWatch(
@@ -135,7 +146,7 @@ def _incomplete(now: Status) -> bool:
 def _print_json(now: Status) -> None:
     import msgspec
 
-    click.echo(msgspec.json.encode(now))
+    click.echo(output.as_printed(msgspec.json.encode(now)))
 
 
 def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
@@ -150,8 +161,11 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
     listed = [writer for writer in now.writers if all_writers or writer.note]
     if listed:
         click.echo()
-        for line in terminal.writer_columns(listed):
+        shown = listed if all_writers else listed[: terminal.MOST_ROWS]
+        for line in terminal.writer_columns(shown):
             click.echo(line)
+        if len(shown) < len(listed):
+            click.echo(f"and {len(listed) - len(shown)} more files with a note: --writers lists all")
 
 
 def _sidecar(now: Status, owner: Owner | None) -> str:

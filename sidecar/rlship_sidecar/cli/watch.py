@@ -18,6 +18,7 @@ from rlship_sidecar.cli import places
 from rlship_sidecar.cli.report import report
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.report.terminal import LONGEST, clean
 
 if TYPE_CHECKING:
     from rlship_sidecar.cli.report import OnStatus
@@ -79,6 +80,14 @@ if TYPE_CHECKING:
     help="Log the sidecar's own lag, late and lost lines and sinks into the run so often; 0: never."
     "  [env var: RLSHIP_OWN_ROWS_S; default: 0]",
 )
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="Read settings from FILE, in place of rlship.toml in DIR.",
+)
 @click.option("--json", is_flag=True, show_envvar=True, help="Print each status as a line of JSON on stdout.")
 @click.option("--table/--no-table", default=True, show_envvar=True, help="A live table on a terminal, or plain lines.")
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Print errors only.")
@@ -100,6 +109,7 @@ def watch(
     metrics_address: str | None,
     metrics_file: str | None,
     own_rows_s: float | None,
+    file: Path | None,
     json: bool,
     table: bool,
     quiet: bool,
@@ -121,7 +131,7 @@ def watch(
         "metrics_file": metrics_file,
         "own_rows_s": own_rows_s,
     }
-    settings = config.load(directory, flags, os.environ)
+    settings = config.load(directory, flags, os.environ, file=file)
     if json and "console" in settings.sinks:
         raise UsageProblem(
             "--json and the sink console both write to standard output",
@@ -129,7 +139,7 @@ def watch(
         )
     from rlship_sidecar.sinks import registry
 
-    registry.check_options(directory, settings, os.environ)
+    registry.check_options(file or directory / config.CONFIG_FILE, settings, os.environ)
     # Rows on the console and a table that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
 
@@ -152,7 +162,9 @@ def watch(
 def _say(line: str) -> None:
     # Through sys.stderr as it is now: a live table takes its place there and keeps the line above itself.
     with suppress(OSError):  # a terminal that is gone must not keep the signal from being obeyed
-        sys.stderr.write(f"rlship: {line}\n")
+        # Names of folders, files and actors are not trusted: what would move the cursor is spelled out.
+        text = "\n  ".join(clean(part, LONGEST) for part in line.splitlines())
+        sys.stderr.write(f"rlship: {text}\n")
         sys.stderr.flush()
 
 
@@ -185,7 +197,9 @@ def _print_json(statuses: list[Status]) -> None:
     import msgspec
 
     for status in statuses:
-        output.put(msgspec.json.encode(replace(status, running=True)))  # whoever prints this is the sidecar
+        output.put(
+            output.as_printed(msgspec.json.encode(replace(status, running=True)))
+        )  # whoever prints this is the sidecar
 
 
 def _both(first: OnStatus | None, second: OnStatus) -> OnStatus:

@@ -5,6 +5,7 @@ listed.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -65,13 +66,28 @@ def is_experiment(folder: str | Path) -> bool:
     files of another framework.
     """
     writers = os.path.join(folder, WRITERS_FOLDER)
-    if os.path.isdir(writers) and not os.path.exists(os.path.join(writers, "__init__.py")):
+    if _is_folder(writers) and not os.path.exists(os.path.join(writers, "__init__.py")):
         return True
     return holds_foreign(os.fspath(folder), readers())
 
 
-def barred(directory: Path) -> list[str]:
-    """Subfolders that may be experiments but cannot be looked into, sorted."""
+def _is_folder(path: str) -> bool:
+    """Whether a folder is there, and no link to one: that may lead anywhere."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def barred(directory: Path) -> dict[str, str]:
+    """Folders that may be experiments but are left out, the given one or below it, sorted, with why."""
     with os.scandir(directory) as entries:
         folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return sorted(folder for folder in folders if not os.access(folder, os.R_OK | os.X_OK))
+    found = {}
+    for folder in (os.fspath(directory), *sorted(folders)):
+        writers = os.path.join(folder, WRITERS_FOLDER)
+        if not os.access(folder, os.R_OK | os.X_OK):
+            found[folder] = "cannot be looked into: permission denied; if it is an experiment, it is left out"
+        elif os.path.islink(writers):
+            found[folder] = f"is left out: {WRITERS_FOLDER} in it is a link, which is not followed"
+    return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.decode.known import known
 from rlship_sidecar.decode.lines import Batch, Dead, Schemas, excerpt_of, too_long
 from rlship_sidecar.filesystem import Filesystem
@@ -14,11 +16,12 @@ from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
 from rlship_sidecar.intake.newcomers import Newcomers
 from rlship_sidecar.intake.opening import Opener
 from rlship_sidecar.intake.source import Source, new_source, removed
-from rlship_sidecar.intake.tail import Bookmark, Descriptors, NotAFile, Replaced, Tail
+from rlship_sidecar.intake.tail import Bookmark, Descriptors, Replaced, Tail
+from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.tally import Tally
 
 ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
-REST_EVERY_S = 30.0  # how often a file whose writer closed it is looked at
+REST_EVERY_S = 30.0  # how often a file whose writer closed it, or that has none, is looked at
 SETTLED_S = 60.0
 NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
 
@@ -58,7 +61,7 @@ class Intake:
 
     def __init__(self, directory: str, filesystem: Filesystem, max_open_files: int) -> None:
         self._given = directory, filesystem, max_open_files
-        self.files = Descriptors(max_open_files, keep=filesystem.local)
+        self.files = Descriptors(max_open_files, keep=filesystem.local, root=directory)
         self._opener = Opener(directory, self.files)
         self.folder = self._opener.folder
         self.sources: dict[str, Source] = {}
@@ -70,7 +73,7 @@ class Intake:
         self.ahead: Ahead | None = None
         self.schemas = Schemas(known)
         self._local = filesystem.local
-        self._listing = Folder(self.folder, local=filesystem.local)
+        self._listing = Folder(self.folder, directory, local=filesystem.local)
         self._newcomers = Newcomers(self._opener, local=filesystem.local)
 
     def close(self) -> None:
@@ -123,13 +126,13 @@ class Intake:
             listed = self._listing.look(now, force=force)
         except OSError as error:
             if not (isinstance(error, FileNotFoundError) and self.sources and self._newcomers.alone(self.sources)):
-                self._odd[WRITERS_FOLDER] = words(error)
+                link = isinstance(error, NotADirectoryError)
+                self._odd[WRITERS_FOLDER] = "a link or no folder: not followed" if link else words(error)
             return
-        self._odd.pop(WRITERS_FOLDER, None)
         if listed is None:
+            self._odd.pop(WRITERS_FOLDER, None)
             return
-        for name in listed.odd:
-            self._odd[name] = "not a regular file, or its name is not UTF-8"
+        self._odd = dict.fromkeys(listed.odd, "not a regular file, or its name is not UTF-8")
         for name, inode in listed.files.items():
             source = self.sources.get(name)
             if source is None:
@@ -186,7 +189,9 @@ class Intake:
 
     def _grown(self, source: Source, now: float, *, end: bool) -> bool:
         writer = source.writer
-        settled = not end and writer is not None and writer.closed and now - writer.line_at > SETTLED_S
+        # Whose writer said that it is done, or what is no writer's file and does not grow either.
+        done = now - source.grown_at if writer is None else now - writer.line_at if writer.closed else 0.0
+        settled = not end and source.looked_at and done > SETTLED_S
         if settled and now - source.looked_at < REST_EVERY_S:
             return False
         source.looked_at = now
@@ -199,6 +204,8 @@ class Intake:
                 size = source.size = source.tail.size()
                 source.tail.check(source.mark)
             source.problem = ""
+            if size > source.read:
+                source.grown_at = now
             if size < source.read:
                 source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
                 source.tail.check(source.mark)
@@ -238,6 +245,8 @@ class Intake:
         if piece.end == start.offset:
             if piece.held:
                 self._hold(source, now)
+            elif source.tail.searching:
+                source.problem = f"a line of more than {MAX_LINE_BYTES >> 20} MiB begins at byte {source.read}"
             elif source.moved and not piece.more:
                 source.size = source.read  # half a line is all that is left of the file that had the name
                 self.files.forget(source.tail.path)
@@ -281,8 +290,10 @@ def _note(source: Source, inode: int) -> None:
 
 def words(error: OSError) -> str:
     """What is wrong with a file, for people."""
-    if isinstance(error, NotAFile):
+    if isinstance(error, NotAFile) or error.errno == errno.ENXIO:  # a socket
         return "not a regular file"
+    if error.errno == errno.ELOOP:
+        return "a link, which is not followed"
     if isinstance(error, FileNotFoundError):
         return "not there any more; what was read of it still counts"
     return error.strerror or type(error).__name__

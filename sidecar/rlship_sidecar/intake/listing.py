@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rlship_sidecar.plainfiles import open_folder
+
 WRITERS_FOLDER = "rlship"
 SUFFIX = ".jsonl"
 PART = "#"  # in the name of a writer that shares a foreign file: between the file's and its own
@@ -24,8 +26,10 @@ class Folder:
     after a listing leaves it as it is: therefore not at once after a change, and now and then whatever it says.
     """
 
-    def __init__(self, path: str, *, local: bool, listing: Callable[[str], Listing] | None = None) -> None:
+    def __init__(self, path: str, root: str, *, local: bool, listing: Callable[[int], Listing] | None = None) -> None:
+        """`root` is a folder that it is, or is below: none on the way may be a link. `listing` lists a descriptor."""
         self.path = path
+        self._root = root
         self._local = local
         self._list = listing or list_writers
         self._mtime_ns = -1
@@ -34,13 +38,17 @@ class Folder:
 
     def look(self, now: float, *, force: bool) -> Listing | None:
         """What is in it; None without a look where none is due. Raises OSError."""
-        if self._local:
-            mtime_ns = os.stat(self.path).st_mtime_ns
-            if mtime_ns != self._mtime_ns:
-                self._mtime_ns, self._changed_at = mtime_ns, now
-            elif not force and now - self._changed_at > SETTLED_S and now - self._listed_at < RELIST_EVERY_S:
-                return None
-        found = self._list(self.path)
+        fd = open_folder(self.path, self._root)
+        try:
+            if self._local:
+                mtime_ns = os.fstat(fd).st_mtime_ns
+                if mtime_ns != self._mtime_ns:
+                    self._mtime_ns, self._changed_at = mtime_ns, now
+                elif not force and now - self._changed_at > SETTLED_S and now - self._listed_at < RELIST_EVERY_S:
+                    return None
+            found = self._list(fd)
+        finally:
+            os.close(fd)
         self._listed_at = now
         return found
 
@@ -55,8 +63,8 @@ class Listing(NamedTuple):
     folders: tuple[str, ...] = ()
 
 
-def list_writers(folder: str) -> Listing:
-    """The writers' files in a folder, all sorted; raises OSError."""
+def list_writers(folder: str | int) -> Listing:
+    """The writers' files in a folder, or the descriptor of one, all sorted; raises OSError."""
     files: dict[str, int] = {}
     odd: list[str] = []
     with os.scandir(folder) as entries:

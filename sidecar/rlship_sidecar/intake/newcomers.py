@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from rlship_sidecar.intake.foreign.places import Places
 from rlship_sidecar.intake.foreign.tail import ForeignTail
@@ -15,6 +16,7 @@ from rlship_sidecar.intake.opening import Opener, is_foreign
 NAMED = (SUFFIX, ".json")  # what is left alone of other names, as logs for people, is nothing to tell of
 YOUNG_S = 60.0  # a file that is not recognised is tried at every look for so long, then as often as folders are listed
 RETRY_S = 10.0
+MOST_TOLD = 100
 UNKNOWN = "not recognised: no reader knows its first lines; left alone"
 
 
@@ -56,7 +58,7 @@ class Newcomers:
 
     def news(self) -> list[str]:
         """What a person should hear of files that are left alone."""
-        return [f"{name}: {why}" for name, why in self.oddities.items()]
+        return [f"{name}: {why}" for name, why in islice(self.oddities.items(), MOST_TOLD)]
 
     def look(self, now: float, *, force: bool) -> dict[str, ForeignTail]:
         """The writers of files that are recognised now for the first time, by name."""

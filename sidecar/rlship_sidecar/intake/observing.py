@@ -47,7 +47,7 @@ class Observer:
         self.places = places
         self._local = filesystem_of(os.path.realpath(experiment)).local
         # Not kept open between two looks: a name may come to mean another file.
-        self._opener = Opener(str(experiment), Descriptors(1, keep=False))
+        self._opener = Opener(str(experiment), Descriptors(1, keep=False, root=str(experiment)))
         self._tails: dict[str, Tail] = {}
         self._held: dict[str, float] = {}
         self._clock = clock

@@ -13,7 +13,7 @@ from rlship_sidecar.intake.foreign.documents import Documents
 from rlship_sidecar.intake.foreign.places import Places
 from rlship_sidecar.intake.foreign.readers import readers
 from rlship_sidecar.intake.foreign.tail import ForeignTail, recognise, relative_of
-from rlship_sidecar.intake.listing import PART, WRITERS_FOLDER, is_aside, list_writers
+from rlship_sidecar.intake.listing import PART, WRITERS_FOLDER, Folder, is_aside
 from rlship_sidecar.intake.tail import Descriptors, Tail
 
 
@@ -30,7 +30,7 @@ class Opener:
         self.folder = os.path.join(directory, WRITERS_FOLDER)
         self.readers = readers()
         self._files = files
-        self._documents = Documents()
+        self._documents = Documents(directory)
 
     def close(self) -> None:
         """Release documents."""
@@ -77,7 +77,8 @@ class Opener:
         foreign = sorted(Places(self.directory, self.readers, local=False).look(0.0, force=True).files)
         found: dict[str, Tail] = {}
         try:
-            found = {name: self.tail(name) for name in list_writers(self.folder).files}
+            listed = Folder(self.folder, self.directory, local=False).look(0.0, force=True)
+            found = {name: self.tail(name) for name in (listed.files if listed is not None else ())}
         except FileNotFoundError:
             if not foreign:
                 raise

@@ -15,7 +15,7 @@ from rlship_sidecar.intake.opening import is_foreign
 from rlship_sidecar.intake.rereading import read_again, read_barriers, read_samples, read_stream_line, read_streams
 from rlship_sidecar.intake.source import Source
 from rlship_sidecar.reduce.former import with_former
-from rlship_sidecar.reduce.samples import Choice, Chosen, choose
+from rlship_sidecar.reduce.samples import ROOM_BYTES, Choice, Chosen, choose
 from rlship_sidecar.rows import STEP, Row, Sample
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import Streams, UnitKey
@@ -124,28 +124,32 @@ class Recall:
         for (kind, index), window in windows.items():
             if not (window.samples and self._choice.shows(index)):
                 continue
-            window.shown = {}
+            window.shown, room = {}, ROOM_BYTES
             for table, chosen in choose(window.samples, self._choice.each, superseding=kind == STEP).items():
-                found = self._contents(chosen, now, end=end)
-                if found is None:
+                read = self._contents(chosen, room, now, end=end)
+                if read is None:
                     return False
+                found, room = read
                 if found:
                     window.shown[table] = found
         return True
 
-    def _contents(self, chosen: Sequence[Chosen], now: float, *, end: bool) -> list[Sample] | None:
-        """What the chosen samples of a table hold, in their order."""
+    def _contents(
+        self, chosen: Sequence[Chosen], room: int, now: float, *, end: bool
+    ) -> tuple[list[Sample], int] | None:
+        """What the chosen samples of a table hold, in their order, out of `room` bytes of lines; the room left."""
         found: list[Sample] = []
         for writer, of_file in groupby(chosen, key=lambda one: one.segment.writer):
             source, ones = self._intake.sources[writer.file], list(of_file)
             try:
-                found += read_samples(source, ones)
+                some, room = read_samples(source, ones, room)
+                found += some
             except OSError as error:
                 if not _does_without(source, error, now, end=end):
                     return None
                 self._say_gone(source)
                 self._miss(source, min(one.line.offset for one in ones))
-        return found
+        return found, room
 
     def _line_at(self, writer: Writer, offset: int, *, now: float, end: bool) -> list[StreamLine] | None:
         """The stream line that begins at a byte of a file, if it is there; None where that cannot be read just now."""

@@ -10,7 +10,7 @@ from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Schemas, StreamLine
 from rlship_sidecar.intake.source import Source
 from rlship_sidecar.intake.tail import Bookmark, Replaced
-from rlship_sidecar.reduce.samples import Chosen, filled
+from rlship_sidecar.reduce.samples import NO_ROOM, Chosen, filled
 from rlship_sidecar.rows import Sample
 from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.store.store import Store
@@ -72,18 +72,21 @@ def read_stream_line(source: Source, store: Store, schemas: Schemas, offset: int
     return [line for line in batch.streams if line.offset == offset]
 
 
-def read_samples(source: Source, chosen: Sequence[Chosen]) -> list[Sample]:
-    """What chosen samples of a file hold, a line at a time; raises as `read_again` does."""
+def read_samples(source: Source, chosen: Sequence[Chosen], room: int) -> tuple[list[Sample], int]:
+    """What chosen samples of a file hold, a line at a time, out of `room` bytes of lines, and the room that is left;
+    raises as `read_again` does.
+    """
     _still_there(source)
     tail = source.tail.twin()
     found = []
     for one in chosen:
         line = tail.line_at(one.line.offset)
         sample = filled(one, line) if line is not None else None
-        if sample is None:
+        if sample is None or line is None:
             raise FileNotFoundError(0, "what was read of it is not there any more", tail.path)
-        found.append(sample)
-    return found
+        found.append(sample if len(line) <= room else sample._replace(row={"": NO_ROOM}, cut=None))
+        room -= min(room, len(line))
+    return found, room
 
 
 def read_barriers(source: Source, store: Store, schemas: Schemas) -> Iterator[Batch]:

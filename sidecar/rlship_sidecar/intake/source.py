@@ -66,6 +66,7 @@ class Source:
     size: int = 0
     at_step: int = -1
     looked_at: float = 0.0
+    grown_at: float = 0.0
     problem: str = ""
     inode: int = 0
     moved: bool = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from operator import add
 from typing import NamedTuple, TypeVar
 
 from rlship_formats.records import MAX_LINE_BYTES
+from rlship_sidecar.plainfiles import open_plain
 
 T = TypeVar("T")
 
@@ -24,12 +24,6 @@ KNOWN_BYTES = 64
 
 EXCERPT_BYTES = 120
 LINE_BYTES = 8192  # read for a line at first: most are no longer
-# A FIFO or a link put there must not hold us up.
-OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-
-
-class NotAFile(OSError):
-    """The path is not a regular file (a FIFO, a device, a link, a folder)."""
 
 
 class Replaced(OSError):
@@ -96,12 +90,13 @@ class Descriptors:
     """Open files, at most `limit` of them: the least recently read is closed first.
 
     On a network filesystem a file is opened for every look (`keep=False`): only an open makes the client ask the
-    server.
+    server. `root`: a folder below which no link is followed.
     """
 
-    def __init__(self, limit: int, *, keep: bool) -> None:
+    def __init__(self, limit: int, *, keep: bool, root: str = "") -> None:
+        self.root = root
         self._limit = max(1, limit)
-        self._keep = keep
+        self.keep = keep
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def kept(self, path: str) -> int | None:
@@ -114,10 +109,7 @@ class Descriptors:
         if fd is not None:
             self._open.move_to_end(path)
             return fd
-        fd = os.open(path, OPEN_FLAGS)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise NotAFile(0, "not a regular file", path)
+        fd = open_plain(path, self.root)
         self.add(path, fd)
         return fd
 
@@ -129,7 +121,7 @@ class Descriptors:
 
     def done(self, path: str) -> None:
         """The look at a file is over."""
-        if not self._keep:
+        if not self.keep:
             self.forget(path)
 
     def forget(self, path: str) -> None:
@@ -278,6 +270,8 @@ class Tail:
         piece.more = len(data) == stretch or cut >= 0
         if cut < 0:
             self._searched += len(data)
+            if self._files.keep and data.count(0) == len(data):
+                self._searched = _past_hole(fd, self._searched)
             return piece
         excerpt = os.pread(fd, EXCERPT_BYTES, position)
         piece.too_long.append((position, excerpt))
@@ -291,3 +285,11 @@ class Tail:
 
 def _size(fd: int) -> int:
     return os.lseek(fd, 0, os.SEEK_END)
+
+
+def _past_hole(fd: int, at: int) -> int:
+    """Where the file has bytes again that were written: a hole of a terabyte costs nothing to make."""
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA)
+    except OSError:  # none
+        return max(at, _size(fd))

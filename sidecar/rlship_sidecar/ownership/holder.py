@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from rlship_sidecar.plainfiles import read_plain
+
 MOST_BYTES = 1 << 16
 _PROC = "/proc"
 _CGROUPS = "/sys/fs/cgroup"
@@ -84,8 +86,7 @@ def encoded(holder: Holder) -> bytes:
 def read(path: Path) -> Seen | None:
     """A lease file, or None where there is none of that name."""
     try:
-        with open(path, "rb") as file:
-            raw = file.read(MOST_BYTES)
+        raw = read_plain(path, MOST_BYTES)
     except FileNotFoundError:
         return None
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from pathlib import Path
 from rlship_sidecar.errors import OwnedElsewhere, RlshipError
 from rlship_sidecar.ownership.holder import Condition, Holder, Seen, condition, encoded, here, read
 from rlship_sidecar.ownership.inherit import inherit, store_file, stores
+from rlship_sidecar.plainfiles import write_plain
 
 _LEASE = re.compile(r"lease\.(\d{1,9})$")
 _BEATS_PER_TTL = 6
@@ -99,8 +101,10 @@ class Lease:
         self._usurped = False
         self._failure: OSError | None = None
         self._beat_at = boottime()
+        self._place = os.lstat(state_dir).st_ino
         self._write()
-        _HELD.add(os.path.realpath(self._path))
+        self._real = os.path.realpath(self._path)  # as it is now, wherever the path leads later
+        _HELD.add(self._real)
 
     @property
     def store_path(self) -> Path:
@@ -109,7 +113,7 @@ class Lease:
 
     def _write(self) -> None:
         data = encoded(self._holder)
-        fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.pwrite(fd, data, 0)
             os.fdatasync(fd)
@@ -127,9 +131,14 @@ class Lease:
         if self._usurped or self._boottime() - self._beat_at >= self._ttl_s * _SURE_SHARE:
             return False
         try:
-            return max(_leases(self.state_dir), default=-1) == self.generation
+            return not self._exchanged() and max(_leases(self.state_dir), default=-1) == self.generation
         except FileNotFoundError:
             return False
+
+    def _exchanged(self) -> bool:
+        """Whether another folder, or a link, has the place of the one that was locked."""
+        found = os.lstat(self.state_dir)
+        return found.st_ino != self._place or not stat.S_ISDIR(found.st_mode)
 
     def check(self) -> None:
         """Make sure of ownership before anything is committed or shipped, and beat if it is time; raises LeaseLost, or
@@ -163,7 +172,9 @@ class Lease:
 
     def _lost(self, now: float) -> LeaseLost:
         why = f"this one stood still for {now - self._beat_at:.0f} s"
-        if self._failure is not None:
+        if os.path.lexists(self.state_dir) and self._exchanged():
+            why = "another folder was put in its place"
+        elif self._failure is not None:
             why = f"this one could not write {self._path}: {self._failure.strerror}"
         return LeaseLost(
             f"another sidecar may own {self.state_dir.parent} now ({why})",
@@ -186,19 +197,19 @@ class Lease:
     def release(self) -> None:
         """Let the next sidecar take over at once."""
         self._over.set()
-        _HELD.discard(os.path.realpath(self._path))
+        _HELD.discard(self._real)
         with self._lock, suppress(OSError):  # a full disk or a lost mount: the next one watches for `ttl_s` instead
             self._holder.released = True
-            self._write()
+            if not self._exchanged():
+                self._write()
 
     def abandon(self) -> None:
         """Stop without letting the next one believe that nothing is written any more: a thread of this process that
         cannot be stopped may do so.
         """
-        path = os.path.realpath(self._path)
-        _ABANDONED.add(path)
+        _ABANDONED.add(self._real)
         self._over.set()
-        _HELD.discard(path)
+        _HELD.discard(self._real)
 
 
 def acquire(
@@ -256,7 +267,7 @@ def _create(path: Path, holder: Holder) -> None:
     """
     scratch = path.with_name(f".{path.name}.{holder.token}")
     try:
-        scratch.write_bytes(encoded(holder))
+        write_plain(scratch, encoded(holder))
         try:
             os.link(scratch, path)
         except FileExistsError:

@@ -43,10 +43,10 @@ def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seco
         return None
     plans = [_plan(actor, schema, rules) for schema in window.blocks]
     taken = plans[0].keys
-    for plan in plans[1:]:
-        if not taken.isdisjoint(plan.keys):
+    if len(plans) > 1:
+        taken = taken.union(*(plan.keys for plan in plans[1:]))
+        if len(taken) != sum(len(plan.keys) for plan in plans):
             return None
-        taken = taken | plan.keys
     whole = orders[0] if len(orders) == 1 else order_of(tuple(everyone(window)))
     made = Reduced(
         {}, {}, {}, taken, whole, (), max(max([line.t for line in block.lines]) for block in window.blocks.values())

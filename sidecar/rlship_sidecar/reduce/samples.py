@@ -83,6 +83,8 @@ def _choose(found: list[tuple[Segment, SampleLine]], each: int) -> list[Chosen]:
     return [Chosen(*found[place], tuple(reasons[place])) for place in sorted(reasons)]
 
 
+ROOM_BYTES = 8 << 20  # of sample lines in a row, the largest of which are 1 MiB
+NO_ROOM = "(left out: the samples of one row are too large)"
 TOO_DEEP = "(nested too deeply to be shown)"
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from rlship_sidecar.plainfiles import read_plain, write_plain
+
 STATUS_FILE = "status.json"
+MOST_BYTES = 1 << 28
 
 
 @dataclass(slots=True)
@@ -161,7 +164,7 @@ def write_status(
     generation removes before it has its name.
     """
     scratch = state_dir / f"status.{generation}.tmp"
-    scratch.write_bytes(msgspec.json.encode(status) + b"\n")
+    write_plain(scratch, msgspec.json.encode(status) + b"\n")
     if held():
         os.replace(scratch, state_dir / STATUS_FILE)
     else:
@@ -171,7 +174,7 @@ def write_status(
 def read_status(state_dir: Path) -> Status | None:
     """The last status written, or None if there is none."""
     try:
-        data = (state_dir / STATUS_FILE).read_bytes()
+        data = read_plain(state_dir / STATUS_FILE, MOST_BYTES)
     except FileNotFoundError:
         return None
     return msgspec.json.decode(data, type=Status)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rlship_formats.standing import WRONG_USE
 from rlship_sidecar.align.actor import Actor
-from rlship_sidecar.align.lineage import Writer, side_by_side
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.intake.listing import WRITERS_FOLDER
 from rlship_sidecar.intake.opening import is_foreign
-from rlship_sidecar.intake.source import Source, is_document
+from rlship_sidecar.intake.source import Source
+from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.status import (
     ActorStatus,
     ClockStatus,
@@ -24,17 +25,18 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.tally import OWN_ACTOR
 
 MAX_LISTED = 200
-CLOCK_SLACK_S = 1.0  # between hosts
+# Of more, a status would take so long to make that it were old.
+MOST_WRITERS = 10_000
+MOST_ACTORS = 1000
 
 
 def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
     """The status as of `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
     store = experiment.store
-    newest = {name: _newest(store, actor) for name, actor in experiment.actors.items()}
-    actors = [_actor(actor, newest[name], now) for name, actor in sorted(experiment.actors.items())]
+    latest = heapq.nlargest(MOST_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
+    actors = [_actor(actor, _newest(store, actor), now) for actor in sorted(latest, key=lambda actor: actor.name)]
     streams = stream_statuses(experiment, now, experiment.patience.grace_s)
     lost = {stream.actor: stream.missing for stream in streams}
     for actor in actors:
@@ -43,7 +45,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
     dead, shipping = store.dead_counts(), list(sinks)
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
-    claims, restarts = _shared_ranks(experiment)
+    claims, restarts = shared_ranks(experiment)
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
         experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
@@ -53,7 +55,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         rows=store.row_count(),
         complete=not (lacking or dead_letters or dead_values or claims or _unread(experiment)),
         actors=actors,
-        writers=[_writer(source, now) for source in experiment.sources.values()],
+        writers=[_writer(source, now) for source in _first(experiment.sources.values())],
         sinks=shipping,
         dead_letters=[
             DeadLetterStatus(file, reason, count, offset, excerpt)
@@ -72,6 +74,18 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
         claims=claims,
     )
+
+
+def _first(sources: Collection[Source]) -> Iterable[Source]:
+    """As many files as a status lists: those of writers that are not done first, those of no writer last."""
+    if len(sources) <= MOST_WRITERS:
+        return sources
+
+    def place(source: Source) -> int:
+        writer = source.writer
+        return 2 if writer is None else int(writer.closed and source.size <= source.read)
+
+    return heapq.nsmallest(MOST_WRITERS, sources, key=place)
 
 
 def _newest(store: Store, actor: Actor) -> Row | None:
@@ -157,18 +171,16 @@ def _unread(experiment: Experiment) -> bool:
     return any(s.problem and not (s.gone and is_foreign(s.name)) for s in experiment.sources.values())
 
 
-def _overlap(older: Writer, newer: Writer) -> bool:
-    """Whether the older of two writers of one rank and attempt went on after the newer one had begun: no restart."""
-    if side_by_side(older, newer):
-        return True
-    if older.open.attempt != newer.open.attempt:
-        return False
-    slack_s = 0.0 if older.open.host and older.open.host == newer.open.host else CLOCK_SLACK_S
-    return older.open.t < newer.open.t < older.newest_t - slack_s
-
-
 def _notes(experiment: Experiment) -> list[str]:
-    notes = [f"{name}: {problem}" for name, problem in sorted(experiment.intake.oddities.items())]
+    odd = sorted(experiment.intake.oddities.items())
+    notes = [f"{name}: {problem}" for name, problem in odd[:MAX_LISTED]]
+    if len(odd) > MAX_LISTED:
+        notes.append(f"and {len(odd) - MAX_LISTED} more entries that are no files to read")
+    if len(experiment.sources) > MOST_WRITERS:
+        without = sum(source.writer is None for source in experiment.sources.values())
+        notes.append(f"lists {MOST_WRITERS} of {len(experiment.sources)} files, of which {without} have no open record")
+    if len(experiment.actors) > MOST_ACTORS:
+        notes.append(f"lists {MOST_ACTORS} of {len(experiment.actors)} actors: those that logged last")
     notes += [f"reads {count} of {name}" for name, count in sorted(experiment.intake.formats().items())]
     notes += stream_notes(experiment)
     if told := experiment.store.counts().get(WRONG_USE, 0):
@@ -178,34 +190,3 @@ def _notes(experiment: Experiment) -> list[str]:
             f"grep -h {WRONG_USE} {shlex.quote(experiment.intake.folder)}/*.jsonl"
         )
     return [*notes, *experiment.rules.customs.problems.values()]
-
-
-def _shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
-    """What to say of ranks that several writers of one attempt claim: at one time, and one after the other."""
-    claims, restarts = [], []
-    for name, actor in sorted(experiment.actors.items()):
-        for places in actor.roster.shared_places():
-            rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
-            overlapping = sum(any(_overlap(a, b) or _overlap(b, a) for b in places if b is not a) for a in places)
-            newest = max(writer.open.attempt for writer in places)
-            equal = sum(writer.open.attempt == newest for writer in places)
-            if overlapping and any(is_foreign(writer.file) for writer in places):
-                restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
-            elif overlapping:
-                claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
-            elif (
-                equal > 1
-                and name != OWN_ACTOR  # a sidecar opens another file whenever the job goes on
-                and not all(is_document(experiment.sources[writer.file]) for writer in places)
-            ):
-                restarts.append(f"{equal} writers of {rank}, one after the other: {_what_counts(places)}")
-    return claims, restarts
-
-
-def _what_counts(writers: Iterable[Writer]) -> str:
-    """Of writers of one rank and attempt: by their times stream lines say themselves which is newer."""
-    streamed = any(writer.stream_t is not None for writer in writers)
-    stepped = any(writer.begins is not None for writer in writers)
-    if streamed and stepped:
-        return "of what has a step the last one's values count, of what has none all"
-    return "all values count, each at its time" if streamed else "the last one's values count"

@@ -26,6 +26,7 @@ COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
 RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
 MOST_LINES = 20
+MOST_ROWS = 100  # of a table
 LONGEST = 2000  # of an error that says at its end what to do
 TOLD_AFTER_S = 10.0  # a sink that is in trouble for less is not worth a line
 
@@ -71,13 +72,14 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
 
 def footer(status: Status) -> list[str]:
     """Rows, each sink with its state, streams, clocks, what is incomplete, and notes, one line each."""
-    rows = [f"rows {status.rows}"]
+    rows = [f"and {len(status.actors) - MOST_ROWS} more actors: --json"] if len(status.actors) > MOST_ROWS else []
+    rows += [f"rows {status.rows}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
-    rows += [_stream(stream) for stream in status.streams]
+    rows += [_stream(stream) for stream in status.streams[:MOST_LINES]]
     rows += [_clock(clock) for clock in status.clocks[:MOST_LINES]]
     rows += shortcomings(status)
-    rows += [f"note: {clean(note)}" for note in status.notes]
-    return rows
+    rows += [f"note: {clean(note)}" for note in status.notes[:MOST_ROWS]]
+    return [*rows, *([f"and {len(status.notes) - MOST_ROWS} more notes: --json"] if status.notes[MOST_ROWS:] else [])]
 
 
 class Incomplete(Protocol):
@@ -103,10 +105,12 @@ def shortcomings(status: Incomplete) -> list[str]:
 def progress(status: Status) -> str:
     """One line: actors with step, ranks and lag, then rows, sinks that lack some, dead letters."""
     parts, streams = [], _by_actor(status)
-    for actor in status.actors:
+    for actor in status.actors[:MOST_LINES]:
         lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
         missing = f", missing {_names(actor.missing)}" if actor.missing else ""
         parts.append(f"{clean(actor.actor)} {_place(actor, streams)}, ranks {ranks(actor)}{lag}{missing}")
+    if len(status.actors) > MOST_LINES:
+        parts.append(f"and {len(status.actors) - MOST_LINES} more actors")
     parts.append(f"rows {status.rows}")
     parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
     parts += filter(None, [_dead_totals(status)])
@@ -208,7 +212,7 @@ def _reach(stream: StreamStatus) -> str:
 
 def _cells_of(status: Status) -> list[tuple[str, ...]]:
     streams = _by_actor(status)
-    return [_actor_cells(actor, streams.get(actor.actor)) for actor in status.actors]
+    return [_actor_cells(actor, streams.get(actor.actor)) for actor in status.actors[:MOST_ROWS]]
 
 
 def _actor_cells(actor: ActorStatus, stream: StreamStatus | None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlship_sidecar.plainfiles import write_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.flat import rank_keys
 from rlship_sidecar.sinks.options import WrongOption
@@ -61,7 +62,7 @@ class KeyBudget:
         if len(self._known) == self._saved:
             return
         scratch = self._path.with_suffix(".tmp")
-        scratch.write_text(json.dumps(list(self._known)) + "\n", "utf-8")
+        write_plain(scratch, json.dumps(list(self._known)).encode() + b"\n")
         os.replace(scratch, self._path)
         self._saved = len(self._known)
 

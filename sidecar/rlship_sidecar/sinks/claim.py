@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlship_sidecar.filesystem import sync_folder
+from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 
 _COPY_BYTES = 1 << 24
@@ -65,7 +66,7 @@ class Claim:
             raise self._foreign(others[0] if others else None)
         self._refuse_if_followed(ours)
         if all(mark.generation != self._generation for mark in ours):
-            os.close(os.open(self._path("claim"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+            os.close(os.open(self._path("claim"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
             sync_folder(self._folder)
         # Only now: what an earlier one makes from here on it will not give a name to.
         self._remove([mark for mark in self._marks() if mark.kind.endswith(".tmp") or mark in others])
@@ -105,7 +106,7 @@ class Claim:
     def copy(self, source: Path, size: int) -> None:
         """Put a copy of the first `size` bytes of a file in its place."""
         scratch = self.scratch("copy")
-        with open(source, "rb") as old, open(scratch, "wb") as new:
+        with open(source, "rb") as old, open(make_plain(scratch), "wb") as new:
             while size:
                 data = old.read(min(size, _COPY_BYTES))
                 if not data:

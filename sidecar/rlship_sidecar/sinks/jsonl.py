@@ -69,7 +69,7 @@ class JsonlSink:
                 if path.exists():
                     claim.copy(path, _size(path))
                 claim.fenced()
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise SinkRefused(f"sink jsonl: {path} is no regular file: give [sink.jsonl] path another one")
             claim.verify()
@@ -151,7 +151,9 @@ def _size(path: Path) -> int:
 def _path(run: Run) -> Path:
     JsonlSink.check_options(run.options)
     given = run.options.get("path")
-    path = run.state_dir / DEFAULT_NAME if given is None else run.experiment / given
+    if given is None:
+        return run.state_dir.absolute() / DEFAULT_NAME
+    path = run.experiment / given
     return Path(os.path.realpath(path))  # what a link leads to may be replaced, the link itself not
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from rlship_sidecar.intake.observing import Observer, Place
+from rlship_sidecar.plainfiles import make_plain, write_plain
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 
@@ -50,7 +51,7 @@ class ObservationFile:
             if path.exists():
                 claim.copy(path, size)
             claim.fenced()
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         claim.verify()
         self.taken = load_taken(self._position)
         if self.taken.size > os.fstat(self._fd).st_size:
@@ -74,7 +75,7 @@ class ObservationFile:
             raise SinkUnavailable(f"{self.path} was changed by another hand: looking at it anew")
         self.taken = Taken(self._end, places)
         scratch = self._claim.scratch("position")
-        with open(scratch, "wb") as file:
+        with open(make_plain(scratch), "wb") as file:
             file.write(msgspec.json.encode(self.taken))
             file.flush()
             os.fsync(file.fileno())
@@ -101,7 +102,7 @@ class PositionFile:
         """Remember up to where they were shown."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         scratch = self._path.with_suffix(".tmp")
-        scratch.write_bytes(msgspec.json.encode(Taken(0, places)))
+        write_plain(scratch, msgspec.json.encode(Taken(0, places)))
         os.replace(scratch, self._path)
 
     def close(self) -> None:

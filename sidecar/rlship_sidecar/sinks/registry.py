@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from rlship_sidecar.config import CONFIG_FILE, Config, did_you_mean
+from rlship_sidecar.config import Config, did_you_mean
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.sinks.contract import Sink, SinkRefused
 from rlship_sidecar.sinks.options import TEXT, WrongOption
@@ -21,10 +21,10 @@ def make_sink(name: str) -> Sink:
     return sink
 
 
-def check_options(directory: Path, config: Config, env: Mapping[str, str]) -> None:
+def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
     """Let every sink in use look at its options, before anything is started.
 
-    `directory` and `env` are what `config` was loaded from, to name the place of a mistake. Raises UsageProblem.
+    `file` and `env` are what `config` was loaded from, to name the place of a mistake. Raises UsageProblem.
     """
     for name in config.sinks:
         options = config.sink.get(name, {})
@@ -34,19 +34,19 @@ def check_options(directory: Path, config: Config, env: Mapping[str, str]) -> No
         try:
             check(options)
         except WrongOption as wrong:
-            raise _usage_problem(name, options.get(wrong.option), wrong, directory, env) from wrong
+            raise _usage_problem(name, options.get(wrong.option), wrong, file, env) from wrong
         except SinkRefused as refusal:
-            raise UsageProblem(str(refusal), f"set it right in [sink.{name}] of {directory / CONFIG_FILE}") from refusal
+            raise UsageProblem(str(refusal), f"set it right in [sink.{name}] of {file}") from refusal
 
 
-def _usage_problem(name: str, value: Any, wrong: WrongOption, directory: Path, env: Mapping[str, str]) -> UsageProblem:
+def _usage_problem(name: str, value: Any, wrong: WrongOption, file: Path, env: Mapping[str, str]) -> UsageProblem:
     variable = f"RLSHIP_SINK__{name}__{wrong.option}".upper()
     from_env = bool(env.get(variable, "").strip())  # a variable wins over the file
     near = did_you_mean(wrong.said, wrong.words)
     hint = f"{near} Allowed: {wrong.allowed}" if near else f"allowed: {wrong.allowed}"
     if from_env and wrong.allowed == TEXT and not isinstance(value, str):
         hint += f"; a number as text needs quotes: {variable}='\"{value}\"'"
-    place = variable if from_env else f"{directory / CONFIG_FILE}: [sink.{name}]"
+    place = variable if from_env else f"{file}: [sink.{name}]"
     return UsageProblem(f"{place}: option {wrong.option} {wrong.problem}", hint)
 
 

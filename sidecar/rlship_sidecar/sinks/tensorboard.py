@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlship_formats.histogram import Histogram
+from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget, tfevents, tfparts
 from rlship_sidecar.sinks.claim import Claim
@@ -139,7 +140,7 @@ class TensorBoardSink:
         self.flush()
         self.close()
         scratch = self._claim.scratch("part")
-        self._fd = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self._fd = make_plain(scratch)
         self._end = 0
         data = tfevents.encode(_file_version(row.t or time.time()))
         while self._end < len(data):

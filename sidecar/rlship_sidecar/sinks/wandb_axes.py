@@ -10,6 +10,8 @@ import json
 import os
 from pathlib import Path
 
+from rlship_sidecar.plainfiles import write_plain
+
 FILE = "wandb-axes.json"
 
 
@@ -31,5 +33,5 @@ class Axes:
         self._known.add((actor, axis))
         self.pairs.append((actor, axis))
         scratch = self._path.with_suffix(".tmp")
-        scratch.write_text(json.dumps(self.pairs) + "\n", "utf-8")
+        write_plain(scratch, json.dumps(self.pairs).encode() + b"\n")
         os.replace(scratch, self._path)

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
+from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb_key import with_key
 from rlship_sidecar.sinks.wandb_remote import Rejected
@@ -63,7 +64,7 @@ class Link:
         self._silent_s = silent_s
         self._change = threading.Condition()
         self._heard = time.monotonic()
-        with open(log, "wb") as errors:
+        with open(make_plain(log), "wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rlship_sidecar.sinks.wandb_child"],
                 stdin=subprocess.PIPE,

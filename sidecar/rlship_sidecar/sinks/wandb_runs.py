@@ -13,6 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from rlship_sidecar.plainfiles import make_plain
+
 FILE = "wandb-runs.json"
 
 
@@ -48,7 +50,7 @@ class Runs:
     def _save(self, following: str | None) -> None:
         self._all[self._key] = {"made": self.made, "next": following}
         scratch = self._path.with_suffix(".tmp")
-        with open(scratch, "wb") as file:
+        with open(make_plain(scratch), "wb") as file:
             file.write(json.dumps(self._all).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

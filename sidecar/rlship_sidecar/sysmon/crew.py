@@ -45,8 +45,9 @@ class Crew:
     def __init__(self, experiment: Path, me: str, host: str = "") -> None:
         self._me = me
         self._here = f"-{safe(host)}-"  # as names of files mostly have it
-        path = os.path.join(os.path.realpath(experiment), WRITERS_FOLDER)
-        self._folder = Folder(path, local=filesystem_of(path).local)
+        root = os.path.realpath(experiment)
+        path = os.path.join(root, WRITERS_FOLDER)
+        self._folder = Folder(path, root, local=filesystem_of(path).local)
         self._look_at = float("-inf")
         self._waiting: set[str] = set()
         self._known: set[str] = set()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import NamedTuple
 
 from rlship_formats.foreign.contract import BadRecord, Reader
 from rlship_formats.foreign.native import ReaderFailed, document
-from rlship_sidecar.intake.tail import OPEN_FLAGS, Descriptors, NotAFile
+from rlship_sidecar.intake.tail import Descriptors
+from rlship_sidecar.plainfiles import open_plain
 
 MAX_BYTES = 256 << 20
 MOST_OPEN = 16
@@ -27,10 +27,10 @@ class _Seen(NamedTuple):
 
 
 class Documents(Descriptors):
-    """The lines of documents as open files. Each has a reader; `use` says which."""
+    """The lines of documents, all below the folder `root`, as open files. Each has a reader; `use` says which."""
 
-    def __init__(self) -> None:
-        super().__init__(MOST_OPEN, keep=True)
+    def __init__(self, root: str) -> None:
+        super().__init__(MOST_OPEN, keep=True, root=root)
         self._readers: dict[str, Reader] = {}
         self._seen: dict[str, _Seen] = {}
 
@@ -43,7 +43,7 @@ class Documents(Descriptors):
 
     def size(self, path: str) -> int:
         """How many bytes the lines have now; raises as `get` does. Reads the document only if it changed."""
-        fd, stamp = _opened(path)
+        fd, stamp = self._opened(path)
         os.close(fd)
         seen = self._seen.get(path)
         if seen is not None and seen.stamp == stamp:
@@ -55,7 +55,7 @@ class Documents(Descriptors):
 
     def get(self, path: str) -> int:
         """A descriptor of the lines; raises OSError, NotAFile, NotWhole, and ReaderFailed."""
-        fd, stamp = _opened(path)
+        fd, stamp = self._opened(path)
         try:
             seen, lines = self._seen.get(path), self._open.get(path)
             if seen is not None and seen.stamp == stamp:
@@ -78,6 +78,12 @@ class Documents(Descriptors):
         self.add(path, made)
         return made
 
+    def _opened(self, path: str) -> tuple[int, tuple[int, int, int]]:
+        """The document itself, and by what to see that it changed. Opening it makes a network filesystem look."""
+        fd = open_plain(path, self.root)
+        found = os.fstat(fd)
+        return fd, (found.st_ino, found.st_mtime_ns, found.st_size)
+
     def _read(self, path: str, fd: int, stamp: tuple[int, int, int]) -> bytes:
         reader = self._readers[path]
         if stamp[2] > MAX_BYTES:
@@ -94,16 +100,6 @@ class Documents(Descriptors):
                 raise
         self._seen[path] = _Seen(stamp, 0, problem)
         raise problem
-
-
-def _opened(path: str) -> tuple[int, tuple[int, int, int]]:
-    """The document itself, and by what to see that it changed. Opening it makes a network filesystem look."""
-    fd = os.open(path, OPEN_FLAGS)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(fd)
-        raise NotAFile(0, "not a regular file", path)
-    return fd, (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -40,7 +40,10 @@ class Places:
 
     def _node(self, path: str, relative: str, patterns: set[_Pattern]) -> _Node:
         known = re.compile("|".join(translate(pattern[0]) for pattern in sorted(patterns)) or "(?!)")
-        return _Node(patterns, Folder(path, local=self._local, listing=lambda p: _listed(p, relative, patterns, known)))
+        return _Node(
+            patterns,
+            Folder(path, self._directory, local=self._local, listing=lambda fd: _listed(fd, relative, patterns, known)),
+        )
 
     def look(self, now: float, *, force: bool) -> Listing:
         """What is there in the folders that it is time to list. A folder that cannot be read is odd."""
@@ -82,10 +85,10 @@ def _after(name: str, node: _Node) -> set[_Pattern]:
     return {pattern[1:] for pattern in node.patterns if len(pattern) > 1 and fnmatchcase(name, pattern[0])}
 
 
-def _listed(path: str, relative: str, patterns: Iterable[_Pattern], known: re.Pattern[str]) -> Listing:
+def _listed(fd: int, relative: str, patterns: Iterable[_Pattern], known: re.Pattern[str]) -> Listing:
     """One folder's entries that are in places, or lead there. Links are not followed, wherever they lead."""
     found, folders = Listing({}, []), []
-    with os.scandir(path) as entries:
+    with os.scandir(fd) as entries:
         for entry in entries:
             name = entry.name
             if not known.match(name) or name.startswith(".") or (not relative and name == WRITERS_FOLDER):
@@ -110,7 +113,7 @@ def holds_foreign(directory: str, readers: Readers) -> bool:
     plain = {place.rpartition("/")[0] for reader in readers.all for place in reader.places}
     if any(path.rpartition("/")[0] in plain and not path.startswith("./") for path in found.files):
         return True
-    documents = Documents()
+    documents = Documents(directory)
     try:
         return any(_recognised(directory, path, readers, documents) for path in sorted(found.files))
     finally:

@@ -11,7 +11,8 @@ from rlship_formats.foreign.native import Bound, Native, ReaderFailed, bind
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.intake.foreign.documents import Documents, NotWhole
 from rlship_sidecar.intake.foreign.readers import Readers
-from rlship_sidecar.intake.tail import EXCERPT_BYTES, LINE_BYTES, OPEN_FLAGS, Bookmark, Descriptors, Piece, Tail
+from rlship_sidecar.intake.tail import EXCERPT_BYTES, LINE_BYTES, Bookmark, Descriptors, Piece, Tail
+from rlship_sidecar.plainfiles import open_plain
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ def recognise(path: str, relative: str, readers: Readers, documents: Documents) 
     head: bytes | None = None
     for reader in readers.of(relative):
         if reader.lines is None and head is None:
-            head = _head(path)
+            head = _head(path, documents.root)
     while head is not None:
         try:
             found = bind((reader for reader in readers.of(relative) if reader.lines is None), relative, head)
@@ -56,8 +57,8 @@ def recognise(path: str, relative: str, readers: Readers, documents: Documents) 
     return None
 
 
-def _head(path: str) -> bytes:
-    fd = os.open(path, OPEN_FLAGS)
+def _head(path: str, root: str) -> bytes:
+    fd = open_plain(path, root)
     try:
         return os.pread(fd, HEAD_BYTES, 0)
     finally:
