@@ -35,7 +35,7 @@ class UnsupportedVersion(BadRecord):
 @dataclass(frozen=True, slots=True)
 class Open:
     """Who writes a file. `t` is Unix seconds (0 where the clock was unusable); `beat` the promised seconds between
-    lines, or None.
+    lines, or None; `agent` what writes of its own accord beside the job, by the label of that name, else "".
     """
 
     id: str
@@ -51,6 +51,7 @@ class Open:
     host: str = ""
     pid: int = 0
     writer: str = ""
+    agent: str = ""
 
 
 class Asks(NamedTuple):
@@ -117,6 +118,8 @@ def parse_open(record: dict[str, Any]) -> Open:
     if beat is not None and (type(beat) not in (int, float) or beat <= 0):
         raise BadRecord("bad open record")
     host, pid, writer = record.get("host"), record.get("pid"), record.get("writer")
+    labels = record.get("labels")
+    agent = labels.get("agent") if isinstance(labels, dict) else None
     return Open(
         id=_text(record, "id", None),
         actor=_text(record, "actor", None),
@@ -131,6 +134,7 @@ def parse_open(record: dict[str, Any]) -> Open:
         host=host if isinstance(host, str) else "",
         pid=pid if type(pid) is int else 0,
         writer=writer if isinstance(writer, str) else "",
+        agent=agent if isinstance(agent, str) else "",
     )
 
 

@@ -7,12 +7,19 @@ from collections import deque
 from dataclasses import dataclass, field
 
 OWN_ACTOR = "rlship"  # under whose name the sidecar's own figures are rows of the run
-# Who writes while the job does: were their lines signs of its life, they would keep each other going for ever.
+# Who writes beside the job: were their lines signs of its life, they would keep each other going for ever. By actor, and
+# by the label `agent` of who writes under an actor's name that the job may have too.
 OBSERVERS = frozenset({OWN_ACTOR, "node"})
+AGENTS = frozenset({"sysmon", "scrape"})
 
 # Upper ends in seconds: promises are about the first ones, outages about the last ones.
 LAG_ENDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 _MOST_NEW = 1000
+
+
+def observes(actor: str, agent: str) -> bool:
+    """Whether a writer says nothing of whether the job goes on. `agent`: its label of that name, "" without one."""
+    return actor in OBSERVERS or agent in AGENTS
 
 
 @dataclass(slots=True)

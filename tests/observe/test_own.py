@@ -97,7 +97,7 @@ def test_it_ends_with_the_job_and_goes_on_with_it(experiment: Path) -> None:
     nothing. When the job goes on, another file is begun.
     """
     rows = own(experiment)
-    mine = a_writer(actor=OWN_ACTOR, silent_s=0.0)
+    mine = a_writer(actor=OWN_ACTOR, silent_s=0.0, observes=True)
     alive, silent, closed = a_writer(), a_writer(silent_s=AT_WORK_S), a_writer(closed=True)
     told = [[alive, mine]] * 2 + [[silent, closed, mine]] * 3 + [[alive, mine]] * 2
     for number, writers in enumerate(told):
@@ -111,7 +111,7 @@ def test_it_ends_with_the_job_and_goes_on_with_it(experiment: Path) -> None:
 def test_what_counts_as_work() -> None:
     """A file that is not understood yet is no writer of the job, nor is an agent that writes as long as others do."""
     assert at_work(a_status())
-    assert not at_work(a_status(writers=[a_writer(actor="node"), a_writer(actor=OWN_ACTOR)]))
+    assert not at_work(a_status(writers=[a_writer(actor="generator", observes=True)]))
     assert not at_work(a_status(writers=[a_writer(actor="")]))
     assert not at_work(a_status(writers=[]))
 

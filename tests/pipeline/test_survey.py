@@ -88,6 +88,21 @@ def test_writers(sim: Simulation) -> None:
     ]
 
 
+def test_who_writes_beside_the_job(sim: Simulation) -> None:
+    """An agent of a node, a scrape under an actor of the job, and the sidecar itself observe; a label of the job's own
+    makes nobody an observer.
+    """
+    for id, actor, labels in (
+        ("a", "generator", {"agent": "scrape"}),
+        ("b", "generator", {"agent": "3"}),
+        ("c", "node", {}),
+        ("d", "rlship", None),
+        ("e", "trainer", ["agent"]),
+    ):
+        sim.write(f"{id}.jsonl", file(id=id, actor=actor, labels=labels))
+    assert [writer.observes for writer in status(sim).writers] == [True, False, True, True, False]
+
+
 def test_an_actor_whose_step_waits(sim: Simulation) -> None:
     """The oldest open step says since when and for whom it waits, once that is worth saying."""
     for rank in range(6):

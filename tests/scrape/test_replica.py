@@ -139,7 +139,7 @@ def test_the_writers_files(tmp_path: Path) -> None:
     assert (opened["actor"], opened.get("world"), opened["labels"]) == (
         "generator",
         None,
-        {"endpoint": "http://n1:8000/metrics"},
+        {"agent": "scrape", "endpoint": "http://n1:8000/metrics"},
     )
     assert defined["m"] == {"q": {"reduce": ["gauge.sum", "max"], "unit": "count", "per_rank": True}}
     weights = {

@@ -236,4 +236,4 @@ def _opened(facts: Said) -> Said:
     return {"kind": "open"} | {name: form(facts[name]) for name, form in OPEN_FIELDS.items()}
 
 
-assert {field.name for field in dataclasses.fields(Open)} - OPEN_FIELDS.keys() == {"pid", "writer"}
+assert {field.name for field in dataclasses.fields(Open)} - OPEN_FIELDS.keys() == {"pid", "writer", "agent"}

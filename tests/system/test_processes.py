@@ -301,6 +301,47 @@ def test_a_crew_grows_and_falls_silent(tmp_path: Path) -> None:
     assert crew.fresh(wall, 60)
 
 
+def test_who_writes_beside_the_job_is_no_sign_of_it(tmp_path: Path) -> None:
+    """Neither the sidecar's own file nor a scrape's, whose actor may be one of the job, keeps an experiment going."""
+    folder = tmp_path / "rlship"
+    folder.mkdir()
+    (folder / "own.jsonl").write_text(opening(actor="rlship"))
+    (folder / "scrape.jsonl").write_text(opening(actor="generator", labels={"agent": "scrape"}))
+    crew = Crew(tmp_path, "node")
+    crew.look(0.0)
+    assert [one.actor for one in crew.workers()] == ["rlship", "generator"]
+    assert not crew.fresh(time.time(), 60)
+    (folder / "job.jsonl").write_text(opening(actor="generator", labels={"agent": "3"}))
+    crew.look(1000.0)
+    assert crew.fresh(time.time(), 60)
+
+
+def test_experiments_that_ended_are_seldom_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of experiments in which nobody writes are not all asked in every look, the less the more there are; a new
+    file tells at once that one goes on.
+    """
+    for number in range(20):
+        folder = tmp_path / f"e{number:02}" / "rlship"
+        folder.mkdir(parents=True)
+        for rank in range(10):
+            (folder / f"{rank}.jsonl").write_text(opening(id=f"{rank}", rank=rank))
+            os.utime(folder / f"{rank}.jsonl", (1e9, 1e9))
+    asked = []
+    written = Crew._written
+    monkeypatch.setattr(Crew, "_written", lambda crew, *args: asked.append(args) or written(crew, *args))
+    monkeypatch.setattr("rlship_sidecar.sysmon.crew._SHARE", 1e-9)
+    scout = Scout(tmp_path, "node", "n1", 60)
+    for _ in range(5):
+        assert not any(sight.fresh for sight in scout.look())
+    assert len(asked) == 200
+    (tmp_path / "e07" / "rlship" / "new.jsonl").write_text(opening(id="new"))
+    monkeypatch.setattr(Crew, "look", lambda crew, now: crew._take_in(now))
+    deadline = time.monotonic() + 10
+    while not (fresh := [sight.path.name for sight in scout.look() if sight.fresh]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert fresh == ["e07"]
+
+
 def test_this_nodes_writers_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of very many files those of this host are read in the first look, whatever their names begin with."""
     monkeypatch.setattr("rlship_sidecar.sysmon.crew._MOST_AT_ONCE", 3)

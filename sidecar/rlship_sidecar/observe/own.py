@@ -17,7 +17,7 @@ from rlship.identity import Identity
 from rlship.logger import Logger
 from rlship_sidecar.report.status import SinkStatus, Status
 from rlship_sidecar.rows import count_ranks
-from rlship_sidecar.tally import OBSERVERS, OWN_ACTOR, Tally
+from rlship_sidecar.tally import OWN_ACTOR, Tally
 
 # A job is at work while one of its writers has a line or a beat in this time, in seconds.
 AT_WORK_S = 120.0
@@ -132,7 +132,7 @@ class OwnRows:
 def at_work(status: Status) -> bool:
     """Whether any process of the job itself still writes."""
     return any(
-        writer.actor and writer.actor not in OBSERVERS and not writer.closed and writer.silent_s < AT_WORK_S
+        writer.actor and not writer.observes and not writer.closed and writer.silent_s < AT_WORK_S
         for writer in status.writers
     )
 

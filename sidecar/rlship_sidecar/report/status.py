@@ -18,7 +18,8 @@ MOST_BYTES = 1 << 28
 @dataclass(slots=True)
 class WriterStatus:
     """One writer's file. `step` and `barrier` are the newest seen, `silent_s` seconds since its last line; `unread` is
-    bytes not yet applied. `format`: the reader of a foreign file, "" for rlship's own.
+    bytes not yet applied. `format`: the reader of a foreign file, "" for rlship's own. `observes`: it writes beside the
+    job, whether or not that goes on.
     """
 
     file: str
@@ -33,6 +34,7 @@ class WriterStatus:
     closed: bool
     note: str = ""
     format: str = ""
+    observes: bool = False
 
 
 @dataclass(slots=True)

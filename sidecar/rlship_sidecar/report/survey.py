@@ -25,6 +25,7 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
 # Of more, a status would take so long to make that it were old.
@@ -160,6 +161,7 @@ def _writer(source: Source, now: float) -> WriterStatus:
         closed=writer.closed,
         note=source.problem,
         format=writer.open.writer if is_foreign(source.name) else "",
+        observes=observes(writer.open.actor, writer.open.agent),
     )
 
 

@@ -98,7 +98,7 @@ class Writers:
                 os.uname().nodename or "unknown",
                 self._local * MOST_ENGINES + rank,  # the first one measures this host's clock for all
             )
-            logger = Logger(self._folder, identity, labels={"endpoint": self._endpoint.url})
+            logger = Logger(self._folder, identity, labels={"agent": "scrape", "endpoint": self._endpoint.url})
             self._loggers[rank] = logger
             logger.start()
         return logger

@@ -140,10 +140,12 @@ class Agent:
             self._said("waiting", f"no experiment in {self._directory} yet; waiting for one")
         going = set()
         for sight in sights:
-            who = self._residents.find([*sight.workers, *sight.agents])
+            asked = sight.fresh or self._plan.always  # of all others nobody wants to know
+            who = self._residents.find([*sight.workers, *sight.agents]) if asked else {}
             mine = {pid: kept for pid, ms in who.items() if (kept := [m for m in ms if m.actor != ACTOR])}
             self._who[sight.path] = mine
-            if self._goes_on(sight, bool(mine), alone=sight.path == self._directory) and self._has_post(sight, who):
+            resident = any(not member.observes for members in mine.values() for member in members)
+            if self._goes_on(sight, resident, alone=sight.path == self._directory) and self._has_post(sight, who):
                 going.add(sight.path)
         for path in self._posts.keys() - going:
             self._end(path)
@@ -154,7 +156,10 @@ class Agent:
         if self._plan.always:
             return True
         # In a folder of many experiments a node logs itself into those that have a process on it.
-        return sight.fresh and (alone or resident or any(member.host == self._host for member in sight.workers))
+        return sight.fresh and (alone or resident or any(self._is_here(one) for one in sight.workers))
+
+    def _is_here(self, member: Member) -> bool:
+        return member.host == self._host and not member.observes
 
     def _has_post(self, sight: Sight, who: Mapping[int, list[Member]]) -> bool:
         post = self._posts.get(sight.path)

@@ -13,10 +13,12 @@ from rlship.identity import RANKS_END
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.intake.discover import experiments
 from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
+from rlship_sidecar.tally import observes
 
 _MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
 _MOST_AT_ONCE = 500
 _SHARE = 0.002  # of the time that looking for files may take
+_SELDOM_S = 300.0  # the longest time between two looks at whether anybody writes again
 _FUTURE_S = 3600.0
 _LONGEST = 200
 
@@ -32,6 +34,7 @@ class Member(NamedTuple):
     pid: int
     t: float
     file: str
+    observes: bool = False  # it writes beside the job, whether or not that goes on
 
     @property
     def label(self) -> str:
@@ -52,6 +55,7 @@ class Crew:
         self._waiting: set[str] = set()
         self._known: set[str] = set()
         self._latest = ""
+        self.ask_at = float("-inf")
         self.members: dict[str, Member] = {}
 
     def look(self, now: float) -> None:
@@ -76,13 +80,14 @@ class Crew:
             member = member_of(found, name)
             if member is not None:
                 self.members[name] = member
+                self.ask_at = float("-inf")
 
     def fresh(self, wall: float, within_s: float) -> bool:
-        """Whether another process than an agent wrote within the last `within_s` seconds, by the files' own times."""
+        """Whether a process of the job itself wrote within the last `within_s` seconds, by the files' own times."""
         if self._latest and self._written(self._latest, wall, within_s):
             return True
         for name, member in reversed(self.members.items()):
-            if member.actor != self._me and self._written(name, wall, within_s):
+            if not member.observes and self._written(name, wall, within_s):
                 self._latest = name
                 return True
         return False
@@ -134,6 +139,8 @@ def member_of(line: bytes, file: str) -> Member | None:
     replica, rank, pid, t = (record.get(key, 0) for key in ("replica", "rank", "pid", "t"))
     if not (isinstance(name, str) and isinstance(actor, str) and isinstance(host, str)):
         return None
+    labels = record.get("labels")
+    agent = labels.get("agent") if isinstance(labels, dict) else None
     if max(map(len, (name, actor, host))) > _LONGEST or type(rank) is not int or not 0 <= rank < RANKS_END:
         return None
     return Member(
@@ -146,6 +153,7 @@ def member_of(line: bytes, file: str) -> Member | None:
         # Of a clock that makes no sense nothing follows, but that the process began before it.
         t if isinstance(t, float) else float(min(t, 1 << 53)) if type(t) is int and t >= 0 else 0.0,
         file,
+        observes(actor, agent if isinstance(agent, str) else ""),
     )
 
 
@@ -184,6 +192,18 @@ class Scout:
                 crew.look(time.monotonic())
             except OSError:
                 continue
-            fresh = crew.fresh(time.time(), self._within_s)
-            sights.append(Sight(path, fresh, crew.workers(), crew.agents(self._host)))
+            sights.append(Sight(path, self._is_fresh(crew), crew.workers(), crew.agents(self._host)))
         return sights
+
+    def _is_fresh(self, crew: Crew) -> bool:
+        """Whether an experiment goes on. That one does not is seen by asking for each of its files: of those that ended
+        long ago there may be hundreds, which are asked as seldom as they are many.
+        """
+        began = time.monotonic()
+        if began < crew.ask_at:
+            return False
+        fresh = crew.fresh(time.time(), self._within_s)
+        if not fresh:
+            took = time.monotonic() - began
+            crew.ask_at = began + min(_SELDOM_S, took * len(self._crews) / _SHARE)
+        return fresh
