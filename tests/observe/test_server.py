@@ -97,26 +97,63 @@ def test_ipv6_is_an_address_too(pulse: Pulse) -> None:
         connection.close()
 
 
+def silent(port: int, count: int) -> list[socket.socket]:
+    """Clients that begin a request."""
+    clients = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(count)]
+    for client in clients:
+        client.sendall(b"GET /heal")
+    return clients
+
+
 def test_clients_that_say_nothing_do_not_stay(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many silent or trickling clients as are let in keep others out for a while, and are then cut."""
-    monkeypatch.setattr(server, "LONGEST_S", 1.0)
+    """A silent or trickling client is cut in time."""
+    monkeypatch.setattr(server, "LONGEST_S", 0.3)
     with server.serving("127.0.0.1", 0, pulse) as port:
-        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(server.MOST_AT_ONCE)]
-        for client in clients:
-            client.sendall(b"GET /heal")
-        deadline = time.monotonic() + 10
-        with pytest.raises(OSError):
-            while time.monotonic() < deadline:  # until the last of them is let in
-                ask(port, "/healthz")
-        while True:
-            try:
-                assert ask(port, "/healthz")[0] == 200
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        for client in clients:
+        for client in silent(port, 2):
+            assert client.recv(1) == b""
             client.close()
+
+
+def test_clients_that_say_nothing_keep_no_probe_out(port: int) -> None:
+    """However many there are, and though they come again, each probe is answered: the oldest of them is cut for it."""
+    clients = []
+    for _ in range(20):
+        clients += silent(port, server.MOST_AT_ONCE)
+        assert ask(port, "/healthz")[0] == 200
+    assert sum(thread.name.startswith("Thread-") for thread in threading.enumerate()) < 3 * server.MOST_THREADS
+    for client in clients:
+        client.close()
+
+
+def test_it_outlives_a_lack_of_threads(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients for which no thread is to be had are turned away, and take no place from later ones."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(threading.Thread, "start", start)
+        for _ in range(2 * server.MOST_THREADS):
+            with pytest.raises(OSError):
+                ask(port, "/healthz")
+    assert ask(port, "/healthz")[0] == 200
+
+
+def test_a_lack_of_descriptors_costs_no_time(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that cannot be taken is tried a few times a second, not without end."""
+    tried = []
+
+    def accept(taken: socket.socket) -> tuple[socket.socket, object]:
+        tried.append(taken)
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(socket.socket, "accept", accept)
+        client = socket.create_connection(("127.0.0.1", port), timeout=10)
+        time.sleep(0.5)
+    assert 0 < len(tried) < 20
+    client.close()
+    assert ask(port, "/healthz")[0] == 200
 
 
 def test_nothing_is_left_running(pulse: Pulse) -> None:

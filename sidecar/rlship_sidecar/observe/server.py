@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,9 @@ from rlship_sidecar.observe.pulse import Pulse
 
 METRICS, HEALTH, READY = "/metrics", "/healthz", "/readyz"
 
-MOST_AT_ONCE = 8  # further ones are turned away: a probe and a scraper or two are all that come
+MOST_AT_ONCE = 8  # a probe and a scraper or two are all that come; each further one takes the place of the oldest
+MOST_THREADS = 4 * MOST_AT_ONCE  # those that lost their places need a moment to end
+_BREATH_S = 0.1  # where no connection can be taken: it would be tried without end
 PATIENCE_S = 5.0  # with a client that sends or takes nothing
 LONGEST_S = 15.0  # for one request, however slowly its bytes trickle
 _PLAIN = "text/plain; charset=utf-8"
@@ -59,7 +62,9 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: str, port: int, pulse: Pulse) -> None:
         self.pulse = pulse
         self.exposition = Exposition(pulse)
-        self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._lock = threading.Lock()
+        self._clients: dict[socket.socket, None] = {}  # the oldest first
+        self._running = 0
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, port), _Answers)
 
@@ -70,21 +75,49 @@ class _Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except OSError:  # no file descriptor is left
+            time.sleep(_BREATH_S)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._slots.acquire(blocking=False):
+        # Were further ones turned away, a few silent clients would keep the probes out, and end a sidecar at work.
+        with self._lock:
+            if self._running >= MOST_THREADS:
+                self.shutdown_request(request)
+                return
+            if len(self._clients) >= MOST_AT_ONCE:
+                oldest = next(iter(self._clients))
+                del self._clients[oldest]
+                _cut(oldest)
+            self._clients[request] = None
+            self._running += 1
+        try:
             super().process_request(request, client_address)
-        else:
+        except RuntimeError:  # no thread is to be had
+            self._ended(request)
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        cut = threading.Timer(LONGEST_S, _cut, (request,))
-        cut.daemon = True
-        cut.start()
         try:
-            super().process_request_thread(request, client_address)
+            cut = threading.Timer(LONGEST_S, _cut, (request,))
+            cut.daemon = True
+            cut.start()
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                cut.cancel()
+        except RuntimeError:  # no second thread is to be had
+            self.shutdown_request(request)
         finally:
-            cut.cancel()
-            self._slots.release()
+            self._ended(request)
+
+    def _ended(self, request: socket.socket) -> None:
+        with self._lock:
+            self._clients.pop(request, None)
+            self._running -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away or fell silent."""
