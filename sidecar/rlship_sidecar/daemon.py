@@ -144,6 +144,7 @@ class _Daemon:
                 more = watched.look(now, changed, self._wake) or more
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
+            self._pulse.beat()
         self._tell(now)
         if more:
             return {}
@@ -216,10 +217,12 @@ class _Daemon:
             self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         owned: OwnedElsewhere | None = None
         for path in found:
-            if path in self._watched or now < self._retry_at.get(path, 0.0):
+            if path in self._watched or now < self._retry_at.get(path, 0.0) or (self._watched and self._stop.is_set()):
                 continue
             try:
                 self._open(path)
+                if self._watched:
+                    self._pulse.beat()  # of thousands the last is opened minutes after the first
             except OwnedElsewhere as error:
                 owned = error
                 self._retry_at[path] = now + self._config.lease_ttl_s
@@ -304,6 +307,7 @@ class _Daemon:
         wall = time.time()
         self._statuses = []
         for path, watched in list(self._watched.items()):
+            self._pulse.beat()
             try:
                 self._statuses.append(watched.tell(now, wall))
                 for line in watched.experiment.intake.news():

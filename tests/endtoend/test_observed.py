@@ -10,10 +10,15 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rlship_sidecar import config, daemon
+from rlship_sidecar.observe.pulse import Pulse
 from rlship_sidecar.tally import OWN_ACTOR
+from rlship_sidecar.watched import Watched, open_watched
 from tests.endtoend.evidence import check_rows, newest, shipped, state_of
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import rlship, watching
@@ -130,6 +135,30 @@ def test_what_a_live_sidecar_tells(tmp_path: Path) -> None:
     assert len(list((experiment / "rlship").glob(f"{OWN_ACTOR}-*.jsonl"))) == 1
     (state_of(experiment) / "rows.jsonl").write_bytes((again / "job" / "rows.jsonl").read_bytes())
     assert newest(shipped(experiment)) == newest(rows)
+
+
+def test_it_is_ready_and_stops_while_it_opens_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of thousands of experiments the last is opened minutes after the first: it is ready, gives signs of life and can
+    be told to stop before that.
+    """
+    for number in range(5):
+        (tmp_path / f"job{number}" / "rlship").mkdir(parents=True)
+    stop, ready, beats = threading.Event(), [], []
+    pulse = Pulse()
+
+    def opened(*args: Any, **kwargs: Any) -> Watched:
+        ready.append(pulse.is_ready)
+        beats.append(pulse.beat_at)
+        if len(ready) == 3:
+            stop.set()
+        return open_watched(*args, **kwargs)
+
+    monkeypatch.setattr(daemon, "open_watched", opened)
+    settings = config.load(tmp_path, {"sinks": ("jsonl",)}, {})
+    assert daemon.watch(tmp_path, settings, once=False, stop=stop, pulse=pulse) == 0
+    assert ready == [False, True, True]
+    assert beats[0] is None and beats[1] < beats[2]
+    assert not (tmp_path / "job3" / "rlship" / "state").exists()
 
 
 def test_an_idle_sidecar_writes_nothing(tmp_path: Path) -> None:
