@@ -212,7 +212,7 @@ class _Daemon:
         self._found_any = self._found_any or bool(found)
         if self._directory not in found:
             for folder, why in barred(self._directory).items():
-                self._say_once(f"{folder} {why}")
+                self._say_once(clean(f"{folder} {why}", 2000))
         if not found and not self._once:
             self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         owned: OwnedElsewhere | None = None

@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 OWN_ACTOR = "rlship"  # under whose name the sidecar's own figures are rows of the run
-# Who writes beside the job: were their lines signs of its life, they would keep each other going for ever. By actor, and
-# by the label `agent` of who writes under an actor's name that the job may have too.
+# Who writes beside the job: were their lines signs of its life, they would keep each other going for ever. By actor,
+# and by the label `agent` of who writes under an actor's name that the job may have too.
 OBSERVERS = frozenset({OWN_ACTOR, "node"})
 AGENTS = frozenset({"sysmon", "scrape"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ def test_a_folder_is_fine(tmp_path: Path) -> None:
     require(tmp_path)
     (tmp_path / "rlship").mkdir()
     require(tmp_path)
+
+
+def test_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    """A path that is not UTF-8 is refused in words that a terminal can show, wherever in it that is."""
+    folder = tmp_path / os.fsdecode(b"odd\xff\x1b[2J") / "job"
+    folder.mkdir(parents=True)
+    with pytest.raises(NothingToWatch) as caught:
+        require(folder)
+    assert caught.value.message.isprintable() and "odd\\udcff\\x1b[2J/job is not UTF-8" in caught.value.message
 
 
 def test_a_missing_folder_gets_the_nearest_name(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -111,6 +112,22 @@ def beside_a_good_one(outputs: Path, sidecar: Sidecar, step: int, worker: Worker
     """The good experiment's next step is shipped."""
     log(worker, step)
     sidecar.until(lambda: has_step(outputs / "good", step), 20.0)
+
+
+def test_a_folder_whose_name_is_no_text_does_not_stop_the_others(tmp_path: Path) -> None:
+    """Whoever may make folders beside experiments stops nobody by a name that is not UTF-8; it is told of once, so that
+    a terminal can show it, and no other verb fails over it.
+    """
+    top, home = tmp_path / "outputs", tmp_path / "home"
+    job = an_experiment(top / "job")
+    an_experiment(top / os.fsdecode(b"a\xff\x1b[2J"))
+    home.mkdir()
+    done = rlship(home, "watch", top, "--once", "--sink", "jsonl")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("/a\\udcff\\x1b[2J cannot be looked into: its name is not UTF-8") == 1
+    check_rows(job, shipped(job))
+    told = rlship(home, "status", top)
+    assert told.returncode == 0, told.stderr
 
 
 def test_an_experiment_that_is_deleted_does_not_stop_the_others(tmp_path: Path) -> None:

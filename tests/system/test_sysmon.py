@@ -138,6 +138,14 @@ def test_once_prints_what_it_logs(library: Path, driver: Driver, tmp_path: Path)
     assert json.loads(file.read_text().splitlines()[0])["replica"] == "rack-7"
 
 
+def test_what_it_says_moves_no_cursor(tmp_path: Path) -> None:
+    """Control characters in the name of an experiment are spelled out on the terminal."""
+    (tmp_path / "job\x1b[2J" / "rlship").mkdir(parents=True)
+    done = CliRunner().invoke(rlship, ["sysmon", str(tmp_path), "--once", "--interval", "0.1", "--gpus", "none"])
+    assert done.exit_code == 0
+    assert "job\\x1b[2J" in done.stderr and "\x1b" not in done.stderr
+
+
 def test_nothing_to_log_into(tmp_path: Path) -> None:
     """`--once` where there is no experiment fails with a hint; a folder that is not there is named."""
     done = CliRunner().invoke(rlship, ["sysmon", str(tmp_path), "--once", "--interval", "0.1", "--gpus", "none"])

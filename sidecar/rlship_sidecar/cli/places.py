@@ -11,6 +11,9 @@ from rlship_sidecar.errors import NothingToWatch
 
 def require(directory: Path) -> None:
     """Raise NothingToWatch unless `directory` is a folder that can be read; the hint tells the way out."""
+    from rlship_sidecar.intake.listing import is_utf8  # slow, which `rlship --help` must not be
+    from rlship_sidecar.report.terminal import clean
+
     try:
         with os.scandir(directory) as entries:
             names = {entry.name for entry in entries}
@@ -29,6 +32,11 @@ def require(directory: Path) -> None:
         raise NothingToWatch(
             f"{directory} cannot be read: {problem.strerror}", "is the filesystem mounted?"
         ) from problem
+    if not is_utf8(os.path.realpath(directory)):
+        raise NothingToWatch(
+            f"the path of {clean(str(directory), 2000)} is not UTF-8 text, and no run could be named after it",
+            "rename the folder, or the one above it whose name is not",
+        )
     if (
         directory.absolute().name == "rlship"
         and "rlship" not in names

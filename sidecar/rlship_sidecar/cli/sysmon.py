@@ -76,13 +76,14 @@ def sysmon(
     GPU, no driver, one that fails) is said once and left out.
     """
     places.require(directory)
+    from rlship_sidecar.report.terminal import clean
     from rlship_sidecar.sysmon.agent import Agent, Plan
     from rlship_sidecar.sysmon.post import as_json
 
     def say(line: str) -> None:
         if not quiet:
             with suppress(OSError):
-                sys.stderr.write(f"rlship: {line}\n")
+                sys.stderr.write(f"rlship: {clean(line, 2000)}\n")
                 sys.stderr.flush()
 
     plan = Plan(interval, _names(roles), _devices(gpus), quiet_after, always or once)

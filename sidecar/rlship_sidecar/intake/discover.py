@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlship_sidecar.intake.foreign.places import holds_foreign
 from rlship_sidecar.intake.foreign.readers import readers
-from rlship_sidecar.intake.listing import WRITERS_FOLDER
+from rlship_sidecar.intake.listing import WRITERS_FOLDER, is_utf8
 
 QUIET_S = 60.0  # a folder that has not changed for so long is no experiment for as long as it does not change,
 LOOK_AGAIN_S = 10.0  # or a file in it grows, which is seen this often
@@ -48,7 +48,7 @@ def experiments(directory: Path, dull: Dull | None = None) -> list[Path]:
     if _is_one(os.fspath(directory), dull):
         return [directory]
     with os.scandir(directory) as entries:
-        folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        folders = [entry.path for entry in entries if is_utf8(entry.name) and entry.is_dir(follow_symlinks=False)]
     return [Path(folder) for folder in sorted(folders) if _is_one(folder, dull)]
 
 
@@ -86,7 +86,9 @@ def barred(directory: Path) -> dict[str, str]:
     found = {}
     for folder in (os.fspath(directory), *sorted(folders)):
         writers = os.path.join(folder, WRITERS_FOLDER)
-        if not os.access(folder, os.R_OK | os.X_OK):
+        if not is_utf8(folder):  # a store could not name the experiment, nor a sink its run
+            found[folder] = "cannot be looked into: its name is not UTF-8; if it is an experiment, it is left out"
+        elif not os.access(folder, os.R_OK | os.X_OK):
             found[folder] = "cannot be looked into: permission denied; if it is an experiment, it is left out"
         elif os.path.islink(writers):
             found[folder] = f"is left out: {WRITERS_FOLDER} in it is a link, which is not followed"
