@@ -12,6 +12,7 @@ from prometheus_client import generate_latest as plain_text
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
 
 from rlship_sidecar.scrape.figures import OF_ENDPOINT, observe
+from rlship_sidecar.scrape.increases import remember
 from rlship_sidecar.scrape.look import look
 from rlship_sidecar.scrape.names import Choice
 from rlship_sidecar.scrape.reading import Engine, Reading
@@ -315,6 +316,59 @@ def test_new_series() -> None:
     now.counter("vllm:request_success", 5, engine="0", finished_reason="abort").counter("a", 99, x="2")
     assert values(before, now)["data/aborted_ratio"] == {"v": [1.0], "w": [5.0]}
     assert values(before, now, OF_ENDPOINT, Choice(("*",))) == {"a_total": 0.0}
+
+
+def tokens(**counts: float) -> Page:
+    page = Page()
+    for engine, count in counts.items():
+        page.counter("vllm:generation_tokens", count, engine=engine[1:])
+    return page
+
+
+@pytest.mark.parametrize(
+    ("pages", "logged"),
+    [
+        ([tokens(e0=10, e1=5000), tokens(e0=20), tokens(e0=30, e1=5100), tokens(e0=40, e1=5200)], 100),
+        ([tokens(e0=10, e1=5000), tokens(e0=20), tokens(e0=25), tokens(e0=30, e1=5100), tokens(e0=40, e1=5200)], 100),
+        ([tokens(e0=10), tokens(e1=5000), tokens(e0=10, e1=5030)], 30),
+        ([tokens(e0=10), tokens(e0=20, e1=7)], 7),
+    ],
+    ids=["away for a look", "away for two", "called otherwise", "new"],
+)
+def test_series_that_go_and_come_make_no_peaks(pages: list[Page], logged: float) -> None:
+    """What a series stood at when it came back, or came in the place of another one, was not done since the last look;
+    of one that was never there before it was.
+    """
+    last: Reading | None = None
+    total = 0.0
+    for page in pages:
+        now = seen(page)
+        observed = observe(last, now)
+        assert observed.restarts == 0
+        if figure := observed.engines.get(E1, {}).get("gen/decode_tokens_per_s"):
+            total += figure.value
+        remember(last, now, observed.restarts)
+        last = now
+    assert total == logged
+
+
+def test_very_many_series_are_logged_as_what_they_come_to() -> None:
+    """A family of thousands of gauges has one short value, of which mean, least and greatest are the same."""
+    few, many = Page(), Page()
+    for number in range(10_000):
+        many.gauge("depth", number / 8, queue=str(number))
+    for number in range(3):
+        few.gauge("depth", number / 8, queue=str(number))
+    assert values(None, few, OF_ENDPOINT) == {"depth": [0.0, 0.125, 0.25]}
+    assert values(None, many, OF_ENDPOINT) == {
+        "depth": {"n": 10_000, "sum": sum(range(10_000)) / 8, "min": 0.0, "max": 9_999 / 8}
+    }
+
+
+def test_counts_beyond_counting_are_none() -> None:
+    """A histogram that holds more than can be counted gives no value, which no reader could use."""
+    before, now = Page().histogram("h", {"1": 0, "+Inf": 1}), Page().histogram("h", {"1": 0, "+Inf": 1e300})
+    assert values(before, now, OF_ENDPOINT) == {}
 
 
 def test_damaged_histograms_are_none() -> None:

@@ -152,6 +152,16 @@ def test_the_writers_files(tmp_path: Path) -> None:
     assert [line["name"] for line in found["n1:8000.0"] if line.get("kind") == "event"] == ["replica_down"]
 
 
+def test_a_family_that_becomes_another_one(tmp_path: Path) -> None:
+    """Whoever was a gauge and is a counter now is reduced as one from then on."""
+    writers = Writers(str(tmp_path), "generator", parse("http://n1:8000"))
+    for reduce in (("mean", "max"), ("mean", "max"), ("rate",), ("rate",)):
+        writers.log({OF_ENDPOINT: {"q": Figure(3.0, reduce)}})
+    writers.close()
+    defined = [line["m"]["q"] for line in records(tmp_path)["n1:8000.0"] if line.get("kind") == "define"]
+    assert [entry["reduce"] for entry in defined] == [["mean", "max"], "rate"]
+
+
 def test_engines_and_metrics_are_bounded(tmp_path: Path) -> None:
     """What is beyond the budgets is left out and counted; an engine that is gone makes room for a new one."""
     writers = Writers(str(tmp_path), "generator", parse("http://n1:8000"))

@@ -29,6 +29,8 @@ PER_RANK = frozenset(
     )
 )
 OF_ENDPOINT = Engine()
+MOST_OBSERVATIONS = 100  # of a metric at one look that are logged one by one
+_COUNTS_END = 2.0**53  # what cannot be counted is no count
 _WAITING, _QUEUE = "gen/requests_waiting", "svc/replica_queue_depth"
 
 
@@ -119,8 +121,15 @@ def _level(metric: Metric, values: list[float]) -> Figure:
     if first == "sum":
         return Figure(sum(values), ("gauge.sum", *metric.reduce[1:]), metric.unit, per_rank, level=True)
     if first == "mean" and len(values) > 1:
-        return Figure(values, metric.reduce, metric.unit, per_rank)
+        return Figure(_observations(values), metric.reduce, metric.unit, per_rank)
     return Figure(max(values), metric.reduce, metric.unit, per_rank)
+
+
+def _observations(values: list[float]) -> Any:
+    """Several series of one metric, as `log` takes them; of very many what they come to."""
+    if len(values) <= MOST_OBSERVATIONS:
+        return values if len(values) > 1 else values[0]
+    return {"n": len(values), "sum": math.fsum(values), "min": min(values), "max": max(values)}
 
 
 def _waiting_by_reason(engines: dict[Engine, Figures], now: Reading, asleep: Mapping[Engine, bool]) -> None:
@@ -184,7 +193,7 @@ def _of_histogram(
     quantiles = [ask for ask in asks if ask[0] == "p" and ask[1:].isdigit()]
     several = [one for one in several if one.counts]
     count, total = sum(sum(one.counts) for one in several), sum(one.total for one in several)
-    if not count:
+    if not 0 < count < _COUNTS_END:
         return
     position = 0
     if "mean" in asks or not quantiles or "hist" in asks:
@@ -226,7 +235,7 @@ def _own(figures: Figures, now: Reading, grown: Increases, keep: tuple[str, ...]
         if key.name in now.own:
             levels.setdefault(_named(key, keep), []).append(value)
     for name, values in levels.items():
-        figures.setdefault(name, Figure(values if len(values) > 1 else values[0], ("mean", "min", "max")))
+        figures.setdefault(name, Figure(_observations(values), ("mean", "min", "max")))
     counts: dict[str, float] = {}
     for key, value in grown.counters.items():
         if key.name in now.own:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rlship_sidecar.scrape.exposition import MOST_SAMPLES
 from rlship_sidecar.scrape.reading import Histogram, Key, Reading, process_of
 
 # A start time that a server computes anew each time may jitter.
@@ -27,7 +28,8 @@ def increases(before: Reading | None, now: Reading) -> Increases:
     series that is known went down; nothing is known of the growth of any of its series then. A series of a name that
     is not known, which may be no counter at all, speaks for its family only.
 
-    A series that is new in a process that was there began at 0; of a name that is not known that is not sure.
+    A series that is new in a process that was there began at 0. That is not sure of a name that is not known, nor of a
+    series that was there before, or came as others of its name went: labels may change, and pages be short of some.
     """
     found = Increases()
     if before is None:
@@ -38,12 +40,18 @@ def increases(before: Reading | None, now: Reading) -> Increases:
         return found
     anew, families = _begun(before, now)
     found.restarts = len(anew & processes)
+    changed = {(key.name, process_of(key.labels)) for key in _series(before) - _series(now)}
+
+    def begins_at_0(key: Key, process: tuple[str, ...]) -> bool:
+        known = key.name not in now.own and process in processes
+        return known and key not in before.gone and (key.name, process) not in changed
+
     for key, value in now.counters.items():
         process = process_of(key.labels)
         if process in anew or key.name in families:
             continue
         old = before.counters.get(key)
-        if old is None and key.name not in now.own and process in processes:
+        if old is None and begins_at_0(key, process):
             old = 0.0
         if old is not None:
             found.counters[key] = value - old
@@ -52,13 +60,25 @@ def increases(before: Reading | None, now: Reading) -> Increases:
         if process in anew or key.name in families:
             continue
         last = before.histograms.get(key)
-        if last is None and key.name not in now.own and process in processes:
+        if last is None and begins_at_0(key, process):
             last = Histogram(one.bounds, (0.0,) * len(one.bounds), 0.0)
         if last is not None and last.bounds == one.bounds:
             grown = _grown(last, one)
             if grown is not None:
                 found.histograms[key] = grown
     return found
+
+
+def remember(before: Reading | None, now: Reading, restarts: int) -> None:
+    """Let `now` know which series were there in earlier readings of these processes."""
+    if before is not None and not restarts:
+        now.gone = (before.gone | _series(before)) - _series(now)
+        if len(now.gone) > MOST_SAMPLES:  # whose series are others at each look
+            now.gone = _series(before) - _series(now)
+
+
+def _series(reading: Reading) -> set[Key]:
+    return {*reading.counters, *reading.histograms}
 
 
 def _begun(before: Reading, now: Reading) -> tuple[set[tuple[str, ...]], set[str]]:

@@ -42,7 +42,9 @@ class Histogram:
 
 @dataclass(slots=True)
 class Reading:
-    """What an exposition holds. `own` are the kinds of families that no catalogue knows, by their own names."""
+    """What an exposition holds. `own` are the kinds of families that no catalogue knows, by their own names; `gone` the
+    counters and histograms that earlier ones held, as far as that was found out.
+    """
 
     start: float | None = None
     levels: dict[Key, float] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Reading:
     histograms: dict[Key, Histogram] = field(default_factory=dict)
     created: dict[Key, float] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)
+    gone: set[Key] = field(default_factory=set)
 
 
 def read(families: Iterable[Family]) -> Reading:

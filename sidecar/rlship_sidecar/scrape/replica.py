@@ -16,6 +16,7 @@ from rlship_sidecar.scrape.exposition import Memory, NotMetrics
 from rlship_sidecar.scrape.fetch import Access, Limits, ScrapeProblem, fetch
 from rlship_sidecar.scrape.figures import OF_ENDPOINT, Figures, Observed, observe
 from rlship_sidecar.scrape.health import Health
+from rlship_sidecar.scrape.increases import remember
 from rlship_sidecar.scrape.look import look
 from rlship_sidecar.scrape.names import Choice
 from rlship_sidecar.scrape.reading import Engine, Reading
@@ -102,6 +103,7 @@ class Replica:
         except Exception as problem:  # noqa: BLE001 - whatever an endpoint does, it is looked at again
             return self._failed(began, f"{type(problem).__name__}: {problem!s:.200}")
         self._answered(began, observed)
+        remember(self._last, reading, observed.restarts)
         self._last = reading
         return True
 

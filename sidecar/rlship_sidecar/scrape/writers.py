@@ -33,7 +33,7 @@ class Writers:
         self._local = local
         self._ranks: dict[Engine, int] = {OF_ENDPOINT: 0}
         self._loggers: dict[int, Logger] = {}
-        self._defined: dict[int, set[str]] = {}
+        self._defined: dict[int, dict[str, dict[str, Any]]] = {}
         self.left_out = 0
 
     def log(self, engines: Mapping[Engine, Figures]) -> None:
@@ -75,11 +75,13 @@ class Writers:
                 self._ranks[engine] = free
 
     def _write(self, rank: int, figures: Figures) -> None:
-        logger, defined = self._logger(rank), self._defined.setdefault(rank, set())
-        new = sorted(figures.keys() - defined)[: MOST_METRICS - len(defined)]
-        if new:
-            defined.update(new)
-            logger.define({metric: _declared(figures[metric]) for metric in new})
+        logger, defined = self._logger(rank), self._defined.setdefault(rank, {})
+        new = sorted(figures.keys() - defined.keys())[: MOST_METRICS - len(defined)]
+        declared = {metric: _declared(figures[metric]) for metric in figures if metric in defined or metric in new}
+        # A family may be a gauge at one look and a counter at the next one.
+        if other := {metric: entry for metric, entry in declared.items() if defined.get(metric) != entry}:
+            defined.update(other)
+            logger.define(other)
         known = {metric: figure for metric, figure in figures.items() if metric in defined}
         self.left_out += len(figures) - len(known)
         weight = 1.0 + zlib.crc32(f"{self._endpoint.name}\0{rank}".encode()) * _TAG_STEP
