@@ -39,6 +39,8 @@ _FIELDS = (
 # More than any link or bus can carry in a second: a counter that seems to have grown by more was reset.
 _MOST_PER_S = 4e12
 _PERCENT = 0.01
+# What stands for "not available" where a call has no other way to say it: all bits of a number.
+_NONE = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
 
 
 class Look:
@@ -70,13 +72,13 @@ class Look:
         if memory is None:
             memory = self._ask("nvmlDeviceGetMemoryInfo")
         if memory is not None:
-            found["mem"] = int(memory.used)
-            found["mem_limit"] = int(memory.total)
+            self._put(found, "mem", memory.used)
+            self._put(found, "mem_limit", memory.total)
         self._activity(found)
         if self.device.parent is not None:
             return found  # the rest belongs to the whole GPU
         use = self._ask("nvmlDeviceGetUtilizationRates")
-        if use is not None:
+        if use is not None and use.gpu <= 100:
             found["util"] = round(use.gpu * _PERCENT, 4)
         self._put(found, "power", self._ask("nvmlDeviceGetPowerUsage"), 0.001)
         self._put(found, "temp", self._ask("nvmlDeviceGetTemperature", 0))
@@ -122,7 +124,7 @@ class Look:
 
     @staticmethod
     def _put(found: Figures, name: str, value: Any, scale: float = 1) -> None:
-        if value is not None:
+        if value is not None and value not in _NONE:
             found[name] = round(value * scale, 3) if scale != 1 else int(value)
 
     def _fields(self, found: Figures, t: float) -> None:
@@ -135,7 +137,7 @@ class Look:
                     self.device.give_up(figure)
                 continue
             value, bits = _value(field)
-            if value is None:
+            if value is None or value in _NONE:
                 continue
             if not scale:
                 if value:  # some drivers say 0 for a sensor that is not there
@@ -235,7 +237,7 @@ def _value(field: Any) -> tuple[float | None, int]:
     """The value of a field and, of integers, its width in bits."""
     kind, value = field.valueType, field.value
     if kind == 0:
-        return (value.dVal if value.dVal == value.dVal else None), 0
+        return (value.dVal if value.dVal - value.dVal == 0 else None), 0
     if kind == 1:
         return value.uiVal, 32
     if kind == 2:

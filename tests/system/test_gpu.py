@@ -106,6 +106,20 @@ def test_values_that_are_not_supported_are_left_out(nvml: Any, driver: Driver, h
     assert heard.lines == []
 
 
+def test_values_that_cannot_be_are_left_out(nvml: Any, driver: Driver, heard: Heard) -> None:
+    """A number with all bits set stands for none, and a share above 1 is no share; the rest of the GPU is told."""
+    none, broken = 0xFFFFFFFF, {"util", "power", "power_limit", "mem_temp", "sm_clock", "mem_clock"}
+    names = {"power": "power_mw", "power_limit": "power_limit_mw"}
+    driver.gpus({**WHOLE, **{names.get(name, name): none for name in broken}}, {**WHOLE, "util": 250})
+    watched = gpus(nvml, heard)
+    whole = gpus(nvml, heard)
+    found = watched.sample(1.0).figures
+    assert broken.isdisjoint(found["0"])
+    assert "util" not in found["1"]
+    driver.gpus(WHOLE)
+    assert whole.sample(1.0).figures["0"].keys() == found["0"].keys() | broken
+
+
 def test_an_old_driver_tells_what_it_can(old_nvml: Any, driver: Driver, heard: Heard) -> None:
     """Functions that are not there are done without: older ones take their place where there are any."""
     driver.gpus({**WHOLE, "pcie_tx_kb": 7, "pcie_rx_kb": 9, "proc.0": "41 5000 50"})
