@@ -87,6 +87,17 @@ def test_a_value_that_is_none_is_found(unit: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
+def test_a_unit_is_never_given_up(unit: Path) -> None:
+    """What may take hours (a share that is away, another machine's sidecar) leaves no unit stopped for good: it is tried
+    again without a limit, and no condition lets systemd pass over it in silence.
+    """
+    assert lines(unit, "StartLimitIntervalSec") == ["0"]
+    assert lines(unit, "Restart") == ["on-failure"] and lines(unit, "RestartSec") == ["10s"]
+    assert not re.search(r"^(Condition|Assert)", unit.read_text(encoding="utf-8"), re.MULTILINE)
+    assert "5" not in lines(unit, "RestartPreventExitStatus")[0].split()
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_unit_is_hardened(unit: Path, tmp_path: Path) -> None:
     """systemd puts its exposure under 2.0 of 10."""
     instance = an_instance(unit, tmp_path)
