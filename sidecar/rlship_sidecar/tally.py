@@ -10,7 +10,8 @@ OWN_ACTOR = "rlship"  # under whose name the sidecar's own figures are rows of t
 # Who writes beside the job: were their lines signs of its life, they would keep each other going for ever. By actor,
 # and by the label `agent` of who writes under an actor's name that the job may have too.
 OBSERVERS = frozenset({OWN_ACTOR, "node"})
-AGENTS = frozenset({"sysmon", "scrape"})
+NODE_AGENT = "sysmon"
+AGENTS = frozenset({NODE_AGENT, "scrape"})
 
 # Upper ends in seconds: promises are about the first ones, outages about the last ones.
 LAG_ENDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)

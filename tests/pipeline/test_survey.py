@@ -189,6 +189,23 @@ def test_writers_that_claim_one_rank_are_counted(sim: Simulation) -> None:
     assert found.claims == ["3 writers claim reward/0/r0 at one time: set rank or replica"]
 
 
+def test_two_agents_of_a_node_are_a_note(sim: Simulation) -> None:
+    """Two that began together, before they saw each other, take nothing from the job's data; two scrapes of one engine
+    count it twice, which is a claim.
+    """
+    for actor, agent in (("node", "sysmon"), ("generator", "scrape")):
+        sim.write(
+            f"{actor}.jsonl", file({"kind": "beat", "t": T0 + 30}, id=actor, actor=actor, labels={"agent": agent})
+        )
+        later = file({"kind": "beat", "t": T0 + 25}, id="b", actor=actor, t=T0 + 20, labels={"agent": agent})
+        sim.write(f"{actor}-b.jsonl", later)
+        found = status(sim)
+        if agent == "sysmon":
+            assert (found.claims, found.complete) == ([], True)
+            assert found.notes == ["2 agents of node/0/r0 at one time, which all count"]
+    assert found.claims == ["2 writers claim generator/0/r0 at one time: set rank or replica"]
+
+
 def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:
     """What is no file is noted, and a file that shrank or vanished says so."""
     (sim.directory / "rlship" / "folder.jsonl").mkdir()

@@ -9,7 +9,7 @@ from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Writer
 from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.intake.opening import is_foreign
 from rlship_sidecar.intake.source import is_document
-from rlship_sidecar.tally import OWN_ACTOR
+from rlship_sidecar.tally import NODE_AGENT, OWN_ACTOR
 
 CLOCK_SLACK_S = 1.0  # between hosts
 
@@ -88,6 +88,9 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
             equal = sum(writer.open.attempt == newest for writer in places)
             if overlapping and any(is_foreign(writer.file) for writer in places):
                 restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
+            elif overlapping and all(writer.open.agent == NODE_AGENT for writer in places):
+                # Two that begin together see each other after a few seconds. They say the same, and nothing of the job.
+                restarts.append(f"{overlapping} agents of {rank} at one time, which all count")
             elif overlapping:
                 claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
             elif (
