@@ -221,8 +221,6 @@ class _Daemon:
                 continue
             try:
                 self._open(path)
-                if self._watched:
-                    self._pulse.beat()  # of thousands the last is opened minutes after the first
             except OwnedElsewhere as error:
                 owned = error
                 self._retry_at[path] = now + self._config.lease_ttl_s
@@ -238,8 +236,8 @@ class _Daemon:
         if self._still_left(path):
             return
         try:
-            alone = path == self._directory
-            self._watched[path] = open_watched(path, self._config, alone=alone, sleep=self._meanwhile)
+            self._watched[path] = open_watched(path, self._config, alone=path == self._directory, sleep=self._meanwhile)
+            self._pulse.beat()  # of thousands the last is opened minutes after the first
             self._undone.pop(path, None)
             self._owned.add(path)
             if self._watched[path].news:
@@ -303,11 +301,9 @@ class _Daemon:
     def _tell(self, now: float, *, force: bool = False) -> None:
         if now < self._tell_at and not force:
             return
-        began = time.thread_time()
-        wall = time.time()
+        began, wall = time.thread_time(), time.time()
         self._statuses = []
         for path, watched in list(self._watched.items()):
-            self._pulse.beat()
             try:
                 self._statuses.append(watched.tell(now, wall))
                 for line in watched.experiment.intake.news():

@@ -88,8 +88,8 @@ def test_a_value_that_is_none_is_found(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_unit_is_never_given_up(unit: Path) -> None:
-    """What may take hours (a share that is away, another machine's sidecar) leaves no unit stopped for good: it is tried
-    again without a limit, and no condition lets systemd pass over it in silence.
+    """What may take hours (a share that is away, another machine's sidecar) leaves no unit stopped for good: it is
+    tried again without a limit, and no condition lets systemd pass over it in silence.
     """
     assert lines(unit, "StartLimitIntervalSec") == ["0"]
     assert lines(unit, "Restart") == ["on-failure"] and lines(unit, "RestartSec") == ["10s"]
