@@ -124,7 +124,7 @@ _C = frozenset(
 )
 
 
-def _c(name: str, *compiler: str, forks: bool = True, settings: Mapping[str, str] | None = None) -> Language:
+def compiled_c(name: str, *compiler: str, forks: bool = True, settings: Mapping[str, str] | None = None) -> Language:
     return Language(
         name=name,
         folder="c",
@@ -202,14 +202,14 @@ _JAVASCRIPT = Language(
 
 
 LANGUAGES = (
-    _c("c", "gcc", "-std=c99"),
-    _c("c++", "g++", "-std=c++17", "-x", "c++"),
-    _c(
+    compiled_c("c", "gcc", "-std=c99"),
+    compiled_c("c++", "g++", "-std=c++17", "-x", "c++"),
+    compiled_c(
         *("c-sanitized", "gcc", "-std=c99", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
         settings={"ASAN_OPTIONS": "detect_leaks=1:exitcode=99", "UBSAN_OPTIONS": "halt_on_error=1"},
     ),
     # Of forks with threads in the child this sanitizer knows nothing.
-    _c(
+    compiled_c(
         *("c-threads", "gcc", "-std=c99", "-fsanitize=thread"),
         forks=False,
         settings={"TSAN_OPTIONS": "exitcode=99"},

@@ -268,23 +268,38 @@ static void rlship__string(rlship__text *text, const char *string, size_t most, 
     if (characters) *characters = count;
 }
 
+static uint64_t rlship__bits(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* By its bits: with -ffast-math compilers take `x != x` for false, and denormal numbers for 0. */
+static int rlship__finite(double x) { return (rlship__bits(x) >> 52 & 0x7FF) != 0x7FF; }
+
+static int rlship__weight(double x) { return rlship__finite(x) && (x >= 0 || !(rlship__bits(x) << 1)); }
+
+/* By which names, as they stand in the line, are known again. */
+static uint64_t rlship__hash(const char *data, size_t size) {
+    uint64_t hash = UINT64_C(0xCBF29CE484222325);
+    while (size--) hash = (hash ^ (unsigned char)*data++) * UINT64_C(0x100000001B3);
+    return hash;
+}
+
 /* The shortest of 15 to 17 digits that reads back as x; the three words for what is not finite. */
 static void rlship__double(rlship__text *text, double x) {
     char digits[40];
-    uint64_t bits;
+    uint64_t bits = rlship__bits(x);
     char *from, *to;
     int precision;
-    memcpy(&bits, &x, sizeof bits);
-    if (x != x) {
-        rlship__adds(text, "\"NaN\"");
-    } else if (x - x != 0) {
-        rlship__adds(text, x > 0 ? "\"Infinity\"" : "\"-Infinity\"");
-    } else if (x == 0) {
+    if (!rlship__finite(x)) {
+        rlship__adds(text, bits << 12 ? "\"NaN\"" : bits >> 63 ? "\"-Infinity\"" : "\"Infinity\"");
+    } else if (!(bits << 1)) {
         rlship__adds(text, bits >> 63 ? "-0.0" : "0");
     } else {
         for (precision = 15; precision < 18; precision++) {
             snprintf(digits, sizeof digits, "%.*g", precision, x);
-            if (precision == 17 || strtod(digits, NULL) == x) break;
+            if (precision == 17 || rlship__bits(strtod(digits, NULL)) == bits) break;
         }
         for (from = to = digits; *from; from++) { /* whatever the locale writes for the point */
             if (strchr("0123456789+-e", *from))
@@ -425,10 +440,11 @@ static int rlship__hooked;
 static void *rlship__run(void *);
 static void rlship__append(rlship *, const char *, size_t, int64_t step, int control);
 
-/* One line on stderr; whoever does not read a pipe is not waited for. */
+/* One line on stderr; whoever does not read a pipe is not waited for, and one that is closed ends nobody. */
 static void rlship__say(const char *format, ...) {
     char line[600];
     struct pollfd ready;
+    sigset_t ours, before, there;
     va_list list;
     int size, head = snprintf(line, sizeof line, "rlship: ");
     va_start(list, format);
@@ -441,7 +457,24 @@ static void rlship__say(const char *format, ...) {
     ready.fd = STDERR_FILENO;
     ready.events = POLLOUT;
     ready.revents = 0;
-    if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) && write(STDERR_FILENO, line, (size_t)size) < 0) return;
+    if (poll(&ready, 1, 0) != 1 || !(ready.revents & POLLOUT)) return;
+    /* A closed pipe, and a file as long as it may be, send this thread a signal: it is taken back here. */
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
+    sigpending(&there);
+    pthread_sigmask(SIG_BLOCK, &ours, &before);
+    if (write(STDERR_FILENO, line, (size_t)size) < 0 && (errno == EPIPE || errno == EFBIG)) {
+        int sent = errno == EPIPE ? SIGPIPE : SIGXFSZ;
+        if (!sigismember(&there, sent)) {
+            sigset_t now;
+            sigemptyset(&ours);
+            sigaddset(&ours, sent);
+            sigpending(&now); /* where it is ignored nothing was sent */
+            if (sigismember(&now, sent)) sigwait(&ours, &sent);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* Say it once for each topic, on stderr and in the file. With the lock held. */
@@ -598,12 +631,27 @@ static void rlship__metrics_head(rlship__text *line, int64_t step, double t) {
     rlship__adds(line, ",\"m\":{");
 }
 
-/* A key and its value, in this line or, where it is full, in the next. `empty` is what the line has without metrics. */
-static void rlship__pair(rlship *w, rlship__text *line, size_t empty, int64_t step, double t, rlship__text *pair) {
-    if (line->size + pair->size + 4 > RLSHIP__LINE && line->size > empty) {
+/* Whether a hash is among those; if not it is from now on. */
+static int rlship__seen(rlship__text *hashes, uint64_t hash) {
+    size_t i;
+    for (i = 0; i < hashes->size; i += sizeof hash)
+        if (!memcmp(hashes->data + i, &hash, sizeof hash)) return 1;
+    rlship__add(hashes, (const char *)&hash, sizeof hash);
+    return 0;
+}
+
+/* A key and its value, in this line or, where it is full or has this key already, in the next. `empty` is what the line
+ * has without metrics, `key` the bytes of the pair that are its key, `keys` the hashes of those in the line. */
+static void rlship__pair(rlship *w, rlship__text *line, size_t empty, int64_t step, double t, rlship__text *pair,
+                         size_t key, rlship__text *keys) {
+    uint64_t hash = rlship__hash(pair->data, pair->broken ? 0 : key);
+    int again = rlship__seen(keys, hash);
+    if ((again || line->size + pair->size + 4 > RLSHIP__LINE) && line->size > empty) {
         rlship__adds(line, "}}\n");
         rlship__give(w, line, step, 0);
         rlship__metrics_head(line, step, t);
+        keys->size = 0;
+        rlship__seen(keys, hash);
     }
     if (line->size > empty) rlship__adds(line, ",");
     rlship__add(line, pair->data, pair->size);
@@ -612,12 +660,12 @@ static void rlship__pair(rlship *w, rlship__text *line, size_t empty, int64_t st
 }
 
 static void rlship__log(rlship *w, int64_t step, const rlship_metric *metrics, size_t count, const double *weight) {
-    rlship__text line = {NULL, 0, 0, 0}, pair = {NULL, 0, 0, 0};
+    rlship__text line = {NULL, 0, 0, 0}, pair = {NULL, 0, 0, 0}, keys = {NULL, 0, 0, 0};
     double t = rlship__now();
     int saved = errno, good = 1;
-    size_t i, empty;
+    size_t i, empty, key;
     if (!w || !rlship__step(w, "log", step, 0)) return;
-    if (weight && !(*weight >= 0 && *weight - *weight == 0)) {
+    if (weight && !rlship__weight(*weight)) {
         rlship__refuse(w, RLSHIP__WEIGHT, "log", "a weight is negative or not finite; its values are left out");
         good = 0;
     }
@@ -626,6 +674,7 @@ static void rlship__log(rlship *w, int64_t step, const rlship_metric *metrics, s
     for (i = 0; i < count && good; i++) {
         if (!rlship__named(w, "log", metrics[i].name)) continue;
         rlship__string(&pair, metrics[i].name, RLSHIP__LINE, NULL);
+        key = pair.size;
         rlship__adds(&pair, weight ? ":{\"v\":[" : ":");
         rlship__double(&pair, metrics[i].value);
         if (weight) {
@@ -633,11 +682,12 @@ static void rlship__log(rlship *w, int64_t step, const rlship_metric *metrics, s
             rlship__double(&pair, *weight);
             rlship__adds(&pair, "]}");
         }
-        rlship__pair(w, &line, empty, step, t, &pair);
+        rlship__pair(w, &line, empty, step, t, &pair, key, &keys);
     }
     rlship__adds(&line, "}}\n");
     rlship__give(w, &line, step, 0);
     rlship__free(&pair);
+    rlship__free(&keys);
     errno = saved;
 }
 
@@ -668,7 +718,7 @@ void rlship_log_list(rlship *w, int64_t step, const char *name, const double *va
         good = 0;
     }
     for (i = 0; weights && good && i < count; i++) {
-        if (weights[i] >= 0 && weights[i] - weights[i] == 0) continue;
+        if (rlship__weight(weights[i])) continue;
         rlship__refuse(w, RLSHIP__WEIGHT, "log", "a weight is negative or not finite; its values are left out");
         good = 0;
     }
@@ -774,7 +824,7 @@ static void rlship__span(rlship *w, int64_t step, const char *name, double t, do
     rlship__text line = {NULL, 0, 0, 0};
     int saved = errno;
     if (!w || !rlship__step(w, "span", step, 0)) return;
-    if (!(seconds >= 0)) seconds = 0; /* NaN too */
+    if (rlship__bits(seconds) << 1 > UINT64_C(0x7FF) << 53 || seconds < 0) seconds = 0; /* NaN too */
     if (seconds > 1e9) seconds = 1e9;
     rlship__head(&line, step, "span", t);
     rlship__adds(&line, ",\"dur\":");
@@ -880,15 +930,18 @@ static size_t rlship__object_size(const size_t *keys, const size_t *sizes, size_
     return all;
 }
 
-/* `{"a":1,…}` in at most `room` bytes, the longest members shortened; `cut` gets `"a":12,…`, the lengths they had. */
+/* `{"a":1,…}` in at most `room` bytes, the longest members shortened, of one name the last; `cut` gets `"a":12,…`, the lengths they had. */
 static void rlship__object(rlship *w, rlship__text *line, const rlship_attr *attrs, size_t count, size_t room,
                            rlship__text *cut) {
     rlship__text probe = {NULL, 0, 0, 0};
     size_t *sizes = (size_t *)calloc(count + 1, 2 * sizeof(size_t)), *keys = sizes ? sizes + count + 1 : NULL;
-    size_t most = room, least = 16, i;
+    uint64_t *hashes = (uint64_t *)calloc(count + 1, sizeof(uint64_t));
+    size_t most = room, least = 16, i, j;
     int64_t length;
     const char *comma = "";
-    if (!sizes) {
+    if (!sizes || !hashes) {
+        free(sizes);
+        free(hashes);
         line->broken = 1;
         return;
     }
@@ -897,6 +950,9 @@ static void rlship__object(rlship *w, rlship__text *line, const rlship_attr *att
         probe.size = 0;
         rlship__string(&probe, attrs[i].name, RLSHIP__LINE, NULL);
         keys[i] = probe.size;
+        hashes[i] = rlship__hash(probe.data, probe.broken ? 0 : probe.size);
+        for (j = 0; j < i; j++)
+            if (hashes[j] == hashes[i]) keys[j] = 0;
         probe.size = 0;
         rlship__value(&probe, &attrs[i], SIZE_MAX, &length);
         sizes[i] = probe.size;
@@ -932,6 +988,7 @@ static void rlship__object(rlship *w, rlship__text *line, const rlship_attr *att
     }
     rlship__adds(line, "}");
     free(sizes);
+    free(hashes);
 }
 
 /* The last member of a record, an object, and what was cut in it. */

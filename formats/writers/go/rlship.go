@@ -531,13 +531,14 @@ func (w *Writer) refuse(call, why string) {
 	w.buffer.dropped.add(NoStep)
 }
 
-// say writes one line to stderr, from a goroutine of its own: nobody may read the pipe. The channel is closed after it.
+// say writes one line to stderr, from a goroutine of its own: nobody may read the pipe. Past os.Stderr, which ends the
+// program where the pipe is closed. The channel is closed after it.
 func say(message string) <-chan struct{} {
 	text := strings.ToValidUTF8(strings.ReplaceAll(firstChars(message, 600), "\n", " "), "?")
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		fmt.Fprintf(os.Stderr, "rlship: %s\n", text)
+		_, _ = syscall.Write(syscall.Stderr, fmt.Appendf(nil, "rlship: %s\n", text))
 	}()
 	return said
 }

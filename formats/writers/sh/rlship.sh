@@ -37,14 +37,14 @@ rlship_span() { _rlship_on && _rlship_span "${1-}" "${2-}" "${3-}" "${4-}" || :;
 
 # rlship_run STEP NAME COMMAND [ARGUMENT]...      a span around a command, whose status it returns
 rlship_run() {
-  _rlship_run_step=$1 _rlship_run_name=$2 _rlship_run_status=0 _rlship_run_from=
-  shift 2
+  _rlship_run_step=${1-} _rlship_run_name=${2-} _rlship_run_status=0 _rlship_run_from=
+  if [ "$#" -ge 2 ]; then shift 2; else shift "$#"; fi
   if _rlship_on; then _rlship_now; _rlship_run_from=$_rlship_ms; fi
   "$@" || _rlship_run_status=$?
   if [ -n "$_rlship_run_from" ]; then
     _rlship_now
     [ "$_rlship_ms" -ge "$_rlship_run_from" ] || _rlship_run_from=$_rlship_ms
-    _rlship_seconds $((_rlship_ms - _rlship_run_from))
+    _rlship_seconds "$((_rlship_ms - _rlship_run_from))"
     [ "$_rlship_run_status" = 0 ] || set -- "exit $_rlship_run_status"
     [ "$_rlship_run_status" != 0 ] || set -- ''
     rlship_span "$_rlship_run_step" "$_rlship_run_name" "$_rlship_s" "$1"
@@ -80,7 +80,7 @@ _rlship_self() {
   if [ -n "${BASHPID-}" ]; then
     _rlship_pid=$BASHPID
   elif [ -r /proc/self/stat ]; then
-    read -r _rlship_pid _rlship_rest </proc/self/stat
+    IFS=' ' read -r _rlship_pid _rlship_rest </proc/self/stat
   fi
 }
 
@@ -91,12 +91,12 @@ _rlship_now() {
     _rlship_ms=${EPOCHREALTIME%%[.,]*}${_rlship_s%???}
     return 0
   fi
-  if [ -r /proc/uptime ] && read -r _rlship_s _rlship_rest </proc/uptime; then
+  if [ -r /proc/uptime ] && IFS=' ' read -r _rlship_s _rlship_rest </proc/uptime; then
     case $_rlship_s in
     *.??)
       _rlship_up=$((${_rlship_s%.*} * 1000 + 1${_rlship_s#*.} * 10 - 1000))
       # The clock is looked at once a minute, as it may be set.
-      if [ -z "$_rlship_boot" ] || [ $((_rlship_up - _rlship_looked)) -gt 60000 ]; then
+      if [ -z "$_rlship_boot" ] || [ "$((_rlship_up - _rlship_looked))" -gt 60000 ]; then
         _rlship_date
         _rlship_boot=$((_rlship_ms - _rlship_up)) _rlship_looked=$_rlship_up
       fi
@@ -130,11 +130,14 @@ _rlship_time() {
   _rlship_t="\"t\":$_rlship_s"
 }
 
+# One line on stderr, in a process of its own: where nobody reads any more a signal ends whoever writes.
+_rlship_say() { (printf 'rlship: %s\n' "$1" >&2) || :; }
+
 # What is wrong, once for each topic.
 _rlship_tell() { # topic where message
   case $_rlship_told in *" $1 "*) return 0 ;; esac
   _rlship_told="$_rlship_told$1 "
-  printf 'rlship: %s: %s\n' "$2" "$3" >&2 || :
+  _rlship_say "$2: $3"
   [ "$1" = write ] && return 0 # it comes when the file can be written again
   _rlship_time
   _rlship_string "$3"
@@ -194,7 +197,7 @@ _rlship_put() { # lines step
   fi
   if [ -n "$_rlship_retry" ]; then
     _rlship_now
-    if [ "$_rlship_ms" -lt "$_rlship_retry" ] && [ $((_rlship_retry - _rlship_ms)) -le 1000 ]; then
+    if [ "$_rlship_ms" -lt "$_rlship_retry" ] && [ "$((_rlship_retry - _rlship_ms))" -le 1000 ]; then
       [ -z "$1" ] || _rlship_lose "$2"
       return 0
     fi
@@ -372,24 +375,32 @@ _rlship_line() { # where line step
 # --- records ---
 
 _rlship_log() { # "log" or "weighted", WEIGHT, STEP [WEIGHT of STEP] [NAME VALUE]...
-  _rlship_weight= _rlship_at=$3
-  _rlship_stepped log "$3" || return 0
+  _rlship_weight= _rlship_at=${3-}
+  _rlship_stepped log "$_rlship_at" || return 0
   if [ "$1" = weighted ]; then
     if _rlship_weighs "$2"; then
       _rlship_weight=$_rlship_json
-      if [ $# -ge 5 ]; then shift 5; else shift $#; fi
+      if [ "$#" -ge 5 ]; then shift 5; else shift "$#"; fi
     else
       set -- # the values are left out, but the step was reached
     fi
-  else
+  elif [ "$#" -ge 3 ]; then
     shift 3
+  else
+    set --
   fi
   _rlship_time
   _rlship_m=
-  while [ $# -ge 2 ]; do
+  while [ "$#" -ge 2 ]; do
     if _rlship_name log "$1"; then
       _rlship_key=$_rlship_json
       if _rlship_number "$2"; then
+        case ,$_rlship_m in
+        *,"$_rlship_key":*) # an object has no name twice
+          _rlship_put "{$_rlship_step$_rlship_t,\"m\":{$_rlship_m}}$_rlship_nl" "$_rlship_at"
+          _rlship_m=
+          ;;
+        esac
         [ -z "$_rlship_weight" ] || _rlship_json="{\"v\":[$_rlship_json],\"w\":[$_rlship_weight]}"
         _rlship_m=$_rlship_m${_rlship_m:+,}$_rlship_key:$_rlship_json
       else
@@ -400,7 +411,7 @@ _rlship_log() { # "log" or "weighted", WEIGHT, STEP [WEIGHT of STEP] [NAME VALUE
       _rlship_put "{$_rlship_step$_rlship_t,\"m\":{$_rlship_m}}$_rlship_nl" "$_rlship_at"
       _rlship_time
       _rlship_m=
-      [ $# -gt 2 ] || return 0
+      [ "$#" -gt 2 ] || return 0
     fi
     shift 2
   done
@@ -533,7 +544,7 @@ _rlship_span() { # STEP NAME SECONDS ERROR
 
 # KEY=TEXT and KEY:=JSON as the members of an object in _rlship_m.
 _rlship_members() { # where [KEY=TEXT | KEY:=JSON]...
-  _rlship_m= _rlship_where=$1
+  _rlship_m= _rlship_names=, _rlship_where=$1
   shift
   for _rlship_word; do
     _rlship_key=${_rlship_word%%=*} _rlship_rest=${_rlship_word#*=}
@@ -545,6 +556,13 @@ _rlship_members() { # where [KEY=TEXT | KEY:=JSON]...
       ;;
     esac
     _rlship_name "$_rlship_where" "${_rlship_key%:}" || continue
+    case $_rlship_names in
+    *",$_rlship_json,"*)
+      _rlship_tell twice "$_rlship_where" "'${_rlship_key%:}' is given twice; the first counts"
+      continue
+      ;;
+    esac
+    _rlship_names=$_rlship_names$_rlship_json,
     _rlship_m="$_rlship_m${_rlship_m:+,}$_rlship_json:"
     case $_rlship_key in
     *:)
@@ -577,7 +595,7 @@ _rlship_sample() {
   _rlship_name sample "${2-}" || return 0
   _rlship_at=$1 _rlship_line="$_rlship_step" _rlship_title=$_rlship_json
   if [ -n "${3-}" ] && _rlship_number "$3"; then _rlship_line="$_rlship_line\"score\":$_rlship_json,"; fi
-  if [ $# -ge 3 ]; then shift 3; else shift 2; fi
+  if [ "$#" -ge 3 ]; then shift 3; else shift 2; fi
   _rlship_members sample "$@"
   _rlship_pri=$(od -An -v -N6 -tu2 /dev/urandom | LC_ALL=C awk '{ printf "%.15f", (($1 * 65536 + $2) * 65536 + $3) / 281474976710656 }')
   _rlship_time
@@ -603,7 +621,7 @@ _rlship_variable() { # least most variable...
       while :; do case $_rlship_found in 0?*) _rlship_found=${_rlship_found#0} ;; *) break ;; esac; done
       if [ "$_rlship_found" -ge "$_rlship_least" ] && [ "$_rlship_found" -le "$_rlship_most" ]; then return 0; fi
     fi
-    printf 'rlship: %s\n' "$_rlship_word='$_rlship_found' is not an integer from $_rlship_least to $_rlship_most, so it is left out" >&2 || :
+    _rlship_say "$_rlship_word='$_rlship_found' is not an integer from $_rlship_least to $_rlship_most, so it is left out"
   done
   _rlship_found=
   return 1
@@ -618,7 +636,7 @@ _rlship_place() {
     set -- RANK WORLD_SIZE RANK_ID RANK_SIZE JAX_PROCESS_ID JAX_NUM_PROCESSES JAX_PROCESS_INDEX JAX_PROCESS_COUNT \
       OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE PMIX_RANK SLURM_STEP_NUM_TASKS \
       SLURM_PROCID SLURM_STEP_NUM_TASKS
-    while [ $# -ge 2 ]; do
+    while [ "$#" -ge 2 ]; do
       if _rlship_variable 0 1048575 "$1"; then
         _rlship_rank=$_rlship_found
         if [ "$1" = SLURM_PROCID ]; then set -- "$1" "$2" SLURM_NTASKS; else set -- "$1" "$2"; fi
@@ -631,7 +649,7 @@ _rlship_place() {
   fi
   _rlship_rank=${_rlship_rank:-0} _rlship_world=${_rlship_world:-$_rlship_own}
   if [ -n "$_rlship_world" ] && [ "$_rlship_rank" -ge "$_rlship_world" ]; then
-    printf 'rlship: %s\n' "world $_rlship_world is not above rank $_rlship_rank, so it is left out" >&2 || :
+    _rlship_say "world $_rlship_world is not above rank $_rlship_rank, so it is left out"
     _rlship_world=
   fi
   [ -z "$_rlship_attempt" ] || return 0
@@ -649,23 +667,23 @@ _rlship_place() {
 _rlship_short() { # what name
   _rlship_string "$2"
   [ "$_rlship_length" -gt 200 ] || return 0
-  printf 'rlship: %s\n' "the $1 has $_rlship_length characters, of which the first 50 bytes are kept" >&2 || :
+  _rlship_say "the $1 has $_rlship_length characters, of which the first 50 bytes are kept"
   _rlship_string "$(printf '%s' "$2" | LC_ALL=C cut -b 1-50)"
 }
 
 _rlship_open() {
   case ${RLSHIP_DISABLE-} in '' | 0) ;; *) return 0 ;; esac
-  _rlship_dir= _rlship_actor= _rlship_rank= _rlship_world= _rlship_replica= _rlship_attempt= _rlship_axis= _rlship_parent=
+  _rlship_dir= _rlship_folder= _rlship_actor= _rlship_rank= _rlship_world= _rlship_replica= _rlship_attempt= _rlship_axis= _rlship_parent=
   case ${1-} in
   rank=* | world=* | replica=* | attempt=* | axis=* | parent=*) ;;
   *)
     _rlship_folder=${1-}
-    [ $# = 0 ] || shift
+    [ "$#" = 0 ] || shift
     case ${1-} in
     rank=* | world=* | replica=* | attempt=* | axis=* | parent=*) ;;
     *)
       _rlship_actor=${1-}
-      [ $# = 0 ] || shift
+      [ "$#" = 0 ] || shift
       ;;
     esac
     ;;
@@ -680,12 +698,12 @@ _rlship_open() {
     replica=*) _rlship_replica=$_rlship_rest ;;
     axis=*) _rlship_axis=$_rlship_rest ;;
     parent=*) _rlship_string "$_rlship_rest" && _rlship_parent=$_rlship_json ;;
-    *) printf 'rlship: %s\n' "rlship_open does not know '$_rlship_arg'" >&2 || : ;;
+    *) _rlship_say "rlship_open does not know '$_rlship_arg'" ;;
     esac
   done
   _rlship_folder=${_rlship_folder:-${RLSHIP_DIR-}} _rlship_actor=${_rlship_actor:-${RLSHIP_ACTOR-}}
   if [ -z "$_rlship_folder" ] || [ -z "$_rlship_actor" ]; then
-    printf 'rlship: %s\n' "nothing is logged: no folder or no actor is given, nor are RLSHIP_DIR and RLSHIP_ACTOR set" >&2 || :
+    _rlship_say "nothing is logged: no folder or no actor is given, nor are RLSHIP_DIR and RLSHIP_ACTOR set"
     return 0
   fi
   _rlship_replica=${_rlship_replica:-${RLSHIP_REPLICA:-0}}
@@ -695,7 +713,7 @@ _rlship_open() {
   _rlship_every=$((${_rlship_world:-1} * 2))
   [ "$_rlship_every" -ge 500 ] || _rlship_every=500
   _rlship_host=
-  if [ -r /proc/sys/kernel/hostname ]; then read -r _rlship_host </proc/sys/kernel/hostname; fi
+  if [ -r /proc/sys/kernel/hostname ]; then IFS=' ' read -r _rlship_host </proc/sys/kernel/hostname; fi
   _rlship_host=${_rlship_host:-$(uname -n)}
   _rlship_short actor "$_rlship_actor"
   _rlship_who=\"actor\":$_rlship_json
