@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translati
 from rlship_formats.foreign.native import Native, ReaderFailed, bind
 from rlship_sidecar.intake.observing import Observer
 from rlship_sidecar.report.survey import survey
+from rlship_sidecar.rows import Unit
 from tests.foreign.made_up import DOCUMENT, SHARED, reading
 from tests.foreign.titan import put, scalar
 from tests.pipeline.simulated import Simulation, simulation
@@ -196,3 +198,23 @@ def test_an_open_record_that_cannot_be_used_is_the_readers_fault() -> None:
     """Nothing of its file could be told apart without it."""
     with pytest.raises(ReaderFailed):
         Native(SHARED, Translation({"actor": ""}, fails), "x")
+
+
+DEEP = json.loads("[" * 300 + "]" * 300)
+
+
+def test_no_first_line_puts_a_reader_out_or_stops_the_sidecar(sim: Simulation) -> None:
+    """Whatever stands where the host's name and the process's number are, also half a surrogate pair beside a NaN: other
+    files are read on, and so is the rest of this one.
+    """
+    first = json.loads(scalar("loss", 1.0, 1, 1))
+    deep = json.dumps(first | {"rank": 1, "pid": DEEP}).encode() + b"\n"
+    half = json.dumps(first | {"rank": 2, "host_name": "\ud800", "value": float("nan")}).encode() + b"\n"
+    with reading(*registry.installed()[0]) as readers:
+        sim.restart()
+        for rank, head in enumerate((b"", deep, half)):
+            put(sim.directory, f"{rank}.jsonl", head, scalar("loss", 4.0 + rank, 2, 2, rank=rank))
+        sim.finish()
+        assert not readers.problems
+        assert sim.final()[Unit("trainer", "step", 2)].figures == {"trainer/loss": 5.0}
+        assert [(name, reason) for name, _, reason, _ in sim.dead()] == [("structured_logs/2.jsonl", "not JSON")]

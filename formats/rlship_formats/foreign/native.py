@@ -13,6 +13,7 @@ from rlship_formats.records import FORMAT_VERSION, MAX_LINE_BYTES, parse_open
 
 _FORBIDDEN = ("open", "gap")
 _STEPPED = (None, "span", "event", "sample", "barrier", "rollback")
+_FOR_PEOPLE = ("host", "pid", "labels")
 _MOST_PARTS = 16
 
 
@@ -89,10 +90,10 @@ class Native:
 
     def __init__(self, reader: Reader, translation: Translation, name: str) -> None:
         given = {"id": name, **translation.open}
-        self.opening = _dumped({"kind": "open", "rlship": FORMAT_VERSION, **given, "writer": reader.name})
         self._reader = reader
         self._line = translation.line
         try:
+            self.opening = _opening(given, reader.name)
             parse_open(orjson.loads(self.opening))
         except (BadRecord, ValueError) as bad:
             raise ReaderFailed(reader, f"bind() gave an open record that cannot be used: {given!r:.200}") from bad
@@ -105,6 +106,14 @@ class Native:
             raise
         except Exception as error:  # another package's code
             raise ReaderFailed(self._reader, words(error)) from error
+
+
+def _opening(given: Record, reader: str) -> bytes:
+    opened = {"kind": "open", "rlship": FORMAT_VERSION, **given, "writer": reader}
+    try:
+        return _dumped(opened)
+    except BadRecord:  # what is only for people comes from the job's file as it is, and may be anything
+        return _dumped({name: value for name, value in opened.items() if name not in _FOR_PEOPLE})
 
 
 def _native(raw: bytes, records: Sequence[Record]) -> list[bytes]:

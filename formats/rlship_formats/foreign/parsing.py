@@ -29,9 +29,12 @@ def parse_any(raw: bytes) -> Any:
         if b"NaN" not in raw and b"Infinity" not in raw:
             raise BadRecord("not JSON") from None
     try:
-        return json.loads(raw, parse_constant=str, parse_float=_float, parse_int=_int)
+        found = json.loads(raw, parse_constant=str, parse_float=_float, parse_int=_int)
+        if b"\\u" in raw:
+            json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text, as above
     except (ValueError, RecursionError):
         raise BadRecord("not JSON") from None
+    return found
 
 
 def step_of(value: object) -> int:
