@@ -58,5 +58,21 @@ def document_lines(text: bytes) -> list[bytes]:
     return text.split(b"\n")[:-2]
 
 
+def falling_bind(path: str, line: bytes) -> Sequence[Translation]:
+    """A process that is started again appends: `{"f": step, "v": value, "w": value}`."""
+    return (Translation({"actor": "f"}, read_falling, restarts=True),) if "f" in parse(line) else ()
+
+
+def read_falling(raw: bytes) -> list[Record]:
+    found = parse(raw)
+    if "f" not in found:
+        return []
+    how = {"reduce": ["sum", "count"]}
+    metrics = {name: found[name] for name in ("v", "w") if name in found}
+    step = step_of(found["f"])
+    return [{"kind": "define", "m": dict.fromkeys(metrics, how)}, {"t": 1.7e9 + step, "step": step, "m": metrics}]
+
+
+FALLING = Reader("falling", ("*.falling.jsonl",), falling_bind)
 SHARED = Reader("shared", ("*.shared.jsonl", "logs/*.shared.jsonl"), shared_bind)
 DOCUMENT = Reader("document", ("d*/state.json",), shared_bind, document_lines)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rlship_formats.foreign.titan import READER as TITAN
 from rlship_sidecar.align.units import Patience
-from tests.foreign.made_up import SHARED, reading
+from rlship_sidecar.rows import Unit
+from tests.foreign.made_up import FALLING, SHARED, reading
 from tests.foreign.titan import instant, line, scalar, span
 from tests.foreign.translated import native_files
 from tests.pipeline.simulated import LOCAL, REMOTE, simulation
@@ -26,6 +27,11 @@ SHARED_LINES = st.one_of(
     st.builds(lambda step: {"back": step}, STEPS),
     st.sampled_from([{"x": 1}, {"a": 1}, {"n": -1, "a": 2.0, "b": 3.0}, {"n": "text", "a": 2.0}, []]),
 ).map(lambda found: json.dumps(found).encode() + b"\n")
+FALLING_LINES = st.one_of(
+    st.builds(lambda f, v: {"f": f, "v": v}, STEPS, st.integers(1, 9)),
+    st.builds(lambda f, v, w: {"f": f, "v": v, "w": w}, STEPS, st.integers(1, 9), VALUES),
+    st.sampled_from([{}, {"f": -1}, {"f": "torn"}, {"v": 1}]),
+).map(lambda found: json.dumps(found).encode() + b"\n")
 AFTER = st.floats(0, 200)
 TITAN_LINES = st.one_of(
     st.builds(lambda after, ms, step, tags: span("fwd", after, ms, step, **tags), AFTER, st.floats(0, 500), STEPS,
@@ -39,6 +45,7 @@ FILES = st.fixed_dictionaries(
     {},
     optional={
         "./one.shared.jsonl": st.lists(SHARED_LINES, max_size=20),
+        "./three.falling.jsonl": st.lists(FALLING_LINES, max_size=30),
         "logs/two.shared.jsonl": st.lists(SHARED_LINES, max_size=20),
         "structured_logs/a.jsonl": st.lists(TITAN_LINES, max_size=20),
         "structured_logs/b.jsonl": st.lists(TITAN_LINES, max_size=20),
@@ -52,7 +59,7 @@ def test_live_equals_reference(data: st.DataObject, files: dict[str, bytes]) -> 
     """However lines arrive and however often the sidecar starts anew, rows are those of the native files that the
     readers make; each line that is unusable is one dead letter.
     """
-    readers = (SHARED, TITAN)
+    readers = (SHARED, TITAN, FALLING)
     with (
         reading(*readers),
         simulation(
@@ -99,4 +106,43 @@ def test_many_steps_are_read_again_from_their_blocks() -> None:
         figures = {key: value for row in revised for key, value in row.figures.items()}
         assert figures == {"a/v": 6.0, "a/again": 6.0, "b/w": 12.0, "b/w/max": 9.0, "b/s_s": 0.5, "b/s_s/max": 0.5}
         native = native_files(sim.directory, [SHARED])
+        assert not differing(final_rows(native, NO_OVERRIDES, EACH), sim.final())
+
+
+def test_a_step_that_falls_is_a_restart_wherever_the_file_is_read_from() -> None:
+    """The steps that are done again count once, by their later lines, as they come and in a revision after a restart of
+    the sidecar; so they do where a torn line stands between the lives, and where lives have begun in several blocks.
+    """
+    with reading(FALLING), simulation() as sim:
+        path = sim.directory / "one.falling.jsonl"
+        pad = "x" * 900
+
+        def life(first: int, end: int, value: int, torn: bytes = b"") -> None:
+            made = [json.dumps({"f": f, "v": value, "pad": pad}).encode() + b"\n" for f in range(first, end)]
+            with open(path, "ab") as file:
+                file.write(torn + b"".join(made))
+            sim.wait(20.0)
+            sim.tick()
+
+        life(0, 600, 1)
+        life(500, 900, 2, b'{"f": 600, "v"')
+        sim.restart()
+        life(700, 1000, 4)
+        sim.restart()
+        with open(path, "ab") as file:
+            file.write(
+                json.dumps({"f": 1000, "v": 8}).encode() + b"\n" + json.dumps({"f": 998, "w": 8}).encode() + b"\n"
+            )
+        sim.finish()
+        sums = {unit.index: row.figures["f/v"] for unit, row in sim.final().items()}
+        # Line 500 of the second life was torn together with the last of the first.
+        expected = {step: 1 if step <= 500 else 2 if step < 700 else 4 if step < 1000 else 8 for step in range(1001)}
+        assert sums == expected
+        assert sim.final()[Unit("f", "step", 998)].figures == {
+            "f/v": 4.0,
+            "f/v/count": 1.0,
+            "f/w": 8.0,
+            "f/w/count": 1.0,
+        }
+        native = native_files(sim.directory, [FALLING])
         assert not differing(final_rows(native, NO_OVERRIDES, EACH), sim.final())

@@ -204,8 +204,8 @@ DEEP = json.loads("[" * 300 + "]" * 300)
 
 
 def test_no_first_line_puts_a_reader_out_or_stops_the_sidecar(sim: Simulation) -> None:
-    """Whatever stands where the host's name and the process's number are, also half a surrogate pair beside a NaN: other
-    files are read on, and so is the rest of this one.
+    """Whatever stands where the host's name and the process's number are, also half a surrogate pair beside a NaN:
+    other files are read on, and so is the rest of this one.
     """
     first = json.loads(scalar("loss", 1.0, 1, 1))
     deep = json.dumps(first | {"rank": 1, "pid": DEEP}).encode() + b"\n"

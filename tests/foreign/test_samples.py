@@ -4,6 +4,7 @@ hand, and all rows against the slow reference.
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def test_samples_that_grow_give_the_same_rows(name: str, seed: int) -> None:
 def test_the_stack_of_torchtitan(tmp_path: Path) -> None:
     """Two ranks, steps 1 and 2, then 2 and 3 by processes that append to the same files. Each metric is reduced as its
     lines ask for; a span that is in both files counts once, from experiment_logs; one that is in system_logs alone
-    counts as that of the newer process. What experiment_logs hold of both lives counts together: twice the sum.
+    counts as that of the newer process. What experiment_logs hold of both lives of the step at which the first ended
+    counts together, as no step falls: twice the sum.
     """
     rows = once(sample("torchtitan-stack", tmp_path), tmp_path / "home")
     first = figures(rows, "trainer", 1)
@@ -97,6 +99,27 @@ def test_the_stack_of_torchtitan(tmp_path: Path) -> None:
     assert second["trainer_time/gc_collect_s"] == mean_of(*collected)
     assert second["trainer_time/gc_collect_s/max"] == max(collected)
     assert figures(rows, "trainer", 3)["training/loss_mean"] == 1.0
+
+
+def test_a_restart_of_the_stack_of_torchtitan_counts_steps_once(tmp_path: Path) -> None:
+    """Two ranks come to step 5, go back to step 3 in the same files, and come to step 6: sums and weighted means of
+    steps 3 to 5 are the second life's, with `--once` as with nothing but the files.
+    """
+    folder = tmp_path / "run" / "experiment_logs"
+    folder.mkdir(parents=True)
+    for rank in range(2):
+        written = []
+        for life, steps in enumerate((range(1, 6), range(3, 7))):
+            for step in steps:
+                at = {"step": step, "rank": rank, "source": "trainer", "timestamp": 1.7e9 + 100 * life + step}
+                written.append({"reduce": "SumMetric", "value": 1 + life, "key": "tokens", **at})
+                written += [{"reduce": "MeanMetric", "sum": 1.0 + life, "weight": 2, "key": "loss", **at}] * 2
+        lines = "".join(json.dumps(line) + "\n" for line in written)
+        (folder / f"trainer_rank_{rank}_experiment.jsonl").write_text(lines)
+    rows = once(tmp_path / "run", tmp_path / "home")
+    found = [figures(rows, "trainer", step) for step in range(1, 7)]
+    assert [one["tokens"] for one in found] == [2.0, 2.0, 4.0, 4.0, 4.0, 4.0]
+    assert [one["loss"] for one in found] == [0.5, 0.5, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_prime_rl(tmp_path: Path) -> None:

@@ -33,10 +33,12 @@ def native_files(experiment: Path, readers: Sequence[Reader]) -> dict[str, bytes
 
 
 def _native(native: Native, text: bytes) -> bytes:
-    made = [native.opening]
+    made, last = [native.opening], -1
     for raw in text.split(b"\n")[:-1]:
         try:
-            made += native.lines(raw) if raw.strip() else []
+            found, step = native.lines_after(last, raw) if raw.strip() else ([], -1)
         except BadRecord:
             continue
+        made += found
+        last = step if step >= 0 else last
     return b"".join(line + b"\n" for line in made)

@@ -15,9 +15,10 @@ from typing import Any
 
 from rlship_formats.records import BadRecord
 
-__all__ = ["GROUP", "HEAD_BYTES", "BadRecord", "Reader", "Record", "Translation"]
+__all__ = ["GROUP", "HEAD_BYTES", "RESTART_BYTES", "BadRecord", "Reader", "Record", "Translation"]
 
 GROUP = "rlship.formats"
+RESTART_BYTES = 1 << 16
 HEAD_BYTES = 1 << 16  # a file of which no line that ends within these is recognised is left alone
 
 Record = dict[str, Any]
@@ -37,11 +38,16 @@ class Translation:
     stands before each metrics record it governs costs little; it asks for no `stream`.
     There are no floats that are not finite in records: they are the texts "NaN", "Infinity", "-Infinity". A record
     without `t` has the `t` of the line before, in the end that of `open`; without any its row has no time.
+
+    `restarts`: a process that is started again appends to the file, and while one lives steps do not fall. So a line of
+    a step below the one before it (among the lines of the last `RESTART_BYTES`) is another process's first, and a
+    `rollback` is put before its records.
     """
 
     open: Record
     line: Callable[[bytes], Sequence[Record]]
     part: str = ""
+    restarts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from rlship_formats.foreign.contract import HEAD_BYTES, BadRecord, Reader, Record, Translation
-from rlship_formats.records import FORMAT_VERSION, MAX_LINE_BYTES, parse_open
+from rlship_formats.records import FORMAT_VERSION, MAX_LINE_BYTES, is_step, parse_open
 
 _FORBIDDEN = ("open", "gap")
 _STEPPED = (None, "span", "event", "sample", "barrier", "rollback")
@@ -92,6 +92,7 @@ class Native:
         given = {"id": name, **translation.open}
         self._reader = reader
         self._line = translation.line
+        self.restarts = translation.restarts
         try:
             self.opening = _opening(given, reader.name)
             parse_open(orjson.loads(self.opening))
@@ -100,8 +101,12 @@ class Native:
 
     def lines(self, raw: bytes) -> list[bytes]:
         """The records in a line, as lines; raises BadRecord for one that cannot be used, and ReaderFailed."""
+        return self.lines_after(-1, raw)[0]
+
+    def lines_after(self, step: int, raw: bytes) -> tuple[list[bytes], int]:
+        """The records in a line that follows one of a step, and its own step; -1: none. Raises as `lines` does."""
         try:
-            return _native(raw, self._line(raw))
+            return _native(raw, self._line(raw), step if self.restarts else -1)
         except BadRecord:
             raise
         except Exception as error:  # another package's code
@@ -116,13 +121,13 @@ def _opening(given: Record, reader: str) -> bytes:
         return _dumped({name: value for name, value in opened.items() if name not in _FOR_PEOPLE})
 
 
-def _native(raw: bytes, records: Sequence[Record]) -> list[bytes]:
+def _native(raw: bytes, records: Sequence[Record], before: int) -> tuple[list[bytes], int]:
     if len(records) > len(raw):
         raise BadRecord("more records than bytes")  # each of them is to have a place of its own in the file
-    if len(records) > 1:
-        steps = [record.get("step") for record in records if record.get("kind") in _STEPPED]
-        if any(step != steps[0] for step in steps):
-            raise BadRecord("records of several steps")
+    steps = [record.get("step") for record in records if record.get("kind") in _STEPPED]
+    if any(step != steps[0] for step in steps):
+        raise BadRecord("records of several steps")
+    step = steps[0] if steps and is_step(steps[0]) else -1
     made = []
     for record in records:
         kind = record.get("kind")
@@ -132,7 +137,9 @@ def _native(raw: bytes, records: Sequence[Record]) -> list[bytes]:
         if len(line) > MAX_LINE_BYTES:
             raise BadRecord("line too long")
         made.append(line)
-    return made
+    if 0 <= step < before and records[0].get("kind") != "rollback" and len(made) < len(raw):
+        made.insert(0, _dumped({"kind": "rollback", "step": step, "t": records[-1].get("t")}))
+    return made, step
 
 
 def _dumped(record: Record) -> bytes:

@@ -5,8 +5,8 @@ line per begin and end of a span, and per scalar.
 A span's time stands in both, unless the job says otherwise. Both files tell of one rank, and the experiment's has the
 higher attempt: where it has the metric it counts, and the system's does not.
 
-A restart appends to both. In the system's file the process's own count of lines begins again, which is a rollback; the
-experiment's has nothing that would show it.
+A restart appends to both. In the system's file the process's own count of lines begins again, which is a rollback; in
+the experiment's it shows where steps fall.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
     if path.startswith(_EXPERIMENT):
         if not isinstance(found.get("reduce"), str) or not isinstance(found.get("key"), str):
             return ()
-        return (Translation(_who(found, found) | _known(t=found.get("timestamp"), attempt=1), read_metric),)
+        known = _known(t=found.get("timestamp"), attempt=1)
+        return (Translation(_who(found, found) | known, read_metric, restarts=True),)
     numbers, texts = _columns(found)
     if texts.get("log_type") != "event":
         return ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
-from rlship_formats.foreign.contract import HEAD_BYTES, BadRecord
+from rlship_formats.foreign.contract import HEAD_BYTES, RESTART_BYTES, BadRecord
 from rlship_formats.foreign.native import Bound, Native, ReaderFailed, bind
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.intake.foreign.documents import Documents, NotWhole
@@ -65,6 +66,18 @@ def _head(path: str, root: str) -> bytes:
         os.close(fd)
 
 
+class _Stepped(NamedTuple):
+    """The last line before `end` that has a step: where it begins, and the step. -1: there is none."""
+
+    end: int = 0
+    begin: int = 0
+    step: int = -1
+
+    def before(self, begin: int) -> int:
+        """The step that counts as the one before a line that begins there."""
+        return self.step if begin - self.begin <= RESTART_BYTES else -1
+
+
 class ForeignTail(Tail):
     """Like `Tail`, of the writer that is `part` of a foreign file. What a line becomes begins where the line does, each
     record a byte after the one before, so that every record has a place of its own; the `open` is at byte 0.
@@ -72,7 +85,7 @@ class ForeignTail(Tail):
     Whose file it is, is found out when it is first read. `of_document`: it is one that is rewritten whole.
     """
 
-    __slots__ = ("_documents", "_native", "_part", "_readers", "_relative", "of_document", "reader")
+    __slots__ = ("_documents", "_native", "_part", "_readers", "_relative", "_stepped", "of_document", "reader")
 
     def __init__(
         self, path: str, relative: str, part: str, files: Descriptors, documents: Documents, readers: Readers
@@ -83,6 +96,7 @@ class ForeignTail(Tail):
         self._documents = documents
         self._readers = readers
         self._native: Native | None = None
+        self._stepped = _Stepped()
         self.reader = ""
         self.of_document = False
 
@@ -144,7 +158,28 @@ class ForeignTail(Tail):
         """See `Tail.read`; the lines are native ones."""
         native = self._bound()
         piece = self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
-        return self._guarded(lambda: _translated(piece, native))
+        before = self._before(native, start.offset)
+        self._stepped = self._guarded(lambda: _translated(piece, native, before))
+        return piece
+
+    def _before(self, native: Native, offset: int) -> _Stepped:
+        """The last step before a line: the one that was read last, or, elsewhere in the file, what stands there. So a
+        restart shows wherever reading begins.
+        """
+        if not native.restarts or not offset or self._stepped.end == offset:
+            return self._stepped if offset else _Stepped()
+        begin = max(0, offset - RESTART_BYTES - 1)
+        data = self._looking(lambda fd: os.pread(fd, offset - begin, begin))
+        end = offset
+        for raw in reversed(data.split(b"\n")[1 if begin else 0 : -1]):
+            end -= len(raw) + 1
+            try:
+                _, step = self._guarded(partial(native.lines_after, -1, raw))
+            except BadRecord:
+                continue
+            if step >= 0:
+                return _Stepped(offset, end, step)
+        return _Stepped(offset)
 
     def line_at(self, offset: int) -> bytes | None:
         """The native line whose place this is."""
@@ -163,7 +198,10 @@ def _begin(fd: int, offset: int) -> int:
     return offset
 
 
-def _translated(piece: Piece, native: Native) -> Piece:
+def _translated(piece: Piece, native: Native, stepped: _Stepped) -> _Stepped:
+    """Put native lines in the place of the piece's own. It ends before a line that a rollback comes with, unless that
+    is its first: what is read once more, as lines of a later step are, must not hold one.
+    """
     lines: list[bytes] = []
     places: list[int] = []
     begins: list[int] = []
@@ -172,15 +210,22 @@ def _translated(piece: Piece, native: Native) -> Piece:
     for raw, offset in zip(piece.lines, piece.offsets):
         if not raw.strip(b" \t\r"):
             continue
+        before = stepped.before(offset)
         try:
-            made = native.lines(raw)
+            made, step = native.lines_after(before, raw)
         except BadRecord as bad:
             piece.dead.append((offset, str(bad), raw[:EXCERPT_BYTES]))
             continue
+        if 0 <= step < before and native.restarts and offset > piece.start.offset:
+            piece.end, piece.more, piece.held = offset, True, False
+            piece.too_long = [(at, line) for at, line in piece.too_long if at < offset]
+            break
+        if step >= 0:
+            stepped = _Stepped(0, offset, step)
         place = offset or 1  # at byte 0 there is the open
         lines += made
         places += range(place, place + len(made))
         begins += [offset] * len(made)
     piece.lines, piece.offsets, piece.begins = lines, places, begins
     piece.together = begins.count(begins[0]) if begins else 1
-    return piece
+    return stepped._replace(end=piece.end)
