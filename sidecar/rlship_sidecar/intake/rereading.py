@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from rlship_formats.records import MAX_LINE_BYTES, Open
 from rlship_sidecar.decode.decoder import Decoder
@@ -17,6 +18,7 @@ from rlship_sidecar.store.store import Store
 
 _ALL = 1 << 62
 _FEW_STEPS = 8
+_STEP = re.compile(rb'"step"\s*:\s*(\d+)')
 
 
 def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection[int]) -> Iterator[Batch]:
@@ -114,9 +116,7 @@ def _read_block(
     steps: Collection[int] | None,
     start: int = 0,
 ) -> Batch:
-    """Decode a block; with `steps` only their lines, and all barriers. With few of them, only lines are parsed that can
-    be theirs: a step's digits stand in its line, as JSON has one way to write it.
-    """
+    """Decode a block; with `steps` only their lines, and all barriers: of others only those are parsed that may be."""
     assert source.writer is not None
     piece_lines: list[bytes] = []
     piece_offsets: list[int] = []
@@ -134,17 +134,19 @@ def _read_block(
     before_open = bisect_left(piece_offsets, source.opened_at)
     piece_lines, piece_offsets = piece_lines[before_open:], piece_offsets[before_open:]
     lines, offsets = piece_lines, piece_offsets
-    if steps is not None and len(steps) <= _FEW_STEPS:
-        digits = [str(step).encode() for step in steps]
+    others: list[bytes] = []
+    if steps is not None:
         kept = {offset for offset, _ in marks}
-        chosen = [
-            (line, offset)
-            for line, offset in zip(piece_lines, piece_offsets)
-            if offset in kept or any(needle in line for needle in digits) or _may_be_barrier(line)
-        ]
-        lines, offsets = [line for line, _ in chosen], [offset for _, offset in chosen]
+        may_be = _chooser(steps)
+        lines, offsets = [], []
+        for line, offset in zip(piece_lines, piece_offsets):
+            if offset in kept or may_be(line) or _may_be_barrier(line):
+                lines.append(line)
+                offsets.append(offset)
+            else:
+                others.append(line)
     batch = _decode(source.writer.open, schemas, block, marks, lines, offsets)
-    if batch.inherited_t and lines is not piece_lines:
+    if batch.inherited_t and any(b'"t"' in line for line in others):
         batch = _decode(source.writer.open, schemas, block, marks, piece_lines, piece_offsets)
     if steps is not None:
         wanted = frozenset(steps)
@@ -154,6 +156,17 @@ def _read_block(
     if start > block.start:
         batch.lines = [line for line in batch.lines if line.offset >= start]
     return batch
+
+
+def _chooser(steps: Collection[int]) -> Callable[[bytes], bool]:
+    """Whether a line can be of one of these steps. A step's digits stand in its line, as JSON has one way to write
+    them, and behind its name, unless there are backslashes.
+    """
+    digits = [str(step).encode() for step in steps]
+    if len(digits) <= _FEW_STEPS:
+        return lambda line: any(needle in line for needle in digits)
+    wanted = frozenset(digits)
+    return lambda line: not wanted.isdisjoint(_STEP.findall(line))
 
 
 def _may_be_barrier(line: bytes) -> bool:

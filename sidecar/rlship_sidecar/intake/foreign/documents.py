@@ -11,7 +11,10 @@ from rlship_sidecar.intake.tail import Descriptors
 from rlship_sidecar.plainfiles import open_plain
 
 MAX_BYTES = 256 << 20
-MOST_OPEN = 16
+# A step may be in every document, and what is not held is parsed again for each few steps: so their sizes count, not
+# how many they are. One is held whatever its size.
+MOST_OPEN = 128
+HELD_BYTES = 256 << 20
 
 
 class NotWhole(OSError):
@@ -76,6 +79,8 @@ class Documents(Descriptors):
             raise
         self._seen[path] = _Seen(stamp, len(data), None)
         self.add(path, made)
+        while len(self._open) > 1 and sum(self._seen[held].size for held in self._open) > HELD_BYTES:
+            self.forget(next(iter(self._open)))
         return made
 
     def _opened(self, path: str) -> tuple[int, tuple[int, int, int]]:
