@@ -72,6 +72,17 @@ def test_a_name_twice_in_one_call_is_never_twice_in_one_object(language: str, tm
     assert event["attrs"].keys() == {"k", "l"}
 
 
+@pytest.mark.parametrize("language", NAMES)
+def test_a_unit_of_any_length_makes_no_line_too_long(language: str, tmp_path: Path) -> None:
+    """It is shortened, or the definition is left out; what follows is in the file."""
+    unit = command("define", "x", "sum", "u" * 1_500_000, "1", "1")
+    calls = (init("job", "gen"), unit, command("log", 1, "", "x", 1))
+    assert drive(language_of(language), tmp_path, *calls, command("close")).code == 0
+    path = only_file(tmp_path / "job")
+    assert max(map(len, lines(path))) < 1 << 20
+    assert [record["m"] for record in of_kind(records(path), None)] == [{"x": 1}]
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     assert len(dict(pairs)) == len(pairs), pairs
     return dict(pairs)

@@ -457,7 +457,7 @@ function definition(name, spec, told) {
   } catch (error) {
     told(error instanceof Unusable ? error.message : `reduce ${shown(asked.reduce)} is no name and no list of names`);
   }
-  if (asked.unit !== undefined && asked.unit !== null) entry.unit = String(asked.unit);
+  if (asked.unit !== undefined && asked.unit !== null) entry.unit = beginningOf(wellFormed(String(asked.unit)), LONGEST_NAME);
   if (asked.perRank) entry.per_rank = true;
   if (asked.stream) entry.stream = true;
   return entry;

@@ -501,10 +501,10 @@ _rlship_define() {
     *) _rlship_tell define define "'$_rlship_word' is not reduce=, unit=, per_rank=1 or stream=1; it is left out" ;;
     esac
   done
-  _rlship_line="{\"kind\":\"define\",\"m\":{$_rlship_key:{$_rlship_m}}}$_rlship_nl"
-  _rlship_put "$_rlship_line" ''
+  _rlship_line="{\"kind\":\"define\",\"m\":{$_rlship_key:{$_rlship_m}}}"
+  _rlship_line define "$_rlship_line" ''
   # For files and torn lines to come.
-  [ "${#_rlship_defined}" -gt 65536 ] || _rlship_defined=$_rlship_defined$_rlship_line
+  [ "$((${#_rlship_defined} + ${#_rlship_line}))" -gt 131072 ] || _rlship_defined=$_rlship_defined$_rlship_line$_rlship_nl
 }
 
 _rlship_span() { # STEP NAME SECONDS ERROR
