@@ -88,6 +88,8 @@ def test_nothing_is_wrong_with_what_a_good_writer_writes(name: str, tmp_path: Pa
         (b'{"m":{"x":1}}{"m":{}}', 'something follows its object: "{\\"m\\":{}}"', 14),
         (b'{"m":{"x":1', "it is torn: it ends in the midst of a record", 12),
         (b'{"m":{"\\ud800":1}}', "\\ud800 is half a surrogate pair", 8),
+        (b"hello", 'it does not begin with {: "hello"', 1),
+        (b'12,"y":1}', 'it does not begin with {: "12,\\"y\\":1}"', 1),
         (b"{'m':{}}", "expecting property name enclosed in double quotes", 2),
         (b'{"m":\x00}', "it has NUL bytes", 6),
     ],

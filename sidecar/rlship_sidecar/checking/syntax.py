@@ -62,6 +62,9 @@ def not_json(line: bytes) -> Reason:
 
 def _refused(text: str, error: json.JSONDecodeError) -> Reason:
     column = len(text[: error.pos].encode()) + 1
+    if not text.lstrip().startswith("{"):  # plain text, or the end of a record: the parser's own words would mislead
+        begin = len(text) - len(text.lstrip()) + 1
+        return Reason(f"it does not begin with {{: {shown(text.strip())}", _ONE_LINE, begin)
     if error.msg == "Extra data":
         why = f"something follows its object: {shown(text[error.pos :])}"
         return Reason(why, "end each record with an LF: two that were written at once stand in one line", column)
