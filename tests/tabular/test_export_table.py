@@ -229,9 +229,10 @@ def test_standard_output_and_compression(grpo: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ((), "one thing"),
-        (("--chrome-trace", "--wide"), "one thing"),
-        (("--samples", "t", "--format", "csv"), "one thing"),
+        ((), "export needs to know what to write"),
+        (("-o", "x.txt"), "x.txt does not say what to write"),
+        (("--chrome-trace", "--wide"), "one thing at a time"),
+        (("--samples", "t", "--format", "csv"), "one thing at a time"),
         (("--wide",), "in which format?"),
         (("-o", "x.txt", "--table", "rows"), "x.txt does not say in which format"),
         (("-o", "x.parquet.gz"), "Parquet is compressed already"),

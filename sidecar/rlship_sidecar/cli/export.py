@@ -118,9 +118,10 @@ def export(
     """
     of_table = form or name or wide or actors or kinds
     form = form or (format_of(output) if table is None else None)
-    if (chrome_trace, table is not None, bool(form or of_table)).count(True) != 1:
+    if (wanted := (chrome_trace, table is not None, bool(form or of_table)).count(True)) != 1:
+        unclear = "export needs to know what to write" if output == STDOUT else f"{output} does not say what to write"
         raise UsageProblem(
-            "export needs to know what to write: one thing",
+            "export writes one thing at a time, and these options ask for several" if wanted else unclear,
             "-o rows.parquet, rows.csv, rows.jsonl or --format write a table, --chrome-trace a trace for Perfetto, "
             "--samples TABLE a table of samples",
         )
