@@ -38,7 +38,7 @@ def test_what_it_came_to(tmp_path: Path) -> None:
     result = run(job, "--sink", "jsonl")
     assert result.exit_code == 0 and result.stdout == ""
     first, *rest = result.stderr.splitlines()
-    assert first.startswith(f"{job}: 8 lines, 0.0 MB of 1 files in ")
+    assert first.startswith(f"{job}: 8 lines, 0.0 MB of 1 file in ")
     assert rest == [
         "  trainer: 3 rows of steps 0 to 2",
         f"  sink jsonl: has 3 of 3 rows: {job}/rlship/state/replay-1/rows.jsonl",

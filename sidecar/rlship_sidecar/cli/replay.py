@@ -190,7 +190,7 @@ def _code(done: Replayed) -> int:
 def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
     """What a replay came to, in lines for people."""
     rate = f" in {done.read_s:.1f} s, {done.bytes / 1e6 / done.read_s:.0f} MB/s" if done.read_s > 0 else ""
-    volume = f"{done.lines:,} lines, {done.bytes / 1e6:,.1f} MB of {done.files} files"
+    volume = f"{done.lines:,} lines, {done.bytes / 1e6:,.1f} MB of {done.files} file{'' if done.files == 1 else 's'}"
     yield f"{terminal.clean(done.experiment)}: {volume}{rate}"
     for found in done.units:
         yield f"  {terminal.clean(found.actor)}: {_rows(found)}"
@@ -212,13 +212,13 @@ def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
 
 def _rows(found: RowsFound) -> str:
     what = {
-        "step": f"steps {found.first} to {found.last}",
+        "step": f"of steps {found.first} to {found.last}",
         "aligned": f"beside steps {found.first} to {found.last}",
-        "clock": "windows of time",
-        "point": "single points",
+        "clock": "over windows of time",
+        "point": "of single points",
     }[found.kind]
     lacking = f", {found.lacking:,} of them lack ranks" if found.lacking else ""
-    return f"{found.rows:,} rows of {what}{lacking}"
+    return f"{found.rows:,} row{'' if found.rows == 1 else 's'} {what}{lacking}"
 
 
 def again(argv: list[str]) -> str:

@@ -183,7 +183,10 @@ def _notes(experiment: Experiment) -> list[str]:
         notes.append(f"lists {MOST_WRITERS} of {len(experiment.sources)} files, of which {without} have no open record")
     if len(experiment.actors) > MOST_ACTORS:
         notes.append(f"lists {MOST_ACTORS} of {len(experiment.actors)} actors: those that logged last")
-    notes += [f"reads {count} of {name}" for name, count in sorted(experiment.intake.formats().items())]
+    notes += [
+        f"reads {count} file{'' if count == 1 else 's'} of {name}"
+        for name, count in sorted(experiment.intake.formats().items())
+    ]
     notes += stream_notes(experiment)
     if told := experiment.store.counts().get(WRONG_USE, 0):
         times = "once" if told == 1 else f"{told} times"
