@@ -181,6 +181,8 @@ def scrape(
     def made(endpoint: Endpoint, number: int) -> Output:
         return Printed(endpoint, put) if dry_run else Writers(folder, actor, endpoint, number)
 
+    if not dry_run:
+        say(f"logging what endpoints tell every {interval_s:g} s into {folder}, as {actor}")
     with stop_on_signals(lambda line: None) as stop:
         answered = run(Sources(given, files, say), manner, made, stop=stop, say=say)
     if lost:
