@@ -34,7 +34,8 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
     found = discover.experiments(directory)
     if not found:
         raise NothingToWatch(
-            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
+            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a "
+            "framework that rlship reads",
             "give the folder that a job logs to, or one of several such folders",
         )
     with ExitStack() as stack:

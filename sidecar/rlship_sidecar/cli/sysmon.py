@@ -44,7 +44,12 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
     help="Leave an experiment alone in which nobody wrote for so long, until somebody does.",
 )
 @click.option(
-    "--host", metavar="NAME", default="", show_envvar=True, help="What to call this node.  [default: its name]"
+    "--host",
+    metavar="NAME",
+    default="",
+    show_default=False,
+    show_envvar=True,
+    help="What to call this node.  [default: its name]",
 )
 @click.option(
     "--always",
