@@ -16,7 +16,9 @@ want g++ g++
 want dash dash
 want busybox busybox
 want bash bash
-want rustc rustc
+# Debian 12 has a Rust of its own age, and a newer one beside it.
+if there apt-cache && apt-cache show rustc-web >/dev/null 2>&1; then rust=rustc-web; else rust=rustc; fi
+want rustc "$rust"
 want node nodejs
 want npm npm
 want systemd-analyze systemd
