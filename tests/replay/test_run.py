@@ -192,6 +192,24 @@ def test_a_folder_that_was_named(job: Path, tmp_path: Path) -> None:
         again(job, job)
 
 
+def test_a_folder_that_does_not_say_what_it_holds(job: Path) -> None:
+    """Rows are not looked for in the store of a replay of who knows which steps: another folder is begun."""
+    state = job / "rlship" / "state"
+    again(job, None)
+    (state / "replay-1" / "replay.json").write_text("{")
+    found = again(job, None, Steps(3, 5))
+    assert (found.state_dir, found.rows) == (str(state / "replay-2"), 3)
+
+
+def test_the_folder_of_the_sidecar(job: Path, tmp_path: Path) -> None:
+    """--out is never where the sidecar has its state, also before there is any, by whatever name."""
+    (tmp_path / "link").symlink_to(job)
+    for out in (job / "rlship" / "state", tmp_path / "link" / "rlship" / "state"):
+        with pytest.raises(UsageProblem, match="is for the state of the sidecar"):
+            again(job, out)
+    assert not (job / "rlship" / "state").exists()
+
+
 def test_other_reductions(job: Path, tmp_path: Path) -> None:
     """With other reductions the figures are those of the same lines, under the keys of these."""
     again(job, tmp_path / "out", Steps(0, 0), reductions={"m0": ["max", "sum"]})

@@ -51,24 +51,36 @@ def choose(experiment: Path, config: Config, marker: Marker) -> Path:
         names = []
     numbers = sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
     for number in reversed(numbers):
-        found = read_marker(state_dir / f"replay-{number}")
-        if found is None or found == marker:
-            return state_dir / f"replay-{number}"
+        folder = state_dir / f"replay-{number}"
+        found = read_marker(folder)
+        if found == marker or (found is None and _is_empty(folder)):
+            return folder
     return state_dir / f"replay-{numbers[-1] + 1 if numbers else 1}"
 
 
-def check(out: Path, marker: Marker) -> None:
-    """Raise UsageProblem where a folder that was named holds something else than a replay of these steps."""
+def check(out: Path, marker: Marker, live: Path) -> None:
+    """Raise UsageProblem where a folder that was named holds something else than a replay of these steps, or is `live`,
+    where the sidecar has its state or will have it.
+    """
+    if os.path.realpath(out) == os.path.realpath(live):
+        raise UsageProblem(
+            f"{out} is for the state of the sidecar, which would go on with the replay's rows",
+            "give another folder with --out, or leave --out away",
+        )
     found = read_marker(out)
     if found is not None and found.steps != marker.steps:
         raise UsageProblem(
             f"{out} holds a replay of {_of(found.steps)}, not of {_of(marker.steps)}",
             "give each its own folder with --out, or leave --out away",
         )
-    if found is None and out.is_dir() and any(not name.startswith(".") for name in os.listdir(out)):
+    if found is None and out.is_dir() and not _is_empty(out):
         raise UsageProblem(
             f"{out} holds something else than a replay", "give an empty folder, or one that is not there yet"
         )
+
+
+def _is_empty(folder: Path) -> bool:
+    return all(name.startswith(".") for name in os.listdir(folder))
 
 
 def _of(steps: str | None) -> str:

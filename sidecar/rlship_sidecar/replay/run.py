@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlship_sidecar.config import Config
+from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.replay import folders
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine
 from rlship_sidecar.replay.found import Replayed, keys_of, replayed
@@ -85,7 +85,7 @@ def replay(
             config = _without_sinks(config)
         else:
             if order.out is not None:
-                folders.check(folder, marker)
+                folders.check(folder, marker, state_dir_for(order.experiment, order.config))
             if folders.read_marker(folder) is not None:
                 say(f"going on with the replay in {folder}")
             folders.write_marker(folder, marker)
