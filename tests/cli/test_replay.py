@@ -76,6 +76,16 @@ def test_json(tmp_path: Path) -> None:
     assert len(rows_in(tmp_path / "out" / "b")) == 2
 
 
+@pytest.mark.parametrize("verb", [("replay", "--dry-run"), ("check",)])
+def test_json_moves_no_cursor(tmp_path: Path, verb: tuple[str, ...]) -> None:
+    """DEL and C1 characters in the names of folders and files are spelled out in JSON, which a terminal may show."""
+    job = a_job(tmp_path / "a\x9b31m\x7f", broken=b"{\n")
+    given = job if verb[0] == "replay" else job / "rlship" / "r0.jsonl"
+    result = CliRunner().invoke(rlship, [*verb, "--json", str(given)])
+    assert "\\u009b31m\\u007f" in result.stdout
+    assert all(line.isprintable() for line in result.stdout.splitlines())
+
+
 def test_one_that_cannot_be_replayed_leaves_the_others(tmp_path: Path) -> None:
     """Of a folder of experiments the others are replayed; the exit code tells of it."""
     for name in ("a", "b"):

@@ -17,7 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.cli.query import _lines
 from rlship_sidecar.decode.lines import Dead
+from rlship_sidecar.tabular.database import Answer
 from tests.reference.building import CLOSE, barrier, clock, event, file, log
 from tests.tabular.stores import ODD, experiment, rich_rows, row
 
@@ -204,6 +206,7 @@ def test_a_question_only_reads_the_tables(outputs: Path, tmp_path: Path, sql: st
         ("SELECT * FROM figures WHERE", "syntax error"),
         ("CREATE TABLE x (y INT)", "a query only reads, and this is CREATE"),
         ("SELECT 1; SELECT 2", "a query is one statement, and these are 2"),
+        ("PIVOT figures ON key USING first(value)", "PIVOT … ON key IN ('trainer/loss'"),
     ],
 )
 def test_helpful_errors(outputs: Path, sql: str, told: str) -> None:
@@ -253,6 +256,31 @@ def test_actors_with_odd_names(tmp_path: Path) -> None:
     """An actor of any name has its table, under that name in double quotes."""
     folder = experiment(tmp_path / "odd", [row(0, actor='a"b; DROP')])
     assert ask('SELECT loss FROM "a""b; DROP_steps"', folder) == [{"loss": 0.1}]
+
+
+def test_the_name_of_an_experiment(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of its folder, however the folder was named."""
+    monkeypatch.chdir(outputs / "ppo" / "rlship")
+    assert ask("SELECT DISTINCT experiment FROM rows", Path("..")) == [{"experiment": "ppo"}]
+
+
+def test_json_has_no_infinity(outputs: Path) -> None:
+    """A number of a JSON value that no double can hold is a text, so that each line is JSON."""
+    result = run("SELECT '[1e999, -1e999]'::JSON AS x", outputs / "ppo", "--json")
+    assert result.stdout == '{"x": ["Infinity", "-Infinity"]}\n'
+
+
+def test_no_form_of_an_answer_moves_a_cursor(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON spells out DEL and C1 characters, CSV all that is not printable, but only on a terminal."""
+    sql, text = "SELECT chr(155) || '31m' || chr(127) || chr(27) AS x", "\x9b31m\x7f\x1b"
+    written = run(sql, outputs / "ppo", "--json").stdout
+    assert written.strip().isprintable() and json.loads(written) == {"x": text}
+    assert run(sql, outputs / "ppo", "--csv").stdout == f"x\n{text}\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert list(_lines(Answer(["x"], [False], iter([(text,)])), as_json=False, as_csv=True)) == [
+        "x",
+        "\\x9b31m\\x7f\\x1b",
+    ]
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlship_sidecar import output
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.report.terminal import clean
 
@@ -81,7 +82,7 @@ def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:
 def _print_json(path: str, finding: Finding) -> None:
     import msgspec
 
-    click.echo(msgspec.json.encode({"file": path, **finding.as_json()}))
+    click.echo(output.as_printed(msgspec.json.encode({"file": path, **finding.as_json()})))
 
 
 def _text(path: str, finding: Finding) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlship_sidecar import output
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import UsageProblem
@@ -73,7 +74,10 @@ def query(
 
 
 def _lines(answer: Answer, *, as_json: bool, as_csv: bool) -> Iterator[str]:
-    return _json_lines(answer) if as_json else _csv(answer) if as_csv else _table(answer)
+    if as_csv:
+        shown = sys.stdout.isatty()  # a file or another program gets every character as it is
+        return (terminal.clean(line, sys.maxsize) if shown else line for line in _csv(answer))
+    return _json_lines(answer) if as_json else _table(answer)
 
 
 def _json_lines(answer: Answer) -> Iterator[str]:
@@ -81,10 +85,11 @@ def _json_lines(answer: Answer) -> Iterator[str]:
 
     for record in answer.records:
         values = [
-            json.loads(value) if nested and value is not None else plain(value)
+            plain(json.loads(value)) if nested and value is not None else plain(value)
             for nested, value in zip(answer.nested, record)
         ]
-        yield json.dumps(dict(zip(answer.columns, values)), ensure_ascii=False)
+        line = json.dumps(dict(zip(answer.columns, values)), ensure_ascii=False)
+        yield output.as_printed(line.encode()).decode()
 
 
 def _csv(answer: Answer) -> Iterator[str]:

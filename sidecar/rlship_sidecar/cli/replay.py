@@ -140,7 +140,7 @@ def replay(
                 codes.append(problem.exit_code)
                 continue
             if json:
-                output.put(msgspec.json.encode(done))
+                output.put(output.as_printed(msgspec.json.encode(done)))
             elif not quiet:
                 for line in report(done, dry_run=dry_run):
                     click.echo(line, err=not dry_run)

@@ -173,7 +173,7 @@ def scrape(
         with lock:
             if not lost:
                 try:
-                    output.put(orjson.dumps(line))
+                    output.put(output.as_printed(orjson.dumps(line)))
                 except output.OutputLost as problem:
                     lost.append(problem)
                     stop.set()

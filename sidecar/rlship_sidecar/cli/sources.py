@@ -49,7 +49,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
             if snapshot is None and len(found) > 1:
                 why = copied.message if copied else "no sidecar has watched it yet, so it has no rows"
                 click.echo(f"{terminal.clean(experiment.name)}: {terminal.clean(why, 2000)}", err=True)
-            sources.append(Source(experiment.absolute().name, experiment, snapshot))
+            sources.append(Source(experiment.resolve().name, experiment, snapshot))
         yield sources
 
 

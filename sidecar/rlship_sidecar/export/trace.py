@@ -89,7 +89,7 @@ def _export(
         _require_steps(selection)
     about = {
         "made by": f"rlship {_version.__version__}",
-        "experiment": experiment.absolute().name,
+        "experiment": experiment.resolve().name,
         "clocks": f"corrected to the file server's, hosts: {told.hosts}" if told.hosts else "as each host has it",
     }
     trace = ChromeTrace(stream, about)

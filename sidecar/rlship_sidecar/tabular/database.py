@@ -73,6 +73,10 @@ def check(sql: str) -> None:
         raise _wrong(problem) from None
     if len(kinds) != 1:
         raise UsageProblem(f"a query is one statement, and these are {len(kinds)}", "ask one thing after the other")
+    if kinds[0] == "MULTI":  # a PIVOT that has to ask first which columns there are
+        raise UsageProblem(
+            "PIVOT has to be told which columns to make", "PIVOT … ON key IN ('trainer/loss', 'trainer/lr') USING …"
+        )
     if kinds[0] != "SELECT":
         raise UsageProblem(
             f"a query only reads, and this is {kinds[0]}",
