@@ -42,7 +42,7 @@ _SQL_TYPES = {
     "ints": "bigint[]",
     "floats": "double[]",
 }
-_FETCHED = 1000
+_FETCHED = 200  # of any size: texts may have a megabyte each
 
 
 class Answer(NamedTuple):
