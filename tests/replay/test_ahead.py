@@ -45,6 +45,10 @@ class Here:
         self._lost_after = data.draw(st.sampled_from((0, 1, 3, 1000, 1000, 1000)))
         self.answered = 0
 
+    @property
+    def room(self) -> int:
+        return self._data.draw(st.sampled_from((0, 1, 2, 100)))
+
     def submit(self, task: Task) -> None:
         if self.answered >= self._lost_after:
             raise EngineLost
@@ -124,12 +128,25 @@ def job(tmp_path: Path) -> Path:
     return make(tmp_path / "grpo", {f"r{rank}.jsonl": lines(rank) for rank in range(RANKS)})
 
 
+class Up(LocalEngine):
+    """All of its processes are up before there is work, which would else be done by then."""
+
+    @property
+    def room(self) -> int:
+        """See `Engine`."""
+        while len(self.pids) < self._most:
+            self._start()
+        while len(self._loads) < self._most:
+            self.receive(wait=True)
+        return super().room
+
+
 def test_processes_of_this_machine(job: Path, tmp_path: Path) -> None:
     """With processes beside this one the rows have equal bits; the processes did decode, and are gone afterwards."""
     engines: list[LocalEngine] = []
     whole = again(job, tmp_path / "one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_engine", _noted(engines, lambda: LocalEngine(2)))
+        patch.setattr(run, "_engine", _noted(engines, lambda: Up(2)))
         told: list[str] = []
         found = replay(Order(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append)
     assert found.finished and not told
@@ -150,7 +167,7 @@ def _noted(engines: list[LocalEngine], make_engine: Callable[[], LocalEngine]) -
 def test_a_process_that_dies(job: Path, tmp_path: Path) -> None:
     """Killed in the middle, its work is done by the replay itself: it says so, and the rows are all there."""
 
-    class Dying(LocalEngine):
+    class Dying(Up):
         """Its first process is killed once it has answered."""
 
         def receive(self, *, wait: bool) -> list[bytes]:
@@ -170,6 +187,65 @@ def test_a_process_that_dies(job: Path, tmp_path: Path) -> None:
     assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
 
 
+def test_nobody_is_waited_for_to_start(job: Path, tmp_path: Path) -> None:
+    """Processes get work once they are up; until then, and if that is never, all is done here."""
+
+    class Never(LocalEngine):
+        """Its processes take for ever to start."""
+
+        def receive(self, *, wait: bool) -> list[bytes]:
+            """See `Engine`."""
+            assert not wait, "waited for a process that is not up"
+            return []
+
+    engines: list[LocalEngine] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "_engine", _noted(engines, lambda: Never(2)))
+        assert replay(Order(job, Config(sinks=[]), out=tmp_path / "two")).finished
+    assert len(engines[0].pids) == 2
+    again(job, tmp_path / "one")
+    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+
+
+def test_whoever_is_behind_is_helped(job: Path) -> None:
+    """With one task at a time elsewhere and a slow answer, both this process and the others decode: a file of which
+    nothing is left and that nobody has begun is read on here.
+    """
+    taken = {"here": 0, "elsewhere": 0}
+    take = DecodedAhead.take
+
+    def noted(self: DecodedAhead, *given: object) -> object:
+        found = take(self, *given)  # type: ignore[arg-type]
+        taken["elsewhere" if found is not None else "here"] += 1
+        return found
+
+    class Slow(Here):
+        """One task at a time, whose answer comes when it is waited for or at the fifth look."""
+
+        def __init__(self) -> None:
+            self._decoding, self._tasks, self._looks = Decoding(), list[Task](), 0
+
+        @property
+        def room(self) -> int:
+            return 1 - len(self._tasks)
+
+        def submit(self, task: Task) -> None:
+            self._tasks.append(task)
+
+        def receive(self, *, wait: bool) -> list[bytes]:
+            self._looks += 1
+            if not self._tasks or not (wait or self._looks % 5 == 0):
+                return []
+            return [self._decoding.answer(self._tasks.pop())]
+
+    with pytest.MonkeyPatch.context() as patch, scratch() as folder:
+        patch.setattr(DecodedAhead, "take", noted)
+        patch.setattr(run, "_engine", lambda order: Slow())
+        patch.setattr(ahead, "MOST_BYTES", 64 << 10)
+        assert again(job, folder / "out").finished
+    assert min(taken.values()) > 10
+
+
 def test_memory_does_not_grow_with_the_files(job: Path) -> None:
     """However slowly lines are taken, no more than AHEAD_BYTES of files are decoded ahead, plus one task for the file
     that is asked for.
@@ -179,6 +255,8 @@ def test_memory_does_not_grow_with_the_files(job: Path) -> None:
         """Answers everything at once."""
 
         most = 0
+
+        room = 1000
 
         def __init__(self) -> None:
             self._decoding, self._answers = Decoding(), list[bytes]()

@@ -96,9 +96,11 @@ def take_usual(
             break
         if common:
             if step != before:
-                if pace.refuses(step, first=at < pace.together):
+                if at >= pace.together and (step > pace.last_step or pace.left <= 0):
+                    pace.full = True
                     break
-                before = step
+                pace.left -= 1
+                before = pace.step = step
                 if highest < 0:
                     batch.begin(step, segment)
                 if step > highest:

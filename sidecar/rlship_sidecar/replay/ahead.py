@@ -29,6 +29,12 @@ class EngineLost(Exception):
 class Engine(Protocol):
     """Processes that decode tasks."""
 
+    @property
+    def room(self) -> int:
+        """How many tasks more it has use for: enough that none of its processes has to wait before it is asked again,
+        and no more, for what nobody has begun can be done here. Asked only where there is work.
+        """
+
     def submit(self, task: Task) -> None:
         """Have a task done; raises EngineLost."""
 
@@ -55,6 +61,10 @@ class _File:
     under_way: int = 0
     over: bool = False
 
+    def wants(self, size: int) -> bool:
+        """Whether more of it is to be decoded, where `size` bytes at a time are."""
+        return not (self.under_way or self.over) and self.size < size
+
 
 class DecodedAhead:
     """What an `Intake` takes from other processes; see `Ahead` there."""
@@ -68,31 +78,43 @@ class DecodedAhead:
         self._unpacking = Unpacking(intake.schemas)
         self._files: dict[str, _File] = {}
         self._bytes = 0
+        self._group: Sequence[Source] = ()
+        self._left = False
 
     def want(self, group: Sequence[Source]) -> None:
         """See `Ahead`."""
+        self._group = group
         self._collect(wait=False)
-        size = max(LEAST_BYTES, min(MOST_BYTES, AHEAD_BYTES // (2 * len(group))))
-        for source in group:
-            file = self._file(source)
-            if file is not None and not (file.under_way or file.over) and file.size < size:
-                if self._bytes + size > AHEAD_BYTES:
-                    break
-                self._submit(file, size)
+        self._submit_more()
+
+    def _submit_more(self) -> None:
+        """Give others what there is use for: of files of which some is left, so that it comes in time, those with the
+        least left first. Then of the others those that are asked for last, for this process comes to the first ones
+        itself. So all have work, and nobody waits for long.
+        """
+        self._left = False
+        size = max(LEAST_BYTES, min(MOST_BYTES, AHEAD_BYTES // (2 * len(self._group))))
+        found = [file for file in map(self._file, reversed(self._group)) if file is not None and file.wants(size)]
+        room = self._engine.room if found and self._engine is not None else 0
+        found.sort(key=lambda file: file.size or MOST_BYTES + 1)
+        for file in found[:room]:
+            if self._bytes + size > AHEAD_BYTES:
+                break
+            self._submit(file, size)
 
     def take(self, source: Source, limit: int) -> Taken | None:
         """See `Ahead`."""
-        file = self._file(source)
-        if file is None:
+        self._collect(wait=False)
+        if self._left:
+            self._submit_more()
+        file = self._files.get(source.name)
+        if file is None or file.source is not source:
             return None
         while not file.ready:
-            if not (file.under_way or file.over):
-                self._submit(file, LEAST_BYTES)
-            if file.under_way:
-                self._collect(wait=True)
-            elif not file.ready:
-                del self._files[source.name]  # from here on it is read in this process
+            if not file.under_way:
+                del self._files[source.name]  # nobody is at it: it is read on in this process
                 return None
+            self._collect(wait=True)
         stretch, size = file.ready[0]
         if stretch.lowest > limit:
             return Taken(None, stretch.mark, True)
@@ -138,6 +160,7 @@ class DecodedAhead:
         except EngineLost:
             self._lost()
             return
+        self._left = self._left or bool(answers)
         for answer in answers:
             name, stretches = self._unpacking.unpack(answer)
             self._arrived(self._files[name], stretches)

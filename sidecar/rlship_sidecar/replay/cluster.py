@@ -18,6 +18,7 @@ from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.packed import Task
 
 REACH_S = 5.0
+AT_ONCE = 4  # tasks under way for each that can run: the next one's place is taken at once
 
 
 class NoCluster(RlshipError):
@@ -48,18 +49,16 @@ class RayEngine:
         self._jobs = jobs or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         # One try more, and on another node, is all that Ray's own retries are for: an answer depends on the task alone.
         self._decode = ray.remote(num_cpus=1, max_retries=3)(_decoded)
-        self._waiting: list[Task] = []
         self._under_way: list[Any] = []
+
+    @property
+    def room(self) -> int:
+        """See `Engine`."""
+        return AT_ONCE * self._jobs - len(self._under_way)
 
     def submit(self, task: Task) -> None:
         """See `Engine`."""
-        self._waiting.append(task)
-        self._start()
-
-    def _start(self) -> None:
-        # Twice as many as can run: the next one's place is taken at once.
-        while self._waiting and len(self._under_way) < 2 * self._jobs:
-            self._under_way.append(self._decode.remote(self._waiting.pop(0)))
+        self._under_way.append(self._decode.remote(task))
 
     def receive(self, *, wait: bool) -> list[bytes]:
         """See `Engine`."""
@@ -68,7 +67,6 @@ class RayEngine:
         ready, self._under_way = self._ray.wait(
             self._under_way, num_returns=len(self._under_way) if not wait else 1, timeout=None if wait else 0
         )
-        self._start()
         try:
             return list(self._ray.get(ready))
         except self._ray.exceptions.RayError as error:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import subprocess
 import sys
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 
 from rlship_sidecar.replay.ahead import EngineLost
 from rlship_sidecar.replay.packed import Task
 
+AT_ONCE = 8  # tasks of a process: of some ms each, and it must not wait while rows are made and committed
+
 
 class LocalEngine:
-    """At most so many processes, each started once the others have work. Should one of them die, all are given up."""
+    """At most so many processes, each started once the others have work. They get work once they are up, which takes
+    long. Should one of them die, all are given up.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._processes: list[subprocess.Popen[bytes]] = []
         self._loads: dict[Connection, int] = {}  # bytes under way
         self._sizes: dict[Connection, list[int]] = {}
+        self._connections: dict[int, Connection] = {}
+        self._poll = select.poll()  # made once: it is asked often
 
     @property
     def pids(self) -> list[int]:
@@ -34,15 +41,27 @@ class LocalEngine:
                 end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
         with there:
             command = [sys.executable, "-m", "rlship_sidecar.replay.worker", str(there.fileno())]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            # numpy is imported and not used, but its idle threads would take a core's time.
+            env = {
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+            }
             self._processes.append(subprocess.Popen(command, pass_fds=[there.fileno()], env=env))
         connection = Connection(here.detach())
-        self._loads[connection], self._sizes[connection] = 0, []
+        self._connections[connection.fileno()] = connection
+        self._poll.register(connection.fileno(), select.POLLIN)
+
+    @property
+    def room(self) -> int:
+        """See `Engine`."""
+        room = sum(AT_ONCE - len(sizes) for sizes in self._sizes.values())
+        if room <= 0 and len(self._processes) < self._most:
+            self._start()
+        return room
 
     def submit(self, task: Task) -> None:
         """See `Engine`."""
-        if len(self._processes) < self._most and all(self._loads.values()):
-            self._start()
         connection = min(self._loads, key=self._loads.__getitem__)
         try:
             connection.send_bytes(pickle.dumps(task, 5))
@@ -54,23 +73,24 @@ class LocalEngine:
     def receive(self, *, wait: bool) -> list[bytes]:
         """See `Engine`."""
         answers = []
-        for connection in _ready(list(self._loads), None if wait else 0):
+        for fd, _ in self._poll.poll(None if wait else 0):
+            connection = self._connections[fd]
             try:
-                answers.append(connection.recv_bytes())
+                answer = connection.recv_bytes()
             except (EOFError, OSError) as error:
                 raise EngineLost from error
+            if connection not in self._loads:  # it is up
+                self._loads[connection], self._sizes[connection] = 0, []
+                continue
+            answers.append(answer)
             self._loads[connection] -= self._sizes[connection].pop(0)
         return answers
 
     def close(self) -> None:
         """See `Engine`."""
-        for connection in self._loads:
+        for connection in self._connections.values():
             connection.close()
         self._loads.clear()
         for process in self._processes:
             process.terminate()
             process.wait()
-
-
-def _ready(connections: list[Connection], timeout_s: float | None) -> list[Connection]:
-    return [found for found in wait(connections, timeout_s) if isinstance(found, Connection)]

@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import groupby, repeat
+from struct import unpack
 from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.records import Open
@@ -106,29 +108,30 @@ class Packing:
             rare,
         )
 
-    def _columns(self, lines: Iterable[Any]) -> list[Any]:
+    def _columns(self, lines: Sequence[Any]) -> list[Any]:
         """Runs of dense lines of one schema and segment as columns, others as they are."""
+        if not lines:
+            return []
+        if (usual := self._run(lines)) is not None:
+            return [usual]
         packed: list[Any] = []
-        run: list[Dense] = []
-        schema: Schema | None = None
-        segment = -1
-        for line in lines:
-            if type(line) is Dense:
-                if line.schema is not schema or line.segment != segment:
-                    self._end_run(run, packed)
-                    run, schema, segment = [], line.schema, line.segment
-                run.append(line)
-            else:
-                self._end_run(run, packed)
-                run, schema = [], None
-                packed.append([line])
-        self._end_run(run, packed)
+        for (schema, _), run in groupby(lines, _alike):
+            found = list(run)
+            packed.append(found if schema is None else self._run(found))
         return packed
 
-    def _end_run(self, run: list[Dense], packed: list[Any]) -> None:
-        if run:
-            steps, ts, offsets, segments, schemas, data = zip(*run)
-            packed.append((self._place(schemas[0]), segments[0], *_columns(steps, ts, offsets), b"".join(data)))
+    def _run(self, lines: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Lines as columns, None if they are not all alike: nothing but whole columns is looked at, for most are."""
+        if set(map(type, lines)) != {Dense}:
+            return None
+        steps, ts, offsets, segments, schemas, data = zip(*lines)
+        if schemas.count(schemas[0]) < len(schemas) or segments.count(segments[0]) < len(segments):
+            return None
+        return (self._place(schemas[0]), segments[0], *_columns(steps, ts, offsets), b"".join(data))
+
+
+def _alike(line: Any) -> tuple[Schema | None, int]:
+    return (line.schema, line.segment) if type(line) is Dense else (None, 0)
 
 
 class Unpacking:
@@ -161,9 +164,9 @@ def _columns(steps: Iterable[int], ts: Iterable[float], offsets: Iterable[int]) 
     return array("q", steps).tobytes(), array("d", ts).tobytes(), array("q", offsets).tobytes()
 
 
-def _items(columns: Sequence[bytes]) -> tuple[array[int], array[float], array[int]]:
+def _items(columns: Sequence[bytes]) -> tuple[list[int], list[float], list[int]]:
     steps, ts, offsets = columns
-    return array("q", steps), array("d", ts), array("q", offsets)
+    return array("q", steps).tolist(), array("d", ts).tolist(), array("q", offsets).tolist()
 
 
 def _looked_up(packed: tuple[Any, ...]) -> tuple[int, Sequence[tuple[int, bytes]]]:
@@ -176,7 +179,7 @@ def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
     batch = Batch(_lines(lines, schemas))
     for segment, before_t, *columns in barriers:
         steps, ts, offsets = _items(columns)
-        batch.barriers.append(BarrierLines(segment, before_t, steps.tolist(), ts.tolist(), offsets.tolist()))
+        batch.barriers.append(BarrierLines(segment, before_t, steps, ts, offsets))
     batch.streams = _lines(streams, schemas)
     batch.schemas = {schemas[place] for place in seen}
     batch.begins, batch.lowest, batch.highest, batch.newest_t, batch.inherited_t, batch.consumed = same
@@ -194,10 +197,8 @@ def _lines(packed: Iterable[Any], schemas: Sequence[Schema]) -> list[Any]:
             continue
         place, segment, *columns, data = run
         steps, ts, offsets = _items(columns)
-        schema = schemas[place]
-        width = len(data) // len(steps)
-        lines += [
-            new(Dense, (step, t, offset, segment, schema, data[at : at + width]))
-            for step, t, offset, at in zip(steps, ts, offsets, range(0, len(data) or len(steps), width or 1))
-        ]
+        count = len(steps)
+        each = unpack(f"{len(data) // count}s" * count, data)  # bytes of each line
+        fields = zip(steps, ts, offsets, repeat(segment), repeat(schemas[place]), each)
+        lines += map(new, repeat(Dense), fields)
     return lines

@@ -27,6 +27,7 @@ def main(fd: int) -> None:
     # The socket holds little, and while it is full there is work to do.
     threading.Thread(target=_send, args=(connection, answers), daemon=True).start()
     decoding = Decoding()
+    answers.put(b"")  # it is up
     try:
         while True:
             answers.put(decoding.answer(pickle.loads(connection.recv_bytes())))
