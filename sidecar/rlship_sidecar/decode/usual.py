@@ -96,11 +96,9 @@ def take_usual(
             break
         if common:
             if step != before:
-                if at >= pace.together and (step > pace.last_step or pace.left <= 0):
-                    pace.full = True
+                if pace.refuses(step, first=at < pace.together):
                     break
-                pace.left -= 1
-                before = pace.step = step
+                before = step
                 if highest < 0:
                     batch.begin(step, segment)
                 if step > highest:

@@ -252,7 +252,7 @@ class Tail:
         offsets = list(map(add, starts, range(len(lines))))  # one LF each
         piece.data, piece.data_at = data, position - lead
         piece.end = piece.data_at + cut + 1
-        if len(data) > MAX_LINE_BYTES and max(map(len, lines)) > MAX_LINE_BYTES:
+        if max(map(len, lines)) > MAX_LINE_BYTES:
             whole = [(offset, line) for offset, line in zip(offsets, lines) if len(line) <= MAX_LINE_BYTES]
             piece.too_long = [
                 (offset, line[:EXCERPT_BYTES]) for offset, line in zip(offsets, lines) if len(line) > MAX_LINE_BYTES
