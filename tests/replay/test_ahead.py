@@ -207,6 +207,20 @@ def test_nobody_is_waited_for_to_start(job: Path, tmp_path: Path) -> None:
     assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
 
 
+def test_no_process_can_be_started(job: Path, tmp_path: Path) -> None:
+    """Where the system gives no more processes, all is done by this one."""
+
+    def none(*given: object, **options: object) -> object:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rlship_sidecar.replay.local.subprocess.Popen", none)
+        found = replay(Order(job, Config(sinks=[]), out=tmp_path / "two", jobs=2))
+    assert found.finished
+    again(job, tmp_path / "one")
+    assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
+
+
 def test_whoever_is_behind_is_helped(job: Path) -> None:
     """With one task at a time elsewhere and a slow answer, both this process and the others decode: a file of which
     nothing is left and that nobody has begun is read on here.

@@ -39,7 +39,7 @@ class LocalEngine:
         for end in (here, there):
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
-        with there:
+        with here, there:
             command = [sys.executable, "-m", "rlship_sidecar.replay.worker", str(there.fileno())]
             # numpy is imported and not used, but its idle threads would take a core's time.
             env = {
@@ -48,7 +48,7 @@ class LocalEngine:
                 **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
             }
             self._processes.append(subprocess.Popen(command, pass_fds=[there.fileno()], env=env))
-        connection = Connection(here.detach())
+            connection = Connection(here.detach())
         self._connections[connection.fileno()] = connection
         self._poll.register(connection.fileno(), select.POLLIN)
 
@@ -57,7 +57,10 @@ class LocalEngine:
         """See `Engine`."""
         room = sum(AT_ONCE - len(sizes) for sizes in self._sizes.values())
         if room <= 0 and len(self._processes) < self._most:
-            self._start()
+            try:
+                self._start()
+            except OSError:  # there may be no more processes or files: those that there are have to do
+                self._most = len(self._processes)
         return room
 
     def submit(self, task: Task) -> None:
