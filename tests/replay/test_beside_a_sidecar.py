@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlship_sidecar.rows import STEP, Unit
 from tests.endtoend.evidence import shipped, state_of
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import rlship, watching
@@ -43,6 +44,8 @@ def test_a_replay_beside_a_sidecar(tmp_path: Path) -> None:
             second[0].log({"evaluation": 0.5}, 2)
             second[0].flush()
             sidecar.until(lambda: any("trainer/evaluation" in row.figures for row in shipped(job)))
+            # Revisions may take a while: a sidecar that ends leaves them to its successor.
+            sidecar.until(lambda: all(watched(job)[Unit("trainer", STEP, n)].coverage.attempts == (1,) for n in (4, 5)))
             for worker in second:
                 worker.end()
         assert sidecar.stop() == 0, sidecar.said()
