@@ -193,7 +193,8 @@ def test_the_floor_is_the_first_line_of_an_open_step(sim: Simulation) -> None:
 
 STATE = (
     b'[{"id":"a","actor":"trainer","replica":"0","rank":3,"world":8,"attempt":1,"axis":"global_step","t":1763600000.0,'
-    b'"beat":10.0,"parent":null,"host":"n07","pid":4121,"writer":"python/0.1.0"},[[0,2,2,1763600000.0],[2,1,-1,1763600000.0]],'
+    b'"beat":10.0,"parent":null,"host":"n07","pid":4121,"writer":"python/0.1.0","agent":""},'
+    b"[[0,2,2,1763600000.0],[2,1,-1,1763600000.0]],"
     b'[{"n":5,"first":0,"last":1},{"n":1,"first":null,"last":null}],0,false,true,1763600009.0,1763600009.0,null,'
     b'[0,0.0,0,2,null,null,null],0,false,"eyJraW5kIjogIm9wZW4iLCAicmxzaGlwIjogMSwgImlkIjogImEiLCAiYWN0b3IiOiAidHJhaW5lciIsICJ0Ig==",'
     b'"ICJiZWF0IiwgInQiOiAxNzYzNjAwMDA5LjB9Cnsia2luZCI6ICJjbG9zZSIsICJyZWFzb24iOiAiZXhpdCJ9Cg==",false,null,1763600009.0,null]'
@@ -230,6 +231,8 @@ def test_the_saved_state_is_pinned(sim: Simulation) -> None:
     assert saved.state == STATE
     loaded = load_source(saved, source.tail.twin(), Schemas(), sim.store, now=77.0)
     assert loaded.saved() == saved
+    older = saved._replace(state=STATE.replace(b',"agent":""', b""))  # of a store from before there was one
+    assert load_source(older, source.tail.twin(), Schemas(), sim.store, now=77.0).saved() == saved
     writer = loaded.writer
     assert writer is not None
     assert (writer.seen_at, writer.line_at, loaded.at_step) == (77.0, 77.0, 2)
