@@ -17,7 +17,7 @@ from tests.cli.sample import a_sink, a_status, a_writer, an_actor
 def records(experiment: Path) -> list[list[dict[str, Any]]]:
     """The records of each of its files, in the order of their making."""
     files = sorted((experiment / "rlship").glob("*.jsonl"), key=lambda file: file.stat().st_mtime_ns)
-    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+    return [[json.loads(line) for line in file.read_text().split("\n")[:-1]] for file in files]
 
 
 def metrics(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The lines of each file by `replica.rank`."""
     found = {}
     for file in (folder / "rlship").glob("*.jsonl"):
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        lines = [json.loads(line) for line in file.read_text().split("\n")[:-1]]
         found[f"{lines[0]['replica']}.{lines[0]['rank']}"] = lines
     return found
 

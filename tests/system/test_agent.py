@@ -70,7 +70,7 @@ def node_files(folder: Path) -> list[Path]:
 
 def records(folder: Path) -> list[dict[str, Any]]:
     """All records of agents."""
-    return [json.loads(line) for file in node_files(folder) for line in file.read_text().splitlines()]
+    return [json.loads(line) for file in node_files(folder) for line in file.read_text().split("\n")[:-1]]
 
 
 def logged(folder: Path) -> dict[str, Any]:
