@@ -74,10 +74,11 @@ def test_nothing_is_installed_twice(tmp_path: Path) -> None:
 
 
 def test_the_ci_script_runs_linters_and_tests() -> None:
-    """.ci/run can be executed, is strict bash and calls nothing but make."""
+    """.ci/run can be executed, is strict bash, calls nothing but make, and lets no test be left out."""
     script = ROOT / ".ci" / "run"
     text = script.read_text(encoding="utf-8")
     assert os.access(script, os.X_OK)
     assert "set -euo pipefail" in text
+    assert "\nexport CI=true" in text
     assert re.findall(r"^make (\w+)", text, re.MULTILINE) == ["toolchains", "lint", "test"]
     assert subprocess.run(["bash", "-n", script]).returncode == 0

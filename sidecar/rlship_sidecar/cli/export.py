@@ -15,8 +15,8 @@ from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
-    from rlship_sidecar.export.selection import Steps
     from rlship_sidecar.export.trace import Exported
+    from rlship_sidecar.steps import Steps
 
 INCOMPLETE = 3
 KINDS = ("step", "aligned", "clock", "point")

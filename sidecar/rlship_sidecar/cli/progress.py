@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from rlship_sidecar.cli.report import is_terminal
+from rlship_sidecar.cli.report import is_terminal, until_gone
 
 if TYPE_CHECKING:
     from rlship_sidecar.replay.run import Progress
@@ -72,9 +72,9 @@ def reporting(stream: TextIO, env: Mapping[str, str], name: str, *, quiet: bool)
         yield lambda progress: None
     elif is_terminal(stream, env):
         with _bar(stream, name) as on_progress:
-            yield _until_gone(on_progress)
+            yield until_gone(on_progress)
     else:
-        yield _until_gone(_Lines(stream, name))
+        yield until_gone(_Lines(stream, name))
 
 
 class _Lines:
@@ -108,22 +108,6 @@ def _bar(stream: TextIO, name: str) -> Iterator[OnProgress]:
             bar.update(task, completed=words.share(progress), words=words.of(progress), refresh=True)  # type: ignore[arg-type]
 
         yield show
-
-
-def _until_gone(tell: OnProgress) -> OnProgress:
-    gone = False
-
-    def guarded(progress: Progress) -> None:
-        nonlocal gone
-        if not gone:
-            try:
-                tell(progress)
-            except (OSError, ValueError) as problem:
-                if isinstance(problem, ValueError) and "closed file" not in str(problem):
-                    raise
-                gone = True
-
-    return guarded
 
 
 def _left(remaining: float, rate: float) -> str:

@@ -17,6 +17,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.options import sinks_option
 from rlship_sidecar.cli.progress import reporting
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.cli.watch import log_through
@@ -44,15 +45,7 @@ MOST_KEYS = 40  # that are listed of an actor, but for --json
     help="Keep the store and what file sinks write there; of a folder of experiments in PATH/<experiment>."
     "  [default: rlship/state/replay-<n>]",
 )
-@click.option(
-    "--sink",
-    "sinks",
-    metavar="NAME",
-    multiple=True,
-    allow_from_autoenv=False,
-    help="Where rows go: wandb, tensorboard, jsonl, console. Repeat for several."
-    "  [env var: RLSHIP_SINKS; default: wandb tensorboard]",
-)
+@sinks_option
 @click.option(
     "--steps", metavar="A:B", show_envvar=True, help="Only rows of steps A to B: no rows over time, no single points."
 )

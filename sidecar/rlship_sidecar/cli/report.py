@@ -117,17 +117,17 @@ def _live(stream: TextIO) -> Iterator[OnStatus]:
         def show(statuses: list[Status]) -> None:
             live.update(Group(*map(terminal.render, statuses)), refresh=True)
 
-        yield _until_gone(show)
+        yield until_gone(show)
 
 
 def _echo_to(stream: TextIO) -> Callable[[str], None]:
     def echo(line: str) -> None:
         click.echo(f"{time.strftime('%H:%M:%S')} {line}", file=stream)
 
-    return _until_gone(echo)
+    return until_gone(echo)
 
 
-def _until_gone(tell: Callable[[T], None]) -> Callable[[T], None]:
+def until_gone(tell: Callable[[T], None]) -> Callable[[T], None]:
     """`tell` until the terminal or pipe it writes to is gone, then nothing: that must not stop the shipping."""
     gone = False
 

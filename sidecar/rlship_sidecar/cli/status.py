@@ -13,6 +13,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.options import file_option
 from rlship_sidecar.cli.report import is_terminal
 from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.report import terminal
@@ -36,14 +37,7 @@ ENDS_S = 2.0  # what a process may take to end once it has released its lease
     allow_from_autoenv=False,
     help="The sidecar's --state-dir.  [env var: RLSHIP_STATE_DIR; default: rlship/state in the experiment]",
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE",
-    show_envvar=True,
-    type=click.Path(path_type=Path),
-    help="Read settings from FILE, in place of rlship.toml in DIR.",
-)
+@file_option
 @click.pass_context
 def status(
     context: click.Context, directory: Path, json: bool, writers: bool, state_dir: str | None, file: Path | None

@@ -15,6 +15,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.options import file_option, sinks_option
 from rlship_sidecar.cli.report import report
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem
@@ -29,15 +30,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Ship the rows of one experiment or of a folder of them.")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, show_envvar=True, help="Deliver what is there and exit.")
-@click.option(
-    "--sink",
-    "sinks",
-    metavar="NAME",
-    multiple=True,
-    allow_from_autoenv=False,
-    help="Where rows go: wandb, tensorboard, jsonl, console. Repeat for several."
-    "  [env var: RLSHIP_SINKS; default: wandb tensorboard]",
-)
+@sinks_option
 @click.option(
     "--state-dir",
     metavar="PATH",
@@ -80,14 +73,7 @@ if TYPE_CHECKING:
     help="Log the sidecar's own lag, late and lost lines and sinks into the run so often; 0: never."
     "  [env var: RLSHIP_OWN_ROWS_S; default: 0]",
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE",
-    show_envvar=True,
-    type=click.Path(path_type=Path),
-    help="Read settings from FILE, in place of rlship.toml in DIR.",
-)
+@file_option
 @click.option("--json", is_flag=True, show_envvar=True, help="Print each status as a line of JSON on stdout.")
 @click.option("--table/--no-table", default=True, show_envvar=True, help="A live table on a terminal, or plain lines.")
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Print errors only.")

@@ -15,8 +15,8 @@ from rlship_formats.timeline import Event, Sample
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.export.chrome import Writes
 from rlship_sidecar.export.reading import Unreadable, WriterFile, entries, files_of
-from rlship_sidecar.export.selection import Steps
 from rlship_sidecar.reduce.samples import TOO_DEEP
+from rlship_sidecar.steps import Steps
 
 GROUP_ROWS = 1000  # rows of one Parquet row group, held in memory
 FIXED = ("actor", "replica", "rank", "attempt", "step", "t", "score", "pri")

@@ -13,6 +13,7 @@ from rlship.identity import RANKS_END
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.intake.discover import experiments
 from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
+from rlship_sidecar.plainfiles import read_plain
 from rlship_sidecar.tally import observes
 
 _MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
@@ -111,16 +112,9 @@ class Crew:
 def first_line(path: str) -> bytes | None:
     """The first line of a file without its LF; b"" where there is none to be had, None where it is not whole yet."""
     try:
-        # A name may lead elsewhere or to what blocks: only what is a file itself is read.
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = read_plain(path, _MOST_BYTES)
     except OSError:
         return b""
-    try:
-        data = os.pread(fd, _MOST_BYTES, 0)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
     line, found, _ = data.partition(b"\n")
     if found:
         return line

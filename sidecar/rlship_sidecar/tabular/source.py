@@ -9,8 +9,8 @@ from typing import Any
 
 from rlship_sidecar.errors import NothingToWatch
 from rlship_sidecar.export.reading import Unreadable, files_of
-from rlship_sidecar.export.selection import Steps
 from rlship_sidecar.rows import POINT, Row
+from rlship_sidecar.steps import Steps
 from rlship_sidecar.tabular.columns import EVERY, Table
 from rlship_sidecar.tabular.from_files import of_records
 from rlship_sidecar.tabular.from_store import of_dead, of_rows
