@@ -119,9 +119,10 @@ def watching(
     nofile: int | None = None,
     launch: Sequence[str] = RLSHIP,
 ) -> Iterator[Sidecar]:
-    """A daemon with these sinks (default: jsonl) that is killed at the end unless it ended before; `nofile` limits its
-    open files, soft and hard; `launch` is the command line up to the verb.
+    """A daemon with these sinks (default: jsonl) on a folder, which is made before if need be. It is killed at the end
+    unless it ended before; `nofile` limits its open files, soft and hard; `launch` is the command line up to the verb.
     """
+    directory.mkdir(parents=True, exist_ok=True)
     sidecar = Sidecar(directory, sinks or ("jsonl",), home, settings, nofile, launch)
     try:
         yield sidecar
