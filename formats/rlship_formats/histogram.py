@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
+
+from rlship_formats.values import Histogram
 
 BINS = 64
 
 _SHARES = np.arange(BINS + 1) / BINS
-
-
-class Histogram(NamedTuple):
-    """`counts[j]` observations lie from `edges[j]` to below `edges[j + 1]`, in the last bin also at its upper edge.
-    Edges never descend.
-    """
-
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
 
 
 def histogram(ordered: NDArray[np.float64]) -> Histogram:

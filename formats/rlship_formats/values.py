@@ -62,6 +62,15 @@ class Observations(NamedTuple):
 EMPTY = Partial(0, 0.0, 0.0, 0.0, None, None, None, None, 0)
 
 
+class Histogram(NamedTuple):
+    """`counts[j]` observations lie from `edges[j]` to below `edges[j + 1]`, in the last bin also at its upper edge.
+    Edges never descend.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
 def observe(value: Any) -> Observations | None:
     """The observations in a JSON value, or None if it holds none; raises DeadValue."""
     kind = type(value)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 
 STEP, ALIGNED, CLOCK, POINT = "step", "aligned", "clock", "point:"
 

@@ -142,6 +142,13 @@ def test_importing_the_sidecar_does_not_import_wandb() -> None:
     assert done.stdout == "False\n", done.stderr
 
 
+def test_a_decoding_process_starts_without_numpy() -> None:
+    """A process that decodes for a replay does not import what would take long and is of no use to it."""
+    code = "import sys, rlship_sidecar.replay.worker; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_entry_points_lead_to_something() -> None:
     """Every console script, sink and reader that pyproject.toml names can be imported, without wandb."""
     project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rlship_formats import sketch as sketching
-from rlship_formats.histogram import Histogram, histogram
+from rlship_formats.histogram import histogram
 from rlship_formats.quantiles import EXACT_UP_TO, quantile
 from rlship_formats.sketch import LEAST, Sketch, bucket_of
+from rlship_formats.values import Histogram
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 CLOSE = st.builds(lambda at, ulps: at + ulps * math.ulp(at), st.sampled_from((1.0, -3.0, 1e-3)), st.integers(0, 9))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.rows import Arrival, Coverage, Row, Sample, Unit, count_ranks, name_ranks
 
 LITERAL = (

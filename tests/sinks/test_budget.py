@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.budget import KeyBudget

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.sinks.console import ConsoleSink, line
 from rlship_sidecar.sinks.contract import SinkRefused
 from tests.sinks.rows import make_row, make_run

@@ -18,7 +18,7 @@ from tensorboard.compat.proto.event_pb2 import Event as SummaryEvent  # type: ig
 from tensorboard.util import tensor_util  # type: ignore[import-untyped, unused-ignore]
 from tensorboardX.record_writer import masked_crc32c
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import tensorboard, tfevents
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable

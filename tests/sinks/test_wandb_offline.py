@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.sinks.wandb import WandbSink

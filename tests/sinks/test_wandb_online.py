@@ -17,7 +17,7 @@ from typing import cast
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.sinks import wandb as wandb_sink
 from rlship_sidecar.sinks import wandb_client
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable

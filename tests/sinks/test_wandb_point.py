@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.sinks.wandb_point import MAX_POINT_BYTES, point
 from tests.sinks.rows import T0, make_row
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from rlship_sidecar.store.store import Changes, Store

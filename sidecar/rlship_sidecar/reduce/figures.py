@@ -6,7 +6,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.align.lineage import Order
 from rlship_sidecar.reduce.naming import POLICY_LAG, POLICY_VERSION, Naming
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlship_formats.histogram import Histogram, histogram
+from rlship_formats.histogram import histogram
 from rlship_formats.quantiles import quantile
 from rlship_formats.records import Asks
 from rlship_formats.standing import TAGGED
@@ -17,6 +17,7 @@ from rlship_formats.values import (
     EMPTY,
     PARTIAL_REDUCTIONS,
     QUANTILES,
+    Histogram,
     Observations,
     Partial,
     defined,

@@ -41,12 +41,7 @@ class LocalEngine:
                 end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
         with here, there:
             command = [sys.executable, "-m", "rlship_sidecar.replay.worker", str(there.fileno())]
-            # numpy is imported and not used, but its idle threads would take a core's time.
-            env = {
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-            }
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             self._processes.append(subprocess.Popen(command, pass_fds=[there.fileno()], env=env))
             connection = Connection(here.detach())
         self._connections[connection.fileno()] = connection

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlship_formats.histogram import Histogram
+from rlship_formats.values import Histogram
 from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget, tfevents, tfparts
