@@ -48,6 +48,7 @@ class Experiment:
         self.store = store
         self.filesystem = filesystem
         self.intake = Intake(str(directory), filesystem, max_open_files)
+        self.intake.room = lambda actor: MAX_KEPT - (self.actors[actor].kept if actor in self.actors else 0)
         self.actors: dict[str, Actor] = {}
         self.rules = rules or Rules()
         self.patience = patience or Patience()
@@ -117,8 +118,7 @@ class Experiment:
             try:
                 for batch in read_from_floor(source, self.store, self.intake.schemas, source.unrestored):
                     begun = True
-                    batch.lines = [line for line in batch.lines if line.step not in taken_in]
-                    actor.restore(source.writer, batch, now, late=source.missed)
+                    actor.restore(source.writer, batch, now, late=source.missed, but=taken_in)
                     if source.missed:
                         self.streaming.came_back(source.writer, batch, now)
             except OSError as error:

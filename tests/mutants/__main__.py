@@ -140,8 +140,8 @@ MUTANTS = (
     Mutant(
         "a late record is lost",
         "sidecar/rlship_sidecar/align/actor.py",
-        "                    else:\n                        self.soil(step, partial, now)",
-        "                    else:\n                        pass",
+        "                self.soil(step, partial, now)\n                return None",
+        "                return None",
         PIPELINE,
     ),
     Mutant(
@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         "a restart forgets what was open",
         "sidecar/rlship_sidecar/experiment.py",
-        "                    actor.restore(source.writer, batch, now, late=source.missed)",
+        "                    actor.restore(source.writer, batch, now, late=source.missed, but=taken_in)",
         "                    pass",
         PIPELINE,
     ),

@@ -215,7 +215,7 @@ def told(lines: list[bytes], max_steps: int, last_step: int) -> tuple[list[objec
         schemas.update((schema.names, schema.asks) for schema in batch.schemas)
         dense = [line._replace(schema=None) if isinstance(line, Dense) else line for line in batch.lines]
         streams = [line._replace(schema=None) if isinstance(line, Dense) else line for line in batch.streams]
-        rest = {name: getattr(batch, name) for name in Batch.__slots__ if name not in ("lines", "streams", "schemas")}
+        rest = {name: getattr(batch, name) for name in Batch.__slots__ if name not in ("runs", "streams", "schemas")}
         found.append((dense, streams, rest, decoder.t, decoder.barrier_t, decoder.segment))
     return found, schemas
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,16 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.records import parse_open
+from rlship_formats.records import Asks, parse_open
+from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.units import Closing
 from rlship_sidecar.config import Config
-from rlship_sidecar.decode.lines import Schemas
+from rlship_sidecar.decode.lines import Batch, Schema, Schemas
+from rlship_sidecar.intake.files import ROUND_STEPS
 from rlship_sidecar.intake.source import Source, new_source
 from rlship_sidecar.intake.tail import Bookmark
 from rlship_sidecar.replay import ahead, run
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine, EngineLost
 from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.local import LocalEngine
-from rlship_sidecar.replay.packed import Packing, Task, Unpacking
+from rlship_sidecar.replay.packed import Packing, Stretch, Task, Unpacking
 from rlship_sidecar.replay.run import Order, replay
 from tests.pipeline.simulated import scratch, simulation
 from tests.pipeline.streamed import streamed_experiments
@@ -221,6 +225,19 @@ def test_no_process_can_be_started(job: Path, tmp_path: Path) -> None:
     assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
 
 
+def test_a_schema_that_was_forgotten() -> None:
+    """Lines of one schema that the other process met as two, as it knows only so many at a time, are all there."""
+    batch, known = Batch(), Schemas()
+    for step in range(4):
+        schema = Schema(("a",), (Asks(),)) if step % 2 else known.of(("a",), (Asks(),))
+        batch.run(0, schema).add(step, T0 + step, 10 * step, struct.pack("d", step))
+    stretch = Stretch(batch, Bookmark(40), T0, None, False)
+    _, (arrived,) = Unpacking(known).unpack(Packing().pack("a.jsonl", [stretch]))
+    assert [(line.step, line[-1]) for line in arrived.batch().lines] == [
+        (step, struct.pack("d", step)) for step in range(4)
+    ]
+
+
 def test_whoever_is_behind_is_helped(job: Path) -> None:
     """With one task at a time elsewhere and a slow answer, both this process and the others decode: a file of which
     nothing is left and that nobody has begun is read on here.
@@ -260,27 +277,63 @@ def test_whoever_is_behind_is_helped(job: Path) -> None:
     assert min(taken.values()) > 10
 
 
+class Greedy(Here):
+    """Answers everything at once."""
+
+    room = 1000
+
+    def __init__(self) -> None:
+        self._decoding, self._answers = Decoding(), list[bytes]()
+
+    def submit(self, task: Task) -> None:
+        self._answers.append(self._decoding.answer(task))
+
+    def receive(self, *, wait: bool) -> list[bytes]:
+        answers, self._answers = self._answers, []
+        return answers
+
+
+def stride(rank: int, every: int, last: int) -> bytes:
+    """A rank that logs every so many steps."""
+    records: list[object] = []
+    for step in range(0, last, every):
+        records += [{"t": T0 + step, "step": step, "m": {"loss": step / 7}}, barrier(step, step + 0.5)]
+    return file(*records, CLOSE, id=f"w{rank}", rank=rank, world=4)
+
+
+@pytest.mark.parametrize("engine", [None, Greedy])
+@pytest.mark.parametrize("every", [(1, 1, 1, 1), (1, 2, 1, 1), (1, 1, 30, 1), (1, 1, 100, 1), (9, 9, 9, 9)])
+def test_values_stay_at_hand(every: tuple[int, ...], engine: Callable[[], Engine] | None, tmp_path: Path) -> None:
+    """Whether all ranks log the same steps or some log fewer: files are taken in so evenly that the values of few steps
+    have to be read again; and where they go alike, nearly as many steps at a time as may keep their values.
+    """
+    last = 1000 * min(every)
+    job = make(tmp_path / "job", {f"r{rank}.jsonl": stride(rank, n, last) for rank, n in enumerate(every)})
+    closed: list[int] = []
+    read_again: list[int] = []
+    unfilled = Actor.unfilled
+
+    def noted(self: Actor, closings: list[Closing]) -> list[int]:
+        steps = unfilled(self, closings)
+        closed.append(len(closings))
+        read_again.extend(steps)
+        return steps
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Actor, "unfilled", noted)
+        patch.setattr(ahead, "LEAST_BYTES", 1000)
+        patch.setattr(ahead, "MOST_BYTES", 8000)
+        patch.setattr(run, "_engine", lambda order: engine() if engine is not None else None)
+        assert again(job, tmp_path / "out").finished
+    assert len(read_again) <= (ROUND_STEPS if len(set(every)) > 1 else 0)
+    assert sum(closed) == len(newest_rows(tmp_path / "out")) == 1000
+    assert max(closed) > (50 if len(set(every)) == 1 else 10)
+
+
 def test_memory_does_not_grow_with_the_files(job: Path) -> None:
     """However slowly lines are taken, no more than AHEAD_BYTES of files are decoded ahead, plus one task for the file
     that is asked for.
     """
-
-    class Greedy(Here):
-        """Answers everything at once."""
-
-        most = 0
-
-        room = 1000
-
-        def __init__(self) -> None:
-            self._decoding, self._answers = Decoding(), list[bytes]()
-
-        def submit(self, task: Task) -> None:
-            self._answers.append(self._decoding.answer(task))
-
-        def receive(self, *, wait: bool) -> list[bytes]:
-            answers, self._answers = self._answers, []
-            return answers
 
     with pytest.MonkeyPatch.context() as patch, scratch() as folder:
         patch.setattr(ahead, "AHEAD_BYTES", 300 << 10)
@@ -304,7 +357,7 @@ def test_messages_keep_every_bit(job: Path) -> None:
     data = path.read_bytes()
     head = data.index(b"\n") + 1
     mark = Bookmark(head, data[:64], data[head - 64 : head])
-    task = Task("r0.jsonl", str(path), mark, 1 << 20, parse_open(orjson.loads(data[:head])), T0, None, ())
+    task = Task("r0.jsonl", str(path), mark, 1 << 20, 30, 1 << 16, parse_open(orjson.loads(data[:head])), T0, None, ())
     decoding = Decoding()
     stretches = decoding.stretches(task)
     schemas = Schemas()
@@ -313,8 +366,8 @@ def test_messages_keep_every_bit(job: Path) -> None:
     assert name == "r0.jsonl" and len(found) == len(stretches)
     batches = [one.batch() for one in found]
     for one, batch, other in zip(found, batches, stretches):
-        assert one[3:] == other[1:]
-        assert (one.lowest, list(one.kept)) == (batch.lowest, batch.kept)
+        assert (one.mark, one.t, one.barrier_t, one.more) == other[1:]
+        assert (one.lowest, one.highest, list(one.kept)) == (batch.lowest, batch.highest, batch.kept)
         assert [line[:4] for line in batch.lines] == [line[:4] for line in other.batch.lines]
         assert [line[-1] for line in batch.lines] == [line[-1] for line in other.batch.lines]
         assert batch.barriers == other.batch.barriers and batch.kept == other.batch.kept

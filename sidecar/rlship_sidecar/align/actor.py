@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Segment, Writer, side_by_side
@@ -61,7 +61,7 @@ class Actor:
             self._begin(writer.segments[0], batch.begins, now)
         for mark in batch.marks:
             self._mark(writer, mark, now)
-        if batch.lines:
+        if batch.runs or batch.sparse:
             self.metrics_at = now
             self._take_in(writer, batch, now)
         self._take_barriers(writer, batch, now)
@@ -70,33 +70,20 @@ class Actor:
             self._covers(before, segment.covers_to, now)
 
     def _take_in(self, writer: Writer, batch: Batch, now: float) -> None:
-        segments, units, starts = writer.segments, self.open, writer.starts
-        step = -1
-        for line in batch.lines:
-            if line.step != step:
-                step = line.step
-                segment = segments[line.segment]
-                if step > segment.last:
-                    segment.last = step
-                if step < writer.lowest or writer.lowest < 0:
-                    writer.lowest = step
-                unit = units.get(step)
-                if unit is None:
-                    partial = self.rows.row_of(step) if step <= self.highest_closed else None
-                    if partial is None:
-                        unit = self._open(step, now)
-                    else:
-                        self.soil(step, partial, now)
-                window = None
-                if unit is not None:
-                    window = unit.window
-                    if step not in starts:
-                        starts[step] = line.offset
-            elif line.segment != segment.number:
-                segment = segments[line.segment]
-                segment.last = max(segment.last, step)
-            if window is not None:
-                window.add(segment, line)
+        segments, units = writer.segments, self.open
+        for run in batch.runs.values():
+            segment, before = segments[run.segment], -1
+            segment.met(min(run.steps), max(run.steps))
+            for step, line in zip(run.steps, zip(run.ts, run.offsets, run.data)):
+                if step != before:
+                    before, window = step, self._window(writer, step, line[1], now)
+                if window is not None:
+                    window.add_plain(segment, run.schema, line)
+        for sparse in batch.sparse:
+            segment = segments[sparse.segment]
+            segment.met(sparse.step, sparse.step)
+            if (window := self._window(writer, sparse.step, sparse.offset, now)) is not None:
+                window.sparse.append((segment, sparse))
         for sample in batch.samples:
             unit = units.get(sample.step)
             if unit is not None and unit.window is not None:
@@ -105,6 +92,19 @@ class Actor:
             unit = units.get(tag.step)
             if unit is not None and unit.window is not None:
                 unit.window.tags.append((segments[tag.segment], tag))
+
+    def _window(self, writer: Writer, step: int, offset: int, now: float) -> Window | None:
+        """Where the values of a line go that begins at `offset`; None where they are not kept. A row gets dirty."""
+        unit = self.open.get(step)
+        if unit is None:
+            partial = self.rows.row_of(step) if step <= self.highest_closed else None
+            if partial is not None:
+                self.soil(step, partial, now)
+                return None
+            unit = self._open(step, now)
+        if writer.starts.setdefault(step, offset) > offset:
+            writer.starts[step] = offset
+        return unit.window
 
     def _take_barriers(self, writer: Writer, batch: Batch, now: float) -> None:
         """Barrier records are measured: when they were written belongs to their step's row."""
@@ -127,13 +127,14 @@ class Actor:
             self.open[step].window = window
             self.kept += 1
 
-    def restore(self, writer: Writer, batch: Batch, now: float, *, late: bool = False) -> None:
+    def restore(self, writer: Writer, batch: Batch, now: float, *, late: bool, but: Container[int]) -> None:
         """Lines applied before a restart: open their steps again, whose values come from the files when they close.
-        What has a row has them, unless they come `late`.
+        What has a row has them, unless they come `late`. Steps of `but` are left as they are.
         """
         self.metrics_at = now  # nobody knows when they came, so they count as new, like their writer
-        for line in batch.lines:
-            step = line.step
+        for step, offset in batch.steps_begun().items():
+            if step in but:
+                continue
             unit = self.open.get(step)
             if unit is None:
                 if (partial := self.rows.row_of(step)) is not None:
@@ -144,7 +145,7 @@ class Actor:
             elif unit.window is not None:
                 unit.window = None
                 self.kept -= 1
-            writer.starts.setdefault(step, line.offset)
+            writer.starts.setdefault(step, offset)
 
     def _open(self, step: int, now: float, *, keep: bool = True) -> OpenUnit:
         early = self.early.take(step)

@@ -51,6 +51,12 @@ class Segment:
             self.writer.file,
         )
 
+    def met(self, lowest: int, highest: int) -> None:
+        """It has metrics records from one step to another."""
+        self.last = max(self.last, highest)
+        if lowest < self.writer.lowest or self.writer.lowest < 0:
+            self.writer.lowest = lowest
+
     @property
     def age(self) -> Age:
         """Newer segments compare greater; a family's segments of one number are equal."""

@@ -20,16 +20,20 @@ in its segment (None: it is the first).
 """
 
 
+Plain: TypeAlias = "tuple[float, int, bytes]"
+"""A line of plain numbers: its `t`, the byte of the file where it begins, and the values as native doubles."""
+
+
 @dataclass(slots=True)
 class Block:
-    """Dense lines of one schema: `lines[i]` is of `owners[i]`."""
+    """Lines of plain numbers of one schema: `lines[i]` is of `owners[i]`."""
 
     owners: list[Segment] = field(default_factory=list)
-    lines: list[Dense] = field(default_factory=list)
+    lines: list[Plain] = field(default_factory=list)
 
     def matrix(self) -> NDArray[np.float64]:
         """The values: one row for each line."""
-        data = b"".join([line.data for line in self.lines])
+        data = b"".join([values for _, _, values in self.lines])
         return np.frombuffer(data, np.float64).reshape(len(self.lines), -1)
 
 
@@ -54,14 +58,18 @@ class Window:
     def add(self, segment: Segment, line: Dense | Sparse) -> None:
         """Take in a metrics line."""
         if type(line) is Dense:
-            block = self.blocks.get(line.schema)
-            if block is None:
-                block = self.blocks[line.schema] = Block()
-            block.owners.append(segment)
-            block.lines.append(line)
+            self.add_plain(segment, line.schema, (line.t, line.offset, line.data))
         else:
             assert type(line) is Sparse
             self.sparse.append((segment, line))
+
+    def add_plain(self, segment: Segment, schema: Schema, line: Plain) -> None:
+        """Take in a metrics line of plain numbers."""
+        block = self.blocks.get(schema)
+        if block is None:
+            block = self.blocks[schema] = Block()
+        block.owners.append(segment)
+        block.lines.append(line)
 
 
 def put(window: Window, segment: Segment, line: StreamLine) -> None:

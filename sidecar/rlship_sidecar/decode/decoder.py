@@ -75,7 +75,7 @@ class Decoder:
         changes of step were seen. At least the first `together` lines are consumed.
         """
         batch = Batch()
-        add_line = batch.lines.append
+        add_sparse = batch.sparse.append
         add_stream = batch.streams.append
         governing = self._governing
         by_names, by_stream = governing.by_names, governing.by_stream
@@ -134,9 +134,9 @@ class Decoder:
                         try:
                             data = schema.pack(*metrics.values())
                         except (NotDense, OverflowError):
-                            add_line(self._sparse(batch, metrics, step, t, offset))
+                            add_sparse(self._sparse(batch, metrics, step, t, offset))
                         else:
-                            add_line(new(Dense, (step, t, offset, self.segment, schema, data)))
+                            batch.run(self.segment, schema).add(step, t, offset, data)
                             if schema is last:
                                 usual = schema
                             else:
@@ -188,7 +188,7 @@ class Decoder:
                         t = stamp
                         if ended_t > newest_t:
                             newest_t = ended_t
-                        add_line(new(Dense, (step, ended_t, offset, self.segment, schema, data)))
+                        batch.run(self.segment, schema).add(step, ended_t, offset, data)
                         batch.schemas.add(schema)
                     at += 1
                     continue

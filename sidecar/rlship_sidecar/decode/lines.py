@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, compress, repeat
 from struct import Struct
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 import orjson
 
-from rlship_formats.records import Asks, Gap, Open
+from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
 from rlship_formats.values import Observations
 
 NotDense = struct.error  # what packing anything but plain numbers raises
 
 WIDE = 2000  # lines with more metrics are decoded as any other, but not remembered for the next
+
+Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
+Time = Annotated[float, msgspec.Meta(ge=T_MIN, le=T_MAX)]
 
 _EXCERPT_BYTES = 120
 MOST_KNOWN = 1000  # metrics of a line that a parser is made for: one takes about 0.4 KB and 4 µs for each of them
@@ -60,7 +64,7 @@ def _parser(names: tuple[str, ...]) -> Callable[[bytes], Any]:
         values = msgspec.defstruct("values", fields, rename=rename, forbid_unknown_fields=True, gc=False)
     except ValueError:  # a name that JSON writes escaped
         return _unreadable
-    envelope = [("t", float), ("step", int), ("m", values)]
+    envelope = [("t", Time), ("step", Step), ("m", values)]
     line = msgspec.defstruct("line", envelope, forbid_unknown_fields=True, gc=False)
     return msgspec.json.Decoder(line).decode
 
@@ -73,8 +77,47 @@ def _not_dense(*values: Any) -> bytes:
     raise NotDense("not dense")
 
 
+@dataclass(slots=True)
+class Run:
+    """Metrics lines of plain numbers of one schema and segment, in file order and in columns: line i is of `steps[i]`,
+    was written at `ts[i]` and begins at byte `offsets[i]`; `data[i]` holds one native double per metric of `schema`.
+    """
+
+    segment: int
+    schema: Schema
+    steps: list[int] = field(default_factory=list)
+    ts: list[float] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    data: list[bytes] = field(default_factory=list)
+
+    def add(self, step: int, t: float, offset: int, data: bytes) -> None:
+        """Take in the next line."""
+        self.steps.append(step)
+        self.ts.append(t)
+        self.offsets.append(offset)
+        self.data.append(data)
+
+    def extend(self, other: Run) -> None:
+        """Take in the lines of another one."""
+        self.steps += other.steps
+        self.ts += other.ts
+        self.offsets += other.offsets
+        self.data += other.data
+
+    @property
+    def lines(self) -> list[Dense]:
+        """The lines one by one."""
+        fields = zip(self.steps, self.ts, self.offsets, repeat(self.segment), repeat(self.schema), self.data)
+        return [Dense(*line) for line in fields]
+
+    def keep(self, chosen: Sequence[bool]) -> None:
+        """Leave out the lines that are not chosen."""
+        self.steps, self.ts = list(compress(self.steps, chosen)), list(compress(self.ts, chosen))
+        self.offsets, self.data = list(compress(self.offsets, chosen)), list(compress(self.data, chosen))
+
+
 class Dense(NamedTuple):
-    """A metrics line of plain numbers: `data` holds one native double per metric of `schema`."""
+    """A metrics line of plain numbers on its own, as stream lines are; the fields are those of `Run`."""
 
     step: int
     t: float
@@ -186,12 +229,14 @@ class Batch:
     line in segment 0.
     `lowest` and `highest` are the steps of its metrics records (-1: none); `inherited_t` counts lines that took their
     `t` from a line before.
+    `runs` are its metrics records with a step that hold plain numbers, by segment and schema; `sparse` are the others.
     `streams` are its metrics records without a step, with their samples and tags. `schemas` and `names` are of metrics
     with a step, where they were not the last line's.
     `kept` are the define and rollback lines that later lines depend on, with their offsets.
     """
 
-    lines: list[Dense | Sparse] = field(default_factory=list)
+    runs: dict[tuple[int, Schema], Run] = field(default_factory=dict)
+    sparse: list[Sparse] = field(default_factory=list)
     barriers: list[BarrierLines] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
     tags: list[TagLine] = field(default_factory=list)
@@ -211,6 +256,36 @@ class Batch:
     newest_t: float = 0.0
     inherited_t: int = 0
     consumed: int = 0
+
+    def run(self, segment: int, schema: Schema) -> Run:
+        """The lines of this schema and segment, to add one."""
+        run = self.runs.get((segment, schema))
+        if run is None:
+            run = self.runs[segment, schema] = Run(segment, schema)
+        return run
+
+    @property
+    def lines(self) -> list[Dense | Sparse]:
+        """The metrics records with a step one by one, in file order."""
+        dense = [line for run in self.runs.values() for line in run.lines]
+        return sorted([*dense, *self.sparse], key=lambda line: line.offset)
+
+    def steps_begun(self) -> dict[int, int]:
+        """The steps of its metrics records, each with the byte where its first one begins."""
+        found: dict[int, int] = {}
+        for step, offset in chain(
+            *(zip(run.steps, run.offsets) for run in self.runs.values()),
+            ((line.step, line.offset) for line in self.sparse),
+        ):
+            found[step] = min(found.get(step, offset), offset)
+        return found
+
+    def keep(self, chosen: Callable[[int, int], bool]) -> None:
+        """Leave out the metrics records with a step that are not chosen by their step and offset."""
+        for run in self.runs.values():
+            run.keep([*map(chosen, run.steps, run.offsets)])
+        self.runs = {key: run for key, run in self.runs.items() if run.steps}
+        self.sparse = [line for line in self.sparse if chosen(line.step, line.offset)]
 
     def begin(self, step: int, segment: int) -> None:
         """Note the step of a stepped line of a segment."""

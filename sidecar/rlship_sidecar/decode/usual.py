@@ -11,16 +11,15 @@ from typing import Any
 
 import msgspec
 
-from rlship_formats.records import MAX_STEP, T_MAX, T_MIN
-from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Schema, Step, Time
 
 COMMON = b'{"t":'  # how the common metrics line begins; others are not worth the attempt to read them as one
 _BARRIER = b'{"kind":"barrier",'
 
 
 class _Barrier(msgspec.Struct, tag_field="kind", tag="barrier", forbid_unknown_fields=True, gc=False):
-    step: int
-    t: float
+    step: Step
+    t: Time
 
 
 _parse_barrier = msgspec.json.Decoder(_Barrier).decode
@@ -59,8 +58,7 @@ def read_barrier(line: bytes) -> tuple[int, float] | None:
         found = _parse_barrier(line)
     except (msgspec.DecodeError, ValueError):
         return None  # not wrong for that: the general way decides
-    step, t = found.step, found.t
-    return (step, t) if 0 <= step <= MAX_STEP and T_MIN <= t <= T_MAX else None
+    return found.step, found.t
 
 
 def take_usual(
@@ -77,45 +75,48 @@ def take_usual(
     are no others and none has to wait. The first begins like a metrics line. Returns where it stopped and the last
     line's time, `t` if none was taken in.
     """
-    add = batch.lines.append
-    add_step, add_t, add_offset = barriers.steps.append, barriers.ts.append, barriers.offsets.append
     parse, values_of, pack, segment = schema.parse, msgspec.structs.astuple, schema.pack, barriers.segment
-    new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
-    before, lowest, highest, newest_t = pace.step, MAX_STEP, -1, 0.0
+    run = batch.run(segment, schema)
+    add_step, add_t, add_offset, add_data = run.steps.append, run.ts.append, run.offsets.append, run.data.append
+    end_step, end_t, end_offset = barriers.steps.append, barriers.ts.append, barriers.offsets.append
+    begun, ended, first = len(run.steps), len(barriers.steps), at
+    before, last_step, left = pace.step, pace.last_step, pace.left
+    found: Any
     for line, offset in zip(islice(lines, at, None), islice(offsets, at, None)):
-        common = line.startswith(COMMON)
-        if not (common or line.startswith(_BARRIER)):
-            break
-        found: Any
         try:
-            found = parse(line) if common else _parse_barrier(line)
+            if line.startswith(COMMON):
+                found = parse(line)
+                step = found.step
+                if step != before:
+                    if step > last_step or left <= 0:
+                        taken = len(run.steps) - begun + len(barriers.steps) - ended
+                        if first + taken >= pace.together:
+                            pace.full = True
+                            break
+                    left -= 1
+                    before = step
+                add_data(pack(*values_of(found.m)))
+                add_step(step)
+                t = found.t
+                add_t(t)
+                add_offset(offset)
+            elif line.startswith(_BARRIER):
+                found = _parse_barrier(line)
+                end_step(found.step)
+                t = found.t
+                end_t(t)
+                end_offset(offset)
+            else:
+                break
         except (msgspec.DecodeError, ValueError):
             break
-        step, stamp = found.step, found.t
-        if not (0 <= step <= MAX_STEP and T_MIN <= stamp <= T_MAX):
-            break
-        if common:
-            if step != before:
-                if pace.refuses(step, first=at < pace.together):
-                    break
-                before = step
-                if highest < 0:
-                    batch.begin(step, segment)
-                if step > highest:
-                    highest = step
-                if step < lowest:
-                    lowest = step
-            add(new(Dense, (step, stamp, offset, segment, schema, pack(*values_of(found.m)))))
-        else:
-            add_step(step)
-            add_t(stamp)
-            add_offset(offset)
-        t = stamp
-        if t > newest_t:
-            newest_t = t
-        at += 1
-    if highest >= 0:
-        batch.saw(lowest, segment)
-        batch.saw(highest, segment)
-    batch.newest_t = max(batch.newest_t, newest_t)
-    return at, t
+    pace.step, pace.left = before, left
+    steps, ends = run.steps[begun:], barriers.ts[ended:]
+    if steps:
+        batch.begin(steps[0], segment)
+        batch.saw(min(steps), segment)
+        batch.saw(max(steps), segment)
+    elif not begun:
+        del batch.runs[segment, schema]
+    batch.newest_t = max([batch.newest_t, *run.ts[begun:], *ends])
+    return at + len(steps) + len(ends), t

@@ -20,7 +20,7 @@ from rlship_sidecar.intake.tail import Bookmark, Descriptors, Replaced, Tail
 from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.tally import Tally
 
-ROUND_STEPS = 32  # steps that one look at a file takes in, so that the open units stay few while history is read
+ROUND_STEPS = 60  # that one look takes in while history is read: not quite as many as there are units that keep values
 REST_EVERY_S = 30.0  # how often a file whose writer closed it, or that has none, is looked at
 SETTLED_S = 60.0
 NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
@@ -55,6 +55,7 @@ class Ahead(Protocol):
 class Intake:
     """`sources` are all files ever read, by name.
 
+    `most_steps`: that a look at a file takes in now. `room`: how many units of an actor may keep their values yet.
     `replaced` are files that do not hold any more what was read of them; they are not read on. `holding`: some file
     has lines with NUL bytes that are waited for. `tally` counts what was read, `lines` all lines of it.
     """
@@ -72,6 +73,9 @@ class Intake:
         self.lines = 0
         self.ahead: Ahead | None = None
         self.schemas = Schemas(known)
+        self.most_steps = ROUND_STEPS
+        self.room: Callable[[str], int] = lambda actor: ROUND_STEPS
+        self._went_abreast: set[str] = set()  # actors
         self._local = filesystem.local
         self._listing = Folder(self.folder, directory, local=filesystem.local)
         self._newcomers = Newcomers(self._opener, local=filesystem.local)
@@ -85,7 +89,7 @@ class Intake:
         """One that knows no file yet, in place of this one, which is closed."""
         self.close()
         anew = Intake(*self._given)
-        anew.tally = self.tally
+        anew.tally, anew.room = self.tally, self.room
         anew.lines = self.lines
         return anew
 
@@ -165,22 +169,40 @@ class Intake:
                 actor = source.writer.open.actor if source.writer is not None else ""
                 groups.setdefault(actor, []).append(source)
         more = False
-        for group in groups.values():
+        for actor, group in groups.items():
             group.sort(key=lambda source: source.at_step)
             limit = _ALL
+            abreast = self._pace(actor, group)
             if self.ahead is not None:
                 self.ahead.want(group)
             for place, source in enumerate(group):
                 if source.at_step > limit:
                     more = True
                     continue
+                before = source.read
                 left = self._take(source, limit, now, apply)
                 if end:
                     self._note_end(source, left=left)
                 more = more or left
-                if place == 0 and left and source.at_step >= 0:
+                # What others decoded is taken a stretch at a time: none may go far beyond the hindmost file even then.
+                ahead = self.ahead is not None and source.read > before
+                if place == 0 and (left or ahead) and source.at_step >= 0:
                     limit = source.at_step
+            if abreast and _abreast(group):
+                self._went_abreast.add(actor)
+            else:
+                self._went_abreast.discard(actor)
         return more
+
+    def _pace(self, actor: str, group: Sequence[Source]) -> bool:
+        """Decide how many steps are taken in: half as many where some files go or went faster than others, as every
+        step that any of them has gone to is open then. Returns whether all are at one step.
+        """
+        abreast = _abreast(group)
+        if len(group) > 1:
+            alike = abreast and actor in self._went_abreast and self.room(actor) >= ROUND_STEPS
+            self.most_steps = ROUND_STEPS if alike else ROUND_STEPS // 2
+        return abreast
 
     def _note_end(self, source: Source, *, left: bool) -> None:
         """Nothing more is to come from a file that is read: then nobody waits for its writer."""
@@ -252,12 +274,13 @@ class Intake:
                 self.files.forget(source.tail.path)
             return piece.more
         batch = source.decoder.decode(
-            piece.lines, piece.offsets, max_steps=ROUND_STEPS, last_step=limit, together=piece.together
+            piece.lines, piece.offsets, max_steps=self.most_steps, last_step=limit, together=piece.together
         )
         whole = batch.consumed == len(piece.lines)
         end = piece.end if whole else piece.begin_of(batch.consumed)
-        # Read about as much next time as could be used this time.
-        source.piece_bytes = min(1 << 20, max(1 << 14, 17 * (end - start.offset) // 16))
+        # Read about as much next time as could be used this time, and more where there was more to use.
+        used = end - start.offset
+        source.wants(2 * used if whole and piece.more else used)
         for offset, excerpt in piece.too_long:
             if offset < end:
                 batch.dead.append(too_long(offset, excerpt))
@@ -280,6 +303,10 @@ class Intake:
             source.held, source.held_at = True, now
         source.problem = f"NUL bytes from byte {source.read} on: waiting for what belongs there"
         self.holding = True
+
+
+def _abreast(group: Iterable[Source]) -> bool:
+    return len({source.at_step for source in group}) == 1
 
 
 def _note(source: Source, inode: int) -> None:

@@ -189,8 +189,11 @@ def _does_without(source: Source, error: OSError, now: float, *, end: bool) -> b
 def _sort_in(windows: Mapping[int, Window], writer: Writer, batch: Batch) -> None:
     """Put each line of a batch into the window of its step."""
     segments = writer.segments
-    for line in batch.lines:
-        windows[line.step].add(segments[line.segment], line)
+    for run in batch.runs.values():
+        for step, line in zip(run.steps, zip(run.ts, run.offsets, run.data)):
+            windows[step].add_plain(segments[run.segment], run.schema, line)
+    for sparse in batch.sparse:
+        windows[sparse.step].add(segments[sparse.segment], sparse)
     for barriers in batch.barriers:
         segment = segments[barriers.segment]
         for step, t, offset, before_t in barriers.each():

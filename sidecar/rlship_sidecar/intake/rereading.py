@@ -150,11 +150,11 @@ def _read_block(
         batch = _decode(source.writer.open, schemas, block, marks, piece_lines, piece_offsets)
     if steps is not None:
         wanted = frozenset(steps)
-        batch.lines = [line for line in batch.lines if line.step in wanted]
+        batch.keep(lambda step, offset: step in wanted)
         batch.samples = [sample for sample in batch.samples if sample.step in wanted]
         batch.tags = [tag for tag in batch.tags if tag.step in wanted]
     if start > block.start:
-        batch.lines = [line for line in batch.lines if line.offset >= start]
+        batch.keep(lambda step, offset: offset >= start)
     return batch
 
 

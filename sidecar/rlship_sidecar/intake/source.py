@@ -22,7 +22,7 @@ from rlship_sidecar.store.changes import SavedBlock, SavedWriter
 from rlship_sidecar.store.store import Store
 
 BLOCK_BYTES = 256 * 1024
-PIECE_BYTES = 64 * 1024
+PIECE_BYTES, LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at first, then as many as are used
 
 
 class _State(msgspec.Struct, array_like=True):
@@ -85,6 +85,10 @@ class Source:
     block_t_high: float | None = None
     fresh_blocks: list[SavedBlock] = field(default_factory=list)
     fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def wants(self, size: int) -> None:
+        """Lines of about so many bytes are to be read at a time."""
+        self.piece_bytes = min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, 17 * size // 16))
 
     @property
     def read(self) -> int:

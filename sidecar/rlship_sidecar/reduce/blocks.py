@@ -49,7 +49,7 @@ def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seco
             return None
     whole = orders[0] if len(orders) == 1 else order_of(tuple(everyone(window)))
     made = Reduced(
-        {}, {}, {}, taken, whole, (), max(max([line.t for line in block.lines]) for block in window.blocks.values())
+        {}, {}, {}, taken, whole, (), max(max([t for t, _, _ in block.lines]) for block in window.blocks.values())
     )
     made = made._replace(lags=any(plan.lags for plan in plans))
     underivable: list[str] = []

@@ -149,9 +149,7 @@ def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *
     for key, value in more:
         merged.setdefault(key, value)
     if not used:
-        ts = [line.t for _, line in window.sparse] + [
-            line.t for block in window.blocks.values() for line in block.lines
-        ]
+        ts = [line.t for _, line in window.sparse] + [t for block in window.blocks.values() for t, _, _ in block.lines]
     return Reduced(
         {key: value for key, value in merged.items() if isinstance(value, float)},
         {key: value for key, value in merged.items() if isinstance(value, Histogram)},
@@ -171,7 +169,7 @@ def _items(window: Window) -> dict[str, list[Item]]:
     for schema, block in window.blocks.items():
         unsorted.update(found.keys() & set(schema.names))
         # Sorted once for all metrics of the block.
-        heads = [(owner, line.offset, line.t) for owner, line in zip(block.owners, block.lines)]
+        heads = [(owner, offset, t) for owner, (t, offset, _) in zip(block.owners, block.lines)]
         order = sorted(range(len(heads)), key=lambda place: (heads[place][0].merge_key, heads[place][1]))
         heads = [heads[place] for place in order]
         matrix = block.matrix()[order]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rlship_sidecar.align.units import MAX_KEPT
 from rlship_sidecar.intake.files import Intake, Taken
 from rlship_sidecar.intake.source import Source
 from rlship_sidecar.intake.tail import Bookmark, Tail
@@ -73,6 +74,7 @@ class DecodedAhead:
         self, engine: Engine, intake: Intake, store: Store, say: Callable[[str], None] = lambda line: None
     ) -> None:
         self._engine: Engine | None = engine
+        self._intake = intake
         self._store = store
         self._say = say
         self._unpacking = Unpacking(intake.schemas)
@@ -116,7 +118,8 @@ class DecodedAhead:
                 return None
             self._collect(wait=True)
         stretch, size = file.ready[0]
-        if stretch.lowest > limit:
+        # A stretch is taken whole: of one that goes on beyond the limit not all units could keep their values.
+        if stretch.lowest > limit or stretch.highest > limit + MAX_KEPT - self._intake.most_steps:
             return Taken(None, stretch.mark, True)
         file.ready.popleft()
         file.size -= size
@@ -143,7 +146,8 @@ class DecodedAhead:
         opened = file.source.decoder.opened
         assert opened is not None
         path, name = file.source.tail.path, file.source.name
-        task = Task(name, path, file.mark, size, opened, file.t, file.barrier_t, tuple(file.marks))
+        steps, piece_bytes = self._intake.most_steps, file.source.piece_bytes
+        task = Task(name, path, file.mark, size, steps, piece_bytes, opened, file.t, file.barrier_t, tuple(file.marks))
         try:
             if self._engine is not None:
                 self._engine.submit(task)
@@ -168,13 +172,17 @@ class DecodedAhead:
     def _arrived(self, file: _File, stretches: Sequence[Arrived]) -> None:
         self._bytes -= file.under_way
         file.under_way = 0
+        sizes = []
         for stretch in stretches:
             size = stretch.mark.offset - file.mark.offset
+            sizes.append(size)
             file.ready.append((stretch, size))
             file.size += size
             self._bytes += size
             file.marks += [line for _, line in stretch.kept]
             file.mark, file.t, file.barrier_t = stretch.mark, stretch.t, stretch.barrier_t
+        if sizes:
+            file.source.wants(max(sizes))
         file.over = not stretches or not stretches[-1].more
 
     def _lost(self) -> None:

@@ -29,9 +29,9 @@ class Decoding:
         """The same, unpacked."""
         intake = self._intake(os.path.dirname(task.path))
         source = new_source(task.name, Tail(task.path, intake.files), intake.schemas)
-        source.mark = task.mark
+        source.mark, source.piece_bytes = task.mark, task.piece_bytes
         source.decoder.restore(task.opened, task.t, task.barrier_t, task.marks)
-        intake.sources = {task.name: source}
+        intake.sources, intake.most_steps = {task.name: source}, task.most_steps
         found = self._stretches = []
         while source.read < task.mark.offset + task.size:
             before = source.read

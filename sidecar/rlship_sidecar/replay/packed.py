@@ -10,17 +10,17 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from itertools import groupby, repeat
+from itertools import groupby
 from struct import unpack
 from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.records import Open
-from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema, Schemas
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Run, Schema, Schemas, StreamLine
 from rlship_sidecar.intake.tail import Bookmark
 
-_SAME = ("begins", "lowest", "highest", "newest_t", "inherited_t", "consumed")  # in every batch
+_SAME = ("lowest", "highest", "begins", "newest_t", "inherited_t", "consumed")  # in every batch
 _RARE = tuple(
-    field.name for field in fields(Batch) if field.name not in (*_SAME, "lines", "streams", "barriers", "schemas")
+    field.name for field in fields(Batch) if field.name not in (*_SAME, "runs", "streams", "barriers", "schemas")
 )
 _MOST_SCHEMAS = 1024
 
@@ -29,14 +29,17 @@ Line = TypeVar("Line")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A stretch of a native file to decode: from `mark` on, about `size` bytes. The rest is the decoder's state there:
-    the `open` record, the times that lines inherit, and the define and rollback lines before.
+    """A part of a native file to decode: from `mark` on, about `size` bytes, in stretches of `most_steps` steps and
+    about `piece_bytes` bytes. The rest is the decoder's state there: the `open` record, the times that lines inherit,
+    and the define and rollback lines before.
     """
 
     name: str
     path: str
     mark: Bookmark
     size: int
+    most_steps: int
+    piece_bytes: int
     opened: Open
     t: float
     barrier_t: float | None
@@ -45,11 +48,12 @@ class Task:
 
 class Arrived(NamedTuple):
     """A stretch as it came: `batch` unpacks it, which is left until it is needed, as its lines are many objects.
-    `lowest` and `kept` are the batch's; the rest is as in `Stretch`.
+    `lowest`, `highest` and `kept` are the batch's; the rest is as in `Stretch`.
     """
 
     batch: Callable[[], Batch]
     lowest: int
+    highest: int
     kept: Sequence[tuple[int, bytes]]
     mark: Bookmark
     t: float
@@ -100,38 +104,32 @@ class Packing:
         barriers = [(b.segment, b.before_t, *_columns(b.steps, b.ts, b.offsets)) for b in batch.barriers]
         schemas = [self._place(schema) for schema in batch.schemas]
         return (
-            self._columns(batch.lines),
-            self._columns(batch.streams),
+            [self._run(run) for run in batch.runs.values()],
+            self._streams(batch.streams),
             barriers,
             schemas,
             tuple(getattr(batch, name) for name in _SAME),
             rare,
         )
 
-    def _columns(self, lines: Sequence[Any]) -> list[Any]:
-        """Runs of dense lines of one schema and segment as columns, others as they are."""
-        if not lines:
-            return []
-        if (usual := self._run(lines)) is not None:
-            return [usual]
+    def _streams(self, lines: Iterable[StreamLine]) -> list[Any]:
+        """Dense lines of one schema and segment that follow each other as a run, others as they are."""
         packed: list[Any] = []
-        for (schema, _), run in groupby(lines, _alike):
-            found = list(run)
-            packed.append(found if schema is None else self._run(found))
+        for (segment, schema), found in groupby(lines, _alike):
+            if schema is None:
+                packed.append(list(found))
+            else:
+                steps, ts, offsets, _, _, data = map(list, zip(*found))
+                packed.append(self._run(Run(segment, schema, steps, ts, offsets, data)))
         return packed
 
-    def _run(self, lines: Sequence[Any]) -> tuple[Any, ...] | None:
-        """Lines as columns, None if they are not all alike: nothing but whole columns is looked at, for most are."""
-        if set(map(type, lines)) != {Dense}:
-            return None
-        steps, ts, offsets, segments, schemas, data = zip(*lines)
-        if schemas.count(schemas[0]) < len(schemas) or segments.count(segments[0]) < len(segments):
-            return None
-        return (self._place(schemas[0]), segments[0], *_columns(steps, ts, offsets), b"".join(data))
+    def _run(self, run: Run) -> tuple[Any, ...]:
+        place = self._place(run.schema)
+        return run.segment, place, *_columns(run.steps, run.ts, run.offsets), b"".join(run.data)
 
 
-def _alike(line: Any) -> tuple[Schema | None, int]:
-    return (line.schema, line.segment) if type(line) is Dense else (None, 0)
+def _alike(line: StreamLine) -> tuple[int, Schema | None]:
+    return (line.segment, line.schema) if type(line) is Dense else (0, None)
 
 
 class Unpacking:
@@ -169,36 +167,34 @@ def _items(columns: Sequence[bytes]) -> tuple[list[int], list[float], list[int]]
     return array("q", steps).tolist(), array("d", ts).tolist(), array("q", offsets).tolist()
 
 
-def _looked_up(packed: tuple[Any, ...]) -> tuple[int, Sequence[tuple[int, bytes]]]:
-    """A batch's `lowest` and `kept`."""
-    return packed[4][_SAME.index("lowest")], packed[5].get("kept", ())
+def _looked_up(packed: tuple[Any, ...]) -> tuple[int, int, Sequence[tuple[int, bytes]]]:
+    """A batch's `lowest`, `highest` and `kept`."""
+    lowest, highest, *_ = packed[4]
+    return lowest, highest, packed[5].get("kept", ())
 
 
 def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
-    lines, streams, barriers, seen, same, rare = packed
-    batch = Batch(_lines(lines, schemas))
+    runs, streams, barriers, seen, same, rare = packed
+    batch = Batch()
+    for some in runs:
+        run = _run(some, schemas)
+        held = batch.runs.setdefault((run.segment, run.schema), run)
+        if held is not run:  # the other side had forgotten that it knew the schema
+            held.extend(run)
     for segment, before_t, *columns in barriers:
         steps, ts, offsets = _items(columns)
         batch.barriers.append(BarrierLines(segment, before_t, steps, ts, offsets))
-    batch.streams = _lines(streams, schemas)
+    for some in streams:
+        batch.streams += some if type(some) is list else _run(some, schemas).lines
     batch.schemas = {schemas[place] for place in seen}
-    batch.begins, batch.lowest, batch.highest, batch.newest_t, batch.inherited_t, batch.consumed = same
+    batch.lowest, batch.highest, batch.begins, batch.newest_t, batch.inherited_t, batch.consumed = same
     for name, value in rare.items():
         setattr(batch, name, value)
     return batch
 
 
-def _lines(packed: Iterable[Any], schemas: Sequence[Schema]) -> list[Any]:
-    lines: list[Any] = []
-    new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
-    for run in packed:
-        if type(run) is list:
-            lines += run
-            continue
-        place, segment, *columns, data = run
-        steps, ts, offsets = _items(columns)
-        count = len(steps)
-        each = unpack(f"{len(data) // count}s" * count, data)  # bytes of each line
-        fields = zip(steps, ts, offsets, repeat(segment), repeat(schemas[place]), each)
-        lines += map(new, repeat(Dense), fields)
-    return lines
+def _run(packed: Sequence[Any], schemas: Sequence[Schema]) -> Run:
+    segment, place, *columns, data = packed
+    steps, ts, offsets = _items(columns)
+    each = unpack(f"{len(data) // len(steps)}s" * len(steps), data)  # bytes of each line
+    return Run(segment, schemas[place], steps, ts, offsets, list(each))
