@@ -199,9 +199,8 @@ class Intake:
         step that any of them has gone to is open then. Returns whether all are at one step.
         """
         abreast = _abreast(group)
-        if len(group) > 1:
-            alike = abreast and actor in self._went_abreast and self.room(actor) >= ROUND_STEPS
-            self.most_steps = ROUND_STEPS if alike else ROUND_STEPS // 2
+        alike = len(group) == 1 or (abreast and actor in self._went_abreast)
+        self.most_steps = ROUND_STEPS if alike and self.room(actor) >= ROUND_STEPS else ROUND_STEPS // 2
         return abreast
 
     def _note_end(self, source: Source, *, left: bool) -> None:

@@ -31,7 +31,7 @@ class Decoding:
         source = new_source(task.name, Tail(task.path, intake.files), intake.schemas)
         source.mark, source.piece_bytes = task.mark, task.piece_bytes
         source.decoder.restore(task.opened, task.t, task.barrier_t, task.marks)
-        intake.sources, intake.most_steps = {task.name: source}, task.most_steps
+        intake.sources, intake.room = {task.name: source}, lambda actor: task.most_steps
         found = self._stretches = []
         while source.read < task.mark.offset + task.size:
             before = source.read
