@@ -19,7 +19,7 @@ from rlship_formats.foreign.native import Native, bind, document, reads
 from rlship_formats.foreign.registry import installed
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.known import known
-from rlship_sidecar.decode.lines import Schemas
+from rlship_sidecar.decode.schemas import Schemas
 from tests.foreign.titan import instant, line, scalar, span
 
 SAMPLES = Path(__file__).with_name("samples")

@@ -13,7 +13,8 @@ from rlship_formats.foreign.registry import installed
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.known import known
-from rlship_sidecar.decode.lines import Batch, Schemas
+from rlship_sidecar.decode.lines import Batch
+from rlship_sidecar.decode.schemas import Schemas
 from tests.foreign.fuzz import feed, prepared, samples
 from tests.guards.tree import ROOT
 

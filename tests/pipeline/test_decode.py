@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rlship_formats.records import Asks, Gap
 from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Dead, Dense, Mark, Schemas, Sparse, too_long
+from rlship_sidecar.decode.lines import Batch, Dead, Dense, Mark, Sparse, too_long
+from rlship_sidecar.decode.schemas import Schemas
 from tests.reference.experiments import experiments
 
 OPEN = b'{"kind":"open","rlship":1,"id":"a","actor":"trainer","t":1763600000}'

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rlship_formats.records import MAX_STEP, Asks, is_step, time_of
 from rlship_sidecar.decode import decoder, usual
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema, Schemas
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.usual import Pace, read_barrier, take_usual
 
 ASKS = (Asks(), Asks())

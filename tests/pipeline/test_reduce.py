@@ -17,7 +17,8 @@ from rlship_formats.values import PARTIAL_REDUCTIONS, REDUCTIONS, observe
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Window
-from rlship_sidecar.decode.lines import Dense, Schema, Schemas, Sparse, Value
+from rlship_sidecar.decode.lines import Dense, Schema, Sparse, Value
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.reduce.blocks import reduce_blocks
 from rlship_sidecar.reduce.custom import GROUP, Customs
 from rlship_sidecar.reduce.general import reduce_any

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.align import actor as align
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Dense, Schemas, Sparse
+from rlship_sidecar.decode.lines import Dense, Sparse
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.intake import source as sourcing
 from rlship_sidecar.intake.rereading import read_again, read_from_floor
 from rlship_sidecar.intake.source import Source, load_source

@@ -17,7 +17,8 @@ from rlship_formats.records import Asks, parse_open
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.units import Closing
 from rlship_sidecar.config import Config
-from rlship_sidecar.decode.lines import Batch, Schema, Schemas
+from rlship_sidecar.decode.lines import Batch, Schema
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.intake.files import ROUND_STEPS
 from rlship_sidecar.intake.source import Source, new_source
 from rlship_sidecar.intake.tail import Bookmark

@@ -10,7 +10,8 @@ from typing import Any
 from rlship_formats.records import Asks, Open, parse_define
 from rlship_formats.values import Observations, Partial
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Schemas, Sparse, TagLine
+from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.intake.tail import START, Descriptors, Tail
 from tests.reference import lines as reference
 from tests.reference import strict_json

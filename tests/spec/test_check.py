@@ -19,7 +19,7 @@ from rlship_sidecar.checking.finding import ERROR
 from rlship_sidecar.checking.members import bad_value
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Schemas
+from rlship_sidecar.decode.schemas import Schemas
 from tests.spec.calling import play
 from tests.spec.vectors import RecordCase, call_scripts, record_cases
 

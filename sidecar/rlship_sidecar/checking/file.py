@@ -15,7 +15,8 @@ from rlship_sidecar.checking import syntax
 from rlship_sidecar.checking.finding import ERROR, WARNING, Finding, Reason, shown
 from rlship_sidecar.checking.members import bad_entry, bad_record, bad_value
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Schemas
+from rlship_sidecar.decode.lines import Batch
+from rlship_sidecar.decode.schemas import Schemas
 
 ALL = 1 << 62
 LONGEST_NAME = 1000

@@ -39,13 +39,13 @@ from rlship_sidecar.decode.lines import (
     NotDense,
     SampleLine,
     Schema,
-    Schemas,
     Sparse,
     TagLine,
     Value,
     as_json,
     excerpt_of,
 )
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.usual import COMMON, Pace, read_barrier, take_usual
 
 _METRICS = object()  # stands for "no kind": a metrics record

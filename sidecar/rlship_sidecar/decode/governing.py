@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rlship_formats.records import Asks
-from rlship_sidecar.decode.lines import WIDE, Schema, Schemas
+from rlship_sidecar.decode.lines import WIDE, Schema
+from rlship_sidecar.decode.schemas import Schemas
 
 _MOST_NAMES, _MOST_KINDS = 64, 256
 

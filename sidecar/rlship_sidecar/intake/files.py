@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.decode.known import known
-from rlship_sidecar.decode.lines import Batch, Dead, Schemas, excerpt_of, too_long
+from rlship_sidecar.decode.lines import Batch, Dead, excerpt_of, too_long
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.intake.listing import WRITERS_FOLDER, Folder
 from rlship_sidecar.intake.newcomers import Newcomers

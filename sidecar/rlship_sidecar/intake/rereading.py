@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from rlship_formats.records import MAX_LINE_BYTES, Open
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Schemas, StreamLine
+from rlship_sidecar.decode.lines import Batch, StreamLine
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.intake.source import Source
 from rlship_sidecar.intake.tail import Bookmark, Replaced
 from rlship_sidecar.reduce.samples import NO_ROOM, Chosen, filled

@@ -14,7 +14,8 @@ import msgspec
 from rlship_formats.records import Gap, Open
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Schemas
+from rlship_sidecar.decode.lines import Batch
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.intake.foreign.tail import ForeignTail
 from rlship_sidecar.intake.listing import is_aside
 from rlship_sidecar.intake.tail import START, Bookmark, Replaced, Tail

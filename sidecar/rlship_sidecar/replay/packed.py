@@ -15,7 +15,8 @@ from struct import unpack
 from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.records import Open
-from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Run, Schema, Schemas, StreamLine
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Run, Schema, StreamLine
+from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.intake.tail import Bookmark
 
 _SAME = ("lowest", "highest", "begins", "newest_t", "inherited_t", "consumed")  # in every batch

@@ -1,0 +1,60 @@
+"""Which schemas there are, each once, and what governs metrics that no `define` names. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlship_formats.records import Asks
+from rlship_sidecar.decode.lines import WIDE, Schema
+
+Lookup = Callable[[str, str], Asks | None]  # what is known of an actor's metric by its name
+_DEFAULT = Asks()
+_MOST_NAMES = 10_000
+
+
+class Defaults(dict[str, Asks]):
+    """What governs an actor's metrics where no `define` does, by name: looked up once for each."""
+
+    def __init__(self, actor: str, lookup: Lookup) -> None:
+        super().__init__()
+        self._actor = actor
+        self._lookup = lookup
+
+    def __missing__(self, metric: str) -> Asks:
+        asks = self._lookup(self._actor, metric) or _DEFAULT
+        if len(self) < _MOST_NAMES:
+            self[metric] = asks
+        return asks
+
+
+def nothing_known(actor: str, metric: str) -> None:
+    """The lookup that knows no metric: the default is the mean for all."""
+
+
+class Schemas:
+    """Interned schemas: equal metrics that equal things govern give the same object, also across files. `lookup` says
+    what governs metrics that no `define` names.
+    """
+
+    def __init__(self, lookup: Lookup = nothing_known) -> None:
+        self._lookup = lookup
+        self._known: dict[tuple[tuple[str, ...], tuple[Asks, ...]], Schema] = {}
+        self._defaults: dict[str, Defaults] = {}
+
+    def of(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> Schema:
+        """The schema of these metrics; forgets all where a job makes up ever new ones, which costs only speed."""
+        schema = self._known.get((names, asks))
+        if schema is None:
+            schema = Schema(names, asks)
+            if len(self._known) >= 1024:
+                self._known.clear()
+            if len(names) <= WIDE:
+                self._known[names, asks] = schema
+        return schema
+
+    def defaults(self, actor: str) -> Defaults:
+        """What governs the actor's metrics by their names alone."""
+        found = self._defaults.get(actor)
+        if found is None:
+            found = self._defaults[actor] = Defaults(actor, self._lookup)
+        return found
