@@ -84,3 +84,18 @@ def test_a_python_package_is_no_experiment(tmp_path: Path) -> None:
     (tmp_path / "rlship" / "__init__.py").touch()
     (tmp_path / "demo" / "rlship").mkdir(parents=True)
     assert experiments(tmp_path) == [tmp_path / "demo"]
+
+
+def test_a_file_that_was_empty_at_first_is_read_as_soon_as_it_is_not() -> None:
+    """A writer makes its file before it writes to it: found in between, it is looked at again at once, not as seldom as
+    files that nobody writes to.
+    """
+    with simulation() as sim:
+        sim.write("a.jsonl", b"")
+        for _ in range(3):
+            sim.tick()
+            sim.wait(0.1)
+        sim.write("a.jsonl", file(log(1), log(2)))
+        sim.tick()
+        assert sim.experiment.sources["a.jsonl"].writer is not None
+        assert sim.experiment.intake.lines == 3

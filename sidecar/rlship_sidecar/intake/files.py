@@ -211,6 +211,8 @@ class Intake:
 
     def _grown(self, source: Source, now: float, *, end: bool) -> bool:
         writer = source.writer
+        if not source.looked_at:
+            source.grown_at = now  # it is new: its writer may be about to write
         # Whose writer said that it is done, or what is no writer's file and does not grow either.
         done = now - source.grown_at if writer is None else now - writer.line_at if writer.closed else 0.0
         settled = not end and source.looked_at and done > SETTLED_S
