@@ -36,6 +36,20 @@ def test_every_verb_has_help(verb: str) -> None:
     assert all(option.help for option in options)
 
 
+def test_variables_are_called_as_the_flags_are() -> None:
+    """RLSHIP_<VERB>_<FLAG> is a flag's variable and no other is, as help says."""
+    for verb, *variables in (
+        ("query", "RLSHIP_QUERY_JSON"),
+        ("export", "RLSHIP_EXPORT_TABLE", "RLSHIP_EXPORT_SAMPLES", "RLSHIP_EXPORT_STEP"),
+        ("scrape", "RLSHIP_SCRAPE_KEEP_LABEL", "RLSHIP_SCRAPE_INTERVAL", "RLSHIP_DIR"),
+        ("status", "RLSHIP_STATUS_CONFIG"),
+    ):
+        shown = CliRunner().invoke(rlship, [verb, "--help"]).stdout.split()
+        assert set(variables) <= {word.rstrip(";]") for word in shown}
+    result = CliRunner().invoke(rlship, ["export", "-o", "-"], env={"RLSHIP_EXPORT_TABLE": "nonsense"})
+    assert result.stderr.startswith("rlship: there is no table nonsense")
+
+
 def test_version() -> None:
     """--version prints the distribution's version."""
     assert CliRunner().invoke(rlship, ["--version"]).stdout == f"rlship {__version__}\n"

@@ -74,7 +74,17 @@ def rlship() -> None:
     """
 
 
+def _name_variables(verb: click.Command) -> None:
+    """Call the variable of each flag as the flag is called, whatever the function calls its parameter."""
+    for flag in verb.params:
+        if isinstance(flag, click.Option) and flag.allow_from_autoenv and flag.envvar is None:
+            long = max(flag.opts, key=len).removeprefix("--")
+            flag.envvar = f"RLSHIP_{verb.name}_{long}".upper().replace("-", "_")
+            flag.allow_from_autoenv = False  # which would be the parameter's name
+
+
 for verb in (watch, replay, status, query, export, sysmon, scrape, metrics, check, demo):
+    _name_variables(verb)
     rlship.add_command(verb)
 
 
