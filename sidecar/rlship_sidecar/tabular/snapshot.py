@@ -31,14 +31,14 @@ _WAIT_S = 10.0
 class Snapshot:
     """Rows below `count` of a store; `every` row, or only the last revision of each."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         version = self._ask("select value from meta where key = 'version'")
         if version != [(str(schema.VERSION),)]:
             found = version[0][0] if version else "none"
             raise StoreUnusable(
-                f"the store has version {found}, this rlship reads version {schema.VERSION}",
-                "Use the rlship that wrote it.",
+                f"the store {path} has version {found}, this rlship reads version {schema.VERSION}",
+                "Use the rlship that wrote it, or make rows from the files: rlship replay.",
             )
         connection.execute("begin")
         self.count: int = self._ask("select coalesce(max(no) + 1, 0) from rows")[0][0]
@@ -92,7 +92,7 @@ def look(state_dir: Path) -> Iterator[Snapshot | None]:
             connection, still = stack.enter_context(_opened(path))
         except OSError as problem:
             raise sqlite3.OperationalError(str(problem)) from problem
-        yield Snapshot(connection)
+        yield Snapshot(connection, path)
         _require_the_same(state_dir, before, still=still)
 
 
