@@ -17,7 +17,7 @@ NASTY = "tr\x1b[2J\u202eainer\n[red]"
 
 def shown(status: Status, **console: object) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=200, **console).print(terminal.render(status))  # type: ignore[arg-type]
+    Console(file=stream, **{"width": 200, **console}).print(terminal.render(status))  # type: ignore[arg-type]
     return stream.getvalue()
 
 
@@ -43,8 +43,8 @@ def test_columns_are_aligned_and_complete() -> None:
         "buffer   4/4    -         13        -      -",
         "rows 120",
         "sink wandb: shipping, confirmed 118 rows -> wandb/x",
-        "stream generator: rows up to step 12 and 22.0 s, 3.2 s behind its newest line, waits for 0.1, missing 1.0 "
-        "(silent for 18 s, did not close)",
+        "stream generator: rows up to step 12 and 22.0 s after the start, 3.2 s behind its newest line, waits for rank "
+        "0.1, missing 1.0 (silent for 18 s, did not close)",
         "stream reward: rows not yet",
         "clock of n07: 0.031 s behind ± 0.012 s, 4.0 s ago",
         "trainer: 40 rows lack ranks, steps 20..59",
@@ -61,6 +61,14 @@ def test_the_rich_table_shows_the_same() -> None:
     for cell in ("trainer", "3/4", "12", "13", "0.8 s", "0.3", "rows 120", "sink wandb: shipping"):
         assert cell in text
     assert "\x1b" not in text
+
+
+def test_a_narrow_terminal_keeps_the_figures() -> None:
+    """Where the table is too wide the note takes more lines, and all else is whole."""
+    note = "step 191 has waited 9 s for rank 0.1; goes on without it after 30 s of silence"
+    told = shown(a_status(actors=[an_actor(actor="trainer", note=note)]), width=80)
+    assert all(cell in told for cell in (*terminal.COLUMNS, "trainer", "4/4", "0.8 s", "silence"))
+    assert "…" not in told
 
 
 def test_no_color_is_honoured() -> None:
@@ -261,9 +269,10 @@ def test_an_actor_without_steps_is_told_by_its_streams() -> None:
     after = a_status(actors=[an_actor(actor="generator", **facts, missing=["1.0"])], streams=[lost])
     assert terminal.columns(after)[2].split()[:2] == ["generator", "1/2"]
     assert terminal.columns(after)[2].endswith("1.0      silent for 18 s, did not close")
-    assert terminal.lines(before, after) == ["generator up to step 57 and 22.0 s: missing rank 1.0"]
+    assert terminal.lines(before, after) == ["generator up to step 57 and 22.0 s after the start: missing rank 1.0"]
     assert terminal.lines(after, a_status(actors=after.actors, streams=[longer])) == []
-    assert terminal.progress(after).startswith("generator up to step 57 and 22.0 s, ranks 1/2, missing 1.0; rows")
+    told = "generator up to step 57 and 22.0 s after the start, ranks 1/2, missing 1.0; rows"
+    assert terminal.progress(after).startswith(told)
 
 
 def test_windows_that_lack_ranks_are_told_by_their_time() -> None:
@@ -274,8 +283,8 @@ def test_windows_that_lack_ranks_are_told_by_their_time() -> None:
         LackingStatus("generator", 48, 22, 69, "aligned"),
     ]
     assert terminal.shortcomings(a_status(lacking=lacking)) == [
-        "generator: 3 rows lack ranks, over time, at 40.0..70.0 s",
-        "generator: 1 row lacks ranks, over time, at 40.0 s",
+        "generator: 3 rows lack ranks, over time, 40.0..70.0 s after the start",
+        "generator: 1 row lacks ranks, over time, 40.0 s after the start",
         "generator: 48 rows lack ranks, beside steps 22..69",
     ]
 

@@ -132,13 +132,14 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
     more = len(waiting.writers) - len(names)
     if names:
         whom, it = " ".join(names) + (f" and {more} more" if more else ""), "it" if len(names) == 1 else "them"
-        end = f"goes on without {it} after {'it is' if it == 'it' else 'they are'} silent for {patience.grace_s:g} s"
+        who = f"{'rank' if it == 'it' else 'ranks'} {whom}"
+        end = f"goes on without {it} after {patience.grace_s:g} s of silence"
     elif waiting.unopened:
-        whom = "ranks that have not opened yet"
+        whom = who = "ranks that have not opened yet"
         end = f"goes on without them {patience.join_s:g} s after the first rank opened"
     else:
         return "", ""
-    return whom, f"step {step} waits for {whom} for {waited_s:.0f} s; {end}"
+    return whom, f"step {step} has waited {waited_s:.0f} s for {who}; {end}"
 
 
 def _writer(source: Source, now: float) -> WriterStatus:

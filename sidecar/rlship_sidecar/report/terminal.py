@@ -54,7 +54,8 @@ def render(status: Status) -> Group:
 
     table = Table(title=Text(clean(status.experiment)), title_justify="left", title_style="bold", box=None)
     for name in COLUMNS:
-        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True)
+        whole = name not in ("missing", "note")  # on a narrow terminal
+        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=whole)
     for actor, cells in zip(status.actors, _cells_of(status)):
         table.add_row(*map(Text, cells), style="yellow" if actor.missing else None)
     return Group(table, *(Text(line, style=_footer_style(line)) for line in footer(status)))
@@ -206,7 +207,7 @@ def _place(actor: ActorStatus, streams: Mapping[str, StreamStatus]) -> str:
 
 def _reach(stream: StreamStatus) -> str:
     ends = [f"step {stream.step}"] if stream.step is not None else []
-    ends += [f"{stream.elapsed_s:.1f} s"] if stream.elapsed_s is not None else []
+    ends += [f"{stream.elapsed_s:.1f} s after the start"] if stream.elapsed_s is not None else []
     return f"up to {' and '.join(ends)}" if ends else "at the beginning"
 
 
@@ -256,7 +257,7 @@ def _where(sink: SinkStatus) -> str:
 
 def _stream(stream: StreamStatus) -> str:
     behind = f", {duration(stream.lag_s)} behind its newest line" if stream.until is not None else ""
-    waits = f", waits for {clean(stream.waits_for, 24)}" if stream.waits_for else ""
+    waits = f", waits for rank {clean(stream.waits_for, 24)}" if stream.waits_for else ""
     silence = f" ({_silence(stream)})" if stream.silent_s else ""
     missing = f", missing {_names(stream.missing)}{silence}" if stream.missing else ""
     return f"stream {clean(stream.actor)}: rows {_reach(stream) if behind else 'not yet'}{behind}{waits}{missing}"
@@ -276,7 +277,7 @@ def _lacking(lacking: LackingStatus) -> str:
     verb, first, last = ("lacks" if lacking.rows == 1 else "lack"), lacking.first, lacking.last
     if lacking.first_s is not None and lacking.last_s is not None:
         begin = f"{lacking.first_s:.1f}" if first == last else f"{lacking.first_s:.1f}..{lacking.last_s:.1f}"
-        steps = f"over time, at {begin} s"
+        steps = f"over time, {begin} s after the start"
     else:
         what = {"step": "step", "aligned": "beside step", "clock": "window"}.get(lacking.kind, "byte")
         steps = f"{what} {first}" if first == last else f"{what}s {first}..{last}"
