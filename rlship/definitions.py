@@ -31,6 +31,9 @@ def parse(
 ) -> Entries:
     """The entries that a call of `define` asks for. `told(name, message)` hears of what cannot be used."""
     entries: Entries = {}
+    if not isinstance(metrics, str) and not hasattr(metrics, "items"):
+        told("", f"define() takes a name, or a dict of names and reductions, not {metrics!r:.200}; it is left out")
+        return entries
     for key, spec in ({metrics: reduce} if isinstance(metrics, str) else dict(metrics)).items():
         name = str(key)
         own = dict(spec) if isinstance(spec, dict) else {"reduce": spec}

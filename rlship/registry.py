@@ -175,10 +175,12 @@ def _init(
     if _default is None or _default.closed or _default is inherited:
         _default = logger
     elif identity.rank == 0 and identity.replica == "0":
+        same = logger.actor == _default.actor  # and so in another folder
+        first, this = (_default.folder, folder) if same else (_default.actor, logger.actor)
         _notices.once(
             "another",
-            f"rlship.log and the other functions of the module still write for {_default.actor!r}: for "
-            f"{logger.actor!r} use the Logger that init returned",
+            f"rlship.log and the other functions of the module still write for {first!r}: for {this!r} use the Logger "
+            "that init returned",
         )
     if logger.start() and identity.rank == 0 and identity.replica == "0":
         _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")

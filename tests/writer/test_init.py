@@ -257,6 +257,13 @@ for _ in range(2):
     assert "still write for 'trainer': for 'reward' use the Logger that init returned" in told[2]
 
 
+def test_another_folder_of_the_same_actor_is_told_by_its_path(tmp_path: Path) -> None:
+    """Where the second Logger has the first one's actor the folders tell them apart."""
+    code = "import sys, rlship\nfor name in 'ab':\n    rlship.init(sys.argv[1] + '/' + name, 'trainer')\n"
+    told = program(code, tmp_path).stderr.splitlines()
+    assert f"still write for '{tmp_path}/a': for '{tmp_path}/b' use the Logger that init returned" in told[1]
+
+
 def test_init_under_many_threads_makes_one_logger(tmp_path: Path) -> None:
     """Threads that call it at the same moment get the same Logger and one file."""
     program(

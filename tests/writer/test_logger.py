@@ -367,6 +367,16 @@ def test_steps_of_any_integer_type_are_steps(tmp_path: Path) -> None:
     assert [record["step"] for record in metrics(records(tmp_path))] == [1, 2, 3, 2**53 - 1, 0, 4, 5, 6]
 
 
+@pytest.mark.parametrize("wrong", [None, 5, ["ab", "cd"]])
+def test_what_define_cannot_take_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: Any) -> None:
+    """Neither a name nor a dict: nothing is declared, and the message shows what was given."""
+    logger = logger_at(tmp_path)
+    logger.define(wrong, "max")
+    logger.close()
+    assert f"define() takes a name, or a dict of names and reductions, not {wrong!r}" in capsys.readouterr().err
+    assert not [record for record in records(tmp_path) if record.get("kind") == "define"]
+
+
 @pytest.mark.parametrize("wrong", [None, 5, "loss", [("a", 1)]])
 def test_metrics_that_are_no_dict_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: Any) -> None:
     """The call is left out and counted, and the message shows what was given."""
@@ -396,6 +406,9 @@ class Explosive:
         raise RuntimeError("boom")
 
     def __index__(self) -> int:
+        raise RuntimeError("boom")
+
+    def __str__(self) -> str:
         raise RuntimeError("boom")
 
 
@@ -432,7 +445,7 @@ def test_an_internal_error_never_reaches_the_job(tmp_path: Path, capsys: pytest.
     logger = logger_at(tmp_path)
     for _ in range(2):
         logger.log({"a": 1.0}, weight=Explosive())  # type: ignore[arg-type]
-        logger.define(Explosive())  # type: ignore[arg-type]
+        logger.define({Explosive(): "max"})  # type: ignore[dict-item]
     assert (logger.dropped_values, logger.errors) == (2, 2)
     logger.log({"b": 1.0})
     logger.close()
