@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
@@ -36,7 +37,7 @@ def test_every_verb_has_help(verb: str) -> None:
     assert all(option.help for option in options)
 
 
-def test_variables_are_called_as_the_flags_are() -> None:
+def test_variables_are_called_as_the_flags_are(tmp_path: Path) -> None:
     """RLSHIP_<VERB>_<FLAG> is a flag's variable and no other is, as help says."""
     for verb, *variables in (
         ("query", "RLSHIP_QUERY_JSON"),
@@ -46,7 +47,8 @@ def test_variables_are_called_as_the_flags_are() -> None:
     ):
         shown = CliRunner().invoke(rlship, [verb, "--help"]).stdout.split()
         assert set(variables) <= {word.rstrip(";]") for word in shown}
-    result = CliRunner().invoke(rlship, ["export", "-o", "-"], env={"RLSHIP_EXPORT_TABLE": "nonsense"})
+    (tmp_path / "rlship").mkdir()
+    result = CliRunner().invoke(rlship, ["export", str(tmp_path), "-o", "-"], env={"RLSHIP_EXPORT_TABLE": "nonsense"})
     assert result.stderr.startswith("rlship: there is no table nonsense")
 
 
