@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,8 @@ def test_bytes_that_are_no_utf8() -> None:
         (Answer(b"x", headers={"Content-Encoding": "br"}), "encoding 'br'"),
         (Answer(b"no gzip", headers={"Content-Encoding": "gzip"}), "gzip is damaged"),
         (Answer(gzip.compress(b"a 1\n")[:-4], headers={"Content-Encoding": "gzip"}), "broke off"),
+        (Answer(gzip.compress(b"a 1\n") + b"junk", headers={"Content-Encoding": "gzip"}), "gzip is damaged"),
+        (Answer(gzip.compress(b"a 1\n") + gzip.compress(b"")[:9], headers={"Content-Encoding": "gzip"}), "broke off"),
         (Answer(gzip.compress(b"0" * 50_000_000), headers={"Content-Encoding": "gzip"}), "longer than 100000 bytes"),
         (Answer(b"short", headers={"Content-Length": "50"}), "broke off"),
         (Answer(b"", 302, {"Location": "http://10.9.8.7/metrics"}), "redirect to 'http://10.9.8.7/metrics'"),
@@ -89,8 +92,8 @@ def test_bad_answers_are_named(answer: Answer, reason: str) -> None:
 
 
 def test_packed_answers_are_unpacked() -> None:
-    """gzip is understood, although it is not asked for."""
-    packed = gzip.compress(b"a 1\n" * 20_000)
+    """gzip is understood, although it is not asked for, in one member or several."""
+    packed = gzip.compress(b"a 1\n" * 10_000) + gzip.compress(b"") + gzip.compress(b"a 1\n" * 10_000)
     with serving(lambda n: Answer(packed, headers={"Content-Encoding": "gzip"})) as server:
         assert ask(server.url).text == "a 1\n" * 20_000
 
@@ -138,6 +141,21 @@ def test_hostile_answers_are_bounded(talk: Callable[[socket.socket], object], re
     """No protocol, too many headers and endless bodies end with a reason."""
     with raw(talk) as url:
         assert reason in why_not(url)
+
+
+def test_a_chunk_of_no_size_is_not_read_to_its_end() -> None:
+    """http.client takes a chunk's size of -1 for all that comes: no more of it is read than an answer may have."""
+    sent = []
+
+    def talk(client: socket.socket) -> None:
+        client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n")
+        for _ in range(400):
+            client.sendall(b"a 1\n" * 16_384)
+            sent.append(1)
+
+    with raw(talk) as url:
+        assert "longer than 100000 bytes" in why_not(url, limits=replace(QUICK, total_s=10.0))
+    assert len(sent) < 390  # of 25 MiB
 
 
 def test_nobody_is_there() -> None:

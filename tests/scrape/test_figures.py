@@ -289,6 +289,17 @@ def test_a_restart_shows_in_one_place(before: Page, now: Page) -> None:
     assert observed.engines == {OF_ENDPOINT: {}}
 
 
+def test_a_page_may_be_short_of_the_start_time() -> None:
+    """The start time that was told last tells a restart, although the counter has outrun what it was."""
+    first = Page(start=100).counter("vllm:generation_tokens", 5, engine="0")
+    silent = Page().counter("vllm:generation_tokens", 7, engine="0")
+    other = Page(start=200).counter("vllm:generation_tokens", 9, engine="0")
+    last, now = seen(first), seen(silent)
+    assert observe(last, now).restarts == 0
+    remember(last, now, 0)
+    assert observe(now, seen(other)).restarts == 1
+
+
 def test_a_restart_is_that_of_one_process() -> None:
     """Of several processes behind one endpoint the others go on."""
 

@@ -1,6 +1,7 @@
 """An HTTP connection every part of which ends in time: looking up, connecting, greeting, each header and each byte.
 
-`http.client` knows only a limit for each read, and whoever sends a byte every few seconds keeps it for ever.
+`http.client` knows only a limit for each read, and whoever sends a byte every few seconds keeps it for ever. Nor does
+it bound what it reads: for a chunk whose size is told as -1 it reads all that is sent.
 """
 
 from __future__ import annotations
@@ -31,8 +32,14 @@ class Deadline:
         return min(left, most)
 
 
+class TooMuch(Exception):
+    """More was sent than is read."""
+
+
 class TimedConnection(http.client.HTTPConnection):
-    """One request's connection. `silent_s`: the longest wait for the next byte."""
+    """One request's connection. `silent_s`: the longest wait for the next byte; `most_bytes`: the most that is read of
+    everything that is sent, what frames a body included. What is beyond raises TooMuch.
+    """
 
     def __init__(
         self,
@@ -42,6 +49,7 @@ class TimedConnection(http.client.HTTPConnection):
         deadline: Deadline,
         connect_s: float,
         silent_s: float,
+        most_bytes: int,
         tls: ssl.SSLContext | None,
         proxy: tuple[str, int] | None = None,
     ) -> None:
@@ -52,6 +60,7 @@ class TimedConnection(http.client.HTTPConnection):
         self._deadline = deadline
         self._connect_s = connect_s
         self._silent_s = silent_s
+        self._most_bytes = most_bytes
         self._tls = tls
         self._socket: socket.socket | None = None
 
@@ -59,13 +68,13 @@ class TimedConnection(http.client.HTTPConnection):
         """Connect, through the proxy where there is one, and greet by TLS where that is asked for."""
         plain = self._socket = self._reached()
         try:
-            self.sock = cast(Any, _Timed(plain, self._deadline, self._silent_s))
+            self.sock = cast(Any, _Timed(plain, self._deadline, self._silent_s, self._most_bytes))
             if getattr(self, "_tunnel_host", None):
                 cast(Any, self)._tunnel()
             if self._tls:
                 plain.settimeout(self._deadline.left(self._connect_s))
                 self._socket = self._tls.wrap_socket(plain, server_hostname=self._target)
-                self.sock = cast(Any, _Timed(self._socket, self._deadline, self._silent_s))
+                self.sock = cast(Any, _Timed(self._socket, self._deadline, self._silent_s, self._most_bytes))
         except BaseException:
             plain.close()
             raise
@@ -96,31 +105,37 @@ class TimedConnection(http.client.HTTPConnection):
 class _Timed:
     """The part of a socket that `http.client` uses, with the deadline in every wait."""
 
-    def __init__(self, sock: socket.socket, deadline: Deadline, silent_s: float) -> None:
+    def __init__(self, sock: socket.socket, deadline: Deadline, silent_s: float, most_bytes: int) -> None:
         self._sock = sock
         self._deadline = deadline
         self._silent_s = silent_s
+        self._most_bytes = most_bytes
 
     def sendall(self, data: Any) -> None:
         self._sock.settimeout(self._deadline.left(self._silent_s))
         self._sock.sendall(data)
 
     def makefile(self, mode: str, *_: object) -> io.BufferedReader:
-        return io.BufferedReader(_Bytes(self._sock, self._deadline, self._silent_s))
+        return io.BufferedReader(_Bytes(self._sock, self._deadline, self._silent_s, self._most_bytes))
 
     def close(self) -> None:
         """The answer may still be read: `hang_up` closes it."""
 
 
 class _Bytes(io.RawIOBase):
-    def __init__(self, sock: socket.socket, deadline: Deadline, silent_s: float) -> None:
+    def __init__(self, sock: socket.socket, deadline: Deadline, silent_s: float, most_bytes: int) -> None:
         self._sock = sock
         self._deadline = deadline
         self._silent_s = silent_s
+        self._left = most_bytes
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         self._sock.settimeout(self._deadline.left(self._silent_s))
-        return self._sock.recv_into(buffer)
+        count = self._sock.recv_into(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise TooMuch
+        return count

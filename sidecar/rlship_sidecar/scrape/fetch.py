@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import cache
 from urllib.parse import urljoin
 
-from rlship_sidecar.scrape.connection import Deadline, TimedConnection
+from rlship_sidecar.scrape.connection import Deadline, TimedConnection, TooMuch
 from rlship_sidecar.scrape.endpoints import AddressProblem, Endpoint, parse
 
 MOST_REDIRECTS = 3
 _PIECE = 64 << 10
 _LONGEST_TOKEN = 64 << 10
+# Beside a body: headers, of which http.client takes 100 lines of 64 KiB, and the sizes of its chunks.
+_FRAME = 8 << 20
 # Asked for OpenMetrics, prometheus_client 0.26 writes names with a colon in two ways, which parts samples from their
 # types; its parser of that format is the stricter and slower one, too.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
@@ -71,6 +73,8 @@ def fetch(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadline
         raise ScrapeProblem("no whole answer in time") from None
     except ssl.SSLCertVerificationError as problem:
         raise ScrapeProblem(f"its certificate is not trusted: {problem.verify_message}") from None
+    except TooMuch:
+        raise ScrapeProblem(_too_long(limits.most_bytes)) from None
     except http.client.IncompleteRead:
         raise ScrapeProblem("the answer broke off") from None
     except http.client.HTTPException as problem:
@@ -88,6 +92,7 @@ def _asked(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadlin
         deadline=deadline,
         connect_s=limits.connect_s,
         silent_s=limits.silent_s,
+        most_bytes=2 * limits.most_bytes + _FRAME,
         tls=(access.tls or _system_tls()) if secure else None,
         proxy=access.proxy,
     )
@@ -152,13 +157,14 @@ def _pieces(answer: http.client.HTTPResponse, most: int) -> Iterator[bytes]:
 
 
 def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """What is packed in `pieces`, never much more than 64 KiB of it at once."""
+    """What is packed in `pieces`, never much more than 64 KiB of it at once. It may be packed in several members."""
     unpack = zlib.decompressobj(31)
     try:
         for piece in pieces:
-            while piece and not unpack.eof:
+            while piece:
+                unpack = zlib.decompressobj(31) if unpack.eof else unpack
                 yield unpack.decompress(piece, _PIECE)
-                piece = unpack.unconsumed_tail
+                piece = unpack.unused_data if unpack.eof else unpack.unconsumed_tail
     except zlib.error as problem:
         raise ScrapeProblem(f"its gzip is damaged: {problem}") from None
     if not unpack.eof:

@@ -70,8 +70,9 @@ def increases(before: Reading | None, now: Reading) -> Increases:
 
 
 def remember(before: Reading | None, now: Reading, restarts: int) -> None:
-    """Let `now` know which series were there in earlier readings of these processes."""
+    """Let `now` know which series were there in earlier readings of these processes, and since when these are there."""
     if before is not None and not restarts:
+        now.start = before.start if now.start is None else now.start
         now.gone = (before.gone | _series(before)) - _series(now)
         if len(now.gone) > MOST_SAMPLES:  # whose series are others at each look
             now.gone = _series(before) - _series(now)
