@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,6 +21,9 @@ from rlship_sidecar.scrape.increases import remember
 from rlship_sidecar.scrape.look import look
 from rlship_sidecar.scrape.names import Choice
 from rlship_sidecar.scrape.reading import Engine, Reading
+
+# How many answers are read at once. More threads at it only hinder each other; a few that take long stop no other.
+READERS = 4
 
 
 class Output(Protocol):
@@ -50,7 +54,9 @@ class Manner:
 
 
 class Replica:
-    """An endpoint, what was read of it last, and how it is."""
+    """An endpoint, what was read of it last, and how it is. `turns` is what all endpoints have in common: whoever has
+    one reads an answer. Waiting for it is no fault of the endpoint's, and not counted.
+    """
 
     def __init__(
         self,
@@ -59,6 +65,7 @@ class Replica:
         output: Output,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        turns: threading.Semaphore | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.output = output
@@ -67,6 +74,8 @@ class Replica:
         self._manner = manner
         self._say = say
         self._clock = clock
+        self._turns = turns or threading.Semaphore(READERS)
+        self._phase = phase(endpoint.name)
         self._last: Reading | None = None
         self._memory = Memory()
         self._told_left_out = False
@@ -77,7 +86,9 @@ class Replica:
         while not self.stop.is_set():
             self.look()
             rounds += 1
-            if rounds == self._manner.rounds or self.stop.wait(pause(time.time(), self._manner.interval_s)):
+            if rounds == self._manner.rounds or self.stop.wait(
+                pause(time.time(), self._manner.interval_s, self._phase)
+            ):
                 break
         self.output.close()
 
@@ -88,21 +99,27 @@ class Replica:
         deadline = Deadline(manner.limits.total_s, self._clock)
         try:
             found = fetch(self.endpoint, manner.limits, manner.access, deadline)
-            reading = look(
-                found.text,
-                manner.choice,
-                openmetrics=found.openmetrics,
-                check=lambda: deadline.left(1.0),
-                memory=self._memory,
-            )
-            observed = observe(self._last, reading, manner.keep)
+            fetched = self._clock()
+            with self._turns:
+                if self.stop.is_set():
+                    return False
+                waited = self._clock() - fetched
+                deadline.end += waited
+                reading = look(
+                    found.text,
+                    manner.choice,
+                    openmetrics=found.openmetrics,
+                    check=lambda: deadline.left(1.0),
+                    memory=self._memory,
+                )
+                observed = observe(self._last, reading, manner.keep)
         except (ScrapeProblem, NotMetrics) as problem:
             return self._failed(began, str(problem))
         except TimeoutError:
             return self._failed(began, "too much to read in time")
         except Exception as problem:  # noqa: BLE001 - whatever an endpoint does, it is looked at again
             return self._failed(began, f"{type(problem).__name__}: {problem!s:.200}")
-        self._answered(began, observed)
+        self._answered(began, observed, waited)
         remember(self._last, reading, observed.restarts)
         self._last = reading
         return True
@@ -116,9 +133,9 @@ class Replica:
             self._say(f"{self.endpoint.url}: {reason}")
         return False
 
-    def _answered(self, began: float, observed: Observed) -> None:
+    def _answered(self, began: float, observed: Observed, waited: float) -> None:
         recovery = self.health.recovery_s(began)
-        figures = health.success(self._clock() - began, recovery, observed.restarts)
+        figures = health.success(self._clock() - began - waited, recovery, observed.restarts)
         engines = {**observed.engines, OF_ENDPOINT: {**observed.engines.get(OF_ENDPOINT, {}), **figures}}
         self.output.log(engines)
         if self.health.down is not None:
@@ -133,12 +150,17 @@ class Replica:
         self.health = self.health.answered()
 
 
-def pause(now: float, interval_s: float) -> float:
+def phase(name: str) -> float:
+    """Where in an interval the endpoint `name` is looked at, 0.25 to 0.75: hundreds at one moment are slow for all."""
+    return 0.25 + zlib.crc32(name.encode()) / 2**33
+
+
+def pause(now: float, interval_s: float, place: float) -> float:
     """Seconds until the next look, by the wall clock's `now`, half an interval to one and a half.
 
-    All endpoints of all hosts are looked at in the middle of intervals that are counted from 1970, as windows of time
-    are: each window of several intervals then holds as many looks. Whatever a look takes, this does not drift.
+    Each endpoint is looked at in a place of its own (see `phase`) of intervals that are counted from 1970, as windows
+    of time are: each window of several intervals then holds as many looks. Whatever a look takes, this does not drift.
     """
-    phase = now / interval_s - 0.5
-    wait = (math.floor(phase) + 1 - phase) * interval_s
+    passed = now / interval_s - place
+    wait = (math.floor(passed) + 1 - passed) * interval_s
     return wait if wait > interval_s / 2 else wait + interval_s

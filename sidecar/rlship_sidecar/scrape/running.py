@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from rlship_sidecar.scrape.endpoints import Endpoint
-from rlship_sidecar.scrape.replica import Manner, Output, Replica
+from rlship_sidecar.scrape.replica import READERS, Manner, Output, Replica
 from rlship_sidecar.scrape.sources import Sources
 
 # How often lists of endpoints are looked at, and how long stopping may take.
@@ -30,13 +30,14 @@ def scrape(
     """
     running: dict[Endpoint, tuple[Replica, threading.Thread]] = {}
     started = 0
+    turns = threading.Semaphore(READERS)
     while True:
         endpoints = sources.current()
         for gone in running.keys() - set(endpoints):
             running.pop(gone)[0].stop.set()
         for endpoint in endpoints:
             if endpoint not in running:
-                replica = Replica(endpoint, manner, output(endpoint, started), say)
+                replica = Replica(endpoint, manner, output(endpoint, started), say, turns=turns)
                 thread = threading.Thread(target=replica.run, name=f"rlship-{endpoint.name}"[:60], daemon=True)
                 try:
                     thread.start()
