@@ -238,6 +238,33 @@ def test_an_agent_waits_for_its_experiment(
         again.close()
 
 
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("job", "nobody has written into {} for 60 s (--quiet-after); waiting until somebody does"),
+        (
+            "",
+            "1 experiment in {}, into which no process of this node has written for 60 s (--quiet-after); "
+            "waiting for one",
+        ),
+    ],
+)
+def test_what_it_waits_for_is_said_once(
+    nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, line: str
+) -> None:
+    """Whoever starts it on an experiment that is over reads why nothing comes, however often it looks."""
+    driver.gpus()
+    monkeypatch.setattr("rlship_sidecar.sysmon.agent.SCOUT_EVERY_S", 0.1)
+    logger = worker(tmp_path / "job")
+    logger.close()
+    os.utime(logger.path or "", (1.7e9, 1.7e9))
+    with Runs(tmp_path / place, Plan(interval_s=0.1, quiet_s=60)) as runs:
+        wait(lambda: runs.said, "that it waits")
+        time.sleep(0.5)
+    assert runs.said == [line.format(tmp_path / place)]
+    assert node_files(tmp_path / "job") == []
+
+
 def test_several_experiments(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a folder of experiments those get this node's metrics that have a process here, each those of its own."""
     driver.gpus()

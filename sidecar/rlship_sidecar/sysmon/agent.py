@@ -138,15 +138,19 @@ class Agent:
             return
         if not sights:
             self._said("waiting", f"no experiment in {self._directory} yet; waiting for one")
-        going = set()
+        going, wanted = set(), 0
         for sight in sights:
             asked = sight.fresh or self._plan.always  # of all others nobody wants to know
             who = self._residents.find([*sight.workers, *sight.agents]) if asked else {}
             mine = {pid: kept for pid, ms in who.items() if (kept := [m for m in ms if m.actor != ACTOR])}
             self._who[sight.path] = mine
             resident = any(not member.observes for members in mine.values() for member in members)
-            if self._goes_on(sight, resident, alone=sight.path == self._directory) and self._has_post(sight, who):
-                going.add(sight.path)
+            if self._goes_on(sight, resident, alone=sight.path == self._directory):
+                wanted += 1
+                if self._has_post(sight, who):
+                    going.add(sight.path)
+        if sights and not wanted and not self._posts:
+            self._said("idle", self._waits_for([sight.path for sight in sights]))
         for path in self._posts.keys() - going:
             self._end(path)
         for path in self._who.keys() - {sight.path for sight in sights}:
@@ -157,6 +161,13 @@ class Agent:
             return True
         # In a folder of many experiments a node logs itself into those that have a process on it.
         return sight.fresh and (alone or resident or any(self._is_here(one) for one in sight.workers))
+
+    def _waits_for(self, found: Sequence[Path]) -> str:
+        quiet = f"for {self._plan.quiet_s:g} s (--quiet-after)"
+        if [*found] == [self._directory]:
+            return f"nobody has written into {self._directory} {quiet}; waiting until somebody does"
+        count = f"{len(found)} experiment{'s' if len(found) != 1 else ''}"
+        return f"{count} in {self._directory}, into which no process of this node has written {quiet}; waiting for one"
 
     def _is_here(self, member: Member) -> bool:
         return member.host == self._host and not member.observes
