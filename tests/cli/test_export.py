@@ -77,6 +77,16 @@ def test_a_pipe(experiment: Path, tmp_path: Path) -> None:
     assert len(Trace(taken[0]).spans()) == 2
 
 
+def test_a_link_is_written_through(experiment: Path, tmp_path: Path) -> None:
+    """/dev/stdout is a link, to a file where the shell sends it into one: nothing takes the link's place."""
+    target, link = tmp_path / "target.json", tmp_path / "stdout"
+    target.write_bytes(b"before")
+    link.symlink_to(target)
+    assert run("-o", link, experiment).exit_code == 0
+    assert link.is_symlink()
+    assert len(Trace(target.read_bytes()).spans()) == 2
+
+
 def test_counters_and_steps(experiment: Path) -> None:
     """--counter draws a metric, and a name without values is told; --step keeps a range."""
     result = run(experiment, "--counter", "loss", "--counter", "trainer/lr")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+import pytest
 
 from rlship_sidecar.observe.pulse import Pulse, Telling
 from rlship_sidecar.observe.textfile import Textfile
@@ -83,3 +86,22 @@ def test_a_link_in_its_way_is_not_followed(tmp_path: Path) -> None:
     Pulse(told=[Textfile(tmp_path / "rlship.prom", lambda line: None)]).tell(Telling())
     assert victim.read_text() == "mine"
     assert (tmp_path / "rlship.prom").read_text().startswith("# HELP")
+
+
+@pytest.mark.parametrize("kind", ["device", "fifo", "link"])
+def test_what_is_no_file_is_left_alone(tmp_path: Path, kind: str) -> None:
+    """A device, a FIFO or a link under the file's name stays what it is, and that is said."""
+    path, said = tmp_path / "rlship.prom", list[str]()
+    if kind == "link":
+        path.symlink_to("/dev/fd/1")
+    elif kind == "fifo" or os.geteuid() != 0:
+        os.mkfifo(path)
+    else:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 7))
+    before = os.lstat(path)
+    Pulse(told=[Textfile(path, said.append)]).tell(Telling())
+    assert os.path.samestat(os.lstat(path), before)
+    assert said == [
+        f"the metrics cannot be written to {path}: something is there that is no regular file; trying again"
+    ]
+    assert os.listdir(tmp_path) == ["rlship.prom"]

@@ -64,7 +64,8 @@ def _compressing(file: BinaryIO, output: str) -> Iterator[Writes]:
 
 
 def _is_special(output: str) -> bool:
+    """Whether another file must not be put in its place: it is no regular file, or a link, as /dev/stdout is one."""
     try:
-        return not stat.S_ISREG(os.stat(output).st_mode)
+        return os.path.islink(output) or not stat.S_ISREG(os.stat(output).st_mode)
     except FileNotFoundError:
         return False

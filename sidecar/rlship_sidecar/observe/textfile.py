@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +52,9 @@ class Textfile:
             self._failing = True
 
     def _write(self, text: bytes) -> None:
+        # A rename would put a file in the place of a device, of /dev/stdout or of a FIFO, for all of the machine.
+        if os.path.lexists(self._path) and not stat.S_ISREG(os.lstat(self._path).st_mode):
+            raise OSError(errno.EINVAL, "something is there that is no regular file")
         # Not `*.prom`: the collector reads whatever is called so.
         scratch = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
         try:
