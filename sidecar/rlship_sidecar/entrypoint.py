@@ -37,6 +37,8 @@ def supervise(command: Sequence[str]) -> int:
     """
     if os.getpid() != 1:
         _adopt_orphans()
+    # Whoever is started with SIGCHLD ignored is told of no child's end, and gets no exit code.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waited = {*FORWARDED, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, {*waited, *_STOPPED_FROM_BEHIND})
     # In a group of its own: a terminal's Ctrl-C would reach it twice, from the terminal and from here.

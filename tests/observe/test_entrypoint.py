@@ -49,6 +49,13 @@ def in_namespace(first: list[str]) -> bool:
     return first[0] == "unshare"
 
 
+def test_it_may_be_started_with_children_ignored() -> None:
+    """Who starts it may ignore SIGCHLD, which is inherited: it sees its command's end all the same."""
+    ignoring = f"import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); {SUPERVISE}"
+    done = subprocess.run([sys.executable, "-c", ignoring, "sh", "-c", "exit 7"], capture_output=True, timeout=20)
+    assert done.returncode == 7, done.stderr
+
+
 def test_orphans_are_reaped(first: list[str]) -> None:
     """Processes whose parents are gone leave no zombies, and the command's exit code is the container's."""
     done = subprocess.run([*first, "sh", "-c", ORPHANS], capture_output=True, text=True, timeout=60)
