@@ -65,6 +65,22 @@ def test_a_unit_is_right(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_the_page_adds_is_right(tmp_path: Path) -> None:
+    """Each drop-in of docs/systemd.md is one that systemd has nothing to say of, and its variables are heeded."""
+    page = (ROOT / "docs/systemd.md").read_text(encoding="utf-8")
+    added = re.findall(r"```ini\n(.*?)```", page, re.DOTALL)
+    unit = next(unit for unit in WATCHING if unit.parent.name == "system")
+    assert len(added) == 2
+    for drop_in in added:
+        instance = an_instance(unit, tmp_path, unit.read_text(encoding="utf-8") + drop_in)
+        done = analyze(unit, tmp_path, "verify", "--recursive-errors=one", instance)
+        assert (done.returncode, done.stderr) == (0, "")
+    variables = set(re.findall(r"\b(RLSHIP_\w+)=", added[1]))
+    told = run(sys.executable, "-m", "rlship", "watch", "--help").stdout
+    assert variables == {"RLSHIP_STATE_DIR", "RLSHIP_CONFIG"}
+    assert all(variable in told for variable in variables)
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_typo_in_any_line_is_found(unit: Path, tmp_path: Path) -> None:
     """Each key with a letter too many is named, and the check fails."""

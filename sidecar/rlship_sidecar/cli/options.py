@@ -20,6 +20,7 @@ file_option = click.option(
     "--config",
     "file",
     metavar="FILE",
+    envvar="RLSHIP_CONFIG",
     show_envvar=True,
     type=click.Path(path_type=Path),
     help="Read settings from FILE, in place of rlship.toml in DIR.",

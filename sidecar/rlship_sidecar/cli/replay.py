@@ -53,6 +53,7 @@ MOST_KEYS = 40  # that are listed of an actor, but for --json
     "--config",
     "config_file",
     metavar="FILE",
+    envvar="RLSHIP_CONFIG",
     type=click.Path(path_type=Path),
     show_envvar=True,
     help="Settings, such as other reductions, in place of DIR/rlship.toml.",
