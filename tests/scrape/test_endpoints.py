@@ -48,6 +48,7 @@ def test_addresses(text: str, name: str, url: str) -> None:
         ("a=b=n07", "names no host"),
         ("http://n07:99999/", "Port"),
         ("http://n07:x/", "Port"),
+        ("n07:0", "port 0"),
         ("http://[::1", "Invalid IPv6"),
         ("http://me:secret@n07/", "holds a password"),
         ("http://n07/\r\nX-Evil: 1", "no address"),
@@ -165,6 +166,20 @@ def test_files_are_taken_up_as_they_change(tmp_path: Path) -> None:
     assert said[3] == f"{file} cannot be read: it is longer than 1048576 bytes"
     assert said[-1] == f"{file}: 0 endpoints"
     assert len(said) <= 7
+
+
+def test_a_file_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
+    """A list that is written in place, empty and cut off for a moment, closes no endpoint and makes up none."""
+    said: list[str] = []
+    file = tmp_path / "endpoints.txt"
+    file.write_text("n1:8000\n")
+    sources = Sources([], [str(file)], said.append)
+    seen = []
+    for text in ("n1:8000\n", "", "n1:8", "n1:8000\nn2:8000\n", "n1:8000\nn2:8000\n"):
+        file.write_text(text)
+        seen.append([endpoint.name for endpoint in sources.current()])
+    assert seen == [["n1:8000"]] * 4 + [["n1:8000", "n2:8000"]]
+    assert said == [f"{file}: 1 endpoint", f"{file}: 2 endpoints"]
 
 
 def test_endpoints_are_bounded() -> None:

@@ -71,6 +71,10 @@ def parse(text: str) -> Endpoint:
         )
     if not parts.hostname or not _HOST.fullmatch(parts.hostname):
         raise AddressProblem(f"{_safe(address)!r} names no host; an address looks like http://10.0.0.7:8000/metrics")
+    if port == 0:
+        raise AddressProblem(
+            f"{_safe(address)!r}: nobody answers at port 0; an address looks like http://10.0.0.7:8000"
+        )
     return _made(name, parts, port or (443 if parts.scheme == "https" else 80))
 
 

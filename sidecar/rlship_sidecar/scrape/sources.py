@@ -20,11 +20,14 @@ class Sources:
         self._given = list(given)
         self._files: dict[str, list[Endpoint]] = {file: [] for file in files}
         self._texts: dict[str, str | None] = {}
+        self._coming: dict[str, str] = {}
         self._say = say
         self._told: set[str] = set()
 
     def current(self) -> list[Endpoint]:
-        """The endpoints as of now. A file that cannot be read, or is no list, stands as it was."""
+        """The endpoints as of now. A file that cannot be read, or is no list, stands as it was; what it changed to
+        counts once two looks saw the same, as who writes it in place may be half done.
+        """
         for file in self._files:
             self._look(file)
         found = [*self._given, *(endpoint for endpoints in self._files.values() for endpoint in endpoints)]
@@ -49,7 +52,11 @@ class Sources:
                 self._texts[file] = None
                 self._say(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}")
             return
+        coming = self._coming.pop(file, None)
         if text == self._texts.get(file, ""):
+            return
+        if file in self._texts and text != coming:
+            self._coming[file] = text
             return
         self._texts[file] = text
         endpoints, problems = from_text(text)
