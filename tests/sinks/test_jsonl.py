@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,21 @@ def test_only_a_predecessor_that_may_be_alive_costs_a_copy(tmp_path: Path, suspe
     assert sink.open(run) == 2
     sink.close()
     assert path.stat().st_ino == again, "once is enough"
+
+
+@pytest.mark.parametrize("kind", ["device", "fifo"])
+def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """A device or a FIFO under the name stays what it is, and nothing is put beside it."""
+    path = tmp_path / "there"
+    if kind == "fifo" or os.geteuid() != 0:
+        os.mkfifo(path)
+    else:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    before = os.lstat(path)
+    with pytest.raises(SinkRefused, match="is no regular file"):
+        JsonlSink().open(make_run(tmp_path, path="there"))
+    assert os.path.samestat(os.lstat(path), before)
+    assert [found.name for found in tmp_path.iterdir() if found.name.startswith("there")] == ["there"]
 
 
 def test_a_link_is_written_through(tmp_path: Path) -> None:

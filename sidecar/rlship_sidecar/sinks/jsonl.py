@@ -64,14 +64,15 @@ class JsonlSink:
         self.where = str(path)
         with _outages(self.where):
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():  # before anything is put in its place: /dev/null is there for all of the machine
+                _check_regular(path, path.stat())
             claim = self._claim = Claim("jsonl", path, path, run)
             if claim.take(occupied=_size(path) > 0):
                 if path.exists():
                     claim.copy(path, _size(path))
                 claim.fenced()
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-                raise SinkRefused(f"sink jsonl: {path} is no regular file: give [sink.jsonl] path another one")
+            _check_regular(path, os.fstat(self._fd))
             claim.verify()
             sync_folder(path.parent)
             rows, self._last, self._end = _count(path, self._fd)
@@ -142,6 +143,11 @@ def _outages(where: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise SinkUnavailable(f"sink jsonl: {where}: {error.strerror}") from error
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise SinkRefused(f"sink jsonl: {path} is no regular file: give [sink.jsonl] path another one")
 
 
 def _size(path: Path) -> int:
