@@ -19,9 +19,10 @@ from click.testing import CliRunner, Result
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.cli.query import _lines
 from rlship_sidecar.decode.lines import Dead
+from rlship_sidecar.store.store import Changes
 from rlship_sidecar.tabular.database import Answer
 from tests.reference.building import CLOSE, barrier, clock, event, file, log
-from tests.tabular.stores import ODD, experiment, rich_rows, row
+from tests.tabular.stores import ODD, experiment, rich_rows, row, store
 
 
 def run(*args: object, text: str | None = None) -> Result:
@@ -250,6 +251,39 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = run("SELECT count(*) AS n FROM observations", folder, "--csv")
     assert (result.exit_code, result.stdout) == (3, "n\n1\n")
     assert result.stderr == "grpo/b.jsonl cannot be read: Permission denied\n"
+
+
+def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
+    """Where of several experiments one has a store of another version, one no store at all in its place, and one a row
+    that is none, they are named, the others are answered from, and the exit code is 3. Alone each is an error.
+    """
+    experiment(tmp_path / "good", [row(0), row(1)])
+    experiment(tmp_path / "zoo", [row(0)])
+    (experiment(tmp_path / "burnt", [row(0)]) / "rlship" / "state" / "store.3.db").write_bytes(b"\xff" * 9999)
+    cut = experiment(tmp_path / "cut", [row(no, figures={"trainer/loss": 0.5, "n" * 500: 1.0}) for no in range(999)])
+    whole = (cut / "rlship" / "state" / "store.3.db").read_bytes()
+    spoilt = whole.replace(b'"trainer/loss":0.5', b'"trainer/loss":0,5')
+    assert spoilt != whole
+    (cut / "rlship" / "state" / "store.3.db").write_bytes(spoilt)
+    made = store(tmp_path / "old")
+    made.change("update meta set value = '1' where key = 'version'")
+    made.commit(Changes())
+    made.close()
+    (tmp_path / "old" / "rlship" / "b.jsonl").write_bytes(file(log(0, loss=1), id="b"))
+
+    result = run("SELECT experiment, count(*) AS n FROM rows GROUP BY ALL ORDER BY ALL", tmp_path, "--csv")
+    assert (result.exit_code, result.stdout) == (3, "experiment,n\ngood,2\nzoo,1\n")
+    told = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in told] == ["burnt", "cut", "old"]
+    assert "version 1," in told[2] and "row 0 is no row" in told[1] and "cannot be read" in told[0]
+    assert all(line.endswith("not in the answer") for line in told)
+    steps = run("SELECT experiment, step FROM trainer_steps ORDER BY ALL", tmp_path, "--csv")
+    assert (steps.exit_code, steps.stdout) == (3, "experiment,step\ngood,0\ngood,1\nzoo,0\n")
+    records = run("SELECT experiment, value FROM observations", tmp_path, "--csv")
+    assert (records.exit_code, records.stdout) == (3, "experiment,value\nold,1.0\n")
+    for name in ("burnt", "cut", "old"):
+        alone = run("SELECT count(*) FROM rows", tmp_path / name)
+        assert (alone.exit_code, alone.stdout) == (1, ""), name
 
 
 def test_actors_with_odd_names(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def query(
     clocks, from the writers' files; and for each actor its rows with a column for each figure, such as trainer_steps.
     DESCRIBE <table> tells its columns.
 
-    A running sidecar is not disturbed, and SQL can only read these tables. Exits with 3 if files could not be read.
+    A running sidecar is not disturbed, and SQL can only read these tables. Exits with 3 if files, or the store of one
+    of several experiments, could not be read.
     """
     if as_json and as_csv:
         raise UsageProblem("--json and --csv are two forms of one answer", "choose one")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar.cli import places
-from rlship_sidecar.errors import NothingToWatch
+from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ INCOMPLETE = 3
 
 @contextmanager
 def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]:
-    """The experiments in a folder with their stores, as they are now. Says which of several have none."""
+    """The experiments in a folder with their stores, as they are now. Says which of several have none. Of several, one
+    whose store cannot be used is there without it, and `broken`; of one alone that is raised.
+    """
     places.require(directory)
     from rlship_sidecar import config
     from rlship_sidecar.intake import discover
@@ -42,20 +44,29 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
         sources = []
         for experiment in found:
             state = config.state_dir_for(experiment, settings)
-            copied = belongs.look(experiment, state) if state.is_dir() else None
-            if copied is not None and len(found) == 1:
-                raise copied
-            snapshot = stack.enter_context(look(state)) if copied is None else None
-            if snapshot is None and len(found) > 1:
-                why = copied.message if copied else "no sidecar has watched it yet, so it has no rows"
-                click.echo(f"{terminal.clean(experiment.name)}: {terminal.clean(why, 2000)}", err=True)
-            sources.append(Source(experiment.resolve().name, experiment, snapshot))
+            source = Source(experiment.resolve().name, experiment, None, others=len(found) > 1)
+            try:
+                if state.is_dir() and (copied := belongs.look(experiment, state)) is not None:
+                    raise copied
+                source.snapshot = stack.enter_context(look(state))
+            except RlshipError as problem:
+                if not source.others:
+                    raise
+                source.broken = problem.message
+            else:
+                if source.snapshot is None and source.others:
+                    why = "no sidecar has watched it yet, so it has no rows"
+                    click.echo(f"{terminal.clean(experiment.name)}: {why}", err=True)
+            sources.append(source)
         yield sources
 
 
 def unreadable_code(sources: Sequence[Source]) -> int:
-    """Say which files could not be read; returns the exit code."""
+    """Say which stores and files could not be read; returns the exit code."""
     for source in sources:
+        if source.broken:
+            lacks = "rows or dead letters of it are not in the answer"
+            click.echo(f"{terminal.clean(source.name)}: {terminal.clean(source.broken, 2000)}; {lacks}", err=True)
         for name, why in source.unreadable.items():
             click.echo(f"{terminal.clean(f'{source.name}/{name}')} cannot be read: {why}", err=True)
-    return INCOMPLETE if any(source.unreadable for source in sources) else 0
+    return INCOMPLETE if any(source.broken or source.unreadable for source in sources) else 0

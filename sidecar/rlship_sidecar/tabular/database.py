@@ -136,7 +136,7 @@ def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Co
         there = sources if table.of == "records" else watched or sources  # of one that was never watched others tell
         asked = there if _names(sql, table.name) else ()
         yield table.name, table.columns, chain.from_iterable(one.records(table, everything) for one in asked)
-    for actor, kind in sorted({unit for source in watched for unit in source.stored().units()}):
+    for actor, kind in sorted({unit for source in watched for unit in source.units()}):
         name = wide.unlike(taken, wide.table_name(actor, kind))
         keys: list[str] = []
         asked = watched if _names(sql, name) else ()

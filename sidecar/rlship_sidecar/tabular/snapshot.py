@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,10 +30,15 @@ _WAIT_S = 10.0
 
 
 class Snapshot:
-    """Rows below `count` of a store; `every` row, or only the last revision of each."""
+    """Rows below `count` of a store; `every` row, or only the last revision of each. Where SQLite fails, `failing` says
+    what that means.
+    """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, failing: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._connection = connection
+        self._failing = failing
         version = self._ask("select value from meta where key = 'version'")
         if version != [(str(schema.VERSION),)]:
             found = version[0][0] if version else "none"
@@ -48,7 +54,8 @@ class Snapshot:
         connection.execute("commit")
 
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return self._connection.execute(sql, values).fetchall()
+        with self._failing():
+            return self._connection.execute(sql, values).fetchall()
 
     def rows(self, *, every: bool) -> Iterator[Row]:
         """Rows in the order of their numbers, a piece at a time in memory."""
@@ -56,7 +63,14 @@ class Snapshot:
             end = min(first + PIECE_ROWS, self.count)
             for no, body in self._ask("select no, body from rows where no >= ? and no < ? order by no", (first, end)):
                 if every or self._final[no >> 3] & 1 << (no & 7):
-                    yield Row.from_json(body)
+                    yield self._row(no, body)
+
+    def _row(self, no: int, body: bytes | str) -> Row:
+        try:
+            return Row.from_json(body)
+        except (ValueError, LookupError, TypeError) as problem:
+            with self._failing():
+                raise sqlite3.DatabaseError(f"row {no} is no row") from problem
 
     def units(self) -> list[tuple[str, str]]:
         """(actor, kind) of all units; kinds of points are one, `point:`."""
@@ -66,11 +80,13 @@ class Snapshot:
 
     def dead(self) -> Iterator[tuple[str, Dead]]:
         """Dead letters with their files: those that are kept in full."""
-        yield from dead_letters.letters(self._connection, EVERY_LETTER)
+        with self._failing():
+            yield from dead_letters.letters(self._connection, EVERY_LETTER)
 
     def dead_counts(self) -> Iterator[tuple[str, str, bool, int, int, str]]:
         """(file, reason, whether of values, how many, first offset, its excerpt)."""
-        yield from dead_letters.totals(self._connection)
+        with self._failing():
+            yield from dead_letters.totals(self._connection)
 
 
 @contextmanager
@@ -87,12 +103,15 @@ def look(state_dir: Path) -> Iterator[Snapshot | None]:
         yield None
         return
     path = state_dir.absolute() / before[0]
-    with ExitStack() as stack, _failing(path, state_dir, before):
-        try:
-            connection, still = stack.enter_context(_opened(path))
-        except OSError as problem:
-            raise sqlite3.OperationalError(str(problem)) from problem
-        yield Snapshot(connection, path)
+    failing = partial(_failing, path, state_dir, before)
+    with ExitStack() as stack:
+        with failing():
+            try:
+                connection, still = stack.enter_context(_opened(path))
+            except OSError as problem:
+                raise sqlite3.OperationalError(str(problem)) from problem
+            snapshot = Snapshot(connection, path, failing)
+        yield snapshot
         _require_the_same(state_dir, before, still=still)
 
 

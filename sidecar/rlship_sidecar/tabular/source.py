@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rlship_sidecar.errors import NothingToWatch
+from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.export.reading import Unreadable, files_of
 from rlship_sidecar.rows import POINT, Row
 from rlship_sidecar.steps import Steps
@@ -17,6 +17,7 @@ from rlship_sidecar.tabular.from_store import of_dead, of_rows
 from rlship_sidecar.tabular.snapshot import Snapshot
 
 Record = tuple[Any, ...]
+Asked = TypeVar("Asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,16 @@ class Choice:
 
 @dataclass(slots=True)
 class Source:
-    """One experiment. `snapshot` is None if no sidecar has watched it; `unreadable` fills with files and why."""
+    """One experiment. `snapshot` is None if no sidecar has watched it, or `broken` says why its store cannot be used.
+    `unreadable` fills with files and why. With `others` beside it a store that turns out to be damaged becomes
+    `broken`, and there are no rows from there on; else that is raised.
+    """
 
     name: str
     path: Path
     snapshot: Snapshot | None
+    others: bool = False
+    broken: str = ""
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def stored(self) -> Snapshot:
@@ -56,9 +62,23 @@ class Source:
             )
         return self.snapshot
 
+    def units(self) -> list[tuple[str, str]]:
+        """(actor, kind) of all units, see `Snapshot`."""
+        return list(self._stored(lambda snapshot: snapshot.units()))
+
+    def _stored(self, ask: Callable[[Snapshot], Iterable[Asked]]) -> Iterator[Asked]:
+        """What its snapshot answers."""
+        snapshot = self.stored()
+        try:
+            yield from ask(snapshot)
+        except RlshipError as problem:
+            if not self.others:
+                raise
+            self.broken = problem.message
+
     def rows(self, choice: Choice, *, every: bool) -> Iterator[Row]:
         """The chosen rows, by number; their last revisions, or all."""
-        for row in self.stored().rows(every=every):
+        for row in self._stored(lambda snapshot: snapshot.rows(every=every)):
             unit = row.unit
             if choice.keeps(unit.actor, unit.kind, None if unit.kind.startswith((POINT, "clock")) else unit.index):
                 yield row
@@ -69,7 +89,7 @@ class Source:
             every = table.name.endswith(EVERY)
             yield from of_rows(table.name.removesuffix(EVERY), self.name, self.rows(choice, every=every))
         elif table.of == "dead letters":
-            yield from of_dead(table.name, self.name, self.stored())
+            yield from self._stored(lambda snapshot: of_dead(table.name, self.name, snapshot))
         else:
             yield from self._of_files(table, choice)
 
