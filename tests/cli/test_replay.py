@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from rlship_sidecar.cli.progress import Words
 from rlship_sidecar.config import load
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.replay.run import LIVE_PLACES, Progress
+from rlship_sidecar.watched import Watched
 from tests.endtoend.sidecar import environment
 from tests.reference.building import CLOSE, barrier, file, log
 from tests.replay.replaying import make, rows_in
@@ -106,6 +108,33 @@ def test_a_refusal(tmp_path: Path) -> None:
     assert run(job, "--config", settings).exit_code == 0
     again = run(job, "--config", settings, "--out", tmp_path / "out")
     assert again.exit_code == 4 and "sink jsonl: has 0 of 3 rows" in again.stderr
+    quiet = run(job, "--config", settings, "--out", tmp_path / "out", "--quiet")
+    assert quiet.exit_code == 4 and "sink jsonl: has 0 of 3 rows" in quiet.stderr
+
+
+def test_what_was_read_this_time(tmp_path: Path) -> None:
+    """A replay that goes on tells the lines and bytes that it read itself, so that its rate is its own."""
+    job = a_job(tmp_path / "job")
+    settings = tmp_path / "mine.toml"
+    settings.write_text(f'sinks = ["jsonl"]\n[sink.jsonl]\npath = "{tmp_path}/rows.jsonl"\n')
+    (tmp_path / "rows.jsonl").write_text('{"row":0}\n')
+    told = [json.loads(run(job, "--config", settings, "--out", tmp_path / "out", "--json").stdout) for _ in range(2)]
+    size = (job / "rlship" / "r0.jsonl").stat().st_size
+    assert [(one["bytes"], one["lines"], one["rows"]) for one in told] == [(size, 8, 3), (0, 0, 3)]
+
+
+def test_a_damaged_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found to be damaged in the middle, the replay's own store is named, and the way out."""
+    job = a_job(tmp_path / "job")
+
+    def fails(self: Watched) -> bool:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr(Watched, "read_to_the_end", fails)
+    result = run(job, "--sink", "jsonl", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert f"the store {tmp_path}/out/store.0.db is damaged: database disk image is malformed" in result.stderr
+    assert "start again" in result.stderr
 
 
 @pytest.mark.parametrize(

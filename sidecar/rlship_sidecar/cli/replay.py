@@ -28,6 +28,7 @@ from rlship_sidecar.steps import parse_steps
 if TYPE_CHECKING:
     from rlship_sidecar.config import Config
     from rlship_sidecar.replay.found import Replayed, RowsFound
+    from rlship_sidecar.report.status import SinkStatus
     from rlship_sidecar.steps import Steps
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
@@ -138,6 +139,9 @@ def replay(
             elif not quiet:
                 for line in report(done, dry_run=dry_run):
                     click.echo(line, err=not dry_run)
+            elif not (done.finished or stop.is_set()):
+                for line in undelivered(done):
+                    _say(f"{terminal.clean(done.experiment)}: {line}")
             codes.append(_code(done))
             if stop.is_set():
                 _say(f"stopped: `{again(sys.argv)}` goes on from there" if not dry_run else "stopped")
@@ -196,12 +200,20 @@ def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
         yield f"  keys of {terminal.clean(actor)}: {', '.join(map(terminal.clean, keys[:MOST_KEYS]))}{more}"
     yield from (f"  {line}" for line in terminal.shortcomings(done))
     yield from (f"  {terminal.clean(note)}" for note in done.notes)
-    for sink in done.sinks:
-        where = f": {terminal.clean(sink.where)}" if sink.where else ""
-        state = f"has {sink.next_row:,} of {done.rows:,} rows{where}"
-        yield f"  sink {terminal.clean(sink.name)}: {state}{f': {terminal.clean(sink.error)}' if sink.error else ''}"
+    yield from (f"  {_sink(sink, done.rows)}" for sink in done.sinks)
     if dry_run:
         yield "  nothing was shipped: this was a dry run"
+
+
+def undelivered(done: Replayed) -> Iterator[str]:
+    """Which sinks lack rows, and why."""
+    yield from (_sink(sink, done.rows) for sink in done.sinks if sink.next_row < done.rows)
+
+
+def _sink(sink: SinkStatus, rows: int) -> str:
+    where = f": {terminal.clean(sink.where)}" if sink.where else ""
+    state = f"has {sink.next_row:,} of {rows:,} rows{where}"
+    return f"sink {terminal.clean(sink.name)}: {state}{f': {terminal.clean(sink.error)}' if sink.error else ''}"
 
 
 def _rows(found: RowsFound) -> str:

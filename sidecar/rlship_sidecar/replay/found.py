@@ -28,7 +28,8 @@ class RowsFound:
 
 @dataclass(slots=True)
 class Replayed:
-    """One experiment. `rows` counts revisions as well; `read_s` are the seconds that reading and reducing took.
+    """One experiment. `bytes` and `lines` are what was read this time, after an interruption the rest; `rows` counts
+    all, and revisions as well; `read_s` are the seconds that reading and reducing took.
     `finished`: all is read, and every sink that rows were meant for has them. `keys`: what charts there are, by actor;
     only of a dry run, at most MOST_KEYS. `state_dir` is "" for a dry run, which keeps nothing.
     """

@@ -6,6 +6,7 @@ A replay is a sidecar of its own beside whoever watches the experiment: its own 
 from __future__ import annotations
 
 import gc
+import sqlite3
 import tempfile
 import threading
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.replay import folders
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine
 from rlship_sidecar.replay.found import Replayed, keys_of, replayed
@@ -22,7 +24,7 @@ from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.sinks.ship import Shipper
 from rlship_sidecar.steps import Steps
-from rlship_sidecar.watched import Again, Watched, open_watched
+from rlship_sidecar.watched import Again, Watched, is_damage, open_watched
 
 LOCAL, RAY = "local", "ray"
 TELL_EVERY_S = 0.2
@@ -101,7 +103,12 @@ def replay(
             if engine is not None:
                 intake = watched.experiment.intake
                 intake.ahead = DecodedAhead(engine, intake, watched.store, say)
-            found = _Replay(watched, config.drain_s, on_progress, stop).run()
+            try:
+                found = _Replay(watched, config.drain_s, on_progress, stop).run()
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                raise damaged(watched.lease.store_path, error) from error
             if order.dry_run:
                 found.keys, found.state_dir = keys_of(watched.store), ""
             elif found.finished:
@@ -146,9 +153,10 @@ class _Replay:
         self._on_progress = on_progress
         self._stop = stop
         self._tell_at = 0.0
+        self._had = 0  # bytes that were read before this run
 
     def run(self) -> Replayed:
-        began = time.monotonic()
+        began, self._had = time.monotonic(), self._bytes()[0]
         read = self._read()
         read_s = time.monotonic() - began
         delivered = read and self._deliver()
@@ -206,7 +214,8 @@ class _Replay:
         watched = self._watched
         sinks = [shipper.status() for shipper in watched.shippers]
         status = survey(watched.experiment, sinks, now=time.monotonic(), wall=time.time())
-        volume = len(watched.experiment.sources), self._bytes()[0], watched.experiment.intake.lines
+        read_bytes = max(0, self._bytes()[0] - self._had)
+        volume = len(watched.experiment.sources), read_bytes, watched.experiment.intake.lines
         where = str(watched.lease.state_dir)
         return replayed(watched.store, status, state_dir=where, finished=finished, volume=volume, read_s=read_s)
 
