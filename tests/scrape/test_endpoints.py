@@ -182,6 +182,18 @@ def test_a_file_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
     assert said == [f"{file}: 1 endpoint", f"{file}: 2 endpoints"]
 
 
+def test_a_file_that_is_empty_at_first_is_no_half_a_list(tmp_path: Path) -> None:
+    """What is written into a list that was empty when it was first looked at counts once it is whole, too."""
+    file = tmp_path / "endpoints.txt"
+    file.write_text("")
+    sources = Sources([], [str(file)], lambda line: None)
+    seen = []
+    for text in ("", "10.0.0.7:80", "10.0.0.7:8000\n", "10.0.0.7:8000\n"):
+        file.write_text(text)
+        seen.append([endpoint.name for endpoint in sources.current()])
+    assert seen == [[], [], [], ["10.0.0.7:8000"]]
+
+
 def test_endpoints_are_bounded() -> None:
     """Each endpoint has a thread, so there are at most so many; who gives more is told once."""
     said: list[str] = []

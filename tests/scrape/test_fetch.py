@@ -92,8 +92,8 @@ def test_bad_answers_are_named(answer: Answer, reason: str) -> None:
 
 
 def test_packed_answers_are_unpacked() -> None:
-    """gzip is understood, although it is not asked for, in one member or several."""
-    packed = gzip.compress(b"a 1\n" * 10_000) + gzip.compress(b"") + gzip.compress(b"a 1\n" * 10_000)
+    """gzip is understood, although it is not asked for, in one member or several, with padding behind."""
+    packed = gzip.compress(b"a 1\n" * 10_000) + gzip.compress(b"") + gzip.compress(b"a 1\n" * 10_000) + bytes(20_000)
     with serving(lambda n: Answer(packed, headers={"Content-Encoding": "gzip"})) as server:
         assert ask(server.url).text == "a 1\n" * 20_000
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -284,6 +285,11 @@ def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
     for name in ("burnt", "cut", "old"):
         alone = run("SELECT count(*) FROM rows", tmp_path / name)
         assert (alone.exit_code, alone.stdout) == (1, ""), name
+    for name in ("good", "zoo", "cut"):
+        shutil.rmtree(tmp_path / name)
+    nobody = run("SELECT count(*) FROM rows", tmp_path)
+    assert (nobody.exit_code, nobody.stdout) == (1, "")
+    assert "burnt" in nobody.stderr and "cannot be read" in nobody.stderr and "replay" in nobody.stderr
 
 
 def test_actors_with_odd_names(tmp_path: Path) -> None:

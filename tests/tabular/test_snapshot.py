@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,10 @@ def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
     broken.write_bytes(broken.read_bytes()[:4096] + b"\xff" * 40960)
     with pytest.raises(RlshipError, match=r"store\.3\.db cannot be read"):
         numbers(broken.parent)
+    for odd in (7_000, -1, "'none'"):
+        path = experiment(tmp_path / f"odd{odd}", [row(0)]) / "rlship" / "state" / "store.3.db"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"update units set no = {odd}")
+            connection.commit()
+        with pytest.raises(RlshipError, match=r"store\.3\.db cannot be read"):
+            numbers(path.parent)

@@ -43,11 +43,12 @@ def writing(output: str) -> Iterator[Writes]:
         with open(output, "wb") as file, _compressing(file, output) as stream:
             yield stream
         return
-    part = f"{output}.{os.getpid()}.part"
+    target = os.path.realpath(output)  # of a link it is the file that is written anew, as a whole too
+    part = f"{target}.{os.getpid()}.part"
     try:
         with open(part, "wb") as file, _compressing(file, output) as stream:
             yield stream
-        os.replace(part, output)
+        os.replace(part, target)
     except BaseException:
         with suppress(OSError):
             os.unlink(part)
@@ -64,8 +65,12 @@ def _compressing(file: BinaryIO, output: str) -> Iterator[Writes]:
 
 
 def _is_special(output: str) -> bool:
-    """Whether another file must not be put in its place: it is no regular file, or a link, as /dev/stdout is one."""
+    """Whether another file must not be put in its place: it is no regular file, or leads to an open one, as /dev/stdout
+    may.
+    """
     try:
-        return os.path.islink(output) or not stat.S_ISREG(os.stat(output).st_mode)
+        if not stat.S_ISREG(os.stat(output).st_mode):
+            return True
+        return os.path.islink(output) and os.path.realpath(os.path.dirname(output) or ".").startswith(("/dev", "/proc"))
     except FileNotFoundError:
         return False

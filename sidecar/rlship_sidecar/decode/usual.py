@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -82,7 +81,8 @@ def take_usual(
     begun, ended, first = len(run.steps), len(barriers.steps), at
     before, last_step, left = pace.step, pace.last_step, pace.left
     found: Any
-    for line, offset in zip(islice(lines, at, None), islice(offsets, at, None)):
+    for place in range(at, len(lines)):
+        line = lines[place]
         try:
             if line.startswith(COMMON):
                 found = parse(line)
@@ -99,13 +99,13 @@ def take_usual(
                 add_step(step)
                 t = found.t
                 add_t(t)
-                add_offset(offset)
+                add_offset(offsets[place])
             elif line.startswith(_BARRIER):
                 found = _parse_barrier(line)
                 end_step(found.step)
                 t = found.t
                 end_t(t)
-                end_offset(offset)
+                end_offset(offsets[place])
             else:
                 break
         except (msgspec.DecodeError, ValueError):

@@ -157,11 +157,13 @@ def _pieces(answer: http.client.HTTPResponse, most: int) -> Iterator[bytes]:
 
 
 def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """What is packed in `pieces`, never much more than 64 KiB of it at once. It may be packed in several members."""
+    """What is packed in `pieces`, never much more than 64 KiB of it at once. It may be packed in several members, with
+    NUL bytes behind.
+    """
     unpack = zlib.decompressobj(31)
     try:
         for piece in pieces:
-            while piece:
+            while piece := piece.lstrip(b"\0") if unpack.eof else piece:
                 unpack = zlib.decompressobj(31) if unpack.eof else unpack
                 yield unpack.decompress(piece, _PIECE)
                 piece = unpack.unused_data if unpack.eof else unpack.unconsumed_tail

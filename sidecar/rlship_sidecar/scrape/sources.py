@@ -54,6 +54,7 @@ class Sources:
             return
         coming = self._coming.pop(file, None)
         if text == self._texts.get(file, ""):
+            self._texts[file] = text
             return
         if file in self._texts and text != coming:
             self._coming[file] = text

@@ -49,8 +49,11 @@ class Snapshot:
         connection.execute("begin")
         self.count: int = self._ask("select coalesce(max(no) + 1, 0) from rows")[0][0]
         self._final = bytearray(self.count // 8 + 1)  # one bit a row
-        for (no,) in connection.execute("select no from units"):
-            self._final[no >> 3] |= 1 << (no & 7)
+        with failing():
+            for (no,) in connection.execute("select no from units"):
+                if type(no) is not int or not 0 <= no < self.count:
+                    raise sqlite3.DatabaseError(f"a unit's row is {no!r}, where there are {self.count}")
+                self._final[no >> 3] |= 1 << (no & 7)
         connection.execute("commit")
 
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -68,7 +71,7 @@ class Snapshot:
     def _row(self, no: int, body: bytes | str) -> Row:
         try:
             return Row.from_json(body)
-        except (ValueError, LookupError, TypeError) as problem:
+        except (ValueError, LookupError, TypeError, AttributeError) as problem:
             with self._failing():
                 raise sqlite3.DatabaseError(f"row {no} is no row") from problem
 

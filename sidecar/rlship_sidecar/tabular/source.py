@@ -11,6 +11,7 @@ from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.export.reading import Unreadable, files_of
 from rlship_sidecar.rows import POINT, Row
 from rlship_sidecar.steps import Steps
+from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tabular.columns import EVERY, Table
 from rlship_sidecar.tabular.from_files import of_records
 from rlship_sidecar.tabular.from_store import of_dead, of_rows
@@ -54,7 +55,9 @@ class Source:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def stored(self) -> Snapshot:
-        """Its snapshot; raises NothingToWatch if there is none."""
+        """Its snapshot; raises NothingToWatch if there is none, StoreUnusable if its store cannot be used."""
+        if self.snapshot is None and self.broken:
+            raise StoreUnusable(self.broken, f"make rows anew from the files: rlship replay {self.path}")
         if self.snapshot is None:
             raise NothingToWatch(
                 f"no sidecar has watched {self.path} yet, so there are no rows",
