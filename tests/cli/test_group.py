@@ -43,7 +43,7 @@ def test_variables_are_called_as_the_flags_are(tmp_path: Path) -> None:
         ("query", "RLSHIP_QUERY_JSON"),
         ("export", "RLSHIP_EXPORT_TABLE", "RLSHIP_EXPORT_SAMPLES", "RLSHIP_EXPORT_STEP"),
         ("scrape", "RLSHIP_SCRAPE_KEEP_LABEL", "RLSHIP_SCRAPE_INTERVAL", "RLSHIP_DIR"),
-        ("status", "RLSHIP_STATUS_CONFIG"),
+        ("status", "RLSHIP_STATUS_JSON", "RLSHIP_CONFIG"),
     ):
         shown = CliRunner().invoke(rlship, [verb, "--help"]).stdout.split()
         assert set(variables) <= {word.rstrip(";]") for word in shown}
