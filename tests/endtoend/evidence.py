@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,3 +56,11 @@ def check_rows(experiment: Path, rows: list[Row], settings: Settings = DEFAULTS)
     """The rows have every number once, and the newest of every unit are, bit by bit, what the files say."""
     assert [row.arrival.no for row in rows] == list(range(len(rows)))
     assert not differing(final_rows(files_of(experiment), settings=settings), newest(rows))
+
+
+def remove(folder: Path) -> None:
+    """`rm -rf`, which bears that a sidecar makes and renames files there meanwhile."""
+    for _ in range(20):
+        if subprocess.run(["rm", "-rf", str(folder)], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return
+    raise AssertionError(f"{folder} cannot be removed")

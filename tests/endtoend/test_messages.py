@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from rlship_sidecar.rows import Unit
-from tests.endtoend.evidence import check_rows, newest, shipped, state_of
+from tests.endtoend.evidence import check_rows, newest, remove, shipped, state_of
 from tests.endtoend.hostile import closed, metrics, opened
 from tests.endtoend.job import Worker, crew
 from tests.endtoend.sidecar import Sidecar, rlship, watching
@@ -139,7 +138,7 @@ def test_an_experiment_that_is_deleted_does_not_stop_the_others(tmp_path: Path) 
     with crew(outputs / "good", "trainer", 1) as (worker,), watching(outputs, home=home) as sidecar:
         sidecar.until(lambda: has_step(outputs / "old", 2))
         beside_a_good_one(outputs, sidecar, 0, worker)
-        shutil.rmtree(outputs / "old")
+        remove(outputs / "old")
         sidecar.until(lambda: "old" in sidecar.said() and "gone" in sidecar.said())
         beside_a_good_one(outputs, sidecar, 1, worker)
         an_experiment(outputs / "old", steps=5)

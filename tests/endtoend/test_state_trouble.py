@@ -28,7 +28,7 @@ from rlship_sidecar.report.status import read_status
 from rlship_sidecar.sinks import ship
 from rlship_sidecar.sinks.tensorboard import event
 from rlship_sidecar.store.store import Store
-from tests.endtoend.evidence import check_rows, shipped, state_of, stored
+from tests.endtoend.evidence import check_rows, remove, shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import RLSHIP, watching
 from tests.reference.building import barrier, file, log
@@ -176,7 +176,7 @@ def test_told_to_stop_after_the_experiment_was_deleted(tmp_path: Path, monkeypat
     monkeypatch.setattr(Store, "commit", failing(FULL, Store.commit, [1 << 30]))
     with running(tmp_path) as sidecar:
         sidecar.until(lambda: bool(sidecar.said))
-        shutil.rmtree(experiment)
+        remove(experiment)
     assert sidecar.code == 0
     assert not experiment.exists()
 
@@ -225,7 +225,7 @@ def test_a_state_that_is_deleted_is_made_again(tmp_path: Path) -> None:
     experiment = an_experiment(tmp_path / "job", done=False)
     with running(experiment) as sidecar:
         sidecar.until(lambda: len(shipped(experiment)) == STEPS)
-        shutil.rmtree(state_of(experiment))
+        remove(state_of(experiment))
         add_steps(experiment, STEPS, STEPS + 5, done=True)
         sidecar.until(lambda: len(shipped(experiment)) == STEPS + 5)
     assert any("it is gone" in line for line in sidecar.said)
