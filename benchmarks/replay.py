@@ -56,6 +56,7 @@ def measure(folder: Path, quick: bool) -> Result:
     else:
         files = str(job / "rlship" / "*.jsonl")
         for how in DUCKDB:
+            # The default binds the name of this turn; mypy cannot infer such a lambda.
             subjects[how] = lambda how=how: in_child(  # type: ignore[misc]
                 "benchmarks.replay", "duckdb_s", {"files": files, "metrics": metrics, "how": how}
             )

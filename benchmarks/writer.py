@@ -39,6 +39,7 @@ def measure(folder: Path, quick: bool) -> Result:
         own.mkdir()
         return in_child("benchmarks.writer", f"{subject}_cpu", {"folder": str(own), "calls": counts[subject]})
 
+    # The default binds the name of this turn; mypy cannot infer such a lambda.
     found = in_turn({name: lambda name=name: run(name) for name in counts}, rounds)  # type: ignore[misc]
     findings = []
     for keys in KEYS:

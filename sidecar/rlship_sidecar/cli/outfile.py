@@ -71,6 +71,7 @@ def _is_special(output: str) -> bool:
     try:
         if not stat.S_ISREG(os.stat(output).st_mode):
             return True
-        return os.path.islink(output) and os.path.realpath(os.path.dirname(output) or ".").startswith(("/dev", "/proc"))
+        folder = os.path.realpath(os.path.dirname(output))
+        return os.path.islink(output) and f"{folder}/".startswith(("/dev/", "/proc/"))
     except FileNotFoundError:
         return False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import groupby
 from struct import unpack
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from rlship_formats.records import Open
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Run, Schema, StreamLine
@@ -24,8 +24,6 @@ _RARE = tuple(
     field.name for field in fields(Batch) if field.name not in (*_SAME, "runs", "streams", "barriers", "schemas")
 )
 _MOST_SCHEMAS = 1024
-
-Line = TypeVar("Line")
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,14 +56,14 @@ class Source:
 
     def stored(self) -> Snapshot:
         """Its snapshot; raises NothingToWatch if there is none, StoreUnusable if its store cannot be used."""
-        if self.snapshot is None and self.broken:
+        if self.snapshot is not None:
+            return self.snapshot
+        if self.broken:
             raise StoreUnusable(self.broken, f"make rows anew from the files: rlship replay {self.path}")
-        if self.snapshot is None:
-            raise NothingToWatch(
-                f"no sidecar has watched {self.path} yet, so there are no rows",
-                f"have them made: rlship watch --once {self.path}",
-            )
-        return self.snapshot
+        raise NothingToWatch(
+            f"no sidecar has watched {self.path} yet, so there are no rows",
+            f"have them made: rlship watch --once {self.path}",
+        )
 
     def units(self) -> list[tuple[str, str]]:
         """(actor, kind) of all units, see `Snapshot`."""
