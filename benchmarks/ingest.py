@@ -90,8 +90,8 @@ def _agree(found: Figures, ours: Figures, steps: int, ranks: int) -> None:
 def rlship_cpu(experiment: str, store: str) -> Figures:
     """The pipeline as the daemon runs it, to the last commit."""
     from benchmarks.watching import peak_mb
-    from rlship_sidecar.experiment import Experiment
     from rlship_sidecar.filesystem import filesystem_of
+    from rlship_sidecar.pipeline.experiment import Experiment
     from rlship_sidecar.store.store import Store
 
     gc.freeze()

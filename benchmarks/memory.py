@@ -89,15 +89,15 @@ def _batches(open_steps: int, times: int) -> list[range]:
 
 def bare_peak() -> Figures:
     """An interpreter with everything imported that the pipeline needs."""
-    import rlship_sidecar.experiment  # noqa: F401 - importing it is what is measured
+    import rlship_sidecar.pipeline.experiment  # noqa: F401 - importing it is what is measured
 
     return {"peak_mb": peak_mb()}
 
 
 def pipeline_peak(experiment: str, ranks: int, metrics: int, open_steps: int, times: int) -> Figures:
     """The pipeline in this process; runs in one of its own."""
-    from rlship_sidecar.experiment import Experiment
     from rlship_sidecar.filesystem import filesystem_of
+    from rlship_sidecar.pipeline.experiment import Experiment
     from rlship_sidecar.store.store import Store
 
     folder = writers_folder(Path(experiment))

@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.cli.progress import Words
 from rlship_sidecar.config import load
+from rlship_sidecar.daemon.watched import Watched
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.replay.run import LIVE_PLACES, Progress
-from rlship_sidecar.watched import Watched
 from tests.endtoend.sidecar import environment
 from tests.reference.building import CLOSE, barrier, file, log
 from tests.replay.replaying import make, rows_in

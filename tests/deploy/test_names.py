@@ -14,7 +14,7 @@ import pytest
 from rlship_sidecar import config
 from rlship_sidecar.cli.group import EPILOG, SETTINGS, rlship
 from rlship_sidecar.observe.server import HEALTH, METRICS, READY
-from rlship_sidecar.sinks.wandb_key import CREDENTIAL, FILE_VARIABLE
+from rlship_sidecar.sinks.wandb.key import CREDENTIAL, FILE_VARIABLE
 from tests.deploy.test_image import TEXT as IMAGE
 from tests.deploy.test_image import said
 from tests.deploy.test_manifests import OVERLAYS, containers, settings

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rlship_sidecar import config, daemon
+from rlship_sidecar import config
+from rlship_sidecar.daemon.loop import loop as daemon
+from rlship_sidecar.daemon.watched import Watched, open_watched
 from rlship_sidecar.observe.pulse import Pulse
 from rlship_sidecar.tally import OWN_ACTOR
-from rlship_sidecar.watched import Watched, open_watched
 from tests.endtoend.evidence import check_rows, newest, shipped, state_of
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import rlship, watching

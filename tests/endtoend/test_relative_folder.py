@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlship_sidecar.sinks.wandb_file import HeldRows
+from rlship_sidecar.sinks.wandb.file import HeldRows
 from tests.loopback.backend import isolated
 from tests.reference.building import barrier, file, log
 

@@ -19,14 +19,15 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar import daemon, watched
 from rlship_sidecar.config import Config
+from rlship_sidecar.daemon.loop import loop as daemon
+from rlship_sidecar.daemon.loop import watched
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership import lease as leasing
 from rlship_sidecar.report import status
 from rlship_sidecar.report.status import read_status
 from rlship_sidecar.sinks import ship
-from rlship_sidecar.sinks.tensorboard import event
+from rlship_sidecar.sinks.tensorboard.sink import event
 from rlship_sidecar.store.store import Store
 from tests.endtoend.evidence import check_rows, remove, shipped, state_of, stored
 from tests.endtoend.job import crew

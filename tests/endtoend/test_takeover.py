@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.tensorboard import event
+from rlship_sidecar.sinks.tensorboard.sink import event
 from tests.endtoend.evidence import check_rows, newest, shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import RLSHIP, rlship, watching

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from rlship_sidecar.store.store import Store
 from tests.loopback.backend import LoopbackBackend
 from tests.sinks.kinds import client_env

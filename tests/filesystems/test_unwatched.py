@@ -15,13 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar import watched
 from rlship_sidecar.config import Config
-from rlship_sidecar.daemon import OK, watch
+from rlship_sidecar.daemon.loop import OK, watch, watched
+from rlship_sidecar.daemon.wake import Wake
+from rlship_sidecar.daemon.watched import NETWORK_POLL_S
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.intake.tail import Descriptors
-from rlship_sidecar.wake import Wake
-from rlship_sidecar.watched import NETWORK_POLL_S
+from rlship_sidecar.tail.tail import Descriptors
 from tests.endtoend.evidence import check_rows, shipped
 from tests.endtoend.hostile import line, metrics, opened
 from tests.endtoend.job import CLEAN, ROOT

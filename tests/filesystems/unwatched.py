@@ -14,9 +14,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.report.status import Status, read_status
 from rlship_sidecar.rows import Row, Unit
-from rlship_sidecar.wake import Wake
 from tests.endtoend.evidence import files_of, newest
 from tests.endtoend.job import ROOT, crew
 from tests.endtoend.sidecar import Sidecar, watching

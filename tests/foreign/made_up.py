@@ -9,8 +9,8 @@ import pytest
 
 from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation
 from rlship_formats.foreign.parsing import parse, step_of
-from rlship_sidecar.intake import discover, opening
-from rlship_sidecar.intake.foreign.readers import Readers
+from rlship_sidecar.tail import discover, opening
+from rlship_sidecar.tail.foreign.readers import Readers
 
 
 @contextmanager

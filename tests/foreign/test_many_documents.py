@@ -11,7 +11,7 @@ import pytest
 from rlship_formats.foreign.trainer_state import READER
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch
-from rlship_sidecar.intake import rereading
+from rlship_sidecar.pipeline import rereading
 from tests.foreign.made_up import reading
 from tests.foreign.test_trainer_state import history
 from tests.pipeline.simulated import Simulation, simulation

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rlship_formats.foreign.contract import Reader
-from rlship_sidecar.intake import discover
-from rlship_sidecar.intake.discover import Dull, experiments
-from rlship_sidecar.intake.foreign.places import Places
-from rlship_sidecar.intake.foreign.readers import Readers
+from rlship_sidecar.tail import discover
+from rlship_sidecar.tail.discover import Dull, experiments
+from rlship_sidecar.tail.foreign.places import Places
+from rlship_sidecar.tail.foreign.readers import Readers
 from tests.foreign.made_up import DOCUMENT, SHARED, reading
 from tests.foreign.titan import put
 

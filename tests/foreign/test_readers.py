@@ -13,9 +13,9 @@ import pytest
 from rlship_formats.foreign import registry
 from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation
 from rlship_formats.foreign.native import Native, ReaderFailed, bind
-from rlship_sidecar.intake.observing import Observer
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Unit
+from rlship_sidecar.sinks.observing import Observer
 from tests.foreign.made_up import DOCUMENT, SHARED, reading
 from tests.foreign.titan import put, scalar
 from tests.pipeline.simulated import Simulation, simulation

@@ -12,8 +12,8 @@ import pytest
 
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.tensorboard import event
-from rlship_sidecar.sinks.wandb_point import point
+from rlship_sidecar.sinks.tensorboard.sink import event
+from rlship_sidecar.sinks.wandb.point import point
 from tests.pipeline.simulated import Simulation, simulation
 
 HISTORY: list[dict[str, Any]] = [

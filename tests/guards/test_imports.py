@@ -15,17 +15,17 @@ import pytest
 from tests.guards.tree import PACKAGES, ROOT, modules, name_of
 
 WANDB_MODULES = {
-    PACKAGES["rlship_sidecar"] / "sinks" / "wandb_client.py",
-    PACKAGES["rlship_sidecar"] / "sinks" / "wandb_file.py",
+    PACKAGES["rlship_sidecar"] / "sinks" / "wandb" / "client.py",
+    PACKAGES["rlship_sidecar"] / "sinks" / "wandb" / "file.py",
 }
 # Where a distribution's import name is not its own name.
 IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 # A folder or module of the sidecar may import those before it. The order is that of docs/architecture.md.
 ORDER = (
     *("entrypoint", "errors", "filesystem", "output", "plainfiles", "rows", "steps", "tally"),
-    *("decode", "align", "store", "reduce", "streams", "intake", "config", "settling", "experiment"),
-    *("report", "sinks", "observe", "ownership", "wake", "watched", "replay", "daemon"),
-    *("export", "tabular", "checking", "sysmon", "scrape", "demo", "cli"),
+    *("tail", "decode", "align", "store", "reduce", "streams", "config", "pipeline"),
+    *("report", "sinks", "observe", "ownership", "daemon", "replay"),
+    *("export", "tabular", "checking", "demo", "cli"),
 )
 # What a worker's package may import inside a function, once it is asked for what needs it, and where.
 OPTIONAL = {PACKAGES["rlship"] / "system" / "sampler.py": {"psutil", "pynvml"}}
@@ -87,6 +87,7 @@ def test_packages_import_only_what_they_may(package: str) -> None:
     allowed = {
         "rlship": {"rlship"},
         "rlship_formats": FORMATS_MAY,
+        "rlship_agents": {*PACKAGES, *declared()},
         "rlship_sidecar": {*PACKAGES, *declared()},
     }[package]
     found = [line for file in modules(PACKAGES[package]) for line in forbidden(file, package, allowed)]
@@ -134,7 +135,7 @@ def test_importing_the_sidecar_does_not_import_wandb() -> None:
     code = (
         "import importlib, pkgutil, sys, rlship_sidecar\n"
         "for module in pkgutil.walk_packages(rlship_sidecar.__path__, 'rlship_sidecar.'):\n"
-        "    if module.name.rpartition('.')[2] not in ('wandb_child', 'wandb_file', '__main__'):\n"
+        "    if module.name.rpartition('.')[2] not in ('child', 'file', '__main__'):\n"
         "        importlib.import_module(module.name)\n"
         "print('wandb' in sys.modules)"
     )

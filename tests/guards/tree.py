@@ -10,11 +10,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {
     "rlship": ROOT / "rlship",
     "rlship_formats": ROOT / "formats" / "rlship_formats",
+    "rlship_agents": ROOT / "sidecar" / "rlship_agents",
     "rlship_sidecar": ROOT / "sidecar" / "rlship_sidecar",
 }
 CODE = (*PACKAGES.values(), ROOT / "benchmarks", ROOT / "examples")
 
-_MADE = frozenset(("__pycache__", "node_modules", "target", "build", "dist", "wandb"))
+_MADE = frozenset(("__pycache__", "node_modules", "target", "build", "dist"))
 
 
 def files(top: Path = ROOT) -> Iterator[Path]:
@@ -30,7 +31,7 @@ def files(top: Path = ROOT) -> Iterator[Path]:
 
 
 def _is_made(name: str, parent: Path) -> bool:
-    at_the_top = parent == ROOT and (name == "outputs" or name.startswith("demo"))
+    at_the_top = parent == ROOT and (name in ("outputs", "wandb") or name.startswith("demo"))
     return name in _MADE or name.endswith(".egg-info") or at_the_top
 
 

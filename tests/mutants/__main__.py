@@ -131,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         "a torn line is taken",
-        "sidecar/rlship_sidecar/intake/tail.py",
+        "sidecar/rlship_sidecar/tail/tail.py",
         '[data.count(b"\\n", 0, lead) : -1]\n',
         "[data.count(b\"\\n\", 0, lead) : None if data[-1:] == b'}' else -1]\n"
         "        cut = len(data) - 1 if data[-1:] == b'}' else cut\n",
@@ -160,7 +160,7 @@ MUTANTS = (
     ),
     Mutant(
         "a restart forgets what was open",
-        "sidecar/rlship_sidecar/experiment.py",
+        "sidecar/rlship_sidecar/pipeline/experiment.py",
         "                    actor.restore(source.writer, batch, now, late=source.missed, but=taken_in)",
         "                    pass",
         PIPELINE,

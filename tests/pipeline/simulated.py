@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.decode.lines import Dead
-from rlship_sidecar.experiment import Experiment
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import Choice

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.intake.discover import experiments
-from rlship_sidecar.intake.listing import list_writers
+from rlship_sidecar.tail.discover import experiments
+from rlship_sidecar.tail.listing import list_writers
 from tests.pipeline.simulated import simulation
 from tests.reference.building import file, log
 

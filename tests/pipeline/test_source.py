@@ -17,9 +17,9 @@ from rlship_sidecar.align import actor as align
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Dense, Sparse
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.intake import source as sourcing
-from rlship_sidecar.intake.rereading import read_again, read_from_floor
-from rlship_sidecar.intake.source import Source, load_source
+from rlship_sidecar.pipeline import source as sourcing
+from rlship_sidecar.pipeline.rereading import read_again, read_from_floor
+from rlship_sidecar.pipeline.source import Source, load_source
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_against_reference import EACH
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_LINE_BYTES
-from rlship_sidecar.intake.tail import Bookmark, Descriptors, Piece, Tail
 from rlship_sidecar.plainfiles import NotAFile
+from rlship_sidecar.tail.tail import Bookmark, Descriptors, Piece, Tail
 from tests.pipeline.simulated import scratch
 
 READS = (1, 3, 7, 20, 64 * 1024, 1 << 20, MAX_LINE_BYTES + 1, 3 << 20)

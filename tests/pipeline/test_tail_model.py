@@ -17,7 +17,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar.intake.tail import START, Bookmark, Descriptors, Replaced, Tail
+from rlship_sidecar.tail.tail import START, Bookmark, Descriptors, Replaced, Tail
 from tests.pipeline.simulated import scratch
 
 CASES = settings(max_examples=2500, deadline=None, suppress_health_check=list(HealthCheck))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.wake import Wake
+from rlship_sidecar.daemon.wake import Wake
 
 
 @pytest.fixture

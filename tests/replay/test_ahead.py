@@ -19,15 +19,15 @@ from rlship_sidecar.align.units import Closing
 from rlship_sidecar.config import Config
 from rlship_sidecar.decode.lines import Batch, Schema
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.intake.files import ROUND_STEPS
-from rlship_sidecar.intake.source import Source, new_source
-from rlship_sidecar.intake.tail import Bookmark
+from rlship_sidecar.pipeline.intake import ROUND_STEPS
+from rlship_sidecar.pipeline.source import Source, new_source
 from rlship_sidecar.replay import ahead, run
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine, EngineLost
 from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.replay.packed import Packing, Stretch, Task, Unpacking
 from rlship_sidecar.replay.run import Order, replay
+from rlship_sidecar.tail.tail import Bookmark
 from tests.pipeline.simulated import scratch, simulation
 from tests.pipeline.streamed import streamed_experiments
 from tests.pipeline.test_against_reference import check_numbering
@@ -88,7 +88,7 @@ def test_rows_are_those_of_one_process(data: st.DataObject, files: dict[str, byt
             patch.setattr(ahead, "MOST_BYTES", data.draw(st.sampled_from((1, 200, 1000))))
             patch.setattr(ahead, "AHEAD_BYTES", data.draw(st.sampled_from((1, 2000, 1 << 20))))
             pieces = data.draw(st.sampled_from((100, 400)))
-            patch.setattr("rlship_sidecar.intake.files.new_source", _in_pieces(pieces))
+            patch.setattr("rlship_sidecar.pipeline.intake.new_source", _in_pieces(pieces))
             patch.setattr("rlship_sidecar.replay.decoding.new_source", _in_pieces(pieces))
             intake.ahead = DecodedAhead(Here(data), intake, sim.store)
             sim.finish()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.scrape.endpoints import LONGEST_NAME, AddressProblem, Endpoint, distinct, from_text, parse
-from rlship_sidecar.scrape.sources import MOST_ENDPOINTS, Sources
+from rlship_agents.scrape.endpoints import LONGEST_NAME, AddressProblem, Endpoint, distinct, from_text, parse
+from rlship_agents.scrape.sources import MOST_ENDPOINTS, Sources
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.scrape import exposition
-from rlship_sidecar.scrape.connection import Deadline
-from rlship_sidecar.scrape.exposition import (
+from rlship_agents.scrape import exposition
+from rlship_agents.scrape.connection import Deadline
+from rlship_agents.scrape.exposition import (
     LONGEST_LINE,
     MOST_SAMPLES,
     Family,

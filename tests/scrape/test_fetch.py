@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from rlship_agents.scrape.access import from_options
+from rlship_agents.scrape.connection import Deadline
+from rlship_agents.scrape.endpoints import parse
+from rlship_agents.scrape.fetch import Access, Fetched, Limits, ScrapeProblem, fetch
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.scrape.access import from_options
-from rlship_sidecar.scrape.connection import Deadline
-from rlship_sidecar.scrape.endpoints import parse
-from rlship_sidecar.scrape.fetch import Access, Fetched, Limits, ScrapeProblem, fetch
 from tests.scrape.servers import TEXT, Answer, raw, serving
 
 QUICK = Limits(connect_s=0.5, silent_s=0.5, total_s=1.0, most_bytes=100_000)

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client import generate_latest as plain_text
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
 
-from rlship_sidecar.scrape.figures import OF_ENDPOINT, observe
-from rlship_sidecar.scrape.increases import remember
-from rlship_sidecar.scrape.look import look
-from rlship_sidecar.scrape.names import Choice
-from rlship_sidecar.scrape.reading import Engine, Reading
+from rlship_agents.scrape.figures import OF_ENDPOINT, observe
+from rlship_agents.scrape.increases import remember
+from rlship_agents.scrape.look import look
+from rlship_agents.scrape.names import Choice
+from rlship_agents.scrape.reading import Engine, Reading
 from tests.scrape.pages import Page
 
 E0, E1 = Engine((), "0"), Engine((), "1")

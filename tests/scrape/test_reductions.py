@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlship_agents.scrape.figures import buckets
+from rlship_agents.scrape.reading import Histogram
+from rlship_agents.scrape.reductions import BucketP50, BucketP99, BucketQuantile, GaugeSum
 from rlship_sidecar.reduce.custom import GROUP, check
-from rlship_sidecar.scrape.figures import buckets
-from rlship_sidecar.scrape.reading import Histogram
-from rlship_sidecar.scrape.reductions import BucketP50, BucketP99, BucketQuantile, GaugeSum
 
 INF = float("inf")
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.scrape.endpoints import parse
-from rlship_sidecar.scrape.fetch import Limits
-from rlship_sidecar.scrape.figures import OF_ENDPOINT, Figure, Figures
-from rlship_sidecar.scrape.reading import Engine
-from rlship_sidecar.scrape.replica import Manner, Replica, pause, phase
-from rlship_sidecar.scrape.running import scrape
-from rlship_sidecar.scrape.sources import Sources
-from rlship_sidecar.scrape.writers import MOST_ENGINES, MOST_METRICS, Printed, Writers
+from rlship_agents.scrape.endpoints import parse
+from rlship_agents.scrape.fetch import Limits
+from rlship_agents.scrape.figures import OF_ENDPOINT, Figure, Figures
+from rlship_agents.scrape.reading import Engine
+from rlship_agents.scrape.replica import Manner, Replica, pause, phase
+from rlship_agents.scrape.running import scrape
+from rlship_agents.scrape.sources import Sources
+from rlship_agents.scrape.writers import MOST_ENGINES, MOST_METRICS, Printed, Writers
 from tests.scrape.pages import Page
 from tests.scrape.servers import Answer, raw, serving
 

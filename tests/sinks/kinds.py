@@ -14,8 +14,8 @@ from typing import Any
 from rlship_sidecar.sinks.console import ConsoleSink
 from rlship_sidecar.sinks.contract import Run, Sink
 from rlship_sidecar.sinks.jsonl import JsonlSink
-from rlship_sidecar.sinks.tensorboard import TensorBoardSink
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.readback import jsonl_numbers, offline_rows, tensorboard_points
 from tests.sinks.rows import make_run

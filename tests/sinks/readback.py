@@ -10,7 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
     EventAccumulator,
 )
 
-from rlship_sidecar.sinks import tfevents, wandb_file
+from rlship_sidecar.sinks.tensorboard import events as tfevents
+from rlship_sidecar.sinks.wandb import file as wandb_file
 
 
 def jsonl_numbers(path: Path) -> list[int]:

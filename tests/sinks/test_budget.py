@@ -15,8 +15,8 @@ from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.budget import KeyBudget
 from rlship_sidecar.sinks.console import ConsoleSink
 from rlship_sidecar.sinks.contract import Sink, SinkRefused
-from rlship_sidecar.sinks.tensorboard import TensorBoardSink
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.sinks.rows import make_row
 
 

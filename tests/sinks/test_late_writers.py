@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks import tensorboard, tfparts
 from rlship_sidecar.sinks.contract import Sink
 from rlship_sidecar.sinks.delivery import Delivery, Pace
 from rlship_sidecar.sinks.jsonl import JsonlSink
-from rlship_sidecar.sinks.tensorboard import TensorBoardSink, event
+from rlship_sidecar.sinks.tensorboard import parts as tfparts
+from rlship_sidecar.sinks.tensorboard import sink as tensorboard
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
 from tests.pipeline.simulated import scratch
 from tests.sinks.fakes import Clock
 from tests.sinks.frozen import Freezer

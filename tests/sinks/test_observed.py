@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.intake.observing import Place, observation
 from rlship_sidecar.sinks.console import ConsoleSink
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.jsonl import JsonlSink
+from rlship_sidecar.sinks.observing import Place, observation
 from rlship_sidecar.sinks.options import WrongOption
-from rlship_sidecar.sinks.tensorboard import TensorBoardSink
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.loopback.backend import LoopbackBackend
 from tests.pipeline.simulated import simulation
 from tests.reference.building import T0, file, log, stream

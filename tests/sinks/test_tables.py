@@ -17,8 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 from rlship_sidecar.rows import Row, Sample
 from rlship_sidecar.sinks import tables
 from rlship_sidecar.sinks.console import ConsoleSink
-from rlship_sidecar.sinks.tensorboard import TensorBoardSink
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.loopback.backend import GRAPHQL, LoopbackBackend, isolated
 from tests.sinks.kinds import client_env
 from tests.sinks.readback import offline_folders, offline_rows

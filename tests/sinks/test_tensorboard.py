@@ -20,9 +20,10 @@ from tensorboardX.record_writer import masked_crc32c
 
 from rlship_formats.values import Histogram
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks import tensorboard, tfevents
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.tensorboard import TensorBoardSink, event
+from rlship_sidecar.sinks.tensorboard import events as tfevents
+from rlship_sidecar.sinks.tensorboard import sink as tensorboard
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
 from tests.sinks.readback import tensorboard_events, tensorboard_points
 from tests.sinks.rows import T0, make_row, make_rows, make_run
 from tests.sinks.test_jsonl import change

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from rlship_sidecar.sinks import wandb_acks
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
-from rlship_sidecar.sinks.wandb_acks import Acknowledgements
-from rlship_sidecar.sinks.wandb_line import Line
-from rlship_sidecar.sinks.wandb_remote import Rejected
+from rlship_sidecar.sinks.wandb import acks as wandb_acks
+from rlship_sidecar.sinks.wandb.acks import Acknowledgements
+from rlship_sidecar.sinks.wandb.line import Line
+from rlship_sidecar.sinks.wandb.remote import Rejected
 from tests.sinks.wandb_shipping import until
 
 

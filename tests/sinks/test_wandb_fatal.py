@@ -8,7 +8,7 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from rlship_sidecar.sinks.contract import SinkUnavailable
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.loopback.backend import FILE_STREAM, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_rows, make_run

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
-from rlship_sidecar.sinks.wandb import Limits, WandbSink
+from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_row, make_rows, make_run

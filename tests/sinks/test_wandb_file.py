@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship_sidecar.sinks.wandb_file import MAGIC, HeldRows, RecordReader, history, store_of
+from rlship_sidecar.sinks.wandb.file import MAGIC, HeldRows, RecordReader, history, store_of
 from tests.sinks.wandb_log import encode, exit_record, history_record, run_record
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.sinks import wandb_link
 from rlship_sidecar.sinks.contract import SinkRefused
-from rlship_sidecar.sinks.wandb_key import with_key
+from rlship_sidecar.sinks.wandb import link as wandb_link
+from rlship_sidecar.sinks.wandb.key import with_key
 
 
 def test_where_a_key_comes_from(tmp_path: Path) -> None:

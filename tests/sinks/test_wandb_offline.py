@@ -14,8 +14,8 @@ import pytest
 from rlship_formats.values import Histogram
 from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.ship import Pace, Shipper
-from rlship_sidecar.sinks.wandb import WandbSink
-from rlship_sidecar.sinks.wandb_offline import Whole, discard, prepare
+from rlship_sidecar.sinks.wandb.offline import Whole, discard, prepare
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.kinds import client_env, kill_child
 from tests.sinks.readback import offline_folders, offline_rows

@@ -18,12 +18,12 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from rlship_formats.values import Histogram
-from rlship_sidecar.sinks import wandb as wandb_sink
-from rlship_sidecar.sinks import wandb_client
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.wandb import Limits, WandbSink
-from rlship_sidecar.sinks.wandb_axes import Axes
-from rlship_sidecar.sinks.wandb_link import Link
+from rlship_sidecar.sinks.wandb import client as wandb_client
+from rlship_sidecar.sinks.wandb import sink as wandb_sink
+from rlship_sidecar.sinks.wandb.axes import Axes
+from rlship_sidecar.sinks.wandb.link import Link
+from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import T0, make_row, make_rows, make_run
@@ -245,7 +245,7 @@ def test_nothing_outlives_a_killed_sidecar(tmp_path: Path) -> None:
     program = """
 import sys, time
 from pathlib import Path
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.sinks.rows import make_rows, make_run
 sink = WandbSink()
 sink.open(make_run(Path(sys.argv[1]), rows=3))

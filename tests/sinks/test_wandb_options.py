@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlship_sidecar.sinks.contract import SinkRefused
-from rlship_sidecar.sinks.wandb import WandbSink, run_id
-from rlship_sidecar.sinks.wandb_remote import RemoteRun, objection, read_run
+from rlship_sidecar.sinks.wandb.remote import RemoteRun, objection, read_run
+from rlship_sidecar.sinks.wandb.sink import WandbSink, run_id
 from tests.sinks.rows import make_run
 
 

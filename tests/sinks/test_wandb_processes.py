@@ -14,9 +14,9 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from rlship_sidecar.sinks.contract import SinkUnavailable
-from rlship_sidecar.sinks.wandb import WINDOW_BYTES, Limits, WandbSink
-from rlship_sidecar.sinks.wandb_health import STOPPED_S, core_death, fatal_in
-from rlship_sidecar.sinks.wandb_link import Link
+from rlship_sidecar.sinks.wandb.health import STOPPED_S, core_death, fatal_in
+from rlship_sidecar.sinks.wandb.link import Link
+from rlship_sidecar.sinks.wandb.sink import WINDOW_BYTES, Limits, WandbSink
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
 from tests.sinks.fakes import Clock
 from tests.sinks.kinds import client_env
@@ -122,7 +122,7 @@ def test_a_frozen_child_that_thaws_after_its_sidecar_died_harms_nothing(
     program = """
 import os, signal, sys, time
 from pathlib import Path
-from rlship_sidecar.sinks.wandb import WandbSink
+from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.sinks.rows import make_rows, make_run
 sink = WandbSink()
 sink.open(make_run(Path(sys.argv[1]), rows=60, project="thaw"))
@@ -210,10 +210,10 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
 def start_link(folder: Path, program: str, silent_s: float) -> Link:
     """A link to a child that runs `program` in place of the real one."""
     fake = folder / "fake"
-    (fake / "rlship_sidecar" / "sinks").mkdir(parents=True)
-    for package in ("rlship_sidecar", "rlship_sidecar/sinks"):
+    (fake / "rlship_sidecar" / "sinks" / "wandb").mkdir(parents=True)
+    for package in ("rlship_sidecar", "rlship_sidecar/sinks", "rlship_sidecar/sinks/wandb"):
         (fake / package / "__init__.py").touch()
-    (fake / "rlship_sidecar" / "sinks" / "wandb_child.py").write_text(program)
+    (fake / "rlship_sidecar" / "sinks" / "wandb" / "child.py").write_text(program)
     env = {**os.environ, "PYTHONPATH": str(fake)}
     return Link({}, env, folder, folder / "log", silent_s=silent_s)
 
@@ -244,7 +244,7 @@ def test_a_child_that_says_nothing_is_given_up(tmp_path: Path) -> None:
 
 def test_a_sign_of_life_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that beats but never opens the run is given up as well."""
-    monkeypatch.setattr("rlship_sidecar.sinks.wandb_link.OPEN_S", 1.0)
+    monkeypatch.setattr("rlship_sidecar.sinks.wandb.link.OPEN_S", 1.0)
     beat = "import time\nwhile True:\n    print('{\"alive\": true}', flush=True)\n    time.sleep(0.1)"
     link = start_link(tmp_path, beat, 0.8)
     try:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.sinks import wandb_client, wandb_online
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
-from rlship_sidecar.sinks.wandb_remote import Rejected
-from rlship_sidecar.sinks.wandb_runs import Runs
+from rlship_sidecar.sinks.wandb import client as wandb_client
+from rlship_sidecar.sinks.wandb import online as wandb_online
+from rlship_sidecar.sinks.wandb.remote import Rejected
+from rlship_sidecar.sinks.wandb.runs import Runs
 from tests.sinks.fakes import Clock
 
 ORDER = {"entity": None, "project": "p", "run_id": "r", "store_id": "s", "rows": 20, "scratch": "/nowhere"}

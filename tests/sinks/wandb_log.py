@@ -8,7 +8,7 @@ import zlib
 
 from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined, unused-ignore]
 
-from rlship_sidecar.sinks.wandb_file import MAGIC
+from rlship_sidecar.sinks.wandb.file import MAGIC
 
 BLOCK = 32768
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from rlship_sidecar.sinks.ship import Pace, Shipper
-from rlship_sidecar.sinks.wandb import Limits, WandbSink
+from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.loopback.runs import Run
 from tests.sinks.kinds import client_env

@@ -115,7 +115,7 @@ class Sidecars:
             return False
         if kind == CORE:
             return "wandb-core" in process.name()
-        return "rlship_sidecar.sinks.wandb_child" in process.cmdline()
+        return "rlship_sidecar.sinks.wandb.child" in process.cmdline()
 
     def stop(self, timeout_s: float) -> Iterator[str]:
         """SIGTERM to all; yields what should not be."""

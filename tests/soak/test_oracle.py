@@ -17,7 +17,7 @@ from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-unty
 from rlship.identity import Identity
 from rlship.logger import Logger
 from rlship_sidecar.rows import Row, Sample, Unit
-from rlship_sidecar.sinks import tfevents
+from rlship_sidecar.sinks.tensorboard import events as tfevents
 from tests.endtoend.evidence import state_of
 from tests.loopback.backend import LoopbackBackend
 from tests.soak.evidence import Evidence, Verdict, gather

@@ -12,7 +12,7 @@ from rlship_formats.values import Observations, Partial
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.intake.tail import START, Descriptors, Tail
+from rlship_sidecar.tail.tail import START, Descriptors, Tail
 from tests.reference import lines as reference
 from tests.reference import strict_json
 from tests.reference.records import Entry, File, Measured, Writer

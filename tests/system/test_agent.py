@@ -15,9 +15,9 @@ import pytest
 import rlship
 from rlship.identity import Identity
 from rlship.logger import Logger
-from rlship_sidecar.sysmon.agent import Agent, Plan
-from rlship_sidecar.sysmon.crew import Scout
-from rlship_sidecar.sysmon.post import MOST_LABELS
+from rlship_agents.sysmon.agent import Agent, Plan
+from rlship_agents.sysmon.crew import Scout
+from rlship_agents.sysmon.post import MOST_LABELS
 from tests.spec.schemas import valid_lines
 from tests.system.driver import WHOLE, Driver
 
@@ -195,8 +195,8 @@ def test_a_lost_gpu_is_in_the_record(nvml: Any, driver: Driver, tmp_path: Path) 
 
 def test_a_folder_that_hangs(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the experiment's folder does not answer any more the agent goes on with what it knew, and says so."""
-    monkeypatch.setattr("rlship_sidecar.sysmon.agent.SCOUT_EVERY_S", 0.1)
-    monkeypatch.setattr("rlship_sidecar.sysmon.agent.HANGS_S", 0.3)
+    monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
+    monkeypatch.setattr("rlship_agents.sysmon.agent.HANGS_S", 0.3)
     monkeypatch.setattr("rlship.system.processes._LEAST_S", 0.1)
     answers, seen = threading.Event(), Scout.look
 
@@ -221,7 +221,7 @@ def test_an_agent_waits_for_its_experiment(
     nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins once somebody writes, ends its file when nobody has for a while, and opens another when they go on."""
-    monkeypatch.setattr("rlship_sidecar.sysmon.agent.SCOUT_EVERY_S", 0.1)
+    monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     monkeypatch.setattr("rlship.system.processes._LEAST_S", 0.1)
     with Runs(tmp_path, Plan(interval_s=0.1, quiet_s=60)) as runs:
         wait(lambda: runs.said, "that it waits")
@@ -254,7 +254,7 @@ def test_what_it_waits_for_is_said_once(
 ) -> None:
     """Whoever starts it on an experiment that is over reads why nothing comes, however often it looks."""
     driver.gpus()
-    monkeypatch.setattr("rlship_sidecar.sysmon.agent.SCOUT_EVERY_S", 0.1)
+    monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     logger = worker(tmp_path / "job")
     logger.close()
     os.utime(logger.path or "", (1.7e9, 1.7e9))
@@ -268,12 +268,12 @@ def test_what_it_waits_for_is_said_once(
 def test_several_experiments(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a folder of experiments those get this node's metrics that have a process here, each those of its own."""
     driver.gpus()
-    monkeypatch.setattr("rlship_sidecar.sysmon.agent.SCOUT_EVERY_S", 0.1)
+    monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     mine = worker(tmp_path / "mine")
     other = Logger(str(tmp_path / "other"), Identity("trainer", "0", 0, 1, 0, "given", "elsewhere"))
     other.start()
     other.flush()
-    monkeypatch.setattr("rlship_sidecar.sysmon.residents.Residents._has_open", lambda *_: False)
+    monkeypatch.setattr("rlship_agents.sysmon.residents.Residents._has_open", lambda *_: False)
     with Runs(tmp_path, Plan(interval_s=0.1)):
         wait(lambda: node_files(tmp_path / "mine") and "proc/trainer/cpu" in logged(tmp_path / "mine"), "metrics")
     mine.close()
@@ -285,10 +285,10 @@ def test_a_second_agent_leaves_the_node_to_the_first(
     nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where another process logs this node already that is said, and nothing is logged twice."""
-    monkeypatch.setattr("rlship_sidecar.sysmon.agent.SCOUT_EVERY_S", 0.1)
+    monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     logger, first = worker(tmp_path), worker(tmp_path, "node", replica=HOST)
     # The first agent is another process, as far as the second can see.
-    monkeypatch.setattr("rlship_sidecar.sysmon.post.os.getpid", lambda: 1)
+    monkeypatch.setattr("rlship_agents.sysmon.post.os.getpid", lambda: 1)
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
         wait(lambda: any("another agent (pid " in line for line in runs.said), "that it gives way")
         time.sleep(0.3)
@@ -301,7 +301,7 @@ def test_ranks_without_number_do_not_make_metrics_without_number(
     nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Actors that come under ever new names have metrics of their own up to a bound, then those of their actor."""
-    monkeypatch.setattr("rlship_sidecar.sysmon.post.MOST_LABELS", 2)
+    monkeypatch.setattr("rlship_agents.sysmon.post.MOST_LABELS", 2)
     loggers = [worker(tmp_path, "generator", replica=f"a{i}") for i in range(5)]
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
         wait(lambda: node_files(tmp_path) and "proc/generator/cpu" in logged(tmp_path), "metrics of processes")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from rlship.system.attribution import Attribution, Share, under
 from rlship.system.processes import Processes, Use, in_first_pid_namespace, open_files
 from rlship.system.readings import GpuProcess
-from rlship_sidecar.sysmon.crew import Crew, Member, Scout, first_line, member_of
-from rlship_sidecar.sysmon.post import rival
-from rlship_sidecar.sysmon.residents import Residents
+from rlship_agents.sysmon.crew import Crew, Member, Scout, first_line, member_of
+from rlship_agents.sysmon.post import rival
+from rlship_agents.sysmon.residents import Residents
 
 BOOT = 1_700_000_000
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -329,7 +329,7 @@ def test_experiments_that_ended_are_seldom_asked(tmp_path: Path, monkeypatch: py
     asked = []
     written = Crew._written
     monkeypatch.setattr(Crew, "_written", lambda crew, *args: asked.append(args) or written(crew, *args))
-    monkeypatch.setattr("rlship_sidecar.sysmon.crew._SHARE", 1e-9)
+    monkeypatch.setattr("rlship_agents.sysmon.crew._SHARE", 1e-9)
     scout = Scout(tmp_path, "node", "n1", 60)
     for _ in range(5):
         assert not any(sight.fresh for sight in scout.look())
@@ -344,7 +344,7 @@ def test_experiments_that_ended_are_seldom_asked(tmp_path: Path, monkeypatch: py
 
 def test_this_nodes_writers_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of very many files those of this host are read in the first look, whatever their names begin with."""
-    monkeypatch.setattr("rlship_sidecar.sysmon.crew._MOST_AT_ONCE", 3)
+    monkeypatch.setattr("rlship_agents.sysmon.crew._MOST_AT_ONCE", 3)
     folder = tmp_path / "rlship"
     folder.mkdir()
     for number in range(20):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.decode.lines import SampleLine, TagLine
 from rlship_sidecar.export.reading import WriterFile, entries
-from rlship_sidecar.intake.tail import Descriptors, Tail
+from rlship_sidecar.tail.tail import Descriptors, Tail
 from tests.pipeline.test_decode import decoded
 
 T = 1763600000

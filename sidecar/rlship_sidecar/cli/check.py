@@ -56,7 +56,7 @@ def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bo
 
 def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:
     """What is wrong with a file, in the order of its lines and in bounded memory."""
-    from rlship_sidecar.intake.tail import START, Descriptors, Tail
+    from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
     files = Descriptors(1, keep=True)
     tail, mark = Tail(path, files), START

@@ -159,7 +159,7 @@ def format_of(output: str) -> str | None:
 
 def _the_experiment(directory: Path) -> Path:
     places.require(directory)
-    from rlship_sidecar.intake import discover
+    from rlship_sidecar.tail import discover
 
     found = discover.experiments(directory)
     if not found:

@@ -11,8 +11,8 @@ from rlship_sidecar.errors import NothingToWatch
 
 def require(directory: Path) -> None:
     """Raise NothingToWatch unless `directory` is a folder that can be read; the hint tells the way out."""
-    from rlship_sidecar.intake.listing import is_utf8  # slow, which `rlship --help` must not be
     from rlship_sidecar.report.terminal import clean
+    from rlship_sidecar.tail.listing import is_utf8  # slow, which `rlship --help` must not be
 
     try:
         with os.scandir(directory) as entries:

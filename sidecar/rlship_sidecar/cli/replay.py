@@ -100,9 +100,9 @@ def replay(
     import msgspec
 
     from rlship_sidecar import config
-    from rlship_sidecar.intake.discover import experiments
     from rlship_sidecar.replay.run import LIVE_PLACES
     from rlship_sidecar.sinks import registry
+    from rlship_sidecar.tail.discover import experiments
 
     chosen = None if steps is None else parse_steps(steps, "--steps")
     settings = config.load(directory, {"sinks": sinks}, os.environ, file=config_file, apart=LIVE_PLACES)

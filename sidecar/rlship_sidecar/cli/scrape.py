@@ -127,7 +127,7 @@ def scrape(
     URL may be short: 10.0.0.7:8000 is http://10.0.0.7:8000/metrics. Ctrl-C or SIGTERM ends it.
     """
     if ray:
-        from rlship_sidecar.scrape.sources import RAY_FILE
+        from rlship_agents.scrape.sources import RAY_FILE
 
         files = (*files, os.path.join(ray_temp_dir, RAY_FILE))
     if not urls and not files:
@@ -137,14 +137,14 @@ def scrape(
     if not directory and not dry_run:
         raise UsageProblem("no experiment to log into", "give its folder: --dir outputs/grpo-7b, or RLSHIP_DIR")
 
-    from rlship_sidecar.scrape import access
-    from rlship_sidecar.scrape.endpoints import AddressProblem, Endpoint, parse
-    from rlship_sidecar.scrape.fetch import Limits
-    from rlship_sidecar.scrape.names import Choice
-    from rlship_sidecar.scrape.replica import Manner, Output
-    from rlship_sidecar.scrape.running import scrape as run
-    from rlship_sidecar.scrape.sources import Sources
-    from rlship_sidecar.scrape.writers import Printed, Writers
+    from rlship_agents.scrape import access
+    from rlship_agents.scrape.endpoints import AddressProblem, Endpoint, parse
+    from rlship_agents.scrape.fetch import Limits
+    from rlship_agents.scrape.names import Choice
+    from rlship_agents.scrape.replica import Manner, Output
+    from rlship_agents.scrape.running import scrape as run
+    from rlship_agents.scrape.sources import Sources
+    from rlship_agents.scrape.writers import Printed, Writers
 
     try:
         given = [parse(url) for url in urls]

@@ -27,10 +27,10 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
     """
     places.require(directory)
     from rlship_sidecar import config
-    from rlship_sidecar.intake import discover
     from rlship_sidecar.ownership import belongs
     from rlship_sidecar.tabular.snapshot import look
     from rlship_sidecar.tabular.source import Source
+    from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, ships=False)
     found = discover.experiments(directory)

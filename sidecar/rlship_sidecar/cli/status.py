@@ -48,8 +48,8 @@ def status(
     """
     places.require(directory)
     from rlship_sidecar import config
-    from rlship_sidecar.intake import discover
     from rlship_sidecar.ownership import belongs
+    from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
     found = discover.experiments(directory)

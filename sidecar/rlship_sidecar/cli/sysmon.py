@@ -81,9 +81,9 @@ def sysmon(
     GPU, no driver, one that fails) is said once and left out.
     """
     places.require(directory)
+    from rlship_agents.sysmon.agent import Agent, Plan
+    from rlship_agents.sysmon.post import as_json
     from rlship_sidecar.report.terminal import clean
-    from rlship_sidecar.sysmon.agent import Agent, Plan
-    from rlship_sidecar.sysmon.post import as_json
 
     def say(line: str) -> None:
         if not quiet:

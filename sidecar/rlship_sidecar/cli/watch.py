@@ -131,7 +131,7 @@ def watch(
 
     # numpy adds a few hundred numbers at a time here: its library's threads would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from rlship_sidecar import daemon  # slow: only once the settings are known to be right
+    from rlship_sidecar.daemon import loop as daemon  # slow: only once the settings are known to be right
     from rlship_sidecar.observe.wiring import observed
 
     with (

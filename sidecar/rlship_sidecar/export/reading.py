@@ -31,8 +31,8 @@ from rlship_formats.timeline import (
     parse_span,
     step_of,
 )
-from rlship_sidecar.intake.opening import Opener
-from rlship_sidecar.intake.tail import START, Descriptors, Tail
+from rlship_sidecar.tail.opening import Opener
+from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
 READ_BYTES = 1 << 20
 

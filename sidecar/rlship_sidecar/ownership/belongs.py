@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.intake.listing import WRITERS_FOLDER
 from rlship_sidecar.ownership.inherit import newest_store
+from rlship_sidecar.tail.listing import WRITERS_FOLDER
 
 
 class StateOfAnother(RlshipError):

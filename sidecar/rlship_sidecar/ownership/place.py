@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.intake.listing import WRITERS_FOLDER
 from rlship_sidecar.plainfiles import make_plain
+from rlship_sidecar.tail.listing import WRITERS_FOLDER
 
 _TRUSTED = (0,)  # the superuser may do anything anyway
 _WAY_OUT = "Keep the state where the job's processes cannot write: --state-dir (docs/security.md)."

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rlship_sidecar.align.units import MAX_KEPT
-from rlship_sidecar.intake.files import Intake, Taken
-from rlship_sidecar.intake.source import Source
-from rlship_sidecar.intake.tail import Bookmark, Tail
+from rlship_sidecar.pipeline.intake import Intake, Taken
+from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.replay.packed import Arrived, Task, Unpacking
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.tail.tail import Bookmark, Tail
 
 AHEAD_BYTES = 32 << 20
 LEAST_BYTES, MOST_BYTES = 64 << 10, 1 << 20  # of a task: below, sending costs too much; above, others wait too long

@@ -7,10 +7,10 @@ import os
 
 from rlship_sidecar.decode.lines import Batch
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.intake.files import Intake
-from rlship_sidecar.intake.source import Source, new_source
-from rlship_sidecar.intake.tail import Tail
+from rlship_sidecar.pipeline.intake import Intake
+from rlship_sidecar.pipeline.source import Source, new_source
 from rlship_sidecar.replay.packed import Packing, Stretch, Task
+from rlship_sidecar.tail.tail import Tail
 
 
 class Decoding:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rlship_formats.records import Open
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Run, Schema, StreamLine
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.intake.tail import Bookmark
+from rlship_sidecar.tail.tail import Bookmark
 
 _SAME = ("lowest", "highest", "begins", "newest_t", "inherited_t", "consumed")  # in every batch
 _RARE = tuple(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.daemon.watched import Again, Watched, is_damage, open_watched
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.replay import folders
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine
@@ -24,7 +25,6 @@ from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.sinks.ship import Shipper
 from rlship_sidecar.steps import Steps
-from rlship_sidecar.watched import Again, Watched, is_damage, open_watched
 
 LOCAL, RAY = "local", "ray"
 TELL_EVERY_S = 0.2

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
 from rlship_sidecar.align.roster import Roster
-from rlship_sidecar.experiment import Experiment
-from rlship_sidecar.intake.opening import is_foreign
+from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.report.status import LackingStatus, StreamStatus
 from rlship_sidecar.rows import CLOCK, RankName, Unit
 from rlship_sidecar.streams.actor import Streams
 from rlship_sidecar.streams.streaming import Streaming
+from rlship_sidecar.tail.opening import is_foreign
 
 
 def stream_statuses(experiment: Experiment, now: float, grace_s: float) -> list[StreamStatus]:

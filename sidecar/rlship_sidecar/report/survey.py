@@ -9,10 +9,8 @@ from collections.abc import Collection, Iterable
 
 from rlship_formats.standing import WRONG_USE
 from rlship_sidecar.align.actor import Actor
-from rlship_sidecar.experiment import Experiment
-from rlship_sidecar.intake.listing import WRITERS_FOLDER
-from rlship_sidecar.intake.opening import is_foreign
-from rlship_sidecar.intake.source import Source
+from rlship_sidecar.pipeline.experiment import Experiment
+from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.status import (
     ActorStatus,
@@ -25,6 +23,8 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.tail.listing import WRITERS_FOLDER
+from rlship_sidecar.tail.opening import is_foreign
 from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200

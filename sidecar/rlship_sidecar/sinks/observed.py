@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from rlship_sidecar.intake.observing import Observer, Place
 from rlship_sidecar.plainfiles import make_plain, write_plain
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.observing import Observer, Place
 
 EVERY_S = 0.5
 SHARE = 0.05  # of a core that looking may take

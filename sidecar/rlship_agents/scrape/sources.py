@@ -1,0 +1,86 @@
+"""Where endpoints are told: on the command line, and in files that may change while they are watched."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+
+from rlship_agents.scrape.endpoints import Endpoint, distinct, from_text
+
+RAY_FILE = "prom_metrics_service_discovery.json"
+MOST_BYTES = 1 << 20
+MOST_ENDPOINTS = 256  # each has a thread
+
+
+class Sources:
+    """Endpoints that were given and those in files. `say` is told of what cannot be used, once for each change."""
+
+    def __init__(self, given: Sequence[Endpoint], files: Sequence[str], say: Callable[[str], None]) -> None:
+        self._given = list(given)
+        self._files: dict[str, list[Endpoint]] = {file: [] for file in files}
+        self._texts: dict[str, str | None] = {}
+        self._coming: dict[str, str] = {}
+        self._say = say
+        self._told: set[str] = set()
+
+    def current(self) -> list[Endpoint]:
+        """The endpoints as of now. A file that cannot be read, or is no list, stands as it was; what it changed to
+        counts once two looks saw the same, as who writes it in place may be half done.
+        """
+        for file in self._files:
+            self._look(file)
+        found = [*self._given, *(endpoint for endpoints in self._files.values() for endpoint in endpoints)]
+        endpoints, told = distinct(found)
+        if len(endpoints) > MOST_ENDPOINTS:
+            told.append(
+                f"{len(endpoints)} endpoints, of which the first {MOST_ENDPOINTS} are read: use several scrapes"
+            )
+        self._tell(set(told))
+        return endpoints[:MOST_ENDPOINTS]
+
+    def _look(self, file: str) -> None:
+        try:
+            text = _read(file)
+        except FileNotFoundError:
+            if self._texts.get(file, "") is not None:
+                self._texts[file] = None
+                self._say(f"{file} is not there; it is read once it is")
+            return
+        except (OSError, ValueError) as problem:
+            if self._texts.get(file, "") is not None:
+                self._texts[file] = None
+                self._say(f"{file} cannot be read: {getattr(problem, 'strerror', None) or problem}")
+            return
+        coming = self._coming.pop(file, None)
+        if text == self._texts.get(file, ""):
+            self._texts[file] = text
+            return
+        if file in self._texts and text != coming:
+            self._coming[file] = text
+            return
+        self._texts[file] = text
+        endpoints, problems = from_text(text)
+        for wrong in problems[:10]:
+            self._say(f"{file}: {wrong}")
+        if endpoints or not problems:
+            self._files[file] = endpoints
+            self._say(f"{file}: {len(endpoints)} endpoint{'s' if len(endpoints) != 1 else ''}")
+
+    def _tell(self, told: set[str]) -> None:
+        for line in sorted(told - self._told)[:10]:
+            self._say(line)
+        self._told = told
+
+
+def _read(file: str) -> str:
+    # A FIFO under this name would hold up everything.
+    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as source:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no file")
+        raw = source.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"it is longer than {MOST_BYTES} bytes")
+    return raw.decode("utf-8", "replace")

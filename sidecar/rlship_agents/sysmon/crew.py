@@ -1,0 +1,203 @@
+"""Who writes in an experiment, as far as this node has to know: read from the first lines of the writers' files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from rlship.header import safe
+from rlship.identity import RANKS_END
+from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.plainfiles import read_plain
+from rlship_sidecar.tail.discover import experiments
+from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder
+from rlship_sidecar.tally import observes
+
+_MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
+_MOST_AT_ONCE = 500
+_SHARE = 0.002  # of the time that looking for files may take
+_SELDOM_S = 300.0  # the longest time between two looks at whether anybody writes again
+_FUTURE_S = 3600.0
+_LONGEST = 200
+
+
+class Member(NamedTuple):
+    """A writer, as its first line says: `t` is when it opened its file, `file` the file's name."""
+
+    id: str
+    actor: str
+    replica: str
+    rank: int
+    host: str
+    pid: int
+    t: float
+    file: str
+    observes: bool = False  # it writes beside the job, whether or not that goes on
+
+    @property
+    def label(self) -> str:
+        """Which rank of which actor it is, as metrics have it."""
+        return f"{self.actor}/r{self.replica}.{self.rank}"
+
+
+class Crew:
+    """The writers of one experiment. `me` is the actor that agents write as; those of `host` are looked for first."""
+
+    def __init__(self, experiment: Path, me: str, host: str = "") -> None:
+        self._me = me
+        self._here = f"-{safe(host)}-"  # as names of files mostly have it
+        root = os.path.realpath(experiment)
+        path = os.path.join(root, WRITERS_FOLDER)
+        self._folder = Folder(path, root, local=filesystem_of(path).local)
+        self._look_at = float("-inf")
+        self._waiting: set[str] = set()
+        self._known: set[str] = set()
+        self._latest = ""
+        self.ask_at = float("-inf")
+        self.members: dict[str, Member] = {}
+
+    def look(self, now: float) -> None:
+        """Take in new files, some hundred at a time, as often as that is cheap. `now` is monotonic. Raises OSError."""
+        if now < self._look_at:
+            return
+        began = time.thread_time()
+        self._take_in(now)
+        self._look_at = now + (time.thread_time() - began) / _SHARE
+
+    def _take_in(self, now: float) -> None:
+        listed = self._folder.look(now, force=False)
+        for name in listed.files if listed is not None else ():
+            if name not in self._known:
+                self._known.add(name)
+                self._waiting.add(name)
+        for name in sorted(self._waiting, key=lambda name: (self._here not in name, name))[:_MOST_AT_ONCE]:
+            found = first_line(os.path.join(self._folder.path, name))
+            if found is None:
+                continue  # it is still to come
+            self._waiting.discard(name)
+            member = member_of(found, name)
+            if member is not None:
+                self.members[name] = member
+                self.ask_at = float("-inf")
+
+    def fresh(self, wall: float, within_s: float) -> bool:
+        """Whether a process of the job itself wrote within the last `within_s` seconds, by the files' own times."""
+        if self._latest and self._written(self._latest, wall, within_s):
+            return True
+        for name, member in reversed(self.members.items()):
+            if not member.observes and self._written(name, wall, within_s):
+                self._latest = name
+                return True
+        return False
+
+    def agents(self, host: str) -> list[Member]:
+        """Files of agents on this host, this process's too."""
+        return [one for one in self.members.values() if one.actor == self._me and one.host == host]
+
+    def workers(self) -> list[Member]:
+        """All others."""
+        return [one for one in self.members.values() if one.actor != self._me]
+
+    def _written(self, name: str, wall: float, within_s: float) -> bool:
+        try:
+            t = os.stat(os.path.join(self._folder.path, name), follow_symlinks=False).st_mtime
+        except OSError:
+            return False
+        return wall - within_s <= t <= wall + _FUTURE_S
+
+
+def first_line(path: str) -> bytes | None:
+    """The first line of a file without its LF; b"" where there is none to be had, None where it is not whole yet."""
+    try:
+        data = read_plain(path, _MOST_BYTES)
+    except OSError:
+        return b""
+    line, found, _ = data.partition(b"\n")
+    if found:
+        return line
+    return b"" if len(data) >= _MOST_BYTES else None
+
+
+def member_of(line: bytes, file: str) -> Member | None:
+    """What an `open` record says of its writer; None of any other line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or record.get("kind") != "open":
+        return None
+    name, actor, host = record.get("id"), record.get("actor"), record.get("host", "")
+    replica, rank, pid, t = (record.get(key, 0) for key in ("replica", "rank", "pid", "t"))
+    if not (isinstance(name, str) and isinstance(actor, str) and isinstance(host, str)):
+        return None
+    labels = record.get("labels")
+    agent = labels.get("agent") if isinstance(labels, dict) else None
+    if max(map(len, (name, actor, host))) > _LONGEST or type(rank) is not int or not 0 <= rank < RANKS_END:
+        return None
+    return Member(
+        name,
+        actor,
+        str(replica)[:_LONGEST],
+        rank,
+        host,
+        pid if type(pid) is int else 0,
+        # Of a clock that makes no sense nothing follows, but that the process began before it.
+        t if isinstance(t, float) else float(min(t, 1 << 53)) if type(t) is int and t >= 0 else 0.0,
+        file,
+        observes(actor, agent if isinstance(agent, str) else ""),
+    )
+
+
+class Sight(NamedTuple):
+    """What was last seen of one experiment: whether it goes on, and who is in it."""
+
+    path: Path
+    fresh: bool
+    workers: list[Member]
+    agents: list[Member]
+
+
+class Scout:
+    """Looks for experiments in a folder, and at who writes in them. Everything that may block on its filesystem is
+    here, to be called by one thread that may hang.
+    """
+
+    def __init__(self, directory: Path, me: str, host: str, within_s: float) -> None:
+        self._directory = directory
+        self._me = me
+        self._host = host
+        self._within_s = within_s
+        self._crews: dict[Path, Crew] = {}
+
+    def look(self) -> list[Sight]:
+        """All experiments. Raises OSError where the folder cannot be read."""
+        found = experiments(self._directory)
+        for gone in self._crews.keys() - set(found):
+            del self._crews[gone]
+        sights = []
+        for path in found:
+            crew = self._crews.get(path)
+            try:
+                if crew is None:
+                    crew = self._crews[path] = Crew(path, self._me, self._host)
+                crew.look(time.monotonic())
+            except OSError:
+                continue
+            sights.append(Sight(path, self._is_fresh(crew), crew.workers(), crew.agents(self._host)))
+        return sights
+
+    def _is_fresh(self, crew: Crew) -> bool:
+        """Whether an experiment goes on. That one does not is seen by asking for each of its files: of those that ended
+        long ago there may be hundreds, which are asked as seldom as they are many.
+        """
+        began = time.monotonic()
+        if began < crew.ask_at:
+            return False
+        fresh = crew.fresh(time.time(), self._within_s)
+        if not fresh:
+            took = time.monotonic() - began
+            crew.ask_at = began + min(_SELDOM_S, took * len(self._crews) / _SHARE)
+        return fresh

@@ -1,0 +1,1 @@
+"""The loop over experiments, and what wakes it."""

@@ -1,0 +1,332 @@
+"""One experiment that this process owns: lease, store, pipeline and shippers, opened and closed together."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlship_sidecar.align.units import Patience, StreamConfig
+from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.daemon.wake import MAX_WATCHED_FILES, Wake
+from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.filesystem import filesystem_of
+from rlship_sidecar.observe.own import OwnRows
+from rlship_sidecar.ownership.belongs import objection, whereabouts
+from rlship_sidecar.ownership.inherit import lost_its_store
+from rlship_sidecar.ownership.lease import Lease, acquire
+from rlship_sidecar.ownership.place import make_place
+from rlship_sidecar.pipeline.experiment import Experiment
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.report.status import STATUS_FILE, Status, write_status
+from rlship_sidecar.report.survey import survey
+from rlship_sidecar.sinks.contract import Run
+from rlship_sidecar.sinks.registry import make_sink
+from rlship_sidecar.sinks.ship import Pace, Shipper
+from rlship_sidecar.steps import Steps
+from rlship_sidecar.store.counting import CountingStore
+from rlship_sidecar.tally import Tally
+
+IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us
+NETWORK_POLL_S = 0.5  # where none do: as often as a writer syncs
+BUSY_POLL_SHARE = 0.02  # where there are too many files for events: looking may take this share of a core
+FASTEST_POLL_S = 0.02
+IDLE_SINK_S = 600.0
+_DRAIN_SLICE_S = 1.0
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether it says that the store is not whole any more. A full disk, a lost mount and a lock are no damage."""
+    return type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.IntegrityError)
+
+
+@dataclass(slots=True)
+class Watched:
+    """An experiment at work. `look_at` is when all its files are to be looked at next, in monotonic seconds; `news` is
+    what a person should hear of how it was opened, or "".
+    """
+
+    lease: Lease
+    store: CountingStore
+    experiment: Experiment
+    shippers: list[Shipper]
+    poll_s: float | None
+    own: OwnRows | None = None
+    news: str = ""
+    look_at: float = 0.0
+    hinted: bool = False
+    shipped: int = 0
+
+    def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
+        """One tick if it is due or files changed, which are named by folder. Returns whether to call again at once."""
+        self.lease.check()
+        self._check_readers()
+        names = self.experiment.intake.hinted(changed) if changed else None
+        full = now >= self.look_at
+        if not full and not names:
+            return False
+        began = time.thread_time()
+        more = self.experiment.tick(now, time.time(), only=None if full else names)
+        if full and not more:
+            self.look_at = time.monotonic() + self._interval_s(time.thread_time() - began, wake)
+        elif more:
+            self.look_at = now
+        self.ship()
+        return more
+
+    def _interval_s(self, cost_s: float, wake: Wake) -> float:
+        """Seconds to the next look at all files, given what one costs."""
+        if self.poll_s is not None:
+            return self.poll_s
+        if not self.experiment.filesystem.local:
+            return NETWORK_POLL_S
+        few = len(self.experiment.sources) <= MAX_WATCHED_FILES
+        if few:
+            self.hinted = all(map(wake.watch, self.experiment.intake.folders))
+        elif self.hinted:
+            self.unwatch(wake)
+            self.hinted = False
+        if self.hinted:
+            return IDLE_POLL_S
+        return min(IDLE_POLL_S, max(FASTEST_POLL_S, cost_s / BUSY_POLL_SHARE))
+
+    def unwatch(self, wake: Wake) -> None:
+        """No more change events."""
+        for folder in self.experiment.intake.folders:
+            wake.unwatch(folder)
+
+    def read_to_the_end(self) -> bool:
+        """One tick of reading all there is as if nothing more came. Returns whether to call again."""
+        self.lease.check()
+        more = self.experiment.tick(time.monotonic(), time.time(), end=True)
+        self.ship()
+        return more
+
+    def ship(self) -> None:
+        """Wake the shippers if there are new rows."""
+        count = self.store.row_count()
+        if count > self.shipped:
+            self.shipped = count
+            for shipper in self.shippers:
+                shipper.wake()
+
+    def _check_readers(self) -> None:
+        """Raise what a shipper's thread found wrong with the store, unless it may pass."""
+        for shipper in self.shippers:
+            error = shipper.store_error
+            if error is not None and is_damage(error):
+                raise error
+
+    @property
+    def refused(self) -> list[Shipper]:
+        """Shippers whose sink refused, which is final."""
+        return [shipper for shipper in self.shippers if shipper.refused is not None]
+
+    def tally(self) -> Tally:
+        """What was counted since this process owns the experiment."""
+        counted = self.experiment.intake.tally
+        counted.rows = self.store.made
+        counted.sinks = {shipper.name: shipper.shipping for shipper in self.shippers}
+        return counted
+
+    def tell(self, now: float, wall: float) -> Status:
+        """The status, also written beside the store for other processes, and now and then into the run."""
+        status = survey(self.experiment, [shipper.status() for shipper in self.shippers], now=now, wall=wall)
+        if self.own is not None:
+            self.own.tell(status, self.tally(), now)
+        try:
+            write_status(self.lease.state_dir, status, generation=self.lease.generation, held=self.lease.held)
+        except OSError as error:
+            # Rows are worth more than what is told about them.
+            status.notes.append(f"{self.lease.state_dir / STATUS_FILE} cannot be written: {error.strerror}")
+        return status
+
+    def end_own(self) -> None:
+        """Log no more of the sidecar's own figures: what follows is the end."""
+        if self.own is not None:
+            self.own.close()
+            self.own = None
+            self.look_at = 0.0
+
+    def undelivered(self) -> list[str]:
+        """What each sink lacks, in words."""
+        count = self.store.row_count()
+        return [
+            f"sink {sink.name} lacks rows {sink.next_row} to {count - 1} of {self.experiment.directory}: "
+            f"{sink.error or 'it took too long'}; the next `rlship watch` delivers them"
+            for sink in (shipper.status() for shipper in self.shippers)
+            if sink.next_row < count
+        ]
+
+    def drain(self, deadline: float, beat: Callable[[], None]) -> bool:
+        """Deliver every committed row until `deadline` (monotonic), and call `beat` about once a second. Returns
+        whether all sinks that did not refuse have them.
+        """
+        self.ship()
+        for shipper in self.shippers:
+            while not shipper.drain(min(_DRAIN_SLICE_S, max(0.0, deadline - time.monotonic()))):
+                beat()
+                self.lease.check()
+                if shipper.refused is not None:
+                    break
+                if time.monotonic() >= deadline:
+                    return False
+        return True
+
+    def close(self) -> None:
+        """Stop shipping, close everything and let the next sidecar take over."""
+        self.end_own()
+        for shipper in self.shippers:
+            shipper.begin_stop()
+        stopped = [shipper.stop() for shipper in self.shippers]
+        self.experiment.close()
+        self.store.close()
+        if all(stopped):
+            self.lease.release()
+        else:
+            self.lease.abandon()
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How an experiment is replayed: with a store of its own in `state_dir`, as a run called `name`, and with `steps`
+    only the rows of these. The files are all there, so nothing is waited for but their ends.
+    """
+
+    state_dir: Path
+    name: str
+    steps: Steps | None = None
+
+    def patience(self, revise_s: float) -> Patience:
+        """Whose lines were not read yet is not silent."""
+        return Patience(0.0, math.inf, math.inf, math.inf, revise_s)
+
+
+def open_watched(
+    path: Path,
+    config: Config,
+    *,
+    alone: bool,
+    sleep: Callable[[float], None] = time.sleep,
+    again: Again | None = None,
+) -> Watched:
+    """Own an experiment and start its shippers. `alone`: it is the only one, so its sinks stay open while it is idle.
+    `sleep` is what is done for some seconds, again and again, while another owner is watched for signs of life.
+    `again`: to replay it, beside whoever watches it.
+
+    Raises OwnedElsewhere, StoreUnusable, StateOfAnother, UntrustedState; OSError and sqlite3.Error where the state
+    cannot be read or written just now.
+    """
+    state_dir = state_dir_for(path, config) if again is None else again.state_dir
+    make_place(path, state_dir)
+    news = ""
+    if again is None and lost_its_store(state_dir):
+        news = (
+            f"{state_dir} has lost its store: a new one is begun, all rows are made again from the files, and W&B gets "
+            "a new run; the file sinks refuse what they wrote for the old one until it is moved away"
+        )
+    lease = acquire(state_dir, config.lease_ttl_s, sleep=sleep)
+    store: CountingStore | None = None
+    try:
+        store = CountingStore(lease.store_path, local=filesystem_of(os.path.realpath(state_dir)).local)
+        _claim(store, path, state_dir)
+        experiment = Experiment(
+            path,
+            store,
+            filesystem_of(os.path.realpath(path)),
+            now=time.monotonic(),
+            patience=_patience(config) if again is None else again.patience(config.revise_s),
+            streams=StreamConfig(config.lead, config.clock_window_s, None if again is None else again.steps),
+            rules=Rules(config.reductions, config.per_rank, samples=Choice(config.samples, config.samples_every)),
+            max_open_files=_file_budget(),
+        )
+    except BaseException:
+        if store is not None:
+            store.close()
+        lease.release()
+        raise
+    news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
+    called = path.resolve().name if again is None else again.name
+    shippers = [_shipper(name, path, called, config, store, lease, alone=alone) for name in config.sinks]
+    for shipper in shippers:
+        shipper.start()
+    own = OwnRows(path, config.own_rows_s, lease.generation) if config.own_rows_s and again is None else None
+    return Watched(lease, store, experiment, shippers, config.poll_s, own, news)
+
+
+def _patience(config: Config) -> Patience:
+    return Patience(config.join_s, config.grace_s, config.max_wait_s, config.implicit_s, config.revise_s)
+
+
+def _other_streams(experiment: Experiment, config: Config) -> str:
+    """What another `lead` or `clock_window_s` than at the last start does to rows that were shipped."""
+    before = experiment.streaming.made_with
+    if before is None:
+        return ""
+    lead, window_s = before
+    changed = [f"lead is {config.lead}, was {lead}"] if lead != config.lead else []
+    if window_s != config.clock_window_s:
+        changed.append(f"clock_window_s is {config.clock_window_s:g}, was {window_s:g}")
+    return (
+        f"{' and '.join(changed)}: rows of what is logged without a step are made again; former ones that have "
+        "no place any more become empty by a revision, and stay in W&B and TensorBoard as they were drawn"
+    )
+
+
+def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
+    """Make sure that the state is this experiment's: with a copy's, two experiments would overwrite one W&B run."""
+    here = whereabouts(path)
+    owner = store.experiment()
+    why = objection(owner, here, state_dir)
+    if why is not None:
+        raise why
+    if owner != here:
+        store.claim(*here)
+
+
+def _shipper(
+    name: str, path: Path, called: str, config: Config, store: CountingStore, lease: Lease, *, alone: bool
+) -> Shipper:
+    run = Run(
+        called,
+        path.resolve(),
+        lease.state_dir,
+        store.store_id,
+        store.row_count(),
+        config.sink.get(name, {}),
+        lease.generation,
+        lease.suspect,
+    )
+    pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
+    return Shipper(name, lambda: make_sink(name), run, store, pace=pace, may_ship=lease.held)
+
+
+def _file_budget() -> int:
+    """How many files may stay open: most of what the system allows this process, whose soft limit is raised first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft < wanted:
+        with suppress(OSError, ValueError):  # a service manager may forbid it: then what it gave must do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return max(16, min(soft, 65_536) - 128)
+
+
+def state_problem(path: Path, state_dir: Path, error: Exception, *, gone: bool) -> RlshipError:
+    """What keeps an experiment's state from being used, and the way out. `gone`: its folder is not there any more."""
+    if isinstance(error, RlshipError) and not gone:
+        return error
+    return RlshipError(
+        f"cannot keep the state of {path} in {state_dir}: {'it is gone' if gone else error}",
+        "If it was moved, it goes on where it is now. If only the state was removed, rows are made again, "
+        "into a new W&B run."
+        if gone
+        else "Give a folder that this user may write to, on a disk with room: --state-dir.",
+    )

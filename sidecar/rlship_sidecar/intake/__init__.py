@@ -1,1 +1,0 @@
-"""What comes in: files are found, followed and read again."""

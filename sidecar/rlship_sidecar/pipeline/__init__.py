@@ -1,0 +1,1 @@
+"""One experiment at work: its files' lines decoded, aligned, reduced and committed."""

@@ -1,0 +1,285 @@
+"""One experiment: every stage from its files to committed rows, wired. One thread; the caller passes the time.
+
+A `tick` reads what is new, decides what closes, reduces it and commits positions, rows and dirty marks together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.lineage import Writer
+from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
+from rlship_sidecar.decode.lines import Batch, Dead
+from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.intake import Intake, words
+from rlship_sidecar.pipeline.recall import Recall
+from rlship_sidecar.pipeline.rereading import read_from_floor
+from rlship_sidecar.pipeline.settling import StepRows
+from rlship_sidecar.pipeline.source import Source, load_source, removed, still_there
+from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.rows import Row
+from rlship_sidecar.store.changes import Changes, SavedWriter
+from rlship_sidecar.store.store import Store
+from rlship_sidecar.streams.streaming import Streaming
+
+SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
+
+
+class Experiment:
+    """The pipeline of one experiment over its store."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store: Store,
+        filesystem: Filesystem,
+        *,
+        now: float,
+        patience: Patience | None = None,
+        rules: Rules | None = None,
+        streams: StreamConfig | None = None,
+        max_open_files: int = 256,
+    ) -> None:
+        self.directory = directory
+        self.store = store
+        self.filesystem = filesystem
+        self.intake = Intake(str(directory), filesystem, max_open_files)
+        self.intake.room = lambda actor: MAX_KEPT - (self.actors[actor].kept if actor in self.actors else 0)
+        self.actors: dict[str, Actor] = {}
+        self.rules = rules or Rules()
+        self.patience = patience or Patience()
+        self._changed: dict[str, Source] = {}
+        self._dead: list[tuple[str, Dead]] = []
+        self._counts: dict[str, int] = {}
+        self._revised: list[tuple[str, str, int]] = []
+        self._unrestored: list[Source] = []
+        self._hindered: set[str] = set()
+        self._saved_at = now
+        self._unrecovered: list[Writer] = []
+        self._streams = streams or StreamConfig()
+        store.adopt(self.rules.signature())
+        self._load(now)
+
+    def close(self) -> None:
+        """Release the files; what was not committed is read again next time."""
+        self.intake.close()
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """All files ever read, by name."""
+        return self.intake.sources
+
+    # Restart -------------------------------------------------------------------------------------------------------
+
+    def _load(self, now: float) -> None:
+        """Go on where the store left off: rebuild what was open, remember what is dirty."""
+        intake = self.intake
+        self._recall = Recall(self.store, intake, self.rules.samples)
+        for saved in self._verified():
+            source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
+            self.sources[saved.file] = source
+            if source.writer is not None:
+                self._actor(source.writer.open.actor).add_writer(source.writer, now)
+        for actor in self.actors.values():
+            actor.dirty.clear()  # children that were loaded before their parents made it so: the store knows better
+        dirty = self.store.dirty()
+        for unit in dirty:
+            if unit.kind == "step":
+                self._actor(unit.actor).soil(unit.index, self.store.row_of(unit.actor, unit.index) is True, now)
+        for actor in self.actors.values():
+            actor.newly_dirty.clear()
+        writers = [source.writer for source in self.sources.values() if source.writer is not None]
+        self.streaming = Streaming(
+            self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
+        )
+        self._step_rows = StepRows(
+            self.store, self.actors, self._recall, self.streaming, self.rules, self._streams.steps
+        )
+        self.streaming.load(writers, [unit for unit in dirty if unit.kind != "step"], now)
+        self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
+        self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
+        self._restore(now)
+
+    def _restore(self, now: float) -> None:
+        """Take in the applied lines of steps that were open when the last sidecar ended, from every file that can be
+        read. The others are tried again: if they are gone, steps become rows without them, which are revised when they
+        come back; if they are there, their actor's steps wait.
+        """
+        waiting = []
+        self._hindered.clear()
+        for source in self._unrestored:
+            assert source.writer is not None and source.unrestored is not None
+            actor, begun = self._actor(source.writer.open.actor), False
+            taken_in = source.writer.starts.keys() & actor.open.keys()
+            try:
+                for batch in read_from_floor(source, self.store, self.intake.schemas, source.unrestored):
+                    begun = True
+                    actor.restore(source.writer, batch, now, late=source.missed, but=taken_in)
+                    if source.missed:
+                        self.streaming.came_back(source.writer, batch, now)
+            except OSError as error:
+                if removed(source, error):
+                    source.unrestored = None
+                    continue
+                source.problem = source.problem or words(error)
+                if not (begun or source.gone):
+                    waiting.append(source)
+                    if not source.missed:
+                        source.miss(source.unrestored)
+                        self._changed[source.name] = source
+                    if not isinstance(error, FileNotFoundError):
+                        self._hindered.add(actor.name)
+                    continue
+                if not isinstance(error, FileNotFoundError):
+                    raise
+                self._dead.append((source.name, Dead(source.unrestored, "file gone before its row", "")))
+            if source.missed:
+                self.streaming.whole_again(source.writer, now)
+            source.unrestored, source.missed = None, False
+            self._changed[source.name] = source
+        self._unrestored = waiting
+
+    def _verified(self) -> list[SavedWriter]:
+        """What the store knows of the files, once those that are others now are set aside."""
+        replaced = [s.file for s in self.store.writers() if not still_there(s, self.intake.tail(s.file))]
+        self.store.set_aside(replaced)
+        return self.store.writers()
+
+    def _actor(self, name: str) -> Actor:
+        actor = self.actors.get(name)
+        if actor is None:
+            actor = self.actors[name] = Actor(name, self.store.of_actor(name), self.patience)
+            actor.highest_closed = self.store.highest(name)
+        return actor
+
+    # One tick ------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float, wall: float, *, only: Collection[str] | None = None, end: bool = False) -> bool:
+        """Read, decide, commit. Returns whether files hold more than was read: call again at once.
+
+        `only`: names of files known to have changed, where not all need be looked at. `end`: nothing more will come, so
+        once all is read every open step becomes a row and every revision is made. `wall`: the time by the sidecar's own
+        clock, in Unix seconds, which tells the far future from the rest.
+        """
+        intake = self.intake
+        if only is None or not all(name in self.sources for name in only):
+            intake.discover(now, force=end)
+        if self._unrestored:
+            self._restore(now)
+        if self._unrecovered:
+            self._recover(now)
+        more = intake.read(now, self.sources if only is None else only, self._apply, end=end)
+        # Where bytes are waited for it is not the end yet.
+        more = more or (end and intake.holding)
+        open_before = self._open_units()
+        settled = self._step_rows.close(self._hindered, now, timers=only is None, end=end and not more)
+        first_no = self.store.row_count() + len(settled)
+        revisions, self._revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
+        rows = settled + revisions
+        streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
+        rows += streamed
+        # At most so many units of an actor are closed or revised at a time: there may be more.
+        done = open_before - self._open_units() + len(self._revised)
+        more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed
+        settle = (end and not more) or bool(intake.replaced)
+        if settle:  # save as well how far rows are made, in case a file is another when it is seen again
+            self._changed |= {s.name: s for s in self.sources.values() if s.writer is not None and s.writer.starts}
+        self._commit(rows, now, force=settle)
+        if intake.replaced:
+            self._set_aside(intake.replaced, now)
+            return True
+        return more
+
+    def _apply(self, source: Source, batch: Batch, now: float) -> None:
+        if batch.opened is not None:
+            source.opened_at = batch.opened_at
+            source.writer = Writer(source.name, batch.opened, seen_at=now, line_at=now)
+            moved = self._actor(batch.opened.actor).add_writer(source.writer, now)
+            self.streaming.add_writer(source.writer, moved, now)
+        if source.writer is not None:
+            before_t = source.writer.newest_t
+            self._actor(source.writer.open.actor).apply(source.writer, batch, now)
+            self.streaming.apply(source.writer, batch, before_t, now)
+        self._changed[source.name] = source
+        self._dead.extend((source.name, dead) for dead in batch.dead)
+        for name, count in batch.counts.items():
+            self._counts[name] = self._counts.get(name, 0) + count
+
+    def _take_missed(self) -> None:
+        """Files that rows were made without may come back."""
+        for source in self._recall.missed:
+            self._changed[source.name] = source
+            if source not in self._unrestored:
+                self._unrestored.append(source)
+        self._dead += self._recall.dead
+        self._recall.missed, self._recall.dead = [], []
+
+    def _set_aside(self, replaced: list[Source], now: float) -> None:
+        """Files that do not hold any more what was read of them count as gone; what has their names is read as new."""
+        self.store.set_aside([source.name for source in replaced])
+        self.intake = self.intake.anew()
+        self.actors.clear()
+        self._load(now)
+
+    # Streams -------------------------------------------------------------------------------------------------------
+
+    def _recover(self, now: float) -> None:
+        """Find out which stream lines wait, from every file that can be read; of others they may come back."""
+        waiting = []
+        for writer in self._unrecovered:
+            source = self.sources[writer.file]
+            try:
+                self.streaming.recover(writer, now)
+            except FileNotFoundError:
+                self._recall.miss_streams(source, [(-math.inf, math.inf)])
+            except OSError as error:
+                source.problem = words(error)
+                waiting.append(writer)
+        self._unrecovered = waiting
+
+    def _stream(self, now: float, wall: float, first_no: int, *, end: bool) -> tuple[list[Row], bool]:
+        """Rows of streams, numbered on from `first_no`, and whether there may be more at once."""
+        hindered = self._hindered.union(writer.open.actor for writer in self._unrecovered)
+        made = self.streaming.rows(now, wall, hindered, self._recall.fetching(now, end=end), end=end)
+        self._revised += [(unit.actor, unit.kind, unit.index) for unit in made.revised]
+        self._take_missed()
+        return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more
+
+    def _open_units(self) -> int:
+        return sum(len(actor.open) for actor in self.actors.values())
+
+    def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
+        dirty = [(actor.name, "step", step) for actor in self.actors.values() for step in actor.newly_dirty]
+        dirty += [(name, *unit) for name, streams in self.streaming.streams.items() for unit in streams.newly_dirty]
+        urgent = rows or self._revised or dirty or self._dead or self.store.changed or force
+        if not urgent and (not self._changed or now - self._saved_at < SAVE_EVERY_S):
+            return
+        changed = self._changed.values()
+        for source in changed:
+            if source.writer is not None:
+                source.writer.forget_starts(self.actors[source.writer.open.actor].open)
+        self.store.commit(
+            Changes(
+                [source.saved() for source in changed],
+                [(source.name, offset, line) for source in changed for offset, line in source.fresh_marks],
+                [block for source in changed for block in source.fresh_blocks],
+                rows=rows,
+                dirty=dirty,
+                revised=self._revised,
+                dead=self._dead,
+                counts=self._counts,
+            )
+        )
+        for source in changed:
+            source.fresh_marks.clear()
+            source.fresh_blocks.clear()
+        for actor in self.actors.values():
+            actor.newly_dirty.clear()
+        for streams in self.streaming.streams.values():
+            streams.newly_dirty.clear()
+        self._changed, self._dead, self._counts = {}, [], {}
+        self._saved_at = now

@@ -1,0 +1,328 @@
+"""The files of one experiment: which there are, which have grown, and what their next lines say."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from rlship_formats.records import MAX_LINE_BYTES
+from rlship_sidecar.decode.known import known
+from rlship_sidecar.decode.lines import Batch, Dead, excerpt_of, too_long
+from rlship_sidecar.decode.schemas import Schemas
+from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.source import Source, new_source, removed
+from rlship_sidecar.plainfiles import NotAFile
+from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder
+from rlship_sidecar.tail.newcomers import Newcomers
+from rlship_sidecar.tail.opening import Opener
+from rlship_sidecar.tail.tail import Bookmark, Descriptors, Replaced, Tail
+from rlship_sidecar.tally import Tally
+
+ROUND_STEPS = 60  # that one look takes in while history is read: not quite as many as there are units that keep values
+REST_EVERY_S = 30.0  # how often a file whose writer closed it, or that has none, is looked at
+SETTLED_S = 60.0
+NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
+
+_ALL = 1 << 62
+
+Apply = Callable[[Source, Batch, float], None]
+
+
+class Taken(NamedTuple):
+    """The next lines of a file, decoded elsewhere: up to `mark`, after which there are more or not. `batch` None: they
+    are beyond the step up to which lines are wanted.
+    """
+
+    batch: Batch | None
+    mark: Bookmark
+    more: bool
+
+
+class Ahead(Protocol):
+    """Decodes files ahead, elsewhere."""
+
+    def want(self, group: Sequence[Source]) -> None:
+        """Lines of these files will be asked for next, in this order."""
+
+    def take(self, source: Source, limit: int) -> Taken | None:
+        """The next lines of a file up to about step `limit`, once they are there; its decoder has followed. None: they
+        are not decoded elsewhere.
+        """
+
+
+class Intake:
+    """`sources` are all files ever read, by name.
+
+    `most_steps`: that a look at a file takes in now. `room`: how many units of an actor may keep their values yet.
+    `replaced` are files that do not hold any more what was read of them; they are not read on. `holding`: some file
+    has lines with NUL bytes that are waited for. `tally` counts what was read, `lines` all lines of it.
+    """
+
+    def __init__(self, directory: str, filesystem: Filesystem, max_open_files: int) -> None:
+        self._given = directory, filesystem, max_open_files
+        self.files = Descriptors(max_open_files, keep=filesystem.local, root=directory)
+        self._opener = Opener(directory, self.files)
+        self.folder = self._opener.folder
+        self.sources: dict[str, Source] = {}
+        self._odd: dict[str, str] = {}
+        self.replaced: list[Source] = []
+        self.holding = False
+        self.tally = Tally()
+        self.lines = 0
+        self.ahead: Ahead | None = None
+        self.schemas = Schemas(known)
+        self.most_steps = ROUND_STEPS
+        self.room: Callable[[str], int] = lambda actor: ROUND_STEPS
+        self._went_abreast: set[str] = set()  # actors
+        self._local = filesystem.local
+        self._listing = Folder(self.folder, directory, local=filesystem.local)
+        self._newcomers = Newcomers(self._opener, local=filesystem.local)
+
+    def close(self) -> None:
+        """Release the files."""
+        self.files.close()
+        self._opener.close()
+
+    def anew(self) -> Intake:
+        """One that knows no file yet, in place of this one, which is closed."""
+        self.close()
+        anew = Intake(*self._given)
+        anew.tally, anew.room = self.tally, self.room
+        anew.lines = self.lines
+        return anew
+
+    @property
+    def oddities(self) -> dict[str, str]:
+        """Why other entries of the folders are not among the files, by name."""
+        return {**self._odd, **self._newcomers.oddities}
+
+    def tail(self, name: str) -> Tail:
+        """A reader of the file of this name."""
+        return self._opener.tail(name)
+
+    @property
+    def folders(self) -> list[str]:
+        """Where files may change or appear."""
+        return [self.folder, *self._newcomers.folders]
+
+    def hinted(self, changed: Mapping[str, Iterable[str]]) -> set[str]:
+        """Names of files, given which changed in which folder. One that is not known yet is among them."""
+        names = set(changed.get(self.folder, ()))
+        for folder in self._newcomers.folders:
+            for file in changed.get(folder, ()):
+                names.update(self._newcomers.names_of(os.path.join(folder, file)))
+        return names
+
+    def news(self) -> list[str]:
+        """What a person should hear of files that are left alone."""
+        return self._newcomers.news()
+
+    def formats(self) -> Counter[str]:
+        """How many foreign files there are of each format."""
+        return self._newcomers.formats
+
+    def discover(self, now: float, *, force: bool) -> None:
+        """Take in new files, if it is time to list the folders."""
+        self._discover_foreign(now, force=force)
+        try:
+            listed = self._listing.look(now, force=force)
+        except OSError as error:
+            if not (isinstance(error, FileNotFoundError) and self.sources and self._newcomers.alone(self.sources)):
+                link = isinstance(error, NotADirectoryError)
+                self._odd[WRITERS_FOLDER] = "a link or no folder: not followed" if link else words(error)
+            return
+        if listed is None:
+            self._odd.pop(WRITERS_FOLDER, None)
+            return
+        self._odd = dict.fromkeys(listed.odd, "not a regular file, or its name is not UTF-8")
+        for name, inode in listed.files.items():
+            source = self.sources.get(name)
+            if source is None:
+                source = self.sources[name] = new_source(name, self.tail(name), self.schemas)
+            _note(source, inode)
+
+    def _discover_foreign(self, now: float, *, force: bool) -> None:
+        for name, tail in self._newcomers.look(now, force=force).items():
+            source = self.sources.get(name)
+            if source is None:
+                source = self.sources[name] = new_source(name, tail, self.schemas)
+        for name, inode in self._newcomers.inodes.items():
+            if name in self.sources:
+                _note(self.sources[name], inode)
+
+    def read(self, now: float, names: Iterable[str], apply: Apply, *, end: bool) -> bool:
+        """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
+        as it got. Returns whether there is more to read at once.
+        """
+        self.holding = False
+        groups: dict[str, list[Source]] = {}
+        for name in names:
+            source = self.sources.get(name)
+            if source is None or source.gone or source.unrestored is not None:
+                continue
+            if not self._grown(source, now, end=end):
+                if end:
+                    self._note_end(source, left=False)
+            else:
+                actor = source.writer.open.actor if source.writer is not None else ""
+                groups.setdefault(actor, []).append(source)
+        more = False
+        for actor, group in groups.items():
+            group.sort(key=lambda source: source.at_step)
+            limit = _ALL
+            abreast = self._pace(actor, group)
+            if self.ahead is not None:
+                self.ahead.want(group)
+            for place, source in enumerate(group):
+                if source.at_step > limit:
+                    more = True
+                    continue
+                before = source.read
+                left = self._take(source, limit, now, apply)
+                if end:
+                    self._note_end(source, left=left)
+                more = more or left
+                # What others decoded is taken a stretch at a time: none may go far beyond the hindmost file even then.
+                ahead = self.ahead is not None and source.read > before
+                if place == 0 and (left or ahead) and source.at_step >= 0:
+                    limit = source.at_step
+            if abreast and _abreast(group):
+                self._went_abreast.add(actor)
+            else:
+                self._went_abreast.discard(actor)
+        return more
+
+    def _pace(self, actor: str, group: Sequence[Source]) -> bool:
+        """Decide how many steps are taken in: half as many where some files go or went faster than others, as every
+        step that any of them has gone to is open then. Returns whether all are at one step.
+        """
+        abreast = _abreast(group)
+        alike = len(group) == 1 or (abreast and actor in self._went_abreast)
+        self.most_steps = ROUND_STEPS if alike and self.room(actor) >= ROUND_STEPS else ROUND_STEPS // 2
+        return abreast
+
+    def _note_end(self, source: Source, *, left: bool) -> None:
+        """Nothing more is to come from a file that is read: then nobody waits for its writer."""
+        if source.writer is not None:
+            source.writer.ended = not (left or source.held or source.problem)
+
+    def _grown(self, source: Source, now: float, *, end: bool) -> bool:
+        writer = source.writer
+        if not source.looked_at:
+            source.grown_at = now  # it is new: its writer may be about to write
+        # Whose writer said that it is done, or what is no writer's file and does not grow either.
+        done = now - source.grown_at if writer is None else now - writer.line_at if writer.closed else 0.0
+        settled = not end and source.looked_at and done > SETTLED_S
+        if settled and now - source.looked_at < REST_EVERY_S:
+            return False
+        source.looked_at = now
+        try:
+            size = source.size = source.tail.size()
+            if source.moved and size <= source.read:
+                # All of the file that had the name is read; what has it now is found out by the bookmark.
+                self.files.forget(source.tail.path)
+                source.moved = False
+                size = source.size = source.tail.size()
+                source.tail.check(source.mark)
+            source.problem = ""
+            if size > source.read:
+                source.grown_at = now
+            if size < source.read:
+                source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
+                source.tail.check(source.mark)
+            else:
+                source.missed_at = None
+                if size == source.read and (end or source.tail.shrunk):
+                    # Whole again, or cut and written on to the very size it had: without the former, there is time for
+                    # a look at its bytes only at the end.
+                    source.tail.check(source.mark)
+        except OSError as error:
+            self._failed(source, error)
+            return False
+        return size > source.read
+
+    def _failed(self, source: Source, error: OSError) -> None:
+        self.files.forget(source.tail.path)
+        source.problem = "" if removed(source, error) else words(error)
+        if isinstance(error, Replaced):
+            self.replaced.append(source)
+
+    def _take(self, source: Source, limit: int, now: float, apply: Apply) -> bool:
+        """Read and apply one piece of a file. Returns whether complete lines are left in it, as far as one can know."""
+        if self.ahead is not None and (taken := self.ahead.take(source, limit)) is not None:
+            if taken.batch is not None:
+                before = source.read
+                source.advance(taken.batch, taken.mark)
+                self._count(source, taken.batch, taken.mark.offset - before)
+                apply(source, taken.batch, now)
+            return taken.more
+        start = source.mark
+        hold = not self._local and not (source.held and now - source.held_at >= NUL_WAIT_S)
+        try:
+            piece = source.tail.read(start, source.piece_bytes, size=source.size, hold_nul=hold)
+        except OSError as error:
+            self._failed(source, error)
+            return False
+        if piece.end == start.offset:
+            if piece.held:
+                self._hold(source, now)
+            elif source.tail.searching:
+                source.problem = f"a line of more than {MAX_LINE_BYTES >> 20} MiB begins at byte {source.read}"
+            elif source.moved and not piece.more:
+                source.size = source.read  # half a line is all that is left of the file that had the name
+                self.files.forget(source.tail.path)
+            return piece.more
+        batch = source.decoder.decode(
+            piece.lines, piece.offsets, max_steps=self.most_steps, last_step=limit, together=piece.together
+        )
+        whole = batch.consumed == len(piece.lines)
+        end = piece.end if whole else piece.begin_of(batch.consumed)
+        # Read about as much next time as could be used this time, and more where there was more to use.
+        used = end - start.offset
+        source.wants(2 * used if whole and piece.more else used)
+        for offset, excerpt in piece.too_long:
+            if offset < end:
+                batch.dead.append(too_long(offset, excerpt))
+        batch.dead += [Dead(offset, why, excerpt_of(raw)) for offset, why, raw in piece.dead if offset < end]
+        source.held = False
+        source.advance(batch, piece.bookmark(end))
+        apply(source, batch, now)
+        self._count(source, batch, end - start.offset)
+        if piece.held and whole:
+            self._hold(source, now)
+        return not whole or piece.more
+
+    def _count(self, source: Source, batch: Batch, read_bytes: int) -> None:
+        self.lines += batch.consumed
+        actor = source.writer.open.actor if source.writer is not None else ""
+        self.tally.took(actor, batch.consumed, read_bytes)
+
+    def _hold(self, source: Source, now: float) -> None:
+        if not source.held:
+            source.held, source.held_at = True, now
+        source.problem = f"NUL bytes from byte {source.read} on: waiting for what belongs there"
+        self.holding = True
+
+
+def _abreast(group: Iterable[Source]) -> bool:
+    return len({source.at_step for source in group}) == 1
+
+
+def _note(source: Source, inode: int) -> None:
+    """A file was listed with this inode."""
+    source.moved = source.moved or source.inode not in (0, inode)
+    source.inode = inode
+
+
+def words(error: OSError) -> str:
+    """What is wrong with a file, for people."""
+    if isinstance(error, NotAFile) or error.errno == errno.ENXIO:  # a socket
+        return "not a regular file"
+    if error.errno == errno.ELOOP:
+        return "a link, which is not followed"
+    if isinstance(error, FileNotFoundError):
+        return "not there any more; what was read of it still counts"
+    return error.strerror or type(error).__name__

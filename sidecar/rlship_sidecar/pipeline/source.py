@@ -1,0 +1,269 @@
+"""One writer's file inside the sidecar: its tail, its decoder, how far it is applied, and the index of its blocks.
+
+The block index says which steps and times each 256 KiB of the file holds, so that a unit can be read again without
+reading the file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rlship_formats.records import Gap, Open
+from rlship_sidecar.align.lineage import Segment, Writer
+from rlship_sidecar.decode.decoder import Decoder
+from rlship_sidecar.decode.lines import Batch
+from rlship_sidecar.decode.schemas import Schemas
+from rlship_sidecar.store.changes import SavedBlock, SavedWriter
+from rlship_sidecar.store.store import Store
+from rlship_sidecar.tail.foreign.tail import ForeignTail
+from rlship_sidecar.tail.listing import is_aside
+from rlship_sidecar.tail.tail import START, Bookmark, Replaced, Tail
+
+BLOCK_BYTES = 256 * 1024
+PIECE_BYTES, LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at first, then as many as are used
+
+
+class _State(msgspec.Struct, array_like=True):
+    """What the store keeps of a file besides its position: enough to go on as if there had been no restart."""
+
+    open: Open | None
+    segments: list[tuple[int | None, int, int, float]]
+    gaps: list[Gap]
+    lowest: int
+    implicit: bool
+    closed: bool
+    newest_t: float
+    t: float
+    barrier_t: float | None
+    block: tuple[int, float, int, int, float | None, float | None, float | None]
+    opened_at: int
+    foreign: bool
+    head: bytes
+    before: bytes
+    missed: bool = False
+    stream_t: float | None = None
+    close_t: float | None = None
+    point_t: float | None = None
+
+
+@dataclass(slots=True)
+class Source:
+    """A file. What lies before `mark` is applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in
+    the store. `moved`: its name has come to mean another inode, `held`: NUL bytes are waited for since `held_at`.
+    `unrestored`: where the applied lines begin whose steps were open at a restart, or that rows were made without
+    because the file was missing, until they are taken in again. `missed`: rows may have been made without them.
+    `missed_at`: when what was read of it was first found missing.
+    """
+
+    name: str
+    tail: Tail
+    decoder: Decoder
+    writer: Writer | None = None
+    mark: Bookmark = START
+    opened_at: int = 0
+    size: int = 0
+    at_step: int = -1
+    looked_at: float = 0.0
+    grown_at: float = 0.0
+    problem: str = ""
+    inode: int = 0
+    moved: bool = False
+    held: bool = False
+    held_at: float = 0.0
+    unrestored: int | None = None
+    missed: bool = False
+    missed_at: float | None = None
+    piece_bytes: int = PIECE_BYTES
+    block_start: int = 0
+    block_t: float = 0.0
+    block_lowest: int = -1
+    block_highest: int = -1
+    block_barrier_t: float | None = None
+    block_t_low: float | None = None
+    block_t_high: float | None = None
+    fresh_blocks: list[SavedBlock] = field(default_factory=list)
+    fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def wants(self, size: int) -> None:
+        """Lines of about so many bytes are to be read at a time."""
+        self.piece_bytes = min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, 17 * size // 16))
+
+    @property
+    def read(self) -> int:
+        """Bytes below are applied."""
+        return self.mark.offset
+
+    @property
+    def gone(self) -> bool:
+        """Whether this is a file that another one took the place of; see `Store.set_aside`."""
+        return self.name.endswith(")") and is_aside(self.name)  # asked often, and the former is quick to see
+
+    def missing_for(self, now: float) -> float:
+        """Seconds for which what was read of it has been missing, now that it is; endless if it is gone for good."""
+        if self.gone:
+            return math.inf
+        if self.missed_at is None:
+            self.missed_at = now
+        return now - self.missed_at
+
+    @property
+    def floor(self) -> int:
+        """Where the first line of any open unit begins; `read` if there is none."""
+        begins = min(self.writer.starts.values(), default=self.read) if self.writer is not None else self.read
+        return begins if self.unrestored is None else min(begins, self.unrestored)
+
+    def miss(self, begin: int) -> None:
+        """Rows are made without the applied lines from `begin` on. They are taken in once the file is back, by another
+        sidecar too.
+        """
+        self.unrestored = begin if self.unrestored is None else min(begin, self.unrestored)
+        self.missed = True
+
+    def advance(self, batch: Batch, mark: Bookmark) -> None:
+        """A batch that ends at `mark` is applied."""
+        self.mark, end = mark, mark.offset
+        if batch.highest >= 0:
+            self.at_step = batch.highest
+            self._index(batch.lowest, batch.highest)
+        for barriers in batch.barriers:
+            self._index(min(barriers.steps), max(barriers.steps))
+        if batch.streams:
+            ts = [line.t for line in batch.streams]
+            low, high = min(ts), max(ts)
+            self.block_t_low = low if self.block_t_low is None else min(self.block_t_low, low)
+            self.block_t_high = high if self.block_t_high is None else max(self.block_t_high, high)
+        self.fresh_marks.extend(batch.kept)
+        if end - self.block_start >= BLOCK_BYTES:
+            self.fresh_blocks.append(self.unfinished())
+            self.block_start, self.block_t, self.block_barrier_t = end, self.decoder.t, self.decoder.barrier_t
+            self.block_lowest = self.block_highest = -1
+            self.block_t_low = self.block_t_high = None
+
+    def _index(self, lowest: int, highest: int) -> None:
+        self.block_highest = max(self.block_highest, highest)
+        self.block_lowest = lowest if self.block_lowest < 0 else min(self.block_lowest, lowest)
+
+    def unfinished(self) -> SavedBlock:
+        """The block that the file's end is in."""
+        return SavedBlock(
+            self.name,
+            self.block_start,
+            self.read,
+            self.block_t,
+            self.block_lowest,
+            self.block_highest,
+            self.block_barrier_t,
+            self.block_t_low,
+            self.block_t_high,
+        )
+
+    def blocks(self, store: Store, lowest: int, highest: int) -> list[SavedBlock]:
+        """All blocks that may hold records of these steps, the unfinished one included."""
+        found = store.blocks(self.name, lowest, highest)
+        for block in (*self.fresh_blocks, self.unfinished()):
+            if block.lowest >= 0 and block.lowest <= highest and block.highest >= lowest:
+                found.append(block)
+        return found
+
+    def blocks_at(self, store: Store, low: float, high: float) -> list[SavedBlock]:
+        """All blocks that may hold stream lines with `t` in low..high, the unfinished one included."""
+        found = store.blocks_at(self.name, low, high)
+        for block in (*self.fresh_blocks, self.unfinished()):
+            if block.t_low is not None and block.t_high is not None and block.t_low <= high and block.t_high >= low:
+                found.append(block)
+        return found
+
+    def saved(self) -> SavedWriter:
+        """What the store has to keep of this file now."""
+        writer = self.writer
+        block = (self.block_start, *self.unfinished()[3:])
+        if writer is None:
+            state = _State(
+                None, [], [], -1, True, False, 0.0, self.decoder.t, None, block, 0, self.decoder.foreign, *self.mark[1:]
+            )
+        else:
+            segments = [(s.begins, s.barrier, s.last, s.since) for s in writer.segments]
+            state = _State(
+                writer.open,
+                segments,
+                writer.gaps,
+                writer.lowest,
+                writer.implicit,
+                writer.closed,
+                writer.newest_t,
+                self.decoder.t,
+                self.decoder.barrier_t,
+                block,
+                self.opened_at,
+                False,
+                *self.mark[1:],
+                self.missed,
+                writer.stream_t,
+                writer.close_t,
+                writer.point_t,
+            )
+        return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
+
+
+def is_document(source: Source) -> bool:
+    """Whether it is a foreign document, of which later ones hold what earlier ones held."""
+    return isinstance(source.tail, ForeignTail) and source.tail.of_document
+
+
+def removed(source: Source, error: OSError) -> bool:
+    """Whether nothing is amiss: trainers remove old checkpoints, and later ones hold what those held."""
+    return isinstance(error, FileNotFoundError) and is_document(source)
+
+
+def new_source(name: str, tail: Tail, schemas: Schemas) -> Source:
+    """A file seen for the first time."""
+    return Source(name, tail, Decoder(schemas))
+
+
+def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, now: float) -> Source:
+    """A file as the store knows it. Its writer's activity counts from now on."""
+    state = msgspec.json.decode(saved.state, type=_State)
+    source = new_source(saved.file, tail, schemas)
+    if state.open is not None and isinstance(tail, ForeignTail):
+        tail.expect(state.open.writer)
+    source.mark = Bookmark(saved.read, state.head, state.before)
+    source.block_start, source.block_t, source.block_lowest, source.block_highest, source.block_barrier_t = state.block[
+        :5
+    ]
+    source.block_t_low, source.block_t_high = state.block[5:]
+    if state.open is None:
+        source.decoder.t, source.decoder.foreign = state.t, state.foreign
+        return source
+    source.opened_at = state.opened_at
+    marks = [line for offset, line in store.marks(saved.file) if offset < saved.read]
+    source.decoder.restore(state.open, state.t, state.barrier_t, marks)
+    writer = source.writer = Writer(saved.file, state.open, seen_at=now, line_at=now)
+    writer.segments = [
+        Segment(writer, number, begins, barrier, last, since)
+        for number, (begins, barrier, last, since) in enumerate(state.segments)
+    ]
+    writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
+    writer.implicit, writer.closed = state.implicit, state.closed
+    writer.stream_t, writer.close_t, writer.point_t = state.stream_t, state.close_t, state.point_t
+    source.at_step = max((segment.last for segment in writer.segments), default=-1)
+    if saved.floor < saved.read:
+        source.unrestored, source.missed = saved.floor, state.missed
+    if source.gone:
+        source.problem = "another file took its place, or it was cut and written on; rows keep what they have of it"
+        writer.closed = writer.replaced = True  # nobody is to wait for it
+    return source
+
+
+def still_there(saved: SavedWriter, tail: Tail) -> bool:
+    """Whether a file holds what was read of it; true as well where that cannot be found out just now."""
+    state = msgspec.json.decode(saved.state, type=_State)
+    try:
+        tail.check(Bookmark(saved.read, state.head, state.before))
+    except Replaced:
+        return False
+    except OSError:
+        return True
+    return True

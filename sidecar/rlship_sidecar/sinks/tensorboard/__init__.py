@@ -1,0 +1,1 @@
+"""The TensorBoard sink: event files that grow and are never written twice."""

@@ -1,0 +1,232 @@
+"""TensorBoard event files, one Event for each row, so that the files themselves say how many rows they hold."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlship_formats.values import Histogram
+from rlship_sidecar.plainfiles import make_plain
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks import budget
+from rlship_sidecar.sinks.claim import Claim
+from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.flat import axis, flatten, rank_keys
+from rlship_sidecar.sinks.options import check_names, check_text
+from rlship_sidecar.sinks.tables import markdown, tables
+from rlship_sidecar.sinks.tensorboard import events as tfevents
+from rlship_sidecar.sinks.tensorboard import parts as tfparts
+
+if TYPE_CHECKING:
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import HistogramProto, Summary
+
+logger = logging.getLogger("rlship.sinks.tensorboard")
+
+OPTIONS = ("dir", *budget.OPTIONS)
+_NONE: Mapping[str, float] = {}
+PART_BYTES = 16 << 20  # a part of which an earlier sidecar may be a late writer is copied: that has to stay cheap
+
+
+class TensorBoardSink:
+    """Writes `<state_dir>/tensorboard`, or the option `dir` (relative to the experiment), for `tensorboard --logdir`.
+
+    Options `ranks` and `max_keys`: see `budget`. A new part is begun at every `open` and every 16 MiB. Parts that do
+    not fit together any more are written again from where they go wrong. Files of other writers in the folder are left
+    alone; parts of another store refuse it.
+    """
+
+    def __init__(self) -> None:
+        self.where = ""
+        self._folder = Path()
+        self._run: Run | None = None
+        self._claim: Claim | None = None
+        self._path = Path()
+        self._budget: budget.KeyBudget | None = None
+        self._fd: int | None = None
+        self._last = b""
+        self._end = 0
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise WrongOption for an option that cannot be used."""
+        check_names("tensorboard", options, OPTIONS)
+        if options.get("dir") is not None:
+            check_text("tensorboard", "dir", options["dir"], "a folder, relative to the experiment or absolute")
+        budget.check_budget("tensorboard", options)
+
+    @property
+    def note(self) -> str:
+        """What a person should know though rows are delivered, "" if nothing."""
+        return "" if self._budget is None else self._budget.note
+
+    def open(self, run: Run) -> int | None:
+        """Count the rows in this store's parts, in order; cut what follows them."""
+        folder = self._folder = _folder(run)
+        self._run = run
+        self.where = str(folder)
+        with _outages(self.where):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._budget = budget.budget("tensorboard", run.state_dir, run.options)
+            _refuse_others(folder, run)
+            claim = self._claim = Claim("tensorboard", folder, folder / "rlship", run)
+            fence = claim.take(occupied=False)
+            # Looked at only now: what an earlier sidecar still gave a name to is among them.
+            found = tfparts.chain(tfparts.parts(folder))
+            if found.problem:
+                logger.warning(
+                    "sink tensorboard: %s: written again from row %d out of the store", found.problem, found.rows
+                )
+            for part in found.unfit:
+                part.path.unlink()
+            if found.kept and (fence or found.end < found.size):
+                claim.copy(found.kept[-1].path, found.end)
+            if fence:
+                claim.fenced()
+            self._last = b"" if found.last is None else tfevents.read(found.kept[-1].path, found.last)
+        return found.rows
+
+    def ends_with(self, row: Row) -> bool:
+        """Whether the last event is this row's; which ranks it shows may have been set otherwise."""
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
+        from tensorboardX.proto.event_pb2 import Event
+
+        try:
+            held = Event.FromString(self._last)
+        except DecodeError:
+            return False
+        ranks = {key for key, _ in rank_keys(row)}
+        kept = [value for value in held.summary.value if value.tag not in ranks]
+        del held.summary.value[:]
+        held.summary.value.extend(kept)
+        return bool(held.SerializeToString(deterministic=True) == event(row).SerializeToString(deterministic=True))
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
+        with _outages(self.where):
+            events = [event(row, self._budget.admit(row) if self._budget is not None else {}) for row in rows]
+            if self._budget is not None:
+                self._budget.save()
+            data = memoryview(b"".join(tfevents.encode(made.SerializeToString(deterministic=True)) for made in events))
+            if self._fd is None or self._end >= PART_BYTES:
+                self._begin(rows[0])
+            assert self._fd is not None
+            self._check_place()
+            while data:
+                written = os.pwrite(self._fd, data, self._end)
+                self._end += written
+                data = data[written:]
+
+    def flush(self) -> None:
+        """Sync the part to the disk."""
+        if self._fd is None:
+            return
+        with _outages(self.where):
+            os.fsync(self._fd)
+            self._check_place()
+
+    def close(self) -> None:
+        """Close the part."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def _begin(self, row: Row) -> None:
+        """Begin a part with this row, once the one before it is safe."""
+        assert self._run is not None and self._claim is not None
+        self.flush()
+        self.close()
+        scratch = self._claim.scratch("part")
+        self._fd = make_plain(scratch)
+        self._end = 0
+        data = tfevents.encode(_file_version(row.t or time.time()))
+        while self._end < len(data):
+            self._end += os.pwrite(self._fd, data[self._end :], self._end)
+        os.fsync(self._fd)
+        self._path = self._folder / tfparts.name(row.arrival.no, self._run.store_id, self._run.generation)
+        self._claim.publish(scratch, self._path)
+
+    def _check_place(self) -> None:
+        """Make sure that the part is still in its place, as long as it was left, and the folder still ours."""
+        assert self._fd is not None and self._claim is not None
+        self._claim.verify()
+        ours, there = os.fstat(self._fd), os.stat(self._path)
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
+            raise SinkUnavailable(f"sink tensorboard: {self._path} was changed by another hand: looking at it anew")
+
+
+@contextmanager
+def _outages(where: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SinkUnavailable(f"sink tensorboard: {where}: {error.strerror}") from error
+
+
+def _refuse_others(folder: Path, run: Run) -> None:
+    for part in tfparts.parts(folder):
+        if part.store_id != run.store_id:
+            raise SinkRefused(
+                f"sink tensorboard: {part.path} was written by another store ({part.store_id}), not by this one "
+                f"({run.store_id}): move the folder away, or set [sink.tensorboard] dir to another one"
+            )
+
+
+def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
+    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, or now if
+    none has any, every number and every value in `ranks` a scalar, every histogram a histogram, every table of samples
+    a text.
+    """
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+
+    hists = {key: hist for key, hist in row.shipped_hists.items() if key not in row.x}
+    flat = {key: value for key, value in flatten(row, ranks).items() if key not in hists}
+    values = [Summary.Value(tag=key, simple_value=value) for key, value in flat.items() if not isinstance(value, str)]
+    values += [Summary.Value(tag=key, histo=_histogram(hist)) for key, hist in hists.items()]
+    values += [_text(key, markdown(samples)) for key, samples in tables(row).items()]
+    _, at = axis(row)
+    return Event(wall_time=row.t or time.time(), step=int(at), summary=Summary(value=values))
+
+
+def _text(tag: str, markdown: str) -> Summary.Value:
+    from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboardX.proto.tensor_pb2 import TensorProto
+    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboardX.proto.types_pb2 import DT_STRING
+
+    plugin = SummaryMetadata.PluginData(plugin_name="text")
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+    tensor = TensorProto(dtype=DT_STRING, string_val=[markdown.encode("utf-8", "replace")], tensor_shape=shape)
+    return Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin), tensor=tensor)
+
+
+def _histogram(hist: Histogram) -> HistogramProto:
+    from tensorboardX.proto.summary_pb2 import HistogramProto
+
+    # `sum` and `sum_squares` are not known from a histogram, and nothing shows them.
+    return HistogramProto(
+        min=hist.edges[0],
+        max=hist.edges[-1],
+        num=sum(hist.counts),
+        bucket_limit=hist.edges[1:],
+        bucket=hist.counts,
+    )
+
+
+def _file_version(t: float) -> bytes:
+    """The first Event of every file. Without it readers drop a tag's later points where a revision's step goes back."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    return bytes(Event(wall_time=t, file_version="brain.Event:2").SerializeToString())
+
+
+def _folder(run: Run) -> Path:
+    TensorBoardSink.check_options(run.options)
+    given = run.options.get("dir")
+    return run.state_dir / "tensorboard" if given is None else run.experiment / given

@@ -1,0 +1,200 @@
+"""What the child asks of the wandb package, with its errors in our words. Only the child imports this."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.wandb.remote import Rejected
+
+QUERY_TIMEOUT_S = 10.0
+OFFLINE_FLUSH_S = 0.5
+
+Execute = Callable[[str, Mapping[str, Any]], Any]
+
+# The text of an outage often has the server's address or a request's id in it, and any digits in those.
+_NO_RIGHTS = re.compile(r"(?<!\S)40[13](?![\w.-])|permission denied|not logged in")
+
+
+class Deleted(Exception):
+    """The server had a run of this id that was deleted, and will not have it again."""
+
+
+def prepare() -> None:
+    """Make what the client would otherwise make only when wandb-core dies while it starts: by then it holds a lock that
+    this needs, and waits for itself for ever.
+    """
+    from wandb.analytics import get_telemetry_recorder
+
+    get_telemetry_recorder()
+
+
+def mode(asked: str) -> str:
+    """ "online" or "offline"; what is asked for, or for "auto" whether there is an API key."""
+    if asked != "auto":
+        return asked
+    import wandb
+    from wandb.sdk.lib import wbauth
+
+    settings = wandb.setup().settings
+    named = os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE") or settings.api_key
+    try:
+        return "online" if named or wbauth.read_netrc_auth(host=settings.base_url) else "offline"
+    except wandb.errors.AuthenticationError as error:
+        raise SinkRefused(f"sink wandb: {error}") from error
+
+
+def server() -> str:
+    """The address of the server in the settings."""
+    import wandb
+
+    return str(wandb.setup().settings.base_url)
+
+
+def connect() -> Execute:
+    """A function that runs a GraphQL query at the server; the credentials are checked by the way."""
+    import wandb
+
+    try:
+        api = wandb.Api(timeout=int(QUERY_TIMEOUT_S))
+    except wandb.errors.AuthenticationError as error:
+        raise _told(error, error.__cause__) from error
+    except wandb.errors.UsageError as error:
+        raise SinkRefused(f'sink wandb: {error}: set WANDB_API_KEY, or [sink.wandb] mode = "offline"') from error
+    from wandb.sdk.lib.service.service_connection import WandbApiFailedError
+
+    service = api._service_api
+
+    def execute(query: str, variables: Mapping[str, Any]) -> Any:
+        try:
+            if not variables["entity"]:
+                variables = {**variables, "entity": api.default_entity}
+            return service.execute_graphql(query, variables, timeout=QUERY_TIMEOUT_S)
+        except WandbApiFailedError as error:
+            raise _told(error, error) from error
+
+    return execute
+
+
+def _told(error: Exception, cause: BaseException | None) -> SinkRefused | SinkUnavailable:
+    """An error of the client in our words: final if the server rejected us, or if the key cannot be one."""
+    from wandb.sdk.lib.service.service_connection import WandbApiFailedError
+
+    text = " ".join(str(error).split())
+    way_out = "Check the API key (WANDB_API_KEY or netrc) and its rights on [sink.wandb] entity and project"
+    if isinstance(cause, WandbApiFailedError):
+        status = cause.response.http_status if cause.response is not None else 0
+        if status not in (401, 403):
+            return SinkUnavailable(f"sink wandb: {text}")
+        return Rejected(f"sink wandb: {text}. {way_out}")
+    if cause is not None:  # wandb-core is gone: the client calls that, too, an authentication error
+        return SinkUnavailable(f"sink wandb: {text} {type(cause).__name__}")
+    return SinkRefused(f"sink wandb: {text}. {way_out}")
+
+
+def init(order: Mapping[str, Any], run_id: str, mode: Literal["online", "offline"], root: str) -> Any:
+    """The client's run object; it keeps its files under `root`."""
+    import wandb
+
+    settings = wandb.Settings(
+        console="off",
+        silent=True,
+        disable_git=True,
+        disable_code=True,
+        init_timeout=order["init_s"],
+        finish_timeout=order["finish_s"],
+        finish_timeout_raises=True,
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_save_requirements=False,
+        x_file_stream_transmit_interval=order["transmit_interval"],
+        x_file_stream_retry_wait_min_seconds=1,
+        x_file_stream_retry_wait_max_seconds=5,
+        x_file_stream_timeout_seconds=30,
+        x_transaction_log_flush_interval=OFFLINE_FLUSH_S if mode == "offline" else 5,
+    )
+    try:
+        run = wandb.init(
+            id=run_id,
+            project=order["project"],
+            entity=order["entity"],
+            name=order["name"],
+            group=order["group"],
+            tags=order["tags"],
+            config={"store_id": order["store_id"]},
+            resume="allow",
+            mode=mode,
+            dir=root,
+            settings=settings,
+        )
+    except wandb.errors.AuthenticationError as error:
+        raise _told(error, error.__cause__) from error
+    except wandb.errors.CommError as error:
+        raise _failed_init(" ".join(str(error).split())) from error
+    except wandb.errors.UsageError as error:
+        raise SinkRefused(f"sink wandb: {' '.join(str(error).split())}") from error
+    # Before a table is logged the client asks the server whether an artifact of its name has another type, and waits;
+    # ours are named after the run. Rows must not wait for that.
+    setattr(run, "_assert_can_log_artifact", _may_log)  # noqa: B010 - the type checker would not have it
+    # Settings from elsewhere may outweigh what is asked for; rows in a run that no later start finds come again.
+    if (run.id, run.project) != (run_id, order["project"]):
+        raise SinkRefused(
+            f"sink wandb: the client opened {run.project}/{run.id} in place of {order['project']}/{run_id}: look for "
+            "WANDB_* variables or a settings file of wandb that name another run"
+        )
+    return run
+
+
+def _may_log(artifact: Any) -> None:
+    """Takes the place of a question to the server."""
+
+
+def _failed_init(text: str) -> Exception:
+    """What an error of `wandb.init` means: the client gives no more of it than its text."""
+    known = text.lower()
+    if "previously created and deleted" in known:
+        return Deleted(text)
+    if _NO_RIGHTS.search(known):
+        return Rejected(f"sink wandb: {text}")
+    return SinkUnavailable(f"sink wandb: {text}")
+
+
+def histogram(value: Mapping[str, Any]) -> Any:
+    """The client's own form of a histogram, given its counts and edges."""
+    import wandb
+
+    return wandb.Histogram(np_histogram=(value["values"], value["bins"]))
+
+
+def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row: int) -> None:
+    """Log one line. Its tables are files that the client uploads when it can; a line whose tables the client will not
+    have is logged without them, for lines must not lack.
+    """
+    if tables:
+        import wandb
+
+        try:
+            made = {
+                key: wandb.Table(columns=found["columns"], data=found["data"], allow_mixed_types=True)
+                for key, found in tables.items()
+            }
+            run.log({**values, **made}, step=row, commit=True)
+            return
+        except (ValueError, TypeError, AssertionError, OSError) as problem:
+            sys.stderr.write(f"row {row}: its tables are left out: {type(problem).__name__}: {problem}\n")
+    run.log(values, step=row, commit=True)
+
+
+def define(run: Any, actor: str, axis: str) -> None:
+    """Chart the actor's metrics over its axis; names with `*` or a backslash, patterns and escapes to W&B, stay on
+    its own step: an axis that is a lone backslash makes wandb-core crash.
+    """
+    if set(actor + axis) & set("*\\"):
+        return
+    run.define_metric(axis, summary="max")
+    run.define_metric(f"{actor}/*", step_metric=axis, step_sync=False)

@@ -1,0 +1,109 @@
+"""Whether the client of this process still works: it often tells nobody when it does not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped, unused-ignore]
+
+from rlship_sidecar.sinks.wandb.line import Line
+
+HEALTH_S = 1.0
+STOPPED_S = 5.0
+FATAL_MARK = b"filestream: fatal error"
+
+Check = Callable[[], str]
+
+
+def watch(line: Line, broken: list[Check], worn: Check) -> None:
+    """Ask every check once a second, in a thread. The first complaint of `broken` ends the process, as does one of
+    `worn`, which only says that it is time for a new one.
+    """
+
+    def look() -> None:
+        while True:
+            for check in broken:
+                problem = check()
+                if problem:
+                    line.end(unavailable=f"sink wandb: {problem}")
+            why = worn()
+            if why:
+                line.end(reopen=f"sink wandb: {why}")
+            time.sleep(HEALTH_S)
+
+    threading.Thread(target=_told(look, line), name="health", daemon=True).start()
+
+
+def _told(look: Callable[[], None], line: Line) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            look()
+        except BaseException as problem:  # noqa: BLE001 - without this thread nobody would notice what it looks for
+            line.end(unavailable=f"{type(problem).__name__}: {problem}")
+
+    return run
+
+
+def core_pid() -> int | None:
+    """The process id of this process's wandb-core, None if there is none."""
+    return next((child.pid for child in psutil.Process().children() if "wandb" in child.name()), None)
+
+
+def core_death(pid: int | None, *, clock: Callable[[], float] = time.monotonic) -> Check:
+    """A check that says so once the process is gone, or has been stopped (SIGSTOP, a debugger) for `STOPPED_S`."""
+    stopped_at: float | None = None
+
+    def dead() -> str:
+        nonlocal stopped_at
+        if pid is None:
+            return ""
+        try:
+            status = psutil.Process(pid).status()
+        except psutil.NoSuchProcess:
+            status = psutil.STATUS_ZOMBIE
+        if status == psutil.STATUS_ZOMBIE:
+            return "wandb-core is gone"
+        if status not in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
+            stopped_at = None
+            return ""
+        stopped_at = clock() if stopped_at is None else stopped_at
+        return f"wandb-core is stopped (process {pid})" if clock() - stopped_at >= STOPPED_S else ""
+
+    return dead
+
+
+def fatal_in(log: Path) -> Check:
+    """Looks for the only sign that the client gives when the server rejects history for good: a line in its own log."""
+    read = 0
+
+    def fatal() -> str:
+        nonlocal read
+        if not log.exists():
+            return ""
+        with open(log, "rb") as file:
+            file.seek(read)
+            text = file.read()
+        found = text.find(FATAL_MARK)
+        if found < 0:
+            read += max(0, len(text) - len(FATAL_MARK))
+            return ""
+        return "the client gave up sending history: " + text[found:].split(b"\n", 1)[0].decode("utf-8", "replace")[:300]
+
+    return fatal
+
+
+def grown(file: Path, most_bytes: int, beside: Callable[[], int] = lambda: 0) -> Check:
+    """Says so once the client's own file of the run is that large: it holds all rows since the client started. `beside`
+    tells how many bytes of other files it has made.
+    """
+
+    def large() -> str:
+        size = (file.stat().st_size if file.exists() else 0) + beside()
+        return (
+            f"the client's files have grown to {size} bytes: a new client begins new ones" if size > most_bytes else ""
+        )
+
+    return large

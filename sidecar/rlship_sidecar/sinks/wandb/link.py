@@ -1,0 +1,270 @@
+"""The sidecar's end of the child process that talks to W&B."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import psutil  # type: ignore[import-untyped, unused-ignore]
+
+from rlship_sidecar.plainfiles import make_plain
+from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.wandb.key import with_key
+from rlship_sidecar.sinks.wandb.remote import Rejected
+
+logger = logging.getLogger("rlship.sinks.wandb")
+
+OPEN_S = 180.0
+# Variables meant for the job's own wandb runs, which must not turn our run into one of them.
+FOREIGN = frozenset(
+    {
+        "WANDB_DIR",
+        "WANDB_DISABLED",
+        "WANDB_FORK_FROM",
+        "WANDB_LAUNCH",
+        "WANDB_LAUNCH_CONFIG_PATH",
+        "WANDB_MODE",
+        "WANDB_RESUME",
+        "WANDB_RESUME_FROM",
+        "WANDB_RUN_ID",
+        "WANDB_SERVICE",
+        "WANDB_SILENT",
+        "WANDB_SWEEP_ID",
+        "WANDB_SWEEP_PARAM_PATH",
+    }
+)
+# The client's inner workings are set by us, but for what a person may need to reach the server at all.
+INNER = "WANDB_X_"
+INNER_KEPT = frozenset({"WANDB_X_EXTRA_HTTP_HEADERS", "WANDB_X_PROXIES"})
+
+
+class Link:
+    """A running child. `acked` is the first row the destination lacks, `opened` its answer; see `child`."""
+
+    def __init__(
+        self, order: Mapping[str, Any], env: Mapping[str, str], folder: Path, log: Path, *, silent_s: float
+    ) -> None:
+        """Start the child in `folder`; what it and the client print goes to the file `log`. One that says nothing, or
+        takes nothing, for `silent_s` seconds is given up: a child that runs speaks every 5 s.
+        """
+        self.opened: dict[str, Any] | None = None
+        self.acked = -1
+        self.trouble = ""
+        self._failure: Exception | None = None
+        self._closed = False
+        self._silent_s = silent_s
+        self._change = threading.Condition()
+        self._heard = time.monotonic()
+        with open(make_plain(log), "wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rlship_sidecar.sinks.wandb.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                bufsize=0,
+                cwd=folder,
+                env=_child_env(env, folder),
+                # A Ctrl-C at the terminal is for the sidecar, which then drains and closes.
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._to_child: IO[bytes] = self._process.stdin
+        # A child that is stopped takes nothing from the pipe: whoever writes must not wait for ever.
+        os.set_blocking(self._to_child.fileno(), False)
+        self._listener = threading.Thread(
+            target=self._listen, args=(self._process.stdout, log), name="rlship-wandb-child", daemon=True
+        )
+        self._listener.start()
+        self.send({"open": dict(order)})
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message as JSON."""
+        self.send_line(json.dumps(message).encode())
+
+    def send_line(self, line: bytes) -> None:
+        """Send a message that is JSON already. Raises what the child said last, if it is gone."""
+        data = memoryview(line + b"\n")
+        fd = self._to_child.fileno()
+        room = select.poll()
+        room.register(fd, select.POLLOUT)
+        took = time.monotonic()
+        while data:
+            try:
+                data = data[os.write(fd, data) :]
+                took = time.monotonic()
+            except BlockingIOError:
+                self.check()
+                if time.monotonic() - took > self._silent_s:
+                    raise self._silence("took nothing") from None
+                room.poll(1000.0)
+            except OSError as error:
+                self._listener.join(5.0)
+                raise self._failure or SinkUnavailable("sink wandb: its process is gone") from error
+
+    def wait_opened(self) -> dict[str, Any]:
+        """Wait for the child's answer to the order; returns it."""
+        deadline = time.monotonic() + OPEN_S
+
+        def answered() -> bool:
+            if time.monotonic() > deadline:
+                self._failure = SinkUnavailable(
+                    f"sink wandb: its process {self.pid} has not opened the run within {OPEN_S:g} s"
+                )
+                raise self._failure
+            return self.opened is not None
+
+        self.wait(answered)
+        assert self.opened is not None
+        return self.opened
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Wait until `ready()`, asked after every message of the child. Raises what keeps it from ever coming true."""
+        with self._change:
+            # What came before counts for nothing: it may be this process that was stopped.
+            self._heard = time.monotonic()
+            while not ready():
+                self.check()
+                silent = time.monotonic() - self._heard
+                if silent > self._silent_s:
+                    raise self._silence("has said nothing")
+                self._change.wait(self._silent_s - silent + 0.01)
+
+    def interrupt(self, why: str) -> None:
+        """From any thread: let a call that waits, and every later one, raise SinkUnavailable."""
+        with self._change:
+            self._failure = self._failure or SinkUnavailable(why)
+            self._change.notify_all()
+
+    def _silence(self, what: str) -> Exception:
+        """Give the child up, so that nobody waits for it again."""
+        self._failure = self._failure or SinkUnavailable(
+            f"sink wandb: its process {self.pid} {what} for {self._silent_s:g} s, as if it was stopped: it is replaced"
+        )
+        return self._failure
+
+    def check(self) -> None:
+        """Raise if the child failed."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self, timeout_s: float) -> bool:
+        """Let the child finish, for `timeout_s` seconds at most, and make sure that it and wandb-core are gone.
+
+        Returns whether it finished by itself.
+        """
+        clean = False
+        try:
+            if self._failure is None and timeout_s > 0:
+                self.send({"close": True})
+                self._process.wait(timeout_s)
+                self._listener.join(5.0)
+                clean = self._closed
+        except (subprocess.TimeoutExpired, SinkUnavailable, SinkRefused):
+            clean = False
+        finally:
+            self._end()
+        return clean
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        core = (self.opened or {}).get("core")
+        if core is not None:
+            _kill_core(core)
+        self._to_child.close()
+        self._listener.join(5.0)
+
+    def _listen(self, stream: IO[bytes], log: Path) -> None:
+        with stream:
+            for text in stream:
+                try:
+                    message = json.loads(text)
+                except ValueError:
+                    message = None
+                if isinstance(message, dict):
+                    self._take(message)
+                else:  # printed by somebody's startup code, before the child has its own way to speak
+                    logger.warning("sink wandb: its process printed %r", text[:200])
+        self._process.wait()
+        with self._change:
+            if self._failure is None and not self._closed:
+                how = f"ended with status {self._process.returncode}"
+                self._failure = SinkUnavailable(
+                    f"sink wandb: its process {self.pid} {how}; what it printed is in {log}"
+                )
+            self._change.notify_all()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        with self._change:
+            self._heard = time.monotonic()
+            if "opened" in message:
+                self.opened, self.acked = message, message["opened"]
+            elif "acked" in message:
+                self.trouble = ""
+                if message["acked"] is not None:
+                    self.acked = max(self.acked, message["acked"])
+            elif "trouble" in message:
+                self.trouble = message["trouble"]
+            elif "rejected" in message:
+                # Once the run is open it is news of the server, not a mistake in the settings.
+                kind = Rejected if self.opened is None else SinkUnavailable
+                self._failure = kind(message["rejected"])
+            elif "refused" in message:
+                self._failure = SinkRefused(message["refused"])
+            elif "reopen" in message:
+                self._failure = SinkReopen(message["reopen"])
+            elif "unavailable" in message:
+                self._failure = SinkUnavailable(message["unavailable"])
+            elif "closed" in message:
+                self._closed = True
+            self._change.notify_all()
+
+
+def _kill_core(pid: int) -> None:
+    """End a wandb-core that outlived its parent; it does so by itself within two seconds, but a successor may be
+    quicker.
+    """
+    try:
+        process = psutil.Process(pid)
+        if "wandb" in process.name():
+            process.kill()
+    except psutil.Error:
+        return
+
+
+def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in env.items()
+        if name not in FOREIGN and (name in INNER_KEPT or not name.startswith(INNER))
+    }
+    if "PYTHONPATH" in kept:
+        # The child has another working directory.
+        kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep))
+    # The client leaves folders behind in the temporary folder, and copies of tables in two others; here they go with
+    # the rest.
+    return {
+        **kept,
+        "TMPDIR": str(folder),
+        "WANDB_CACHE_DIR": str(folder / "cache"),
+        "WANDB_DATA_DIR": str(folder / "data"),
+    }
+
+
+def environment() -> dict[str, str]:
+    """The variables of this process, for the child, with the API key from its file if there is one."""
+    return with_key(os.environ)

@@ -1,0 +1,94 @@
+"""The folder of an offline run: one folder must hold the whole run, for that is what `wandb sync` delivers once."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from rlship_sidecar.sinks.contract import SinkRefused
+from rlship_sidecar.sinks.wandb.file import HeldRows, store_of
+from rlship_sidecar.sinks.wandb.runs import free_id
+
+
+class Whole(NamedTuple):
+    """An offline folder that holds every row there is, in order."""
+
+    folder: Path
+    rows: int
+
+
+class Found(NamedTuple):
+    """An offline folder of ours; `synced`: `wandb sync` has delivered it."""
+
+    folder: Path
+    run_id: str
+    held: HeldRows
+    synced: bool
+
+
+def prepare(root: Path, run_id: str, store_id: str, rows: int, online: Collection[str] = ()) -> Whole | str:
+    """The folder under `root`/wandb that holds all `rows` of this store, else the run id to write a new one with.
+
+    The client cannot continue an offline run. So a folder that lacks rows is removed and the run written anew from row
+    0: the store has them all. A folder that was synced stays, and so does the run it made; `wandb sync` would append a
+    second folder of that id to it, every row a second time, and so the new one becomes the run `<run_id>-2`, and so on.
+    For the same reason it has none of the ids `online`, which are those of runs on the server.
+    Raises SinkRefused where a folder holds another store's rows, or more than this store has.
+    """
+    found = _find(root, run_id)
+    for folder, _, held, _ in found:
+        if held.store_id != store_id and (held.store_id is not None or held.rows > 0):
+            raise SinkRefused(
+                f"sink wandb: {folder} holds {held.rows} rows of another store ({held.store_id or 'unknown'}), not of "
+                f"this one ({store_id}): move the folder away, or set [sink.wandb] run_id or dir"
+            )
+        if held.rows > rows:
+            raise SinkRefused(
+                f"sink wandb: {folder} holds {held.rows} rows, but the store has only {rows}: move the folder away"
+            )
+    free = [one for one in found if one.synced or one.run_id not in online]
+    whole = [one for one in free if one.held.whole and one.held.rows == rows > 0]
+    keep = whole[-1] if whole else None
+    for one in found:
+        if one is not keep and not one.synced:
+            shutil.rmtree(one.folder)
+    if keep is not None:
+        return Whole(keep.folder, rows)
+    return free_id(run_id, {one.run_id for one in found if one.synced} | set(online))
+
+
+def discard(root: Path, run_id: str, store_id: str) -> list[Path]:
+    """Remove this store's offline folders that were never synced, and return them: its rows go to a run on the server
+    now, which `wandb sync` of such a folder would give every row a second time.
+    """
+    removed = []
+    for folder, _, file in _folders(root, run_id):
+        if not _synced(file) and store_of(file) == store_id:
+            shutil.rmtree(folder)
+            removed.append(folder)
+    return removed
+
+
+def _find(root: Path, run_id: str) -> list[Found]:
+    """What the folders of this run id and its successors hold, in the order of their making."""
+    return [
+        Found(folder, name, HeldRows(file).update(), _synced(file)) for folder, name, file in _folders(root, run_id)
+    ]
+
+
+def _folders(root: Path, run_id: str) -> list[tuple[Path, str, Path]]:
+    """The folders of this run id and its successors, each with its run's id and its `.wandb` file."""
+    pattern = re.compile(rf"offline-run-\d+_\d+-(?P<id>{re.escape(run_id)}(-\d+)?)")
+    found = []
+    for folder in sorted((root / "wandb").glob("offline-run-*")):
+        match = pattern.fullmatch(folder.name)
+        if match is not None:
+            found.append((folder, match["id"], folder / f"run-{match['id']}.wandb"))
+    return found
+
+
+def _synced(file: Path) -> bool:
+    return file.with_name(file.name + ".synced").exists()

@@ -1,0 +1,318 @@
+"""One W&B run, online or offline: row number == `_step` == history line, so that nothing is lost and nothing is there
+twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import re
+import shlex
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks import budget
+from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
+from rlship_sidecar.sinks.wandb.axes import Axes
+from rlship_sidecar.sinks.wandb.link import Link, environment
+from rlship_sidecar.sinks.wandb.point import Point, point
+from rlship_sidecar.sinks.wandb.remote import Rejected
+
+logger = logging.getLogger("rlship.sinks.wandb")
+
+WINDOW_ROWS = 5000
+WINDOW_BYTES = 2 << 20
+# Rows that came to be in one request arrive together or not at all, and a request may take no longer than 30 s. So what
+# is on its way begins small and doubles as rows are acknowledged: over a slow link each client delivers at least that.
+FIRST_WINDOW_BYTES = 512 << 10
+_SCRATCH = "rlship-wandb-"
+MODES = ("auto", "online", "offline")
+OPTIONS = (
+    "project",
+    "entity",
+    "mode",
+    "name",
+    "group",
+    "run_id",
+    "dir",
+    "base_url",
+    "tags",
+    "transmit_interval",
+    *budget.OPTIONS,
+)
+# State directories whose run this process has opened: if the server rejects us there later, that may pass by itself.
+_accepted: set[Path] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a child is given up, and how long it may take.
+
+    `stall_s`: seconds that an answering server may take no row before the child is replaced. `silent_s`: seconds
+    without a sign of life after which it is. `init_s`: seconds that the client may take to make or resume the run.
+    `finish_s`: seconds that `close` may take to finish it. `most_bytes`: how large the client's own file of an online
+    run, which holds all rows since it started, may grow before a new child begins a new one.
+    """
+
+    stall_s: float = 60.0
+    silent_s: float = 30.0
+    init_s: float = 60.0
+    finish_s: float = 15.0
+    most_bytes: int = 256 << 20
+
+
+class WandbSink:
+    """Ships rows to W&B through a child process.
+
+    Options: `project` (default: WANDB_PROJECT, else "rlship"), `entity`, `mode` ("auto": online if there is an API key,
+    else offline), `name` (default: the experiment's), `group`, `tags`, `run_id` (default: the store's id), `dir` (where
+    an offline run is written, and an online one keeps its files while it is open; default: the state directory, and the
+    temporary folder), `base_url`,
+    `transmit_interval` (seconds, at least 1), `ranks` ("global_reduce"; "per_rank_reduce": values of single ranks, too)
+    and `max_keys` (default 2000; see `budget`).
+    """
+
+    def __init__(self, *, limits: Limits | None = None, env: Mapping[str, str] | None = None) -> None:
+        """`env`: the child's variables (default: this process's)."""
+        self.where = ""
+        self._limits = limits or Limits()
+        self._env = env
+        self._link: Link | None = None
+        self._scratch: Path | None = None
+        self._axes: Axes | None = None
+        self._budget: budget.KeyBudget | None = None
+        self._next = 0
+        self._pending: deque[tuple[int, int]] = deque()
+        self._pending_bytes = 0
+        self._window = FIRST_WINDOW_BYTES
+
+    @staticmethod
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise WrongOption for an option that cannot be used."""
+        check_names("wandb", options, OPTIONS)
+        for name, value in options.items():
+            if value is not None:
+                _check_option(name, value)
+        budget.check_budget("wandb", options)
+
+    @property
+    def trouble(self) -> str:
+        """What keeps rows from being delivered right now, "" if nothing does."""
+        link = self._link
+        return "" if link is None else link.trouble
+
+    @property
+    def note(self) -> str:
+        """What a person should know though rows are delivered, "" if nothing."""
+        return "" if self._budget is None else self._budget.note
+
+    @property
+    def child_pid(self) -> int | None:
+        """The child's process id while the sink is open."""
+        return None if self._link is None else self._link.pid
+
+    def open(self, run: Run) -> int | None:
+        """Start the child; the server's count of history lines is the answer, offline 0 unless one folder holds every
+        row.
+        """
+        env = dict(self._env) if self._env is not None else environment()
+        options = _options(run.options)
+        mode = _mode(options.get("mode", "auto"), env)
+        run.state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir = run.state_dir.absolute()  # the child's own working directory is the scratch folder
+        folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        scratch = self._scratch = _scratch(run.state_dir, folder)
+        axes = self._axes = Axes(run.state_dir)
+        self._budget = budget.budget("wandb", state_dir, options)
+        order = {
+            "mode": mode,
+            "scratch": str(scratch),
+            "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
+            "entity": options.get("entity") or env.get("WANDB_ENTITY"),
+            "name": options.get("name") or env.get("WANDB_NAME") or run.name,
+            "group": options.get("group") or env.get("WANDB_RUN_GROUP"),
+            "tags": options.get("tags"),
+            "run_id": options.get("run_id") or run_id(run.store_id),
+            "base_url": options.get("base_url"),
+            "transmit_interval": int(options.get("transmit_interval", 1)),
+            "store_id": run.store_id,
+            "rows": run.rows,
+            "axes": axes.pairs,
+            "state_dir": str(state_dir),
+            "offline_root": str(folder or state_dir),
+            "stall_s": self._limits.stall_s,
+            "finish_s": self._limits.finish_s,
+            "init_s": self._limits.init_s,
+            "most_bytes": self._limits.most_bytes,
+        }
+        link = self._link = Link(order, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s)
+        try:
+            opened = link.wait_opened()
+        except Rejected as rejection:
+            if state_dir in _accepted:
+                raise SinkUnavailable(str(rejection)) from rejection
+            raise
+        for note in opened["notes"]:
+            logger.warning("%s", note)
+        self._next = int(opened["opened"])
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._window = FIRST_WINDOW_BYTES
+        self.where = str(opened["where"])
+        if opened["mode"] == "online":
+            _accepted.add(state_dir)
+        else:
+            # A whole run of before is written anew into another folder as soon as a row comes: then is the time.
+            if mode == "auto" and self._next == 0:
+                logger.warning(
+                    "no W&B API key: the run is written offline; ship it later with: wandb sync %s",
+                    shlex.quote(self.where),
+                )
+            self.where = f"wandb sync {shlex.quote(self.where)}"
+        return self._next
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Hand the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
+        assert self._link is not None and self._axes is not None
+        for row in rows:
+            if row.arrival.no != self._next:
+                raise ValueError(f"sink wandb: row {row.arrival.no} does not follow on row {self._next - 1}")
+            new = point(row, self._admitted(row))
+            self._axes.add(new.actor, new.axis)
+            self._send(self._link, new)
+        self._link.check()
+
+    def flush(self) -> None:
+        """Return once the server says it has the rows; offline, once they are in the file and synced to the disk."""
+        link, last = self._link, self._next
+        assert link is not None
+        if link.acked < last:
+            link.send({"flush": True})
+            link.wait(lambda: link.acked >= last)
+        link.check()
+
+    def interrupt(self) -> None:
+        """From any thread: let a call that waits for the server end now, with SinkUnavailable."""
+        link = self._link
+        if link is not None:
+            link.interrupt(link.trouble or "sink wandb: stopped while rows were on their way")
+
+    def close(self) -> None:
+        """Finish the run if it is well, and make sure that no process is left."""
+        # While the server does not answer the run cannot be finished either.
+        self._close(0.0 if self.trouble else self._limits.finish_s + 5.0)
+
+    def abandon(self) -> None:
+        """Like `close`, but what is still on its way is not sent any more."""
+        self._close(0.0)
+
+    def _close(self, timeout_s: float) -> None:
+        link, self._link = self._link, None
+        try:
+            if link is not None:
+                link.close(timeout_s)
+        finally:
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _admitted(self, row: Row) -> Mapping[str, float]:
+        if self._budget is None:
+            return {}
+        shown = self._budget.admit(row)
+        self._budget.save()
+        return shown
+
+    def _send(self, link: Link, point: Point) -> None:
+        size = len(point.data) + len(point.tables)
+        self._await_room(link, size)
+        head = orjson.dumps(
+            {
+                "row": point.number,
+                "actor": point.actor,
+                "axis": point.axis,
+                "hists": point.hists,
+                "tables_bytes": len(point.tables),
+            }
+        )
+        link.send_line(b'%b,"tables":%b,"values":%b}' % (head[:-1], point.tables, point.data))
+        self._pending.append((point.number, size))
+        self._pending_bytes += size
+        self._next = point.number + 1
+
+    def _await_room(self, link: Link, size: int) -> None:
+        def room() -> bool:
+            while self._pending and self._pending[0][0] < link.acked:
+                self._pending_bytes -= self._pending.popleft()[1]
+            return not self._pending or (
+                len(self._pending) < WINDOW_ROWS and self._pending_bytes + size <= self._window
+            )
+
+        if not room():
+            link.send({"flush": True})
+            link.wait(room)
+            self._window = min(2 * self._window, WINDOW_BYTES)
+
+
+def _scratch(state_dir: Path, folder: Path | None) -> Path:
+    """A new folder for the client's own files, once the one that a sidecar and its child left behind when they were
+    killed together is removed.
+    """
+    note = state_dir / "wandb-scratch"
+    left = Path(note.read_text()) if note.exists() else None
+    if left is not None and left.name.startswith(_SCRATCH):
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder))
+    try:
+        note.write_text(str(scratch))
+    except OSError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return scratch
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    WandbSink.check_options(given)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _check_option(name: str, value: Any) -> None:
+    if name == "tags":
+        if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+            raise WrongOption("wandb", name, f"is {value!r}", "a list of strings")
+    elif name == "transmit_interval":
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 1 <= value < math.inf:
+            raise WrongOption("wandb", name, f"is {value!r}", "a number of seconds, at least 1")
+    elif name == "mode":
+        if value not in MODES:
+            raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
+    elif name not in budget.OPTIONS:
+        check_text("wandb", name, value)
+
+
+def _mode(asked: str, env: Mapping[str, str]) -> str:
+    wanted = env.get("WANDB_MODE", "").lower()
+    if asked != "auto" or not wanted:
+        return asked
+    if wanted == "disabled":
+        raise SinkRefused('sink wandb: WANDB_MODE is "disabled": leave the sink out, or set [sink.wandb] mode')
+    return "offline" if wanted in ("offline", "dryrun") else "online"
+
+
+def run_id(store_id: str) -> str:
+    """A run id that W&B accepts, always the same for a store."""
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", store_id):
+        return store_id
+    return hashlib.sha256(store_id.encode()).hexdigest()[:16]

@@ -1,0 +1,127 @@
+"""Where readers' files may be in an experiment: a few folders, listed like the writers' own and no deeper than the
+patterns say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase, translate
+
+from rlship_sidecar.tail.foreign.documents import Documents
+from rlship_sidecar.tail.foreign.readers import Readers
+from rlship_sidecar.tail.foreign.tail import recognise, relative_of
+from rlship_sidecar.tail.listing import PART, SUFFIX, WRITERS_FOLDER, Folder, Listing, is_aside, is_utf8
+
+_Pattern = tuple[str, ...]  # of the rest of a path, by folders
+
+
+@dataclass(slots=True)
+class _Node:
+    """A folder that a place may be in: what to look for in it, and what was found."""
+
+    patterns: set[_Pattern]
+    folder: Folder
+    folders: dict[str, _Node] = field(default_factory=dict)
+
+
+class Places:
+    """The files of an experiment that are in some reader's place, by path relative to it: `./metrics.jsonl` for one
+    in the experiment's own folder, so that every such name has a slash.
+    """
+
+    def __init__(self, directory: str, readers: Readers, *, local: bool) -> None:
+        self._directory = directory
+        self._local = local
+        patterns = {tuple(place.split("/")) for reader in readers.all for place in reader.places}
+        self._root = self._node(directory, "", patterns)
+
+    def _node(self, path: str, relative: str, patterns: set[_Pattern]) -> _Node:
+        known = re.compile("|".join(translate(pattern[0]) for pattern in sorted(patterns)) or "(?!)")
+        return _Node(
+            patterns,
+            Folder(path, self._directory, local=self._local, listing=lambda fd: _listed(fd, relative, patterns, known)),
+        )
+
+    def look(self, now: float, *, force: bool) -> Listing:
+        """What is there in the folders that it is time to list. A folder that cannot be read is odd."""
+        found = Listing({}, [])
+        waiting = [(self._directory, "", self._root)]
+        while waiting:
+            path, relative, node = waiting.pop()
+            try:
+                listed = node.folder.look(now, force=force)
+            except FileNotFoundError:
+                node.folders.clear()
+                continue
+            except OSError:
+                found.odd.append(relative or ".")
+                continue
+            if listed is not None:
+                found.files.update(listed.files)
+                found.odd.extend(listed.odd)
+                below = {name: node.folders.get(name) for name in listed.folders}
+                node.folders = {
+                    name: known or self._node(os.path.join(path, name), f"{relative}{name}/", _after(name, node))
+                    for name, known in below.items()
+                }
+            waiting += [(os.path.join(path, name), f"{relative}{name}/", child) for name, child in node.folders.items()]
+        return found
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders that were there at the last look."""
+        paths, waiting = [], [(self._directory, self._root)]
+        while waiting:
+            path, node = waiting.pop()
+            paths.append(path)
+            waiting += [(os.path.join(path, name), child) for name, child in node.folders.items()]
+        return paths
+
+
+def _after(name: str, node: _Node) -> set[_Pattern]:
+    return {pattern[1:] for pattern in node.patterns if len(pattern) > 1 and fnmatchcase(name, pattern[0])}
+
+
+def _listed(fd: int, relative: str, patterns: Iterable[_Pattern], known: re.Pattern[str]) -> Listing:
+    """One folder's entries that are in places, or lead there. Links are not followed, wherever they lead."""
+    found, folders = Listing({}, []), []
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            name = entry.name
+            if not known.match(name) or name.startswith(".") or (not relative and name == WRITERS_FOLDER):
+                continue
+            ends = {len(pattern) == 1 for pattern in patterns if fnmatchcase(name, pattern[0])}
+            if not is_utf8(name) or PART in name or is_aside(name):
+                found.odd.append(os.fsencode(relative + name).decode("utf-8", "replace"))
+            elif True in ends and entry.is_file(follow_symlinks=False):
+                found.files[f"{relative or './'}{name}"] = entry.inode()
+            elif False in ends and entry.is_dir(follow_symlinks=False):
+                folders.append(name)
+            elif entry.is_symlink() or (name.endswith(SUFFIX) and not entry.is_dir(follow_symlinks=False)):
+                found.odd.append(relative + name)
+    return found._replace(folders=tuple(folders))
+
+
+def holds_foreign(directory: str, readers: Readers) -> bool:
+    """Whether a folder is an experiment by files of other frameworks. What lies in a folder of a name that a reader
+    knows is not looked into.
+    """
+    found = Places(directory, readers, local=False).look(0.0, force=True)
+    plain = {place.rpartition("/")[0] for reader in readers.all for place in reader.places}
+    if any(path.rpartition("/")[0] in plain and not path.startswith("./") for path in found.files):
+        return True
+    documents = Documents(directory)
+    try:
+        return any(_recognised(directory, path, readers, documents) for path in sorted(found.files))
+    finally:
+        documents.close()
+
+
+def _recognised(directory: str, path: str, readers: Readers, documents: Documents) -> bool:
+    try:
+        return recognise(os.path.join(directory, path), relative_of(path), readers, documents) is not None
+    except OSError:
+        return False

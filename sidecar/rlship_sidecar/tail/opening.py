@@ -1,0 +1,90 @@
+"""The files of one experiment by name: where they are, and how they are opened.
+
+A writer's own file is named as it is in the writers' folder. A foreign file's name is its path, which has a slash, and
+where several writers share one, that of the part: `structured_logs/a.jsonl`, `./metrics.jsonl#trainer`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rlship_formats.foreign.native import Bound, ReaderFailed
+from rlship_sidecar.tail.foreign.documents import Documents
+from rlship_sidecar.tail.foreign.places import Places
+from rlship_sidecar.tail.foreign.readers import readers
+from rlship_sidecar.tail.foreign.tail import ForeignTail, recognise, relative_of
+from rlship_sidecar.tail.listing import PART, WRITERS_FOLDER, Folder, is_aside
+from rlship_sidecar.tail.tail import Descriptors, Tail
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a file is another framework's, by its name."""
+    return "/" in name
+
+
+class Opener:
+    """Opens files; `files` are those of writers, which the caller closes."""
+
+    def __init__(self, directory: str, files: Descriptors) -> None:
+        self.directory = directory
+        self.folder = os.path.join(directory, WRITERS_FOLDER)
+        self.readers = readers()
+        self._files = files
+        self._documents = Documents(directory)
+
+    def close(self) -> None:
+        """Release documents."""
+        self._documents.close()
+
+    def path(self, name: str) -> str:
+        """Where a file is. One that was set aside is nowhere."""
+        if not is_foreign(name):
+            return os.path.join(self.folder, name)
+        return os.path.join(self.directory, name if is_aside(name) else name.partition(PART)[0])
+
+    def tail(self, name: str) -> Tail:
+        """A reader of a file."""
+        if not is_foreign(name) or is_aside(name):
+            return Tail(self.path(name), self._files)
+        file, _, part = name.partition(PART)
+        return ForeignTail(self.path(name), relative_of(file), part, self._files, self._documents, self.readers)
+
+    def recognise(self, file: str) -> dict[str, ForeignTail]:
+        """The writers in a foreign file, by name; none if nobody knows it so far. Raises OSError."""
+        bound = recognise(self.path(file), relative_of(file), self.readers, self._documents)
+        if bound is None:
+            return {}
+        try:
+            return self._tails(file, bound)
+        except ReaderFailed as error:
+            self.readers.failed(error)
+            return {}
+
+    def _tails(self, file: str, bound: Bound) -> dict[str, ForeignTail]:
+        found = {}
+        for translation in bound.translations:
+            name = file + (f"{PART}{translation.part}" if translation.part else "")
+            tail = self.tail(name)
+            assert isinstance(tail, ForeignTail)
+            tail.bind(bound)
+            found[name] = tail
+        return found
+
+    def all(self) -> dict[str, Tail]:
+        """All files that are there now, by name: the writers' own, then foreign ones that are recognised. Raises
+        OSError where the experiment cannot be read.
+        """
+        foreign = sorted(Places(self.directory, self.readers, local=False).look(0.0, force=True).files)
+        found: dict[str, Tail] = {}
+        try:
+            listed = Folder(self.folder, self.directory, local=False).look(0.0, force=True)
+            found = {name: self.tail(name) for name in (listed.files if listed is not None else ())}
+        except FileNotFoundError:
+            if not foreign:
+                raise
+        for file in foreign:
+            try:
+                found.update(self.recognise(file))
+            except OSError:
+                found[file] = self.tail(file)  # whoever reads it is told why it cannot be read
+        return found
