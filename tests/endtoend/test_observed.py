@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rlship_sidecar import config
-from rlship_sidecar.daemon.loop import loop as daemon
+from rlship_sidecar.daemon import loop as daemon
 from rlship_sidecar.daemon.watched import Watched, open_watched
 from rlship_sidecar.observe.pulse import Pulse
 from rlship_sidecar.tally import OWN_ACTOR

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from rlship_sidecar.config import Config
-from rlship_sidecar.daemon.loop import loop as daemon
-from rlship_sidecar.daemon.loop import watched
+from rlship_sidecar.daemon import loop as daemon
+from rlship_sidecar.daemon import watched
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership import lease as leasing
 from rlship_sidecar.report import status

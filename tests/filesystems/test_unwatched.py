@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.config import Config
-from rlship_sidecar.daemon.loop import OK, watch, watched
+from rlship_sidecar.daemon import watched
+from rlship_sidecar.daemon.loop import OK, watch
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.daemon.watched import NETWORK_POLL_S
 from rlship_sidecar.filesystem import Filesystem
