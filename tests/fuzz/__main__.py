@@ -1,6 +1,6 @@
 """Fuzz each target with so many inputs, coverage-guided: `make fuzz`, or `python -m tests.fuzz [--runs N] [TARGET…]`.
 
-Prints a table for docs/reliability.md. Ends with 1 where an input made a target fail, took over 10 s or over 1 GiB;
+Prints a table for docs/campaigns.md. Ends with 1 where an input made a target fail, took over 10 s or over 1 GiB;
 that input is then kept, and named.
 """
 

@@ -1,6 +1,6 @@
 """`python -m tests.steady --minutes 120`: a steady job, outages of the server, and whether memory, files and lag stay.
 
-Prints a table for docs/reliability.md. Ends with 1 where memory grew by over 5 %, open files by any, a row is missing,
+Prints a table for docs/campaigns.md. Ends with 1 where memory grew by over 5 %, open files by any, a row is missing,
 or the p99 of the lag is not under a second to the store, and under two to the server outside outages: the client sends
 once a second.
 """

@@ -79,7 +79,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def table(course: Course) -> str:
-    """The figures, for docs/reliability.md."""
+    """The figures, for docs/campaigns.md."""
     memory, files, wandb = (course.growth(of) for of in ("memory_mb", "files", "wandb_mb"))
     lines = ["| | after the warm-up | at the end | ratio |", "|---|---|---|---|"]
     for name, found, unit in (("memory of the sidecar", memory, " MB"), ("its open files", files, "")):
