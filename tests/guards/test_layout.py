@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.guards.tree import CODE, PACKAGES, ROOT, files, modules, name_of
+from tests.guards.tree import PACKAGES, ROOT, files, modules, name_of
 
-MOST_LINES = 350
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "processor", "processors", "misc", "common"}
 TEXT = {
     ".py",
@@ -57,12 +56,6 @@ def test_packages_are_typed(package: str) -> None:
     """Each package says that it carries its types."""
     assert (PACKAGES[package] / "py.typed").is_file()
     assert (PACKAGES[package] / "__init__.py").is_file()
-
-
-def test_modules_are_short() -> None:
-    """No module is longer than a few screens."""
-    lengths = {name_of(file): len(file.read_text(encoding="utf-8").splitlines()) for file in modules(*CODE)}
-    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
 
 
 def test_modules_are_named_for_what_they_are() -> None:

@@ -13,7 +13,6 @@ PACKAGES = {
     "rlship_agents": ROOT / "sidecar" / "rlship_agents",
     "rlship_sidecar": ROOT / "sidecar" / "rlship_sidecar",
 }
-CODE = (*PACKAGES.values(), ROOT / "benchmarks", ROOT / "examples")
 
 _MADE = frozenset(("__pycache__", "node_modules", "target", "build", "dist"))
 
