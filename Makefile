@@ -8,18 +8,24 @@ SEED ?= 1
 RUNS ?= 200000
 
 BIN := $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+# Markers of tests that `make test` leaves out: see pyproject.toml.
+APART := toolchain or ray or long
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check mutants bench toolchains fuzz soak nfs gpu frameworks clean
+.PHONY: help demo test test-all lint check mutants bench toolchains fuzz soak nfs gpu frameworks clean
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) DIR=$(DIR) MINUTES=$(MINUTES) SEED=$(SEED) RUNS=$(RUNS)"
 
 demo: $(VENV)/.installed ## Run a small RL job with the sidecar on it, in DIR
 	$(BIN)/python -m rlship demo "$(DIR)"
 
-test: $(VENV)/.installed-dev ## Run the tests on JOBS cores
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+test: $(VENV)/.installed-dev ## Test every promise, on JOBS cores (minutes; needs nothing but Python)
+	$(PYTEST) -m "not ($(APART))"
+
+test-all: $(VENV)/.installed-dev ## Run what `make test` leaves out: toolchains, Ray, long campaigns, all random cases (half an hour)
+	$(PYTEST) -m "$(APART) or statistical" --all-cases
 
 lint: $(VENV)/.installed-dev ## Run the linter, the formatter's check and the type checker
 	$(BIN)/ruff check
@@ -34,7 +40,7 @@ mutants: $(VENV)/.installed-dev ## Break one thing after the other and see that 
 bench: $(VENV)/.installed-bench ## Measure, and compare with what is promised
 	$(BIN)/python -m benchmarks
 
-toolchains: $(VENV)/.installed-dev ## Install what other languages, units and manifests are tested with (Debian)
+toolchains: $(VENV)/.installed-toolchains ## Install what test-all needs: compilers, shells, Node, systemd, kubectl, Ray (Debian)
 	tests/writers/toolchains.sh "$(VENV)"
 
 fuzz: $(VENV)/.installed-dev ## Fuzz what reads files with RUNS inputs each, guided by coverage (minutes)
@@ -65,6 +71,10 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-toolchains: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,toolchains]"
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-dev
 
 $(VENV)/.installed-bench: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"

@@ -5,19 +5,35 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.kit import cases, tools
+
+# How fast examples are made depends on what else the machine does.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
-def pytest_configure() -> None:
-    """Take signals as a terminal gives them: whoever runs the tests in the background may have them ignored, and that
-    is inherited by every process a test starts.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test-all` tries every random case."""
+    parser.addoption("--all-cases", action="store_true", help="try all random cases, not one in ten")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take signals as a terminal gives them: a shell may have them ignored for tests in the background, and every
+    process that a test starts would inherit that.
     """
+    cases.draw_all(config.getoption("--all-cases"))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-LONGEST = ("test_five_steady_minutes", "test_a_campaign_loses_nothing")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests begin first, so that nobody waits for them alone at the end."""
-    items.sort(key=lambda item: not any(name in item.nodeid for name in LONGEST))
+    """Long tests begin first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse tools to tests that `make test` runs."""
+    tools.allow(any(item.get_closest_marker(name) for name in tools.MARKERS))

@@ -28,12 +28,14 @@ def said(instruction: str) -> list[str]:
     return re.findall(rf"^{instruction}\s+(.*)$", TEXT, re.MULTILINE)
 
 
+@pytest.mark.toolchain
 def test_the_linter_has_nothing_to_say() -> None:
     """hadolint finds nothing, not even a matter of style."""
     done = run("hadolint", "--failure-threshold", "style", DOCKERFILE)
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

@@ -67,6 +67,7 @@ def is_known(variable: str) -> bool:
     return is_setting or of_a_sink or variable in FOREIGN or re.search(rf"\b{variable}\b", SOURCE) is not None
 
 
+@pytest.mark.toolchain
 def test_every_command_line_is_understood() -> None:
     """Each verb, flag and value of what units, pods and the image run is one that there is."""
     run = dict(commands())
@@ -101,6 +102,7 @@ def test_an_unknown_variable_is_found() -> None:
     assert unknown == {"RLSHIP_DIRR", "RLSHIP_METRICS_PROT", "WANDB_API_KEY_FIEL", "HOM"}
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_settings_are_allowed(overlay: str, tmp_path: Path) -> None:
     """The sidecar takes every value of the config map."""
@@ -109,6 +111,7 @@ def test_the_settings_are_allowed(overlay: str, tmp_path: Path) -> None:
     assert found.own_rows_s > 0 and found.sinks == ["wandb"]
 
 
+@pytest.mark.toolchain
 def test_ports_and_paths_agree() -> None:
     """The port is one everywhere; probes ask for what is answered."""
     assert said("EXPOSE") == [PORT]
@@ -128,6 +131,7 @@ def test_ports_and_paths_agree() -> None:
     assert METRICS == "/metrics"
 
 
+@pytest.mark.toolchain
 def test_secrets_are_looked_for_where_they_are() -> None:
     """The file that the variable names is in the secret's mount, and systemd's credential has the name that is read."""
     for overlay in ("sidecar", "singleton"):

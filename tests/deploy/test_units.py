@@ -58,6 +58,7 @@ def test_there_are_four() -> None:
     ]
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_unit_is_right(unit: Path, tmp_path: Path) -> None:
     """systemd has nothing to say of it, for a folder with blanks, dashes and letters beyond ASCII."""
@@ -65,6 +66,7 @@ def test_a_unit_is_right(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.toolchain
 def test_what_the_page_adds_is_right(tmp_path: Path) -> None:
     """Each drop-in of docs/systemd.md is one that systemd has nothing to say of, and its variables are heeded."""
     page = (ROOT / "docs/systemd.md").read_text(encoding="utf-8")
@@ -81,6 +83,7 @@ def test_what_the_page_adds_is_right(tmp_path: Path) -> None:
     assert all(variable in told for variable in variables)
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_typo_in_any_line_is_found(unit: Path, tmp_path: Path) -> None:
     """Each key with a letter too many is named, and the check fails."""
@@ -93,6 +96,7 @@ def test_a_typo_in_any_line_is_found(unit: Path, tmp_path: Path) -> None:
     assert [key for key in keys if f"'{key}x'" not in done.stderr] == []
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_value_that_is_none_is_found(unit: Path, tmp_path: Path) -> None:
     """So is a value that its key cannot have."""
@@ -113,6 +117,7 @@ def test_a_unit_is_never_given_up(unit: Path) -> None:
     assert "5" not in lines(unit, "RestartPreventExitStatus")[0].split()
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
 def test_a_unit_is_hardened(unit: Path, tmp_path: Path) -> None:
     """systemd puts its exposure under 2.0 of 10."""
@@ -122,6 +127,7 @@ def test_a_unit_is_hardened(unit: Path, tmp_path: Path) -> None:
     assert re.search(r"Overall exposure level for .*: [01]\.\d", done.stdout)
 
 
+@pytest.mark.toolchain
 def test_the_threshold_is_kept(tmp_path: Path) -> None:
     """A unit whose sandbox was taken away is above it."""
     unit = WATCHING[0]

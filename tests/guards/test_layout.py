@@ -98,7 +98,7 @@ def test_every_test_states_a_fact() -> None:
 
 
 def test_no_test_is_left_out() -> None:
-    """No test is skipped or expected to fail, but where the toolchain of a language is missing, outside CI."""
+    """No test is skipped or expected to fail, but where a tool is missing, outside CI."""
     left_out = [
         f"{name_of(file)} {node.attr}"
         for file in modules(ROOT / "tests")
@@ -107,7 +107,7 @@ def test_no_test_is_left_out() -> None:
         and node.attr in NOT_RUN
         and (getattr(node.value, "id", "") == "pytest" or getattr(node.value, "attr", "") == "mark")
     ]
-    assert left_out == ["tests/writers/languages.py skip"]
+    assert left_out == ["tests/kit/tools.py skip"]
 
 
 def test_nothing_is_unfinished_or_speaks_of_elsewhere() -> None:

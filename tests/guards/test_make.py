@@ -9,9 +9,24 @@ import sys
 from pathlib import Path
 
 from tests.guards.tree import ROOT
+from tests.kit.tools import MARKERS
 
 TARGETS = (
-    *("help", "demo", "test", "lint", "check", "mutants", "bench", "toolchains", "fuzz", "soak", "nfs", "gpu"),
+    *(
+        "help",
+        "demo",
+        "test",
+        "test-all",
+        "lint",
+        "check",
+        "mutants",
+        "bench",
+        "toolchains",
+        "fuzz",
+        "soak",
+        "nfs",
+        "gpu",
+    ),
     *("frameworks", "clean"),
 )
 
@@ -33,7 +48,7 @@ def test_help_explains_every_target() -> None:
     """`make` alone lists each target with what it does."""
     done = make()
     assert done.returncode == 0
-    assert tuple(re.findall(r"^make (\w+) +\S", done.stdout, re.MULTILINE)) == TARGETS
+    assert tuple(re.findall(r"^make ([\w-]+) +\S", done.stdout, re.MULTILINE)) == TARGETS
 
 
 def test_a_python_that_is_too_old_is_named(tmp_path: Path) -> None:
@@ -73,6 +88,17 @@ def test_nothing_is_installed_twice(tmp_path: Path) -> None:
     assert "pip install" in make("-n", "test", f"VENV={tmp_path}").stdout
 
 
+def test_each_test_is_in_a_target() -> None:
+    """What `make test` leaves out is what `make test-all` selects; toolchains are installed for that alone."""
+    plain, rest = (make("-n", target).stdout for target in ("test", "test-all"))
+    (left_out,) = re.findall(r'-m "not \(([^)]+)\)"', plain)
+    assert f'-m "{left_out} or statistical" --all-cases' in rest
+    assert set(left_out.split(" or ")) == set(MARKERS)
+    installed = {target: make("-n", target, "VENV=/nowhere").stdout for target in ("test", "toolchains")}
+    assert '".[dev]"' in installed["test"] and "toolchains" not in installed["test"]
+    assert '".[dev,toolchains]"' in installed["toolchains"]
+
+
 def test_the_ci_script_runs_linters_and_tests() -> None:
     """.ci/run can be executed, is strict bash, calls nothing but make, and lets no test be left out."""
     script = ROOT / ".ci" / "run"
@@ -80,5 +106,5 @@ def test_the_ci_script_runs_linters_and_tests() -> None:
     assert os.access(script, os.X_OK)
     assert "set -euo pipefail" in text
     assert "\nexport CI=true" in text
-    assert re.findall(r"^make (\w+)", text, re.MULTILINE) == ["toolchains", "lint", "test"]
+    assert re.findall(r"^make ([\w-]+)", text, re.MULTILINE) == ["toolchains", "lint", "test", "test-all"]
     assert subprocess.run(["bash", "-n", script]).returncode == 0

@@ -7,16 +7,19 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.endtoend.sidecar import rlship
+from tests.kit.tools import module
+from tests.kit.waiting import wait_until
 from tests.reference.reduction import exactly
 from tests.replay.replaying import make, newest_rows
 from tests.replay.test_ahead import RANKS, lines
+
+pytestmark = pytest.mark.ray
 
 START_S = 60.0
 
@@ -24,6 +27,7 @@ START_S = 60.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A cluster of two CPUs that asks for a token; what whoever uses it has to set."""
+    module("ray")
     # Paths of sockets must be short, shorter than those of pytest.
     folder = Path(f"/tmp/rlship-ray-{os.getpid()}")
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -37,10 +41,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with open(log, "wb") as told:
         process = subprocess.Popen(command, env=os.environ | token, stdout=told, stderr=told, start_new_session=True)
     try:
-        deadline = time.monotonic() + START_S
-        while b"Ray runtime started" not in log.read_bytes():
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+
+        def started() -> bool:
+            assert process.poll() is None, log.read_text()
+            return b"Ray runtime started" in log.read_bytes()
+
+        wait_until(started, log.read_text)
         yield token | {"RAY_ADDRESS": known.read_text().strip()}
     finally:
         process.send_signal(signal.SIGTERM)  # it ends its own
@@ -64,6 +70,7 @@ def test_rows_are_those_of_one_process(cluster: dict[str, str], tmp_path: Path) 
 
 def test_nothing_is_started(tmp_path: Path) -> None:
     """Without a cluster it says how to name one, exits with 1 and starts none."""
+    module("ray")
     home = tmp_path / "home"
     home.mkdir()
     job = make(tmp_path / "grpo", {"r0.jsonl": lines(0)})

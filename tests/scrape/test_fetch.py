@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import socket
 import ssl
 import subprocess
@@ -20,6 +19,7 @@ from rlship_agents.scrape.connection import Deadline
 from rlship_agents.scrape.endpoints import parse
 from rlship_agents.scrape.fetch import Access, Fetched, Limits, ScrapeProblem, fetch
 from rlship_sidecar.errors import UsageProblem
+from tests.kit.tools import needed
 from tests.scrape.servers import TEXT, Answer, raw, serving
 
 QUICK = Limits(connect_s=0.5, silent_s=0.5, total_s=1.0, most_bytes=100_000)
@@ -197,8 +197,7 @@ def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate of 127.0.0.1 that signs itself, with its key."""
-    openssl = shutil.which("openssl")
-    assert openssl, "openssl is needed to make a certificate: apt install openssl"
+    openssl = needed("openssl")
     file = tmp_path_factory.mktemp("tls") / "server.pem"
     made = (
         f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout {file}.key -out {file} "
@@ -236,6 +235,7 @@ def secured(certificate: Path) -> Iterator[int]:
     thread.join()
 
 
+@pytest.mark.toolchain
 def test_certificates_are_checked(secured: int, certificate: Path) -> None:
     """A certificate that nobody vouches for is refused, unless it is given or all are to be trusted."""
     limits = Limits(total_s=10.0)
@@ -246,6 +246,7 @@ def test_certificates_are_checked(secured: int, certificate: Path) -> None:
     assert ask(url, from_options(None, None, insecure=True, proxy=None), limits).text == "a 1\n"
 
 
+@pytest.mark.toolchain
 def test_tls_goes_through_a_proxy(secured: int, certificate: Path) -> None:
     """A proxy that was asked for is told where to connect, and the certificate is that of the server behind it."""
 

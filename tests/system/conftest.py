@@ -13,6 +13,13 @@ import pytest
 from tests.system.driver import Driver, build
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Building the library takes a compiler."""
+    for item in items:
+        if {"library", "old_library"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("toolchain")
+
+
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library of a driver of today."""

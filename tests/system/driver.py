@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.kit.tools import needed
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 NAME = "libnvidia-ml.so.1"
@@ -40,8 +41,7 @@ WHOLE: dict[str, float] = {
 
 def build(folder: Path, *flags: str) -> Path:
     """The library in `folder`; what builds it has to be there."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler is not None, "these tests need a C compiler: apt install gcc"
+    compiler = needed("gcc", "cc")
     made = folder / NAME
     command = [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-O1", *flags, f"-Wl,-soname,{NAME}"]
     subprocess.run([*command, "-o", str(made), str(SOURCE)], check=True, timeout=60)

@@ -10,15 +10,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
-
-import pytest
 
 from tests.guards.tree import ROOT, files
+from tests.kit import tools
+from tests.kit.tools import needed
 
 WRITERS = ROOT / "formats" / "writers"
 BUILT = ROOT / "build" / "writers"
@@ -74,33 +72,12 @@ class Language:
         unfinished = built.with_name(built.name + ".unfinished")
         unfinished.mkdir()
         command = self.build(WRITERS / self.folder, unfinished)
-        done = subprocess.run(command, cwd=unfinished, env=_environment(), capture_output=True, timeout=BUILD_S)
+        done = subprocess.run(
+            command, cwd=unfinished, env={**os.environ, "PATH": tools.path()}, capture_output=True, timeout=BUILD_S
+        )
         said = (done.stdout + done.stderr).decode("utf-8", "replace")
         assert done.returncode == 0, f"{' '.join(command)}\n{said}"
         unfinished.rename(built)
-
-
-def needed(tool: str) -> str:
-    """Where a tool is. Without it a test fails in CI, and is left out, with how to get the tool, anywhere else."""
-    found = shutil.which(tool, path=_environment()["PATH"])
-    if found is None:
-        without(tool)
-    return found
-
-
-def without(tool: str) -> NoReturn:
-    """End a test that cannot do without a tool that is not there."""
-    why = f"there is no {tool}: run `make toolchains`"
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
-
-
-def _environment() -> dict[str, str]:
-    """Tools lie beside this Python, where packages put theirs, on the path, or where rustup installs."""
-    rust = os.environ.get("CARGO_HOME") or os.path.expanduser("~/.cargo")
-    path = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath), os.path.join(rust, "bin"))
-    return {**os.environ, "PATH": os.pathsep.join(path)}
 
 
 # --- C, and C++ ---

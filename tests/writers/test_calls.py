@@ -13,6 +13,8 @@ from tests.writers.commands import command, init, one_by_one, played
 from tests.writers.driver import all_records, drive, lines, of_kind, only_file, records
 from tests.writers.languages import LANGUAGES, NAMES, language_of
 
+pytestmark = pytest.mark.toolchain
+
 SCRIPTS = call_scripts()
 PLAYED = [
     (language.name, name)

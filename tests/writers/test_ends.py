@@ -15,6 +15,8 @@ from tests.writers.commands import command, init
 from tests.writers.driver import Driver, Record, drive, files, is_there, lines, of_kind, only_file, records, wait_for
 from tests.writers.languages import LANGUAGES, NAMES, language_of
 
+pytestmark = pytest.mark.toolchain
+
 THREADED = [language.name for language in LANGUAGES if language.threads]
 FORKING = [language.name for language in LANGUAGES if language.forks]
 BEYOND = 10**9  # more than any driver logs before it is killed

@@ -8,11 +8,16 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from rlship import family
+from tests.kit.tools import needed, without
 from tests.writer.reading import CLEAN
 from tests.writers.commands import command, init
 from tests.writers.driver import Record, all_records, drive, files, of_kind, only_file, records
-from tests.writers.languages import WRITERS, language_of, needed, without
+from tests.writers.languages import WRITERS, language_of
+
+pytestmark = pytest.mark.toolchain
 
 FOLDER = WRITERS / "js"
 NODE = language_of("javascript")

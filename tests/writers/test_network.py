@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.tools import needed
 from tests.writers.commands import command, init
 from tests.writers.driver import Ended, drive, of_kind, only_file, records
-from tests.writers.languages import language_of, needed
+from tests.writers.languages import language_of
+
+pytestmark = pytest.mark.toolchain
 
 SHELLS = ("dash", "ash", "bash")
 

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.tools import needed
 from tests.spec.calling import differences
 from tests.spec.vectors import call_scripts
 from tests.writer.reading import CLEAN
 from tests.writers.commands import command, init, one_by_one, played
 from tests.writers.driver import all_records, drive, files, lines, of_kind, only_file, records
-from tests.writers.languages import NAMES, WRITERS, Language, compiled_c, language_of, needed
+from tests.writers.languages import NAMES, WRITERS, Language, compiled_c, language_of
+
+pytestmark = pytest.mark.toolchain
 
 SHELLS = ("dash", "ash", "bash")
 

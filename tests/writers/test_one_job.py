@@ -5,11 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.endtoend.evidence import check_rows, shipped
 from tests.endtoend.sidecar import rlship
 from tests.writers.commands import command, init
 from tests.writers.driver import Driver, files
 from tests.writers.languages import LANGUAGES
+
+pytestmark = pytest.mark.toolchain
 
 STEPS = 5
 

@@ -13,6 +13,8 @@ from tests.writers.commands import command, init
 from tests.writers.driver import Driver, all_records, drive, files, is_there, of_kind, records, wait_for
 from tests.writers.languages import NAMES, language_of
 
+pytestmark = pytest.mark.toolchain
+
 ROOM = 100_000
 RETRIED_S = 12.0  # pauses between attempts are at most 5 s
 

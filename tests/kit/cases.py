@@ -1,0 +1,32 @@
+"""Tests that draw random cases: some of them in `make test`, all of them in `make test-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+# Of so many cases one is drawn in `make test`.
+SHARE = 10
+_all_cases = False
+
+
+def draw_all(wanted: bool) -> None:
+    """Note whether `--all-cases` was given, before test modules are imported."""
+    global _all_cases
+    _all_cases = wanted
+
+
+def statistical(count: int, **more: Any) -> Callable[[Test], Test]:
+    """Mark a test with `given` as one of `count` cases; `more` are settings of Hypothesis."""
+    drawn = settings(max_examples=number(count), deadline=None, suppress_health_check=list(HealthCheck), **more)
+    return lambda test: pytest.mark.statistical(drawn(test))
+
+
+def number(count: int) -> int:
+    """How many of `count` cases this run tries."""
+    return count if _all_cases else max(1, count // SHARE)
