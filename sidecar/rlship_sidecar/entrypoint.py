@@ -11,6 +11,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from rlship_sidecar.child_process import module_command
+
 FORWARDED = frozenset(
     (
         signal.SIGTERM,
@@ -75,4 +77,4 @@ def _adopt_orphans() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(supervise([sys.executable, "-m", "rlship", *sys.argv[1:]]))
+    sys.exit(supervise(module_command("rlship", *sys.argv[1:])))

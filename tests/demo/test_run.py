@@ -119,7 +119,9 @@ def test_a_sidecar_that_ends_early_ends_the_job(
     tmp_path: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the sidecar ends while the job runs, the demo ends the job too and says with which code the sidecar ended."""
-    monkeypatch.setattr(run, "_start_sidecar", lambda experiment: start_process(["-c", "raise SystemExit(4)"]))
+    monkeypatch.setattr(
+        run, "_start_sidecar", lambda experiment: start_process([sys.executable, "-c", "raise SystemExit(4)"])
+    )
 
     with pytest.raises(run.SidecarEndedError, match="ended with exit code 4 while the job was running"):
         run.run_demo(tmp_path / "demo", seconds=600, echo=lines.append)

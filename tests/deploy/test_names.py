@@ -155,7 +155,7 @@ def test_exit_codes_and_documents_exist() -> None:
 
 def test_the_images_first_process_exists() -> None:
     """The module that the image starts is in the package that it installs."""
-    program, flag, module = json.loads(said("ENTRYPOINT")[0])
-    assert (program, flag) == ("python", "-m")
+    program, isolated, flag, module = json.loads(said("ENTRYPOINT")[0])
+    assert (program, isolated, flag) == ("python", "-I", "-m")
     package, _, rest = module.partition(".")
     assert (PACKAGES[package] / f"{rest}.py").is_file()

@@ -77,3 +77,17 @@ def test_nothing_is_started(tmp_path: Path) -> None:
     done = rlship(home, "replay", job, "--engine", "ray", settings={"RAY_ADDRESS": "127.0.0.1:1"})
     assert done.returncode == 1, done.stderr
     assert "no Ray cluster can be used" in done.stderr and "ray start --head" in done.stderr
+
+
+def test_tasks_import_nothing_from_the_folder_of_the_replay(cluster: dict[str, str], tmp_path: Path) -> None:
+    """A module planted in the current folder is not run by Ray's workers, and the current folder stays what it is."""
+    home, witness = tmp_path / "home", tmp_path / "witness"
+    home.mkdir()
+    job = make(tmp_path / "grpo", {f"r{rank}.jsonl": lines(rank) for rank in range(RANKS)})
+    (tmp_path / "rlship_formats.py").write_text(f"open({str(witness)!r}, 'a').write(__name__)\n")
+    done = rlship(
+        home, "replay", job, "--sink", "jsonl", "--engine", "ray", "--out", "out",
+        settings={**cluster, "PYTHONSAFEPATH": "1"},
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert not witness.exists() and (tmp_path / "out" / "rows.jsonl").is_file()

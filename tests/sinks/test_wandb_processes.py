@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
+from rlship_sidecar.child_process import module_command
 from rlship_sidecar.sinks.contract import SinkUnavailable
 from rlship_sidecar.sinks.wandb.health import STOPPED_S, core_death, fatal_in
 from rlship_sidecar.sinks.wandb.link import Link
@@ -209,13 +210,9 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
 
 def start_link(folder: Path, program: str, silent_s: float) -> Link:
     """A link to a child that runs `program` in place of the real one."""
-    fake = folder / "fake"
-    (fake / "rlship_sidecar" / "sinks" / "wandb").mkdir(parents=True)
-    for package in ("rlship_sidecar", "rlship_sidecar/sinks", "rlship_sidecar/sinks/wandb"):
-        (fake / package / "__init__.py").touch()
-    (fake / "rlship_sidecar" / "sinks" / "wandb" / "child.py").write_text(program)
-    env = {**os.environ, "PYTHONPATH": str(fake)}
-    return Link({}, env, folder, folder / "log", silent_s=silent_s)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rlship_sidecar.sinks.wandb.link.module_command", lambda module: [sys.executable, "-c", program])
+        return Link({}, os.environ, folder, folder / "log", silent_s=silent_s)
 
 
 def test_a_child_that_takes_nothing_does_not_block_its_parent(tmp_path: Path) -> None:
@@ -323,11 +320,15 @@ def test_what_is_left_of_a_kill_of_all_is_removed(tmp_path: Path, backend: Loopb
     assert other.exists() and not left.exists()
 
 
-def test_what_startup_code_prints_is_no_message(tmp_path: Path, backend: LoopbackBackend) -> None:
+def test_what_startup_code_prints_is_no_message(
+    tmp_path: Path, backend: LoopbackBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A line that something prints before the child can redirect its output is passed over."""
-    (tmp_path / "sitecustomize.py").write_text("print('hello', flush=True)\n")
-    env = client_env(backend.environment(tmp_path / "home"))
-    path = os.pathsep.join(filter(None, (str(tmp_path), env.get("PYTHONPATH", ""))))
-    sink = WandbSink(env={**env, "PYTHONPATH": path})
+
+    def printing(module: str) -> list[str]:
+        return ["/bin/sh", "-c", 'echo hello; exec "$@"', "sh", *module_command(module)]
+
+    monkeypatch.setattr("rlship_sidecar.sinks.wandb.link.module_command", printing)
+    sink = WandbSink(env=client_env(backend.environment(tmp_path / "home")))
     assert sink.open(make_run(tmp_path, rows=1, project="printed")) == 0
     sink.close()

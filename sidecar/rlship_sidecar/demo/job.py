@@ -7,13 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from rlship_sidecar.child_process import module_command
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.process import PEER_GONE, name_of
 
@@ -63,12 +63,12 @@ def start_process(
     descriptors: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start Python in a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in order.
+    """Start a command in a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in order.
 
     What it prints goes to `output`, by default where this process prints to; it inherits `descriptors`.
     """
     return subprocess.Popen(
-        [sys.executable, *command],
+        command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=None if output is None else subprocess.STDOUT,
@@ -124,7 +124,7 @@ class Job:
         self, experiment: Path, plan: Plan, actor: str, rank: int, links: Mapping[str, socket.socket]
     ) -> subprocess.Popen[bytes]:
         descriptors = {peer: link.fileno() for peer, link in links.items()}
-        command = ["-m", f"rlship_sidecar.demo.{actor}", str(experiment), "--plan", plan.to_json()]
+        command = module_command(f"rlship_sidecar.demo.{actor}", str(experiment), "--plan", plan.to_json())
         command += ["--rank", str(rank), "--links", json.dumps(descriptors)]
         with (self._logs / f"{name_of(actor, rank)}.log").open("wb") as log:
             return start_process(

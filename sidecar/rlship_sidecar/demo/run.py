@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from rlship_sidecar.child_process import module_command
 from rlship_sidecar.demo import looks, report
 from rlship_sidecar.demo.job import Failure, Job, clean_environment, end, start_process
 from rlship_sidecar.demo.plan import Plan
@@ -130,7 +131,7 @@ def _run(experiment: Path, plan: Plan, echo: Echo) -> list[str]:
 
 
 def _start_sidecar(experiment: Path) -> subprocess.Popen[bytes]:
-    command = ["-m", "rlship", "watch", str(experiment), "--no-announce-stop"]
+    command = module_command("rlship", "watch", str(experiment), "--no-announce-stop")
     for sink in SINKS:
         command += ["--sink", sink]
     return start_process(command, environment={**clean_environment(os.environ), "WANDB_MODE": "offline"})

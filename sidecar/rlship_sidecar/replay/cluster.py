@@ -9,9 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+import rlship_sidecar
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.replay.ahead import EngineLost
 from rlship_sidecar.replay.decoding import Decoding
@@ -40,7 +43,8 @@ class RayEngine:
             address = os.environ.get("RAY_ADDRESS") or "auto"
             try:
                 _reach(address)
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                with _in_own_folder():
+                    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (OSError, ValueError, RuntimeError) as error:
                 raise NoCluster(
                     f"no Ray cluster can be used: {error}",
@@ -79,6 +83,22 @@ class RayEngine:
         self._under_way = []
         if self._joined:
             self._ray.shutdown()
+
+
+@contextmanager
+def _in_own_folder() -> Iterator[None]:
+    """Ray lets its workers import from the folder in which a job joins, ahead of what is installed there. So it joins
+    in the folder of this package: the current one may be an experiment's, with modules planted in it.
+    """
+    before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.chdir(os.path.dirname(os.path.dirname(rlship_sidecar.__file__)))
+        try:
+            yield
+        finally:
+            os.fchdir(before)
+    finally:
+        os.close(before)
 
 
 def _reach(address: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import select
 import socket
 import subprocess
-import sys
 from multiprocessing.connection import Connection
 
+from rlship_sidecar.child_process import module_command
 from rlship_sidecar.replay.ahead import EngineLost
 from rlship_sidecar.replay.packed import Task
 
@@ -40,9 +39,8 @@ class LocalEngine:
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
         with here, there:
-            command = [sys.executable, "-m", "rlship_sidecar.replay.worker", str(there.fileno())]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            self._processes.append(subprocess.Popen(command, pass_fds=[there.fileno()], env=env))
+            command = module_command("rlship_sidecar.replay.worker", str(there.fileno()))
+            self._processes.append(subprocess.Popen(command, pass_fds=[there.fileno()]))
             connection = Connection(here.detach())
         self._connections[connection.fileno()] = connection
         self._poll.register(connection.fileno(), select.POLLIN)

@@ -1,4 +1,4 @@
-"""A process that decodes for a replay on this machine: `python -m rlship_sidecar.replay.worker FD`.
+"""A process that decodes for a replay on this machine: `rlship_sidecar.replay.worker FD`.
 
 Tasks come over the socket FD and answers go back over it, each a message of `multiprocessing.connection`. It ends with
 the other side, however that ends.

@@ -7,7 +7,6 @@ import logging
 import os
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import IO, Any
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
+from rlship_sidecar.child_process import module_command
 from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb.key import with_key
@@ -66,7 +66,7 @@ class Link:
         self._heard = time.monotonic()
         with open(make_plain(log), "wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rlship_sidecar.sinks.wandb.child"],
+                module_command("rlship_sidecar.sinks.wandb.child"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -252,9 +252,6 @@ def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
         for name, value in env.items()
         if name not in FOREIGN and (name in INNER_KEPT or not name.startswith(INNER))
     }
-    if "PYTHONPATH" in kept:
-        # The child has another working directory.
-        kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in kept["PYTHONPATH"].split(os.pathsep))
     # The client leaves folders behind in the temporary folder, and copies of tables in two others; here they go with
     # the rest.
     return {
