@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from rlship_sidecar.cli.query import _lines
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.store.store import Changes
 from rlship_sidecar.tabular.database import Answer
+from tests.guards.tree import ROOT
 from tests.reference.building import CLOSE, barrier, clock, event, file, log
 from tests.tabular.stores import ODD, experiment, rich_rows, row, store
 
@@ -367,3 +371,113 @@ def test_a_question_can_be_stopped(outputs: Path, tmp_path: Path, number: signal
         asking.kill()
         asking.wait()
     assert list(tmp_path.iterdir()) == []
+
+
+ENDLESS = "with recursive n(no) as (select 0 union all select no + 1 from n) select no, '' as body from n"
+
+
+def spoil_store(folder: Path, *statements: str) -> Path:
+    """Run SQL on the store of an experiment with one row."""
+    path = experiment(folder, [row(0)]) / "rlship" / "state" / "store.3.db"
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return folder
+
+
+def run_apart(*args: object) -> subprocess.CompletedProcess[str]:
+    """A verb in a process of its own, which may take 20 s: one that hangs or fills memory fails alone."""
+    command = [sys.executable, "-m", "rlship", *map(str, args)]
+    limited = "ulimit -v 4000000; exec " + shlex.join(command)
+    return subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=20, cwd=ROOT)
+
+
+QUERY = ("query", "SELECT * FROM rows")
+EXPORT = ("export", "--table", "rows", "--format", "csv", "-o", "-")
+VERBS = pytest.mark.parametrize("verb", [QUERY, EXPORT], ids=["query", "export"])
+
+
+@VERBS
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (("drop table rows", f"create view rows as {ENDLESS}"), "the view rows"),
+        (("drop table units", f"create view units as {ENDLESS}"), "the view units"),
+        (
+            ("drop table meta", f"create view meta as select 'version' as key, no as value from ({ENDLESS})"),
+            "view meta",
+        ),
+        (("create trigger t after insert on rows begin delete from rows; end",), "the trigger t"),
+        (("create table more (x)",), "the table more"),
+    ],
+    ids=["rows", "units", "meta", "trigger", "table"],
+)
+def test_a_store_that_no_sidecar_made(
+    tmp_path: Path, verb: tuple[str, ...], statements: tuple[str, ...], said: str
+) -> None:
+    """A view in place of a table could answer without end: only the tables of the schema are asked."""
+    done = run_apart(*verb, spoil_store(tmp_path, *statements))
+    assert done.returncode == 1, done.stdout
+    assert "was not made by a sidecar" in done.stderr
+    assert said in done.stderr
+
+
+@VERBS
+@pytest.mark.parametrize("no", [2**62, 2**33, -7])
+def test_numbers_are_bounded_by_the_file(tmp_path: Path, verb: tuple[str, ...], no: int) -> None:
+    """A row's number says nothing about how many rows there are."""
+    folder = spoil_store(tmp_path, f"update rows set no = {no}", f"update units set no = {no}")
+    done = run_apart(*verb, folder)
+    assert done.returncode == 1, done.stdout
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@VERBS
+@pytest.mark.parametrize("where", ["rlship/state", "rlship/state/store.3.db", "rlship/state/store.3.db-wal"])
+def test_links_are_not_followed(tmp_path: Path, verb: tuple[str, ...], where: str) -> None:
+    """The store of another experiment is not read through a link, whatever on the way is one."""
+    mine, other = experiment(tmp_path / "mine", [row(0)]), experiment(tmp_path / "other", [row(0)])
+    if (mine / where).exists():
+        os.rename(mine / where, tmp_path / "aside")
+    (mine / where).symlink_to(other / where)
+    done = run_apart(*verb, mine)
+    assert done.returncode == 1, done.stdout
+    assert "is a link" in done.stderr
+
+
+@pytest.mark.parametrize("verb", [QUERY, EXPORT, ("status",)], ids=["query", "export", "status"])
+@pytest.mark.parametrize("name", ["store.4.db", "store.3.db-wal", "store.3.db-journal"])
+def test_a_fifo_is_not_waited_for(tmp_path: Path, verb: tuple[str, ...], name: str) -> None:
+    """No verb opens what is no regular file."""
+    os.mkfifo(experiment(tmp_path, [row(0)]) / "rlship" / "state" / name)
+    done = run_apart(*verb, tmp_path)
+    assert done.returncode == 1, done.stdout
+    assert f"{name} is no regular file" in done.stderr
+
+
+@VERBS
+def test_the_state_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]) -> None:
+    """It is refused as `watch` refuses it, unless the user names the folder where the sidecar keeps the state."""
+    made = experiment(tmp_path / "job", [row(0)])
+    elsewhere = tmp_path / "states" / "job"
+    shutil.copytree(made / "rlship" / "state", elsewhere)
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    monkeypatch.setattr("rlship_sidecar.ownership.place._our_uid", lambda folder: 12345)
+    monkeypatch.setattr("rlship_sidecar.ownership.place._TRUSTED", ())
+    refused = CliRunner().invoke(rlship, [*verb, str(made)])
+    assert refused.exit_code == 1
+    assert "belongs to another user" in refused.stderr
+    assert "sudo -u" in refused.stderr
+    assert CliRunner().invoke(rlship, [*verb, str(made), "--state-dir", str(elsewhere.parent)]).exit_code == 0
+
+
+def test_of_several_experiments_a_planted_store_is_left_out(tmp_path: Path) -> None:
+    """The others answer; the exit code says that one is missing."""
+    experiment(tmp_path / "good", [row(0)])
+    spoil_store(tmp_path / "bad", "drop table rows", f"create view rows as {ENDLESS}")
+    done = run_apart("query", "SELECT count(*) n FROM rows", tmp_path, "--json")
+    assert done.returncode == 3
+    assert json.loads(done.stdout) == {"n": 1}
+    assert "bad: the store" in done.stderr

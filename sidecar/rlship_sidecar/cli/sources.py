@@ -28,11 +28,13 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
     places.require(directory)
     from rlship_sidecar import config
     from rlship_sidecar.ownership import belongs
+    from rlship_sidecar.ownership.place import require_place
     from rlship_sidecar.tabular.snapshot import look
     from rlship_sidecar.tabular.source import Source
     from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, ships=False)
+    named = bool(state_dir or os.environ.get("RLSHIP_STATE_DIR"))  # by the user, and not by a file in the folder
     found = discover.experiments(directory)
     if not found:
         raise NothingToWatch(
@@ -46,9 +48,10 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
             state = config.state_dir_for(experiment, settings)
             source = Source(experiment.resolve().name, experiment, None, others=len(found) > 1)
             try:
-                if state.is_dir() and (copied := belongs.look(experiment, state)) is not None:
-                    raise copied
-                source.snapshot = stack.enter_context(look(state))
+                if require_place(experiment, state, any_owner=named):
+                    if (copied := belongs.look(experiment, state)) is not None:
+                        raise copied
+                    source.snapshot = stack.enter_context(look(state))
             except RlshipError as problem:
                 if not source.others:
                     raise

@@ -49,6 +49,7 @@ def status(
     places.require(directory)
     from rlship_sidecar import config
     from rlship_sidecar.ownership import belongs
+    from rlship_sidecar.ownership.place import require_place
     from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
@@ -62,12 +63,17 @@ def status(
     unwatched, codes = [], set()
     for experiment in found:
         state = config.state_dir_for(experiment, settings)
-        copied = belongs.look(experiment, state)
-        if copied is not None:
+        refused: RlshipError | None
+        try:
+            require_place(experiment, state, any_owner=True)
+            refused = belongs.look(experiment, state)
+        except RlshipError as problem:
+            refused = problem
+        if refused is not None:
             if len(found) == 1:
-                raise copied
+                raise refused
             click.echo(
-                f"rlship: {terminal.clean(copied.message, 2000)}\n  {terminal.clean(copied.hint, 2000)}", err=True
+                f"rlship: {terminal.clean(refused.message, 2000)}\n  {terminal.clean(refused.hint, 2000)}", err=True
             )
             codes.add(1)
             continue

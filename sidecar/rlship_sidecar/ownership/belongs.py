@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import newest_store
+from rlship_sidecar.plainfiles import open_plain
+from rlship_sidecar.store import schema
 from rlship_sidecar.tail.listing import WRITERS_FOLDER
 
 
@@ -42,17 +44,20 @@ def objection(owner: tuple[str, int] | None, here: tuple[str, int], state_dir: P
 
 
 def look(experiment: Path, state_dir: Path) -> StateOfAnother | None:
-    """The same for somebody who only looks: where the store cannot be read just now, nothing is objected."""
+    """The same for a command that only reads: None as well where the store cannot be read just now, or is no store."""
     found = newest_store(state_dir)
     if found is None:
         return None
     try:
         store = os.fspath(state_dir.absolute() / found[0])
-        # SQLite would leave files beside a store that nobody has open, perhaps of a user whom the sidecar cannot
+        os.close(open_plain(store))
+        # SQLite would leave files beside a store that no process has open, perhaps of a user whom the sidecar cannot
         # overwrite.
         how = "mode=ro" if os.path.exists(f"{store}-wal") else "immutable=1"
         uri = f"file:{quote(store)}?{how}"
         with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+            if schema.foreign_objects(connection):
+                return None
             known = connection.execute("select value from meta where key = 'experiment'").fetchone()
         here = whereabouts(experiment)
     except (OSError, sqlite3.Error):
@@ -60,4 +65,4 @@ def look(experiment: Path, state_dir: Path) -> StateOfAnother | None:
     if known is None:
         return None
     inode, _, path = str(known[0]).partition(" ")
-    return objection((path, int(inode)), here, state_dir)
+    return objection((path, int(inode)), here, state_dir) if inode.isdecimal() else None

@@ -1,4 +1,4 @@
-"""Where the state is kept: a folder of the sidecar's own, and not what somebody put in its place.
+"""Where the state is kept: a folder of the sidecar's own, and not what another user put in its place.
 
 Whoever may write in the experiment may make `rlship/state` before the sidecar does. What lies there says whose W&B run
 this is and what is written and removed where, so that it has to come from a sidecar of this user.
@@ -6,8 +6,10 @@ this is and what is written and removed where, so that it has to come from a sid
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import shlex
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -25,47 +27,102 @@ class UntrustedState(RlshipError):
 
 
 def make_place(experiment: Path, state_dir: Path) -> None:
-    """Make the state folder if there is none; raises UntrustedState, OSError."""
+    """Make the state folder if there is none; raises UntrustedState, OSError.
+
+    The experiment itself is never made: where it was renamed or removed, this raises FileNotFoundError.
+    """
+    on_the_way = _within(experiment, state_dir)
+    if not on_the_way:
+        state_dir.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (*on_the_way, state_dir):
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+        _require_folder(folder)
+    _require_owner(
+        state_dir, f"If that user is to be trusted: chown -R {os.geteuid()} {shlex.quote(str(state_dir))}. {_WAY_OUT}"
+    )
+    _require_plain_files(experiment, state_dir)
+
+
+def require_place(experiment: Path, state_dir: Path, *, any_owner: bool) -> bool:
+    """The checks of `make_place` for a command that only reads: False if there is no state folder. With `any_owner` the
+    folder may belong to any user. Raises UntrustedState, and RlshipError where it cannot be read.
+    """
+    try:
+        for folder in (*_within(experiment, state_dir), state_dir):
+            _require_folder(folder)
+        if not any_owner:
+            owner = os.lstat(state_dir).st_uid
+            _require_owner(
+                state_dir,
+                f"Run this as that user (sudo -u '#{owner}' rlship …). State that the sidecar keeps elsewhere is "
+                "trusted if you name its folder: --state-dir.",
+            )
+        _require_plain_files(experiment, state_dir)
+    except FileNotFoundError:
+        return False
+    except OSError as problem:
+        raise RlshipError(
+            f"{problem.filename or state_dir} cannot be read: {problem.strerror}",
+            "run as the user who runs the sidecar",
+        ) from problem
+    return True
+
+
+def _within(experiment: Path, state_dir: Path) -> list[Path]:
+    """The folders from the experiment's own down to the state's parent; none if the state lies elsewhere."""
     within = experiment / WRITERS_FOLDER
-    if within in state_dir.parents:
-        for folder in (within, *reversed([one for one in state_dir.parents if within in one.parents])):
-            _folder(folder)
-    else:
-        state_dir.mkdir(parents=True, exist_ok=True)
-    found = _folder(state_dir)
-    if found.st_uid not in (*_TRUSTED, os.geteuid()) and found.st_uid != _our_uid(state_dir):
+    if within not in state_dir.parents:
+        return []
+    return [within, *reversed([one for one in state_dir.parents if within in one.parents])]
+
+
+def _require_folder(path: Path) -> None:
+    """Raise UntrustedState for a link, NotADirectoryError for another file, FileNotFoundError where there is none."""
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):
+        raise UntrustedState(f"{path} is a link, which is not followed", f"Put a folder in its place. {_WAY_OUT}")
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder", os.fspath(path))
+
+
+def _require_owner(state_dir: Path, way_out: str) -> None:
+    """Raise UntrustedState unless the folder is ours or the superuser's."""
+    owner = os.lstat(state_dir).st_uid
+    if owner not in (*_TRUSTED, os.geteuid()) and owner != _our_uid(state_dir):
         raise UntrustedState(
-            f"the state folder {state_dir} belongs to another user (uid {found.st_uid}), not to the one who runs this "
+            f"the state folder {state_dir} belongs to another user (uid {owner}), not to the one who runs this "
             f"(uid {os.geteuid()})",
-            f"If that user is to be trusted: chown -R {os.geteuid()} {state_dir}. {_WAY_OUT}",
+            way_out,
         )
+
+
+def _require_plain_files(experiment: Path, state_dir: Path) -> None:
+    """Raise UntrustedState for anything in the state folder that is neither a file nor a folder."""
     with os.scandir(state_dir) as entries:
         for entry in entries:
             if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
                 what = "a link" if entry.is_symlink() else "no regular file"
                 raise UntrustedState(
-                    f"{state_dir / entry.name} is {what}, which no sidecar makes: nothing is written through it",
+                    f"{state_dir / entry.name} is {what}, which no sidecar makes: it is neither read nor written",
                     f"Remove it. To have a sink write elsewhere, give it another place in {experiment.name}'s settings "
                     f"([sink.jsonl] path, [sink.tensorboard] dir). {_WAY_OUT}",
                 )
 
 
-def _folder(path: Path) -> os.stat_result:
-    """The folder at a path, made if there is none. Raises UntrustedState for a link."""
-    with suppress(FileExistsError):
-        os.mkdir(path)
-    found = os.lstat(path)
-    if stat.S_ISLNK(found.st_mode):
-        raise UntrustedState(f"{path} is a link, which is not followed", f"Put a folder in its place. {_WAY_OUT}")
-    if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(0, "not a folder", os.fspath(path))
-    return found
-
-
-def _our_uid(folder: Path) -> int:
-    """Whose a file is that we make there: a server may make all its users one."""
+def _our_uid(folder: Path) -> int | None:
+    """The owner of a file that this process makes there: a server may make all its users one. None if it can make
+    none.
+    """
     scratch = folder / f".lease.0.{secrets.token_hex(8)}"  # a successor removes what a crash left
-    fd = make_plain(scratch)
+    try:
+        fd = make_plain(scratch)
+    except PermissionError:
+        return None
+    except OSError as problem:
+        if problem.errno == errno.EROFS:
+            return None
+        raise
     try:
         return os.fstat(fd).st_uid
     finally:

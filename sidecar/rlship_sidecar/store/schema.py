@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 VERSION = 3
 
 _SQL = """
@@ -47,3 +49,21 @@ create table cursors (sink text primary key, next integer not null) without rowi
 
 TABLES = [statement.strip() for statement in _SQL.split(";") if statement.strip()]
 TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts", "timeline", "gaps")
+
+
+def _words(sql: str) -> str:
+    """SQL without what SQLite changes when it keeps a statement: upper case."""
+    return " ".join(sql.lower().split())
+
+
+_MADE = {statement.split()[2]: _words(statement) for statement in TABLES}
+
+
+def foreign_objects(connection: sqlite3.Connection) -> dict[str, str]:
+    """What a database holds that no sidecar made: its name and kind, such as {"rows": "view"}.
+
+    A view can answer without end, and a generated column runs what its author wrote. So nothing may be asked of a
+    database that another user may have made before this is known.
+    """
+    there = connection.execute("select type, name, sql from sqlite_master")
+    return {name: kind for kind, name, sql in there if sql is None or _MADE.get(name) != _words(sql)}

@@ -25,6 +25,7 @@ from rlship_sidecar.store import dead_letters, schema
 from rlship_sidecar.store.store import StoreUnusable
 
 PIECE_ROWS = 500
+MIN_ROW_BYTES = 4  # what SQLite needs for the smallest row: where its cell is, and a cell of two bytes
 EVERY_LETTER = -1
 _WAIT_S = 10.0
 
@@ -32,6 +33,9 @@ _WAIT_S = 10.0
 class Snapshot:
     """Rows below `count` of a store; `every` row, or only the last revision of each. Where SQLite fails, `failing` says
     what that means.
+
+    Nothing in the file is believed before it is checked: it may have been written by anyone. `MIN_ROW_BYTES` bounds
+    what it can hold by its size, so that neither a number in it nor a loop among its pages costs more than that.
     """
 
     def __init__(
@@ -39,22 +43,43 @@ class Snapshot:
     ) -> None:
         self._connection = connection
         self._failing = failing
-        version = self._ask("select value from meta where key = 'version'")
-        if version != [(str(schema.VERSION),)]:
-            found = version[0][0] if version else "none"
-            raise StoreUnusable(
-                f"the store {path} has version {found}, this rlship reads version {schema.VERSION}",
-                "Use the rlship that wrote it, or make rows from the files: rlship replay.",
-            )
+        self._require_version(path)
         connection.execute("begin")
         self.count: int = self._ask("select coalesce(max(no) + 1, 0) from rows")[0][0]
-        self._final = bytearray(self.count // 8 + 1)  # one bit a row
         with failing():
-            for (no,) in connection.execute("select no from units"):
-                if type(no) is not int or not 0 <= no < self.count:
-                    raise sqlite3.DatabaseError(f"a unit's row is {no!r}, where there are {self.count}")
-                self._final[no >> 3] |= 1 << (no & 7)
+            most = _size(connection) // MIN_ROW_BYTES
+            if type(self.count) is not int or self.count > most:
+                raise sqlite3.DatabaseError(f"its last row is numbered {self.count - 1}, and it has room for {most}")
+            self._final = self._find_final(most)
         connection.execute("commit")
+
+    def _require_version(self, path: Path) -> None:
+        """Raise StoreUnusable for a store of another version, or that no sidecar made."""
+        with self._failing():
+            foreign = schema.foreign_objects(self._connection)
+        # Another version may have other tables, but it has this one.
+        found = None if "meta" in foreign else self._ask("select value from meta where key = 'version'")
+        if foreign and found in (None, [], [(str(schema.VERSION),)]):
+            name, kind = next(iter(foreign.items()))
+            raise StoreUnusable(
+                f"the store {path} was not made by a sidecar: it holds the {kind} {name}",
+                "Find out who wrote it. Rows are made from the files by: rlship replay.",
+            )
+        if found != [(str(schema.VERSION),)]:
+            version = str(found[0][0])[:40] if found else "none"
+            raise StoreUnusable(
+                f"the store {path} has version {version}, this rlship reads version {schema.VERSION}",
+                "Use the rlship that wrote it, or make rows from the files: rlship replay.",
+            )
+
+    def _find_final(self, most: int) -> bytearray:
+        """Which rows are the last of their units, one bit a row."""
+        final = bytearray(self.count // 8 + 1)
+        for found, (no,) in enumerate(self._connection.execute("select no from units")):
+            if type(no) is not int or not 0 <= no < self.count or found >= most:
+                raise sqlite3.DatabaseError(f"a unit's row is {no!r}, where there are {self.count}")
+            final[no >> 3] |= 1 << (no & 7)
+        return final
 
     def _ask(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._failing():
@@ -62,11 +87,13 @@ class Snapshot:
 
     def rows(self, *, every: bool) -> Iterator[Row]:
         """Rows in the order of their numbers, a piece at a time in memory."""
-        for first in range(0, self.count, PIECE_ROWS):
-            end = min(first + PIECE_ROWS, self.count)
-            for no, body in self._ask("select no, body from rows where no >= ? and no < ? order by no", (first, end)):
+        first = 0
+        piece = "select no, body from rows where no >= ? and no < ? order by no limit ?"
+        while found := self._ask(piece, (first, self.count, PIECE_ROWS)):
+            for no, body in found:
                 if every or self._final[no >> 3] & 1 << (no & 7):
                     yield self._row(no, body)
+            first = found[-1][0] + 1
 
     def _row(self, no: int, body: bytes | str) -> Row:
         try:
@@ -151,6 +178,13 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
         copy_as_it_lies(path, copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             yield connection, False
+
+
+def _size(connection: sqlite3.Connection) -> int:
+    """Bytes of a database, with those that are still in its write-ahead log."""
+    pages: int = connection.execute("pragma page_count").fetchone()[0]
+    page_bytes: int = connection.execute("pragma page_size").fetchone()[0]
+    return pages * page_bytes
 
 
 def _beside(path: Path, suffix: str) -> bool:
