@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import islice, product
 
 from rlship_sidecar.tabular.columns import EVERY, TABLES
+from rlship_sidecar.tabular.wide import HEAD, columns
+from tests.counting import calls
 from tests.guards.tree import ROOT
 
 ROW = "experiment text, row int, actor text, kind text, index int, step int, axis text, x float, t float, revision int"
@@ -41,3 +44,15 @@ def test_every_column_is_documented() -> None:
     told = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "query.md").read_text(encoding="utf-8")))
     columns = {column.name for table in TABLES.values() for column in table.columns}
     assert {name for name in TABLES if not name.endswith(EVERY)} | columns <= told
+
+
+def test_names_that_differ_in_case_get_numbers() -> None:
+    """Each name its own, whatever is taken; the work grows with the names, not with their square."""
+    names = [column.name for column in columns(["a", "A", "a_2", "A_2", "a_3", "step", "STEP"])[len(HEAD) :]]
+    assert names == ["a", "A_2", "a_2_2", "A_2_3", "a_3", "step_2", "STEP_3"]
+
+    def spelled(count: int) -> list[str]:
+        return ["".join(letters) for letters in islice(product("lL", "oO", "sS", "sS", *["xX"] * 6), count)]
+
+    few, many = (calls(columns, spelled(count)) for count in (300, 600))
+    assert many < 3 * few

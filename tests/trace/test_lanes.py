@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.export.lanes import SLACK_US, Lanes, Line, Placed
+from tests.counting import calls
 
 Given = tuple[str, int, int]  # lane, start, end
 
@@ -115,3 +116,13 @@ def test_names_that_people_gave_are_kept() -> None:
     """Only names that asyncio made are shared."""
     names = [placed.line.name for _, placed in draw([("Task-A", 0, 1), ("Task-12", 0, 1), ("worker-3", 0, 1)])]
     assert names == ["Task-A", "Task", "worker-3"]
+
+
+def test_the_work_grows_with_the_spans() -> None:
+    """Twice as many spans that all cross one another are about twice the work, also where lines are given back."""
+
+    def crossing(count: int) -> list[Given]:
+        return [("main", start * 100, (start + count + start % 7) * 100) for start in range(2 * count)]
+
+    few, many = (calls(draw, crossing(count)) for count in (200, 400))
+    assert many < 3 * few

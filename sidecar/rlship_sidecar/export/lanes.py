@@ -16,6 +16,8 @@ from typing import NamedTuple
 # Two readings of the clock and the rounding to microseconds make neighbours overlap by this much, in microseconds.
 SLACK_US = 20
 
+_NO_ROOM, _NO_END = -(1 << 63), 1 << 63  # of a line: whatever ends when, it does not fit, or fits
+
 _NUMBERED_TASK = re.compile(r"(Task)-\d+")
 
 
@@ -38,7 +40,7 @@ class Line:
         self.name = name if number == 1 else f"{name} ({number})"
         self.family = family
         self.number = number
-        self.lane = ""  # whose it is, while its outermost span lasts
+        self.lane: str | None = None  # whose it is, while its outermost span lasts
         self.root_end = 0
         self._ends: list[int] = []  # of the spans that have begun, the outermost first
         self._newest = 0
@@ -75,11 +77,81 @@ class Line:
         self._newest = start
         return Placed(self, start, end)
 
+    def room(self, now: int) -> int:
+        """When a span that starts `now` has to end so that `nest` finds a place for it, but for the slack."""
+        ends = self._ends  # they descend
+        low, high = 0, len(ends)
+        while low < high:  # what ends within the slack can be followed
+            middle = (low + high) // 2
+            if ends[middle] > now + SLACK_US:
+                low = middle + 1
+            else:
+                high = middle
+        return ends[low - 1] if low else _NO_END
+
+
+class _Held:
+    """The lines of one lane in the order in which it took them, and the room on each. A tree finds the first that has
+    enough: with a list, each of many spans that cross one another would ask every line.
+    """
+
+    __slots__ = ("_first", "_lines", "_most", "_places")
+
+    def __init__(self) -> None:
+        self._lines: list[int] = []  # by place; -1 where one was given back
+        self._places: dict[int, int] = {}
+        self._first = 1  # where the leaves begin in `_most`
+        self._most = [_NO_ROOM, _NO_ROOM]  # node n has the most room of its children, 2n and 2n + 1
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def add(self, index: int, room: int) -> None:
+        """Take a line."""
+        if len(self._lines) == self._first:
+            self._rebuild()
+        self._places[index] = len(self._lines)
+        self._lines.append(index)
+        self.set(index, room)
+
+    def remove(self, index: int) -> None:
+        """Give a line back."""
+        self.set(index, _NO_ROOM)
+        self._lines[self._places.pop(index)] = -1
+
+    def set(self, index: int, room: int) -> None:
+        """Say how much room a line has."""
+        node, most = self._first + self._places[index], self._most
+        most[node] = room
+        while node > 1:
+            node //= 2
+            most[node] = max(most[2 * node], most[2 * node + 1])
+
+    def first_with(self, room: int) -> int | None:
+        """The first line with so much room."""
+        node, most = 1, self._most
+        if most[node] < room:
+            return None
+        while node < self._first:
+            node *= 2
+            node += most[node] < room
+        return self._lines[node - self._first]
+
+    def _rebuild(self) -> None:
+        """Close the gaps, and make place for as many lines again."""
+        rooms = [(index, self._most[self._first + place]) for index, place in self._places.items()]
+        self._first = 1 << (2 * len(rooms)).bit_length()
+        self._most = [_NO_ROOM] * (2 * self._first)
+        self._lines = [index for index, _ in rooms]
+        self._places = {index: place for place, index in enumerate(self._lines)}
+        for index, room in rooms:
+            self.set(index, room)
+
 
 class _Family:
     """The lines of one lane, or of all numbered tasks."""
 
-    __slots__ = ("busy", "free", "held", "index", "lines", "name")
+    __slots__ = ("busy", "ending", "free", "held", "index", "lines", "name")
 
     def __init__(self, name: str, index: int) -> None:
         self.name = name
@@ -87,42 +159,59 @@ class _Family:
         self.lines: list[Line] = []
         self.free: list[int] = []  # heap of indices into `lines`
         self.busy: list[tuple[int, int]] = []  # heap of (end of the outermost span, index)
-        self.held: dict[str, list[int]] = {}  # lane -> its lines now
+        self.ending: list[tuple[int, int]] = []  # heap of (end of a span, index)
+        self.held: dict[str, _Held] = {}  # lane -> its lines now
 
     def release(self, now: int) -> None:
-        """Take back the lines on which everything has ended."""
+        """Take back the lines on which everything has ended, and see which others have more room now."""
         while self.busy and self.busy[0][0] <= now:
             end, index = heappop(self.busy)
             line = self.lines[index]
-            if line.root_end != end:
+            lane = line.lane
+            if line.root_end != end or lane is None:
                 continue  # another span has begun on it since
             heappush(self.free, index)
-            mine = self.held[line.lane]
-            mine.remove(index)
-            if not mine:
-                del self.held[line.lane]
+            line.lane = None
+            self.held[lane].remove(index)
+            if not self.held[lane]:
+                del self.held[lane]
+        while self.ending and self.ending[0][0] <= now + SLACK_US:
+            index = heappop(self.ending)[1]
+            line = self.lines[index]
+            if line.lane is not None:
+                self.held[line.lane].set(index, line.room(now))
 
     def place(self, lane: str, start: int, end: int) -> Placed:
         """Draw a span of a lane."""
         self.release(start)
-        for index in self.held.get(lane, ()):
+        held = self.held.get(lane)
+        index = None if held is None else held.first_with(end - SLACK_US)
+        if held is not None and index is not None:
             line = self.lines[index]
             before = line.root_end
             placed = line.nest(start, end)
-            if placed is not None:
-                if line.root_end != before:
-                    heappush(self.busy, (line.root_end, index))
-                return placed
+            assert placed is not None  # `room` said so
+            if line.root_end != before:
+                heappush(self.busy, (line.root_end, index))
+        else:
+            index = self._take(lane)
+            line = self.lines[index]
+            placed = line.begin(start, end)
+            heappush(self.busy, (end, index))
+        self.held[lane].set(index, line.room(start))
+        heappush(self.ending, (placed.end, index))
+        return placed
+
+    def _take(self, lane: str) -> int:
+        """A line on which nothing is drawn now."""
         if self.free:
             index = heappop(self.free)
         else:
             index = len(self.lines)
             self.lines.append(Line(self.name, self.index, index + 1))
-        line = self.lines[index]
-        line.lane = lane
-        self.held.setdefault(lane, []).append(index)
-        heappush(self.busy, (end, index))
-        return line.begin(start, end)
+        self.lines[index].lane = lane
+        self.held.setdefault(lane, _Held()).add(index, _NO_ROOM)
+        return index
 
 
 class Lanes:

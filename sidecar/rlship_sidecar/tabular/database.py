@@ -104,9 +104,8 @@ def answering(folder: str, sources: Sequence[Source], sql: str, memory: str = ME
             connection.execute("set timezone = 'UTC'")
             connection.execute("set lock_configuration = true")
             _stoppable(connection, thread, connection.execute, sql)
-            taken: set[str] = set()
             about = connection.description or []
-            heads = [wide.unlike(taken, column[0]) for column in about]
+            heads = list(map(wide.Names().unlike, (column[0] for column in about)))
             yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(connection, thread))
     except duckdb.OutOfMemoryException as problem:
         raise RlshipError(_first_line(problem), f"allow more than {memory}: --memory, or ask for less") from problem
@@ -131,13 +130,13 @@ def _stoppable(connection: DuckDBPyConnection, thread: Executor, call: Callable[
 def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
     """Name, columns and records of every table; no records of those that `sql` does not name."""
     watched = [source for source in sources if source.snapshot is not None]
-    everything, taken = Choice(), set(TABLES)
+    everything, tables = Choice(), wide.Names(TABLES)
     for table in TABLES.values():
         there = sources if table.of == "records" else watched or sources  # of one that was never watched others tell
         asked = there if _names(sql, table.name) else ()
         yield table.name, table.columns, chain.from_iterable(one.records(table, everything) for one in asked)
     for actor, kind in sorted({unit for source in watched for unit in source.units()}):
-        name = wide.unlike(taken, wide.table_name(actor, kind))
+        name = tables.unlike(wide.table_name(actor, kind))
         keys: list[str] = []
         asked = watched if _names(sql, name) else ()
         choice = Choice((actor,), (kind.rstrip(":"),))

@@ -24,8 +24,8 @@ def columns(keys: Iterable[str], name: Callable[[str], str] = str) -> tuple[Colu
     """The columns: where and what a row is, then its figures, null where it has none. `name` says what a key's column
     is called; where that is taken, in upper or lower case, it gets a number.
     """
-    taken = {column.name for column in HEAD}
-    return (*HEAD, *(Column(unlike(taken, name(key)), "float") for key in keys))
+    names = Names(column.name for column in HEAD)
+    return (*HEAD, *(Column(names.unlike(name(key)), "float") for key in keys))
 
 
 def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[Record]:
@@ -34,14 +34,23 @@ def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[R
         yield (*row_head(experiment, row), *coverage(row), *map(row.figures.get, keys))
 
 
-def unlike(taken: set[str], name: str) -> str:
-    """`name`, or the first of `name_2`, `name_3`, … that is not taken; case makes no difference. It is taken then."""
-    found, number = name, 1
-    while found.lower() in taken:
-        number += 1
-        found = f"{name}_{number}"
-    taken.add(found.lower())
-    return found
+class Names:
+    """Names of which no two are alike; case makes no difference."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = {name.lower() for name in taken}
+        self._last: dict[str, int] = {}  # the number that a name got last: those below it are taken
+
+    def unlike(self, name: str) -> str:
+        """`name`, or the first of `name_2`, `name_3`, … that is not taken. It is taken then."""
+        lower, found = name.lower(), name
+        number = self._last.get(lower, 1)
+        while found.lower() in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._last[lower] = number
+        self._taken.add(found.lower())
+        return found
 
 
 def table_name(actor: str, kind: str) -> str:
