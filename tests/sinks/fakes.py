@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Run
+from rlship_sidecar.sinks.contract import Run, Sink
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Destination:
         return FakeSink(self)
 
 
-class FakeSink:
+class FakeSink(Sink):
     """Rows are delivered by `flush`, or by `write` already where `eager`; those under way are lost with the object."""
 
     where = "memory"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.delivery import BACKOFF_MAX_S, BACKOFF_MIN_S, Delivery, Pace
+from rlship_sidecar.sinks.registry import with_defaults
 from tests.sinks.fakes import Clock, Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
@@ -299,7 +300,7 @@ def test_a_plugin_without_a_place_is_fine() -> None:
 
     delivery = Delivery(
         "bare",
-        Bare,
+        with_defaults(Bare),
         make_run(Path("/x")),
         MemorySource(make_rows(0, 1)),
         pace=Pace(),

@@ -11,7 +11,7 @@ from rlship_sidecar import output
 from rlship_sidecar.rows import Row, count_ranks
 from rlship_sidecar.sinks.budget import MODES as REDUCED
 from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, check_budget
-from rlship_sidecar.sinks.contract import Run, SinkRefused
+from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused
 from rlship_sidecar.sinks.flat import axis, family, rank_keys
 from rlship_sidecar.sinks.observed import Following, PositionFile
 from rlship_sidecar.sinks.observing import text
@@ -21,7 +21,7 @@ from rlship_sidecar.sinks.tables import brief, tables
 MODES = (*REDUCED, PER_RANK_NO_REDUCE)
 
 
-class ConsoleSink:
+class ConsoleSink(Sink):
     """Prints rows to `stream`, by default standard output as it is at the time of `open`. Option `ranks`:
     "global_reduce" (default), "per_rank_reduce" for values of single ranks, too, or "per_rank_no_reduce" for every
     observation in place of rows.

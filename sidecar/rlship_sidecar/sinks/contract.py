@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rlship_sidecar.rows import Row
 
@@ -25,13 +26,13 @@ class SinkReopen(SinkUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """The experiment, as a sink needs to know it.
+class SinkContext:
+    """What a sink needs to know of the experiment.
 
-    `rows` is how many rows the store holds at the time of `open`; `store_id` names the store that numbered them;
-    `options` is the sink's own part of the configuration (each sink's module lists what it knows). `generation` counts
-    the sidecars that owned the experiment; `suspect` is the newest earlier one that may still be alive, and might go on
-    writing if it wakes up; -1: none.
+    `rows` is how many rows the store holds at the time of `open`. `store_id` names the store that numbered them.
+    `options` is the sink's own part of the configuration; each sink's module lists its options. `generation` counts the
+    sidecars that owned the experiment. `suspect` is the newest earlier one that may still be alive, and might write
+    again if it wakes up; -1 if there is no such sidecar.
     """
 
     name: str
@@ -44,32 +45,54 @@ class Run:
     suspect: int = -1
 
 
-class Sink(Protocol):
-    """One destination. All calls come from one thread: open, (write | flush)*, close; then open again.
+Run = SinkContext  # the name that plug-ins import
 
-    The rows handed over are the store's own even if this process has just woken up after another took over: they are
-    read before it is made sure that this one still owns. Where writing the same row twice would show, a sink has to
-    keep a late writer out itself, as `claim` does for files. Optional as well is a method `abandon()`: it is called in
-    place of `close` once ownership is lost, when nothing may reach the destination any more. And `interrupt()`, which
-    any thread may call: a call that waits for the destination then raises SinkUnavailable soon. And
-    `ends_with(row)`, asked after an `open` that told of rows: whether the last one that the destination holds is this.
 
-    Any call may raise SinkUnavailable (retried) or SinkRefused (final); anything else counts as unavailable and is
-    shown in the status. Three attributes are optional, all str, and shown in the status: `where`, a path, an address or
-    how to look at it; `note`, what a person should know though rows are delivered; `trouble`, what keeps rows from
-    being delivered right now, which any thread may read. Optional as well is a static method `check_options(options)`:
-    it is called before anything is started, and raises `options.WrongOption`, or any other SinkRefused, for options
-    that the sink cannot use.
+class Sink(ABC):
+    """One destination. Calls come one at a time: open, (write | flush)*, close; then open again.
+
+    A sink defines open, write, flush and close. Every other member has the default that stands here. Any call may raise
+    SinkUnavailable (retried) or SinkRefused (final); any other exception counts as unavailable. The status shows it.
+
+    A row that is written twice may show. The rows of a call are the store's own even in a process that was frozen and
+    replaced: they are read before ownership is checked. A sink whose destination could show a late write keeps late
+    writers out itself, as `claim` does for files.
     """
 
-    def open(self, run: Run) -> int | None:
+    where: str = ""
+    """A path, an address or how to look at the destination; the status shows it."""
+    note: str = ""
+    """What a person should know though rows are delivered; the status shows it."""
+    trouble: str = ""
+    """What keeps rows from being delivered right now. Any thread may read it."""
+
+    @staticmethod  # noqa: B027 - a default
+    def check_options(options: Mapping[str, Any]) -> None:
+        """Raise `options.WrongOption`, or any SinkRefused, for options that cannot be used; called before any start."""
+
+    @abstractmethod
+    def open(self, run: SinkContext) -> int | None:
         """Connect; return the number of the next row that the destination lacks, or None where it cannot tell."""
 
+    def ends_with(self, row: Row) -> bool:
+        """Whether `row` is the last one that the destination holds; asked after an `open` that returned a number."""
+        return True
+
+    @abstractmethod
     def write(self, rows: Sequence[Row]) -> None:
         """Take rows whose numbers follow on from the last; may return before they are delivered."""
 
+    @abstractmethod
     def flush(self) -> None:
         """Return once every row written so far is delivered and will survive this process."""
 
+    def interrupt(self) -> None:  # noqa: B027 - a default
+        """Let a call that waits for the destination raise SinkUnavailable soon. Any thread may call this."""
+
+    @abstractmethod
     def close(self) -> None:
         """Release everything, also after a failed call. Rows not delivered are no error: the next `open` tells."""
+
+    def abandon(self) -> None:
+        """Take the place of `close` once ownership is lost: nothing may reach the destination any more."""
+        self.close()

@@ -130,13 +130,14 @@ class Delivery:
 
     def complaint(self) -> str:
         """What went wrong last and is not over, "" if nothing. The sink's own name in front is left out."""
-        return (self.error or str(getattr(self._sink, "trouble", ""))).removeprefix(f"sink {self.name}: ")
+        sink = self._sink
+        return (self.error or (sink.trouble if sink is not None else "")).removeprefix(f"sink {self.name}: ")
 
     def interrupt(self) -> None:
         """From any thread: let a call of the sink that blocks end, if the sink knows how."""
-        interrupt = getattr(self._sink, "interrupt", None)
-        if interrupt is not None:
-            interrupt()
+        sink = self._sink
+        if sink is not None:
+            sink.interrupt()
 
     def retry_now(self) -> None:
         """Let the next `advance` try at once, whatever the backoff says."""
@@ -181,7 +182,7 @@ class Delivery:
         if sink is None:
             return
         try:
-            (getattr(sink, "abandon", sink.close) if abandon else sink.close)()
+            (sink.abandon if abandon else sink.close)()
         except Exception as problem:  # noqa: BLE001 - as above; it is shown in the status
             self.error = f"close: {type(problem).__name__}: {problem}"
 
@@ -250,14 +251,13 @@ class Delivery:
     def _ask_sink(self, sink: Sink, limit: int) -> int:
         """Open the sink, which can have no more than `limit` of our rows; returns the number of the first it lacks."""
         answer = sink.open(replace(self._run, rows=limit))
-        self.where = str(getattr(sink, "where", ""))
+        self.where = sink.where
         self._tells = answer is not None
         if answer is None:
             return self._ask(self._source.load_cursor, self.name)
         if answer > limit:
             raise self._not_ours(answer, f"has only {limit}")
-        ends_with = getattr(sink, "ends_with", None)
-        if ends_with is not None and answer and not ends_with(self._row(answer - 1)):
+        if answer and not sink.ends_with(self._row(answer - 1)):
             raise self._not_ours(answer, f"has another row {answer - 1}")
         return answer
 
@@ -285,7 +285,7 @@ class Delivery:
         if self.next_row == self.delivered_to:
             self._unflushed_since = self._clock()
         self._sink.write(rows)
-        self.note = str(getattr(self._sink, "note", ""))
+        self.note = self._sink.note
         self.next_row += len(rows)
         self._wrote_at = self._clock()
         wall = self._wall()
@@ -300,7 +300,7 @@ class Delivery:
     def _flush(self) -> None:
         assert self._sink is not None
         self._sink.flush()
-        self.where = str(getattr(self._sink, "where", ""))
+        self.where = self._sink.where
         self.delivered += self.next_row - self.delivered_to
         self.delivered_to = self.next_row
         wall = self._wall()

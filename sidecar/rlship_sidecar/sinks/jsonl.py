@@ -16,7 +16,7 @@ from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.observed import Following, ObservationFile
 from rlship_sidecar.sinks.options import check_names, check_text
 
@@ -28,7 +28,7 @@ OPTIONS = ("path", "ranks")
 MODES = (budget.GLOBAL_REDUCE, budget.PER_RANK_NO_REDUCE)
 
 
-class JsonlSink:
+class JsonlSink(Sink):
     """Appends `Row.to_json` lines to `<state_dir>/rows.jsonl`, or to the option `path` (relative to the experiment).
 
     Beside it `<path>.<store>.<generation>.owner` says whose rows these are (see `claim`). A file that is no longer as
@@ -46,7 +46,7 @@ class JsonlSink:
         self._following: Following | None = None
 
     @property
-    def trouble(self) -> str:
+    def trouble(self) -> str:  # type: ignore[override]  # it is asked for, never set
         """What keeps observations from being delivered right now, "" if nothing does."""
         return "" if self._following is None else self._following.trouble
 

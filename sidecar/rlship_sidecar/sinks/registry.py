@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,7 @@ GROUP = "rlship.sinks"
 
 def make_sink(name: str) -> Sink:
     """A new sink, not opened; imports its module only now. Raises UsageProblem for a name that nothing provides."""
-    sink: Sink = _factory(name)()
-    return sink
+    return _sink_class(name)()
 
 
 def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
@@ -28,11 +28,8 @@ def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
     """
     for name in config.sinks:
         options = config.sink.get(name, {})
-        check = getattr(_factory(name), "check_options", None)
-        if check is None:
-            continue
         try:
-            check(options)
+            _sink_class(name).check_options(options)
         except WrongOption as wrong:
             raise _usage_problem(name, options.get(wrong.option), wrong, file, env) from wrong
         except SinkRefused as refusal:
@@ -50,11 +47,31 @@ def _usage_problem(name: str, value: Any, wrong: WrongOption, file: Path, env: M
     return UsageProblem(f"{place}: option {wrong.option} {wrong.problem}", hint)
 
 
-def _factory(name: str) -> Callable[[], Any]:
+def _sink_class(name: str) -> type[Sink]:
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
         raise UsageProblem(
             f"there is no sink {name!r}", f"Sinks that are installed: {', '.join(sorted(found)) or 'none'}."
         )
-    factory: Callable[[], Any] = found[name].load()
-    return factory
+    loaded = found[name].load()
+    if not isinstance(loaded, type):
+        raise UsageProblem(f"the sink {name!r} is {loaded!r}, not a class", f"Derive a class from {_contract()}.")
+    cls = loaded if issubclass(loaded, Sink) else with_defaults(loaded)
+    if cls.__abstractmethods__:
+        lacking = ", ".join(sorted(cls.__abstractmethods__))
+        raise UsageProblem(
+            f"the sink {name!r} ({loaded!r}) lacks {lacking}", f"Every sink defines these of {_contract()}."
+        )
+    return cls
+
+
+def with_defaults(plain: type) -> type[Sink]:
+    """A sink of a class that is not derived from `Sink`: its own members, and the defaults for those that it lacks.
+
+    Plug-ins for earlier releases are such classes, for then the contract was four methods.
+    """
+    return types.new_class(plain.__name__, (plain, Sink), {}, lambda body: body.update(__module__=plain.__module__))
+
+
+def _contract() -> str:
+    return f"{Sink.__module__}.{Sink.__qualname__}"

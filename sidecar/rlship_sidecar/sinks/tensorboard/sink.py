@@ -15,7 +15,7 @@ from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.flat import axis, flatten, rank_keys
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
@@ -33,7 +33,7 @@ _NONE: Mapping[str, float] = {}
 PART_BYTES = 16 << 20  # a part of which an earlier sidecar may be a late writer is copied: that has to stay cheap
 
 
-class TensorBoardSink:
+class TensorBoardSink(Sink):
     """Writes `<state_dir>/tensorboard`, or the option `dir` (relative to the experiment), for `tensorboard --logdir`.
 
     Options `ranks` and `max_keys`: see `budget`. A new part is begun at every `open` and every 16 MiB. Parts that do
@@ -60,11 +60,6 @@ class TensorBoardSink:
             check_text("tensorboard", "dir", options["dir"], "a folder, relative to the experiment or absolute")
         budget.check_budget("tensorboard", options)
 
-    @property
-    def note(self) -> str:
-        """What a person should know though rows are delivered, "" if nothing."""
-        return "" if self._budget is None else self._budget.note
-
     def open(self, run: Run) -> int | None:
         """Count the rows in this store's parts, in order; cut what follows them."""
         folder = self._folder = _folder(run)
@@ -73,6 +68,7 @@ class TensorBoardSink:
         with _outages(self.where):
             folder.mkdir(parents=True, exist_ok=True)
             self._budget = budget.budget("tensorboard", run.state_dir, run.options)
+            self.note = ""
             _refuse_others(folder, run)
             claim = self._claim = Claim("tensorboard", folder, folder / "rlship", run)
             fence = claim.take(occupied=False)
@@ -112,6 +108,7 @@ class TensorBoardSink:
             events = [event(row, self._budget.admit(row) if self._budget is not None else {}) for row in rows]
             if self._budget is not None:
                 self._budget.save()
+                self.note = self._budget.note
             data = memoryview(b"".join(tfevents.encode(made.SerializeToString(deterministic=True)) for made in events))
             if self._fd is None or self._end >= PART_BYTES:
                 self._begin(rows[0])

@@ -21,7 +21,7 @@ import orjson
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
-from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.wandb.axes import Axes
 from rlship_sidecar.sinks.wandb.link import Link, environment
@@ -71,7 +71,7 @@ class Limits:
     most_bytes: int = 256 << 20
 
 
-class WandbSink:
+class WandbSink(Sink):
     """Ships rows to W&B through a child process.
 
     Options: `project` (default: WANDB_PROJECT, else "rlship"), `entity`, `mode` ("auto": online if there is an API key,
@@ -106,15 +106,10 @@ class WandbSink:
         budget.check_budget("wandb", options)
 
     @property
-    def trouble(self) -> str:
-        """What keeps rows from being delivered right now, "" if nothing does."""
+    def trouble(self) -> str:  # type: ignore[override]  # it is asked for, never set
+        """What the child said last of the server, "" if it answers."""
         link = self._link
         return "" if link is None else link.trouble
-
-    @property
-    def note(self) -> str:
-        """What a person should know though rows are delivered, "" if nothing."""
-        return "" if self._budget is None else self._budget.note
 
     @property
     def child_pid(self) -> int | None:
@@ -136,6 +131,7 @@ class WandbSink:
         scratch = self._scratch = _scratch(run.state_dir, folder)
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
+        self.note = ""
         order = {
             "mode": mode,
             "scratch": str(scratch),
@@ -232,6 +228,7 @@ class WandbSink:
             return {}
         shown = self._budget.admit(row)
         self._budget.save()
+        self.note = self._budget.note
         return shown
 
     def _send(self, link: Link, point: Point) -> None:
