@@ -9,17 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks import registry
 from rlship_sidecar.sinks.console import ConsoleSink
-from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Position, Run, Sink, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.jsonl import JsonlSink
+from rlship_sidecar.sinks.observed import ObservingSink
 from rlship_sidecar.sinks.observing import Place, observation
 from rlship_sidecar.sinks.options import WrongOption
+from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.loopback.backend import LoopbackBackend
@@ -88,7 +94,7 @@ def test_they_come_without_rows(tmp_path: Path) -> None:
     """While the sink is open observations are taken in as they are written, though no row comes; not half a line."""
     writer = job(tmp_path)
     writer.write_bytes(file(log(1, x=1)) + b'{"step":2,')
-    sink = JsonlSink()
+    sink = make_sink("jsonl")
     sink.open(make_run(tmp_path, ranks=NO_REDUCE))
     until(lambda: observed(tmp_path) == [1])
     with open(writer, "ab") as more:
@@ -100,7 +106,7 @@ def test_they_come_without_rows(tmp_path: Path) -> None:
 def test_flush_and_close_take_in_all_that_is_there(tmp_path: Path) -> None:
     """After a flush, and after a close, the file has everything that was written before; rows are beside it."""
     writer = job(tmp_path)
-    sink = JsonlSink()
+    sink = make_sink("jsonl")
     sink.open(make_run(tmp_path, ranks=NO_REDUCE))
     writer.write_bytes(file(log(1, x=1)))
     sink.write([make_row(0)])
@@ -119,7 +125,7 @@ def test_a_crash_before_the_position_is_noted(tmp_path: Path, monkeypatch: pytes
     """Observations that were written, but not noted as such, are cut and come once more: each is there once."""
     writer = job(tmp_path)
     writer.write_bytes(file(log(1, x=1), log(2, x=2)))
-    sink = JsonlSink()
+    sink = make_sink("jsonl")
     with monkeypatch.context() as patch:
         real = os.replace
 
@@ -148,11 +154,11 @@ import sys, time
 from pathlib import Path
 from rlship_sidecar.sinks import observed
 from rlship_sidecar.sinks.contract import Run
-from rlship_sidecar.sinks.jsonl import JsonlSink
+from rlship_sidecar.sinks.registry import make_sink
 
 observed.EVERY_S, observed.COMMIT_BYTES = 0.001, 2000
 folder, generation = Path(sys.argv[1]), int(sys.argv[2])
-sink = JsonlSink()
+sink = make_sink("jsonl")
 sink.open(Run("job", folder, folder / "rlship" / "state", "s", 0, {"ranks": "per_rank_no_reduce"}, generation, -1))
 print("open", flush=True)
 while sys.argv[3] == "follow":
@@ -195,7 +201,7 @@ def test_a_later_sidecar_keeps_an_earlier_one_out(tmp_path: Path) -> None:
     writer = job(tmp_path)
     writer.write_bytes(file(log(1, x=1)))
     state = tmp_path / "rlship" / "state"
-    earlier, later = JsonlSink(), JsonlSink()
+    earlier, later = make_sink("jsonl"), make_sink("jsonl")
     earlier.open(Run("job", tmp_path, state, "s", 0, {"ranks": NO_REDUCE}, 1, -1))
     earlier.flush()
     later.open(Run("job", tmp_path, state, "s", 0, {"ranks": NO_REDUCE}, 2, 1))
@@ -213,7 +219,7 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     """What has a writer's name now is another file: its observations come as well."""
     writer = job(tmp_path)
     writer.write_bytes(file(log(1, x=1)))
-    sink = JsonlSink()
+    sink = make_sink("jsonl")
     sink.open(make_run(tmp_path, ranks=NO_REDUCE))
     sink.flush()
     writer.with_name("other").write_bytes(file(log(1, x=5), log(2, x=6), log(3, x=7), id="other"))
@@ -229,7 +235,7 @@ def test_the_console_shows_each_observation(tmp_path: Path) -> None:
     writer.write_bytes(file(log(1, x=0.123456, n=[1, 2]), stream(2.5, x=3), replica="1", rank=2))
     stream_ = io.StringIO()
     for _ in range(2):
-        sink = ConsoleSink(stream_)
+        sink = ObservingSink("console", ConsoleSink(stream_))
         sink.open(make_run(tmp_path, ranks=NO_REDUCE))
         sink.write([make_row(0)])
         sink.flush()
@@ -238,6 +244,57 @@ def test_the_console_shows_each_observation(tmp_path: Path) -> None:
         "trainer/1.2 t=1763600000.000 step=1  x=0.1235  n=[1,2]",
         "trainer/1.2 t=1763600002.500  x=3",
     ]
+
+
+class Peaks(Sink):
+    """A whole plug-in: the largest value of each metric as it was logged, before any reduction."""
+
+    observes = True
+    peaks: ClassVar[dict[str, float]] = {}
+
+    def open(self, run: Run) -> int | None:
+        return None
+
+    def write(self, rows: Sequence[Row]) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def observe(self, lines: bytes, position: Position) -> None:
+        for line in lines.splitlines():
+            for name, value in json.loads(line)["m"].items():
+                self.peaks[name] = max(value, self.peaks.get(name, value))
+
+
+def test_a_plugin_gets_observations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in that defines `observe` gets every value as it was logged, new ones only, and none while it is closed.
+    What its `observe` raises is the trouble of the sink, and closes it.
+    """
+    point = EntryPoint("peaks", f"{__name__}:Peaks", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    writer = job(tmp_path)
+    writer.write_bytes(file(log(1, x=3), stream(2.5, x=7, y=-1)))
+    sink = make_sink("peaks")
+    sink.open(make_run(tmp_path))
+    sink.write([make_row(0)])
+    sink.flush()
+    sink.close()
+    assert Peaks.peaks == {"x": 7, "y": -1}
+    Peaks.peaks.clear()
+    with open(writer, "ab") as more:
+        more.write(json.dumps(log(2, x=5)).encode() + b"\n")
+    assert Peaks.peaks == {}
+    sink.open(make_run(tmp_path))
+    until(lambda: Peaks.peaks == {"x": 5})
+    monkeypatch.setattr(Peaks, "peaks", None)
+    with open(writer, "ab") as more:
+        more.write(json.dumps(log(3, x=5)).encode() + b"\n")
+    until(lambda: sink.trouble != "")
+    assert sink.trouble.startswith("sink peaks: observations: AttributeError: ")
+    with pytest.raises(SinkUnavailable, match="AttributeError"):
+        sink.write([make_row(1)])
+    sink.close()
 
 
 def test_which_sinks_have_this_mode() -> None:

@@ -11,9 +11,8 @@ from rlship_sidecar import output
 from rlship_sidecar.rows import Row, count_ranks
 from rlship_sidecar.sinks.budget import MODES as REDUCED
 from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, check_budget
-from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused
+from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused
 from rlship_sidecar.sinks.flat import axis, family, rank_keys
-from rlship_sidecar.sinks.observed import Following, PositionFile
 from rlship_sidecar.sinks.observing import text
 from rlship_sidecar.sinks.options import check_names
 from rlship_sidecar.sinks.tables import brief, tables
@@ -35,7 +34,6 @@ class ConsoleSink(Sink):
         self._given = stream
         self._stream: TextIO | None = None
         self._ranks = False
-        self._following: Following | None = None
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
@@ -43,22 +41,20 @@ class ConsoleSink(Sink):
         check_names("console", options, ("ranks",))
         check_budget("console", options, MODES)
 
-    def open(self, run: Run) -> int | None:
-        """Always None: nobody can read back what a terminal showed."""
+    def open(self, run: SinkContext) -> int | None:
+        """Always None: what a terminal showed cannot be read back."""
         self.check_options(run.options)
         self._ranks = run.options.get("ranks") == PER_RANK_REDUCE
         self._stream = self._given if self._given is not None else sys.stdout
-        if run.options.get("ranks") == PER_RANK_NO_REDUCE:
-            into = PositionFile(run.state_dir / "console-observations.json", self._show)
-            self._following = Following("console", run.experiment, into)
-            self._following.start()
+        self.observes = run.options.get("ranks") == PER_RANK_NO_REDUCE
         return None
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Print one line for each row. Raises SinkRefused once the reader is gone, as `head` is after ten lines."""
+        """Print one line for each row, unless observations take their place. Raises SinkRefused once the other end of a
+        pipe is closed, as `head` does after ten lines.
+        """
         assert self._stream is not None
-        if self._following is not None:
-            self._following.check()
+        if self.observes:
             return
         try:
             self._stream.write("".join(line(row, ranks=self._ranks) + "\n" for row in rows))
@@ -68,35 +64,23 @@ class ConsoleSink(Sink):
     def flush(self) -> None:
         """Hand the lines to the operating system. Raises as `write` does."""
         assert self._stream is not None
-        if self._following is not None:
-            self._following.catch_up()
         try:
+            self._stream.flush()
+        except BrokenPipeError as error:
+            raise _nobody_reads(self._stream) from error
+
+    def observe(self, lines: bytes, position: Position) -> None:
+        """Print one line for each observation. Raises as `write` does."""
+        assert self._stream is not None
+        try:
+            self._stream.write("".join(_printable(text(one)) + "\n" for one in lines.splitlines()))
             self._stream.flush()
         except BrokenPipeError as error:
             raise _nobody_reads(self._stream) from error
 
     def close(self) -> None:
-        """The stream is not ours to close. What is new until now is shown."""
-        self._close(catch_up=True)
-
-    def abandon(self) -> None:
-        """Show nothing more."""
-        self._close(catch_up=False)
-
-    def _close(self, *, catch_up: bool) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.close(catch_up=catch_up)
+        """Leave the stream open: its owner closes it."""
         self._stream = None
-
-    def _show(self, observations: bytes) -> None:
-        """Print observations, from whatever thread."""
-        assert self._stream is not None
-        try:
-            self._stream.write("".join(_printable(text(one)) + "\n" for one in observations.splitlines()))
-            self._stream.flush()
-        except BrokenPipeError as error:
-            raise _nobody_reads(self._stream) from error
 
 
 def _nobody_reads(stream: TextIO) -> SinkRefused:

@@ -47,9 +47,11 @@ class SinkContext:
 
 Run = SinkContext  # the name that plug-ins import
 
+Position = Mapping[str, Any]  # how far each file was observed: kept and handed back as it is
+
 
 class Sink(ABC):
-    """One destination. Calls come one at a time: open, (write | flush)*, close; then open again.
+    """One destination. Calls come one at a time: open, (write | flush | observe)*, close; then open again.
 
     A sink defines open, write, flush and close. Every other member has the default that stands here. Any call may raise
     SinkUnavailable (retried) or SinkRefused (final); any other exception counts as unavailable. The status shows it.
@@ -85,6 +87,21 @@ class Sink(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Return once every row written so far is delivered and will survive this process."""
+
+    observes: bool = False
+    """Whether the sink wants observations; read after each `open`."""
+
+    def observed(self) -> Position | None:
+        """The last position that the destination holds, or None where it cannot tell: then the sidecar remembers it."""
+        return None
+
+    def observe(self, lines: bytes, position: Position) -> None:  # noqa: B027 - a default
+        """Return once these observations are delivered. They are values as they were logged, without any reduction.
+
+        Each line is JSON: actor, replica, rank, attempt, t, step (or null) and the values by name, `m`. `position` is
+        where they end. A sink that keeps it with them, and returns it by `observed`, gets each observation once. Any
+        other gets the last ones again after a crash. Calls come from a thread of their own, about twice a second.
+        """
 
     def interrupt(self) -> None:  # noqa: B027 - a default
         """Let a call that waits for the destination raise SinkUnavailable soon. Any thread may call this."""

@@ -10,14 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 
 from rlship_sidecar.filesystem import sync_folder
+from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.observed import Following, ObservationFile
+from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.observed import Progress, load_progress
 from rlship_sidecar.sinks.options import check_names, check_text
 
 logger = logging.getLogger("rlship.sinks.jsonl")
@@ -43,12 +45,7 @@ class JsonlSink(Sink):
         self._fd: int | None = None
         self._last = b""
         self._end = 0
-        self._following: Following | None = None
-
-    @property
-    def trouble(self) -> str:  # type: ignore[override]  # it is asked for, never set
-        """What keeps observations from being delivered right now, "" if nothing does."""
-        return "" if self._following is None else self._following.trouble
+        self._observations: _ObservationFile | None = None
 
     @staticmethod
     def check_options(options: Mapping[str, Any]) -> None:
@@ -58,7 +55,7 @@ class JsonlSink(Sink):
             check_text("jsonl", "path", options["path"], "a file name, relative to the experiment or absolute")
         budget.check_budget("jsonl", options, MODES)
 
-    def open(self, run: Run) -> int | None:
+    def open(self, run: SinkContext) -> int | None:
         """Count the lines that are rows 0, 1, 2, …, and cut what follows them."""
         path = _path(run)
         self.where = str(path)
@@ -78,9 +75,8 @@ class JsonlSink(Sink):
             rows, self._last, self._end = _count(path, self._fd)
             os.ftruncate(self._fd, self._end)
             if run.options.get("ranks") == budget.PER_RANK_NO_REDUCE:
-                file = ObservationFile("jsonl", _beside(path), run)
-                self._following = Following("jsonl", run.experiment, file)
-                self._following.start()
+                self._observations = _ObservationFile(_beside(path), run)
+            self.observes = self._observations is not None
         return rows
 
     def ends_with(self, row: Row) -> bool:
@@ -93,8 +89,6 @@ class JsonlSink(Sink):
     def write(self, rows: Sequence[Row]) -> None:
         """Append the rows; what a failed write left behind is cut at the next `open`."""
         assert self._fd is not None
-        if self._following is not None:
-            self._following.check()
         data = memoryview(b"".join(row.to_json() + b"\n" for row in rows))
         with _outages(self.where):
             self._check_place()
@@ -109,21 +103,22 @@ class JsonlSink(Sink):
         with _outages(self.where):
             os.fsync(self._fd)
             self._check_place()
-        if self._following is not None:
-            self._following.catch_up()
+
+    def observed(self) -> Position | None:
+        """How far the file of observations goes."""
+        return None if self._observations is None else self._observations.progress.places
+
+    def observe(self, lines: bytes, position: Position) -> None:
+        """Append the observations and sync them, then their position."""
+        assert self._observations is not None
+        self._observations.append(lines)
+        self._observations.commit(position)
 
     def close(self) -> None:
-        """Close the file, after a last look for observations."""
-        self._close(catch_up=True)
-
-    def abandon(self) -> None:
-        """Close the file and write nothing more."""
-        self._close(catch_up=False)
-
-    def _close(self, *, catch_up: bool) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.close(catch_up=catch_up)
+        """Close the files."""
+        observations, self._observations = self._observations, None
+        if observations is not None:
+            observations.close()
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -135,6 +130,57 @@ class JsonlSink(Sink):
         ours, there = os.fstat(self._fd), os.stat(self.where)
         if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
             raise SinkUnavailable(f"sink jsonl: {self.where} was changed by another hand: looking at it anew")
+
+
+class _ObservationFile:
+    """A file that holds each observation once, whenever the process ends.
+
+    Lines are appended and synced, then the position file `<path>.position` is replaced. The next start cuts what the
+    lines hold beyond the position, and those are observed again.
+    """
+
+    def __init__(self, path: Path, run: SinkContext) -> None:
+        self.path = path
+        self._position = path.with_name(path.name + ".position")
+        claim = self._claim = Claim("jsonl", path, path, run)
+        size = path.stat().st_size if path.exists() else 0
+        if claim.take(occupied=size > 0):
+            if path.exists():
+                claim.copy(path, size)
+            claim.fenced()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        claim.verify()
+        self.progress = load_progress(self._position)
+        if self.progress.size > os.fstat(self._fd).st_size:
+            self.progress = Progress()  # the file was cut by another hand: all is observed again
+        os.ftruncate(self._fd, self.progress.size)
+        self._end = self.progress.size
+
+    def append(self, data: bytes) -> None:
+        """Append observations."""
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, self._end)
+            self._end += written
+            view = view[written:]
+
+    def commit(self, position: Position) -> None:
+        """Make sure that what was appended stays, as the observations up to this position."""
+        os.fsync(self._fd)
+        ours, there = os.fstat(self._fd), os.stat(self.path)
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
+            raise SinkUnavailable(f"{self.path} was changed by another hand: looking at it anew")
+        self.progress = Progress(self._end, dict(position))
+        scratch = self._claim.scratch("position")
+        with open(make_plain(scratch), "wb") as file:
+            file.write(msgspec.json.encode(self.progress))
+            file.flush()
+            os.fsync(file.fileno())
+        self._claim.publish(scratch, self._position)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
 
 
 @contextmanager
@@ -154,7 +200,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _path(run: Run) -> Path:
+def _path(run: SinkContext) -> Path:
     JsonlSink.check_options(run.options)
     given = run.options.get("path")
     if given is None:

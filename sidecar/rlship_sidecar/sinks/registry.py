@@ -11,6 +11,7 @@ from typing import Any
 from rlship_sidecar.config import Config, did_you_mean
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.sinks.contract import Sink, SinkRefused
+from rlship_sidecar.sinks.observed import ObservingSink
 from rlship_sidecar.sinks.options import TEXT, WrongOption
 
 GROUP = "rlship.sinks"
@@ -18,7 +19,8 @@ GROUP = "rlship.sinks"
 
 def make_sink(name: str) -> Sink:
     """A new sink, not opened; imports its module only now. Raises UsageProblem for a name that nothing provides."""
-    return _sink_class(name)()
+    cls = _sink_class(name)
+    return cls() if cls.observe is Sink.observe else ObservingSink(name, cls())
 
 
 def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
