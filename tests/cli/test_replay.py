@@ -18,7 +18,7 @@ from rlship_sidecar.cli.progress import Words
 from rlship_sidecar.config import load
 from rlship_sidecar.daemon.watched import Watched
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.replay.run import LIVE_PLACES, Progress
+from rlship_sidecar.replay.run import LIVE_PLACES, ReplayProgress
 from tests.endtoend.sidecar import environment
 from tests.reference.building import CLOSE, barrier, file, log
 from tests.replay.replaying import make, rows_in
@@ -186,15 +186,15 @@ def test_words_of_progress() -> None:
     """
     clock = Clock()
     words = Words(clock)
-    assert words.of(Progress(0, 8_000_000, 0, 0, {"jsonl": 0})) == "0.0 of 8.0 MB, 0 MB/s, 0 lines/s, 0 rows"
+    assert words.of(ReplayProgress(0, 8_000_000, 0, 0, {"jsonl": 0})) == "0.0 of 8.0 MB, 0 MB/s, 0 lines/s, 0 rows"
     clock.now = 2.0
-    half = Progress(4_000_000, 8_000_000, 5_000, 70, {"jsonl": 60})
+    half = ReplayProgress(4_000_000, 8_000_000, 5_000, 70, {"jsonl": 60})
     assert words.of(half) == "4.0 of 8.0 MB, 2 MB/s, 2,500 lines/s, 70 rows, 2 s left"
     assert words.share(half) == 0.5
     clock.now = 4.0
-    shipping = Progress(8_000_000, 8_000_000, 9_000, 1_000_000, {"jsonl": 400, "wandb": 200})
+    shipping = ReplayProgress(8_000_000, 8_000_000, 9_000, 1_000_000, {"jsonl": 400, "wandb": 200})
     assert words.of(shipping) == "1,000,000 rows made; jsonl has 400, wandb has 200, 5 h 33 min left"
-    assert words.share(Progress(9, 9, 1, 0, {})) == 1.0
+    assert words.share(ReplayProgress(9, 9, 1, 0, {})) == 1.0
 
 
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:

@@ -86,9 +86,7 @@ def test_sums_of_levels_do_not_depend_on_parts(observations: list[tuple[float, f
 
 def test_they_are_installed() -> None:
     """The entry points name these classes."""
-    found = {
-        point.name: point.load() for point in entry_points(group=GROUP) if point.value.startswith("rlship_agents")
-    }
+    found = {point.name: point.load() for point in entry_points(group=GROUP) if point.value.startswith("rlship_agents")}
     assert {name for name in found if name.startswith("buckets.")} == {f"buckets.p{q}" for q in (50, 90, 95, 99)}
     assert found["gauge.sum"] is GaugeSum
     for name, kind in found.items():

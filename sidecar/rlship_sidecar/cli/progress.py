@@ -12,9 +12,9 @@ import click
 from rlship_sidecar.cli.report import is_terminal, until_gone
 
 if TYPE_CHECKING:
-    from rlship_sidecar.replay.run import Progress
+    from rlship_sidecar.replay.run import ReplayProgress
 
-    OnProgress = Callable[[Progress], None]
+    OnProgress = Callable[[ReplayProgress], None]
 
 EVERY_S = 5.0
 SMOOTH_S = 10.0  # rates are of about so long
@@ -43,7 +43,7 @@ class Words:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._bytes, self._lines, self._rows = Rate(clock), Rate(clock), Rate(clock)
 
-    def of(self, progress: Progress) -> str:
+    def of(self, progress: ReplayProgress) -> str:
         """The state in one line: while there is anything to read how fast that goes, then who lacks rows."""
         byte_rate, line_rate = self._bytes.of(progress.bytes_read), self._lines.of(progress.lines)
         least = min(progress.delivered.values(), default=progress.rows)
@@ -56,7 +56,7 @@ class Words:
         return f"{progress.rows:,} rows made; {', '.join(lacking)}{_left(progress.rows - least, row_rate)}"
 
     @staticmethod
-    def share(progress: Progress) -> float:
+    def share(progress: ReplayProgress) -> float:
         """How much of the work is done, in 0..1: of reading first, then of delivering."""
         if progress.bytes_read < progress.bytes_total:
             return progress.bytes_read / progress.bytes_total
@@ -85,7 +85,7 @@ class _Lines:
         self._next = time.monotonic() + EVERY_S
         self._said = ""
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ReplayProgress) -> None:
         words = self._words.of(progress)
         if time.monotonic() >= self._next and words != self._said:
             self._next, self._said = time.monotonic() + EVERY_S, words

@@ -51,7 +51,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplayProgress:
     """How far it is: bytes read of those there are, lines and rows so far, and for each sink how many it has."""
 
     bytes_read: int
@@ -61,7 +61,7 @@ class Progress:
     delivered: dict[str, int]
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[ReplayProgress], None]
 
 
 def replay(
@@ -203,7 +203,7 @@ class _Replay:
         self._tell_at = now + TELL_EVERY_S
         read, total = self._bytes()
         lines, rows = self._watched.experiment.intake.lines, self._watched.store.row_count()
-        self._on_progress(Progress(read, total, lines, rows, {s.name: _has(s) for s in self._watched.shippers}))
+        self._on_progress(ReplayProgress(read, total, lines, rows, {s.name: _has(s) for s in self._watched.shippers}))
 
     def _bytes(self) -> tuple[int, int]:
         sources = self._watched.experiment.sources.values()

@@ -105,7 +105,7 @@ def answering(folder: str, sources: Sequence[Source], sql: str, memory: str = ME
             connection.execute("set lock_configuration = true")
             _stoppable(connection, thread, connection.execute, sql)
             about = connection.description or []
-            heads = list(map(wide.Names().unlike, (column[0] for column in about)))
+            heads = list(map(wide.UniqueNames().unlike, (column[0] for column in about)))
             yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(connection, thread))
     except duckdb.OutOfMemoryException as problem:
         raise RlshipError(_first_line(problem), f"allow more than {memory}: --memory, or ask for less") from problem
@@ -130,7 +130,7 @@ def _stoppable(connection: DuckDBPyConnection, thread: Executor, call: Callable[
 def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
     """Name, columns and records of every table; no records of those that `sql` does not name."""
     watched = [source for source in sources if source.snapshot is not None]
-    everything, tables = Choice(), wide.Names(TABLES)
+    everything, tables = Choice(), wide.UniqueNames(TABLES)
     for table in TABLES.values():
         there = sources if table.of == "records" else watched or sources  # of one that was never watched others tell
         asked = there if _names(sql, table.name) else ()

@@ -24,7 +24,7 @@ def columns(keys: Iterable[str], name: Callable[[str], str] = str) -> tuple[Colu
     """The columns: where and what a row is, then its figures, null where it has none. `name` says what a key's column
     is called; where that is taken, in upper or lower case, it gets a number.
     """
-    names = Names(column.name for column in HEAD)
+    names = UniqueNames(column.name for column in HEAD)
     return (*HEAD, *(Column(names.unlike(name(key)), "float") for key in keys))
 
 
@@ -34,7 +34,7 @@ def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[R
         yield (*row_head(experiment, row), *coverage(row), *map(row.figures.get, keys))
 
 
-class Names:
+class UniqueNames:
     """Names of which no two are alike; case makes no difference."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
