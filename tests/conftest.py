@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -26,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     cases.draw_all(config.getoption("--all-cases"))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # Where it is 002, as on some systems, others could write each rlship.toml of a test.
+    os.umask(0o022)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

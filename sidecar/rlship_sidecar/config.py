@@ -12,18 +12,18 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from rlship_formats.values import REDUCTIONS, is_reduction
+from rlship_sidecar import bounded_toml
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.plainfiles import NotAFile
 
 CONFIG_FILE = "rlship.toml"
-MOST_BYTES = 1 << 20
-# What leads rows, files and keys somewhere: not to be had from whoever may only write in the folder.
+# What leads rows, files and keys somewhere: taken only from a file that nobody but this user and root can write.
 WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
 FLAGS = {"sinks": "--sink", "poll_s": "--poll", "own_rows_s": "--own-rows"}
@@ -94,7 +94,7 @@ def load(
     ships: bool = True,
 ) -> Config:
     """The configuration for watching `directory`, an experiment or a folder of them: only its own `rlship.toml` counts.
-    `ships`: rows go where it says, which must not come from another user's file.
+    `ships`: rows go where it says, which must not come from a file that another user made or can write.
 
     `flags` maps keys of Config to values; None and () mean not given. `env` may hold RLSHIP_<KEY>, and
     RLSHIP_SINK__<NAME>__<OPTION> for one option of a sink; an empty variable means not given. Sink options of all
@@ -145,21 +145,19 @@ def _from_file(
     path: Path, apart: Mapping[str, Collection[str]], *, named: bool = False, of_strangers: Collection[str] = ()
 ) -> Iterator[tuple[str, str, Any]]:
     """What a file sets; nothing where there is none, unless a person `named` it. Of the keys in WHERE, only
-    `of_strangers` are taken from another user's file.
+    `of_strangers` are taken from a file that another user made or can write.
     """
     try:
-        raw, owner = _read(path)
+        raw, distrust = _read(path)
     except OSError as problem:
         if isinstance(problem, (FileNotFoundError, NotADirectoryError)) and not named:
             return
         way_out = "give the path of a file" if named else "make it readable, or move it away to use the defaults"
         raise UsageProblem(f"{path}: cannot be read: {problem.strerror}", way_out) from problem
     try:
-        table = msgspec.toml.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise UsageProblem(
-            f"{path}: not TOML: {problem}", 'strings need quotes: state_dir = "/scratch/state"'
-        ) from problem
+        table = bounded_toml.decode(raw)
+    except bounded_toml.BadToml as problem:
+        raise UsageProblem(f"{path}: {problem.message}", problem.hint) from problem
     _refuse_secrets(str(path), {key: value for key, value in table.items() if key != "reductions"})
     for key, value in table.items():
         if key not in _TYPES:
@@ -173,11 +171,9 @@ def _from_file(
             value = {name: _without(options, apart.get(name, ())) for name, options in value.items()}
         if key == "reductions" and isinstance(value, dict):
             value = {metric: [names] if isinstance(names, str) else names for metric, names in value.items()}
-        if owner is not None and key in WHERE and key not in of_strangers:
+        if distrust is not None and key in WHERE and key not in of_strangers:
             raise UsageProblem(
-                f"{path} belongs to another user (uid {owner}) and says where rows go: {key} is not taken from it",
-                f"If that user is to be trusted: --config {path}, or make the file yours. Otherwise remove it: "
-                "docs/security.md.",
+                f"{path} {distrust.why} and says where rows go: {key} is not taken from it", distrust.way_out
             )
         yield str(path), key, value
 
@@ -188,17 +184,40 @@ def _without(options: Any, names: Collection[str]) -> Any:
     return {option: value for option, value in options.items() if option not in names}
 
 
-def _read(path: Path) -> tuple[bytes, int | None]:
-    """A settings file and, if neither the superuser nor this user made it, whose it is. Raises OSError."""
+class _Distrust(NamedTuple):
+    """Why a file may not say where rows go, and what the operator can do."""
+
+    why: str
+    way_out: str
+
+
+def _read(path: Path) -> tuple[bytes, _Distrust | None]:
+    """A settings file, and why it may not say where rows go. Raises OSError."""
     # A link is as good as a file here, if it is ours; a FIFO must not hold us up, nor a device fill the memory.
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise NotAFile(0, "it is not a regular file", os.fspath(path))
-        raw = opened.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise NotAFile(0, f"it is larger than {MOST_BYTES >> 20} MiB", os.fspath(path))
-    return raw, stranger(path, found)
+        raw = opened.read(bounded_toml.MAX_BYTES + 1)
+    return raw, _distrust(path, found)
+
+
+def _distrust(path: Path, found: os.stat_result) -> _Distrust | None:
+    owner = stranger(path, found)
+    if owner is not None:
+        return _Distrust(
+            f"belongs to another user (uid {owner})",
+            f"If that user is to be trusted: --config {path}, or make the file yours. Otherwise remove it: "
+            "docs/security.md.",
+        )
+    # Where a POSIX ACL names users or groups, the group's bits are its mask, so they show what it lets others write.
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return _Distrust(
+            f"can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})",
+            f"Look at what it says, then: chmod go-w {path}. If they are to be trusted: --config {path}. "
+            "docs/security.md says more.",
+        )
+    return None
 
 
 def stranger(path: Path, found: os.stat_result) -> int | None:
@@ -253,8 +272,8 @@ def _env_value(variable: str, key: str, text: str) -> Any:
 def _toml_value(text: str) -> Any:
     """`true`, 3 and ["a"] as TOML reads them; anything else is a string as it stands."""
     try:
-        return msgspec.toml.decode(f"value = {text}")["value"]
-    except msgspec.DecodeError:
+        return bounded_toml.decode(f"value = {text}".encode())["value"]
+    except (bounded_toml.BadToml, UnicodeEncodeError):
         return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.ownership.lease import LeaseLost, acquire
 from rlship_sidecar.ownership.place import UntrustedState, make_place
 from rlship_sidecar.plainfiles import NotAFile, make_plain, open_folder, open_plain, read_plain, write_plain
+
+NO_ID = 0xFFFFFFFF  # of an entry of an ACL that names no user or group
 
 
 def test_the_state_folder_is_made_and_found_again(tmp_path: Path) -> None:
@@ -158,6 +161,37 @@ def test_settings_of_another_user_do_not_say_where_rows_go(tmp_path: Path, monke
         config.load(tmp_path, {}, {}, ships=False)
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+def test_settings_that_others_can_write_do_not_say_where_rows_go(tmp_path: Path, mode: int) -> None:
+    """One's own file counts as theirs where the mode lets the group or everybody write it, unless it is named."""
+    file = tmp_path / "rlship.toml"
+    file.write_text("grace_s = 7\n")
+    file.chmod(mode)
+    assert config.load(tmp_path, {}, {}).grace_s == 7
+    file.write_text('[sink.wandb]\nbase_url = "https://evil.example"\n')
+    with pytest.raises(UsageProblem, match=f"can be written by other users .mode {mode:04o}.*sink is not") as refused:
+        config.load(tmp_path, {}, {})
+    assert f"chmod go-w {file}" in refused.value.hint and f"--config {file}" in refused.value.hint
+    config.load(tmp_path, {}, {}, file=file)
+    config.load(tmp_path, {}, {}, ships=False)
+    file.chmod(0o644)
+    config.load(tmp_path, {}, {})
+
+
+def test_settings_that_an_acl_lets_others_write_do_not_say_where_rows_go(tmp_path: Path) -> None:
+    """An ACL that lets a user write shows in the group's bits of the mode, which are its mask."""
+    file = tmp_path / "rlship.toml"
+    file.write_text('[sink.wandb]\nbase_url = "https://evil.example"\n')
+    entries = [(0x01, 6, NO_ID), (0x02, 6, 1001), (0x04, 4, NO_ID), (0x10, 6, NO_ID), (0x20, 4, NO_ID)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(file, "system.posix_acl_access", acl)
+    except OSError as problem:
+        pytest.skip(f"the filesystem of {tmp_path} has no POSIX ACLs: {problem.strerror}")
+    with pytest.raises(UsageProblem, match="can be written by other users"):
+        config.load(tmp_path, {}, {})
+
+
 def test_settings_that_are_no_file_are_an_error_at_once(tmp_path: Path) -> None:
     """A FIFO, a device without end, a file of gigabytes; and a file that was named and is not there."""
     file = tmp_path / "rlship.toml"
@@ -171,7 +205,7 @@ def test_settings_that_are_no_file_are_an_error_at_once(tmp_path: Path) -> None:
     file.unlink()
     with open(file, "wb") as out:
         out.truncate(1 << 40)
-    with pytest.raises(UsageProblem, match="larger than 1 MiB"):
+    with pytest.raises(UsageProblem, match="larger than 256 KiB"):
         config.load(tmp_path, {}, {})
     with pytest.raises(UsageProblem, match="No such file"):
         config.load(tmp_path, {}, {}, file=tmp_path / "none.toml")

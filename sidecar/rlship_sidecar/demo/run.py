@@ -95,7 +95,9 @@ def claim(directory: Path, plan: Plan, echo: Echo) -> Path:
             chosen = directory.with_name(f"{directory.name}-{number}")
         with (chosen / MARK).open("x") as mark:
             json.dump({"rlship_demo": 1, "plan": asdict(plan)}, mark)
-        (chosen / "rlship.toml").write_text(CONFIGURATION)
+        settings = chosen / "rlship.toml"
+        settings.write_text(CONFIGURATION)
+        settings.chmod(0o644)  # whatever the umask: the sidecar takes no sinks from a file that others can write
         (chosen / "rlship").mkdir()
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageProblem(
