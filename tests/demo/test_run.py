@@ -155,8 +155,8 @@ def test_an_interrupt_ends_everything(tmp_path: Path, number: signal.Signals) ->
     """After Ctrl-C or SIGTERM the demo ends with 130, and so does every process it started."""
     with running_demo(tmp_path / "demo") as demo:
         running = processes_naming(tmp_path)
-        assert len([command for command in running if " rlship_sidecar.demo." in command]) == 7
-        assert len([command for command in running if " rlship watch" in command]) == 1
+        assert len([command for command in running if "] rlship_sidecar.demo." in command]) == 7
+        assert len([command for command in running if "] rlship watch" in command]) == 1
         demo.send_signal(number)
         said, _ = demo.communicate(timeout=60)
 
