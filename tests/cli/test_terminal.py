@@ -41,7 +41,7 @@ def test_columns_are_aligned_and_complete() -> None:
         "actor    ranks  row step  log step  lag    missing  note",
         "trainer  2/4    12        13        0.8 s  0.3 0.7  slow",
         "buffer   4/4    -         13        -      -",
-        "rows 120",
+        "rows 120, row function 1",
         "sink wandb: shipping, confirmed 118 rows -> wandb/x",
         "stream generator: rows up to step 12 and 22.0 s after the start, 3.2 s behind its newest line, waits for rank "
         "0.1, missing 1.0 (silent for 18 s, did not close)",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlship_sidecar.reduce.rules import ROW_FUNCTION
 from rlship_sidecar.report.status import (
     ActorStatus,
     DeadLetterStatus,
@@ -63,6 +64,7 @@ def test_an_empty_experiment(sim: Simulation) -> None:
         counts={},
         notes=[],
         lead="trainer",
+        row_function=ROW_FUNCTION,
     )
 
 

@@ -27,6 +27,7 @@ from tests.soak.writers import Attempt, Job, append_rubbish, cut_unread
 
 PATIENCE_S = 5.0  # a strike waits so long for its target to be there
 RESTART_S = 0.3
+UPGRADE_AT = 1 / 3  # of a round
 WRITER, SIDECAR = "writer", "sidecar"
 
 
@@ -94,6 +95,8 @@ class Injector:
         for strike in strikes:
             self.tally.planned[strike.kind] += 1
             self._after(strike.at_s, partial(self._strike, strike, strike.at_s + PATIENCE_S))
+        self._sidecars.older = True
+        self._after(UPGRADE_AT * seconds, self._upgrade)
         self._start_sidecars(0.0)
         while self._now() < seconds:
             while self._due and self._due[0][0] <= self._now():
@@ -212,6 +215,12 @@ class Injector:
             self._start_sidecars(strike.hold_s, ("", "") if strike.detail == "two at once" else ("",))
             self.tally.struck["two sidecars in one instant"] += strike.detail == "two at once"
         return True
+
+    def _upgrade(self) -> None:
+        """Kill every sidecar of the older row function; from now on those of today's start."""
+        self._sidecars.older = False
+        self._killed(SIDECAR, self._sidecars.kill(self._sidecars.alive()))
+        self.tally.struck["sidecar upgraded"] += 1
 
     def _kill_client(self, what: str, pick: float) -> bool:
         found = self._sidecars.client_processes(what)

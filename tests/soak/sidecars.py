@@ -58,18 +58,22 @@ class Daemon:
 
 @dataclass
 class Sidecars:
-    """All daemons that were ever started on `experiment`; any number of them at a time."""
+    """All daemons that were ever started on `experiment`; any number of them at a time. Those that start while it is
+    `older` have another row function (see `older.py`).
+    """
 
     experiment: Path
     home: Path
     variables: Mapping[str, str]
+    older: bool = False
     daemons: list[Daemon] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
     """Of those that ended by themselves."""
 
     def start(self, host: str = "") -> Daemon:
         """One more, under another host name if one is given."""
-        argv = [sys.executable, "-m", "rlship", "watch", str(self.experiment)]
+        program = "tests.soak.older" if self.older else "rlship"
+        argv = [sys.executable, "-m", program, "watch", str(self.experiment)]
         return self._launch(argv, {}, host)
 
     def alive(self, *, stopped: bool | None = None) -> list[Daemon]:

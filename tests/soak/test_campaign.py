@@ -41,6 +41,7 @@ def test_a_campaign_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     assert report["server_faults"] >= 5, report["struck"]
     assert sum(count for name, count in report["signals"].items() if name.startswith("SIGSTOP")) >= 2
     struck = Counter(report["struck"])
+    assert struck["sidecar upgraded"] == 3
     assert struck["host dies"] >= 1 and struck["rubbish behind a dead writer's last line"] >= 1
     assert struck["jsonl file torn"] + struck["tensorboard file torn"] >= 1
     if command() is not None:  # else the report says why not

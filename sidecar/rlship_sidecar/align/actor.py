@@ -230,6 +230,8 @@ class Actor:
         if step not in self.dirty:
             self.dirty[step] = Dirty(now, partial)
             self.newly_dirty.add(step)
+        elif now < self.dirty[step].since:
+            self.dirty[step].since = now
 
     # Decisions out -------------------------------------------------------------------------------------------------
 

@@ -306,7 +306,7 @@ class _Daemon:
         for path, watched in list(self._watched.items()):
             try:
                 self._statuses.append(watched.tell(now, wall))
-                for line in watched.experiment.intake.news():
+                for line in watched.experiment.news():
                     self._say_once(clean(f"{path}: {line}", 2000))
             except (OSError, sqlite3.Error) as error:
                 self._drop(path, watched, error)

@@ -20,8 +20,9 @@ from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import read_from_floor
 from rlship_sidecar.pipeline.settling import StepRows
 from rlship_sidecar.pipeline.source import Source, load_source, removed, still_there
+from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
-from rlship_sidecar.rows import Row
+from rlship_sidecar.rows import STEP, RankName, Row
 from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.streaming import Streaming
@@ -61,7 +62,8 @@ class Experiment:
         self._saved_at = now
         self._unrecovered: list[Writer] = []
         self._streams = streams or StreamConfig()
-        store.adopt(self.rules.signature())
+        self._sweep = Sweep(store, self.rules.signature())
+        self._news: list[str] = []
         self._load(now)
 
     def close(self) -> None:
@@ -175,6 +177,7 @@ class Experiment:
         more = intake.read(now, self.sources if only is None else only, self._apply, end=end)
         # Where bytes are waited for it is not the end yet.
         more = more or (end and intake.holding)
+        swept = not more and self._sweep_on(now)
         open_before = self._open_units()
         settled = self._step_rows.close(self._hindered, now, timers=only is None, end=end and not more)
         first_no = self.store.row_count() + len(settled)
@@ -184,7 +187,7 @@ class Experiment:
         rows += streamed
         # At most so many units of an actor are closed or revised at a time: there may be more.
         done = open_before - self._open_units() + len(self._revised)
-        more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed
+        more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed or swept
         settle = (end and not more) or bool(intake.replaced)
         if settle:  # save as well how far rows are made, in case a file is another when it is seen again
             self._changed |= {s.name: s for s in self.sources.values() if s.writer is not None and s.writer.starts}
@@ -193,6 +196,45 @@ class Experiment:
             self._set_aside(intake.replaced, now)
             return True
         return more
+
+    def news(self) -> list[str]:
+        """What a person should hear of this experiment: each line is worth saying once."""
+        return [*self._news, *self.intake.news()]
+
+    def finished(self) -> bool:
+        """Whether nothing is left to come: every line that is there is in a row, and each writer closed or its rank
+        began a later attempt.
+        """
+        attempts: dict[tuple[str, RankName], int] = {}
+        writers = [source.writer for source in self.sources.values() if source.writer is not None]
+        for writer in writers:
+            rank = writer.open.actor, writer.rank
+            attempts[rank] = max(writer.open.attempt, attempts.get(rank, 0))
+        return (
+            all(w.closed or w.open.attempt < attempts[w.open.actor, w.rank] for w in writers)
+            and all(source.size <= source.read for source in self.sources.values())
+            and not (self._open_units() or self._dirty_units() or self._unrestored or self._unrecovered)
+            and not any(streams.pending for streams in self.streaming.streams.values())
+        )
+
+    def _sweep_on(self, now: float) -> bool:
+        """Mark the next units dirty whose rows have to be made again. Returns whether there are any."""
+        # A finished experiment keeps its rows and their number: nobody waits for it, and a new release would otherwise
+        # rewrite every chart of the past. Once it grows, its rows have to be of one function again.
+        if self._sweep.pending and not self.finished():
+            self._news.append(self._sweep.begin())
+        piece = self._sweep.next_piece(self._dirty_units())
+        for unit, partial in piece:
+            # Dirty for ever: a piece waits for no `revise_s`.
+            if unit.kind == STEP:
+                self._actor(unit.actor).soil(unit.index, partial, -math.inf)
+            else:
+                self.streaming.of(unit.actor).soil((unit.kind, unit.index), -math.inf)
+        return bool(piece)
+
+    def _dirty_units(self) -> int:
+        steps = sum(len(actor.dirty) for actor in self.actors.values())
+        return steps + sum(len(streams.dirty) for streams in self.streaming.streams.values())
 
     def _apply(self, source: Source, batch: Batch, now: float) -> None:
         if batch.opened is not None:

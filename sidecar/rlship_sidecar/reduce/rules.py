@@ -11,6 +11,14 @@ import orjson
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.samples import Choice
 
+ROW_FUNCTION = 2
+"""The number of the row function: everything from a file's lines to a row's values, coverage, axes and tags.
+
+Whoever changes what equal lines and an equal configuration come to adds one. The store knows the number that its rows
+were made with, so that an upgrade makes them again (`pipeline/sweep.py`). What changed: docs/semantics.md, "The row
+function has a number".
+"""
+
 Overrides = Mapping[str, Sequence[str]]
 
 
@@ -31,7 +39,7 @@ class Rules:
         return tuple(dict.fromkeys(chosen)) if chosen else None
 
     def signature(self) -> str:
-        """What rows depend on: once it is another, they have to be made again."""
+        """What rows depend on besides `ROW_FUNCTION`: where it changes, they have to be made again."""
         more: dict[str, Any] = {}
         if self.per_rank:
             more["per_rank"] = True

@@ -132,7 +132,8 @@ class LackingStatus:
 @dataclass(slots=True)
 class Status:
     """Everything, as of `t` (Unix seconds). `claims`: ranks that several writers claim at one time. `running` is filled
-    in by the reader: whether a sidecar owns the experiment now.
+    in by the reader: whether a sidecar owns the experiment now. `row_function`: the number of the function that every
+    row was made with.
     """
 
     experiment: str
@@ -155,6 +156,7 @@ class Status:
     streams: list[StreamStatus] = field(default_factory=list)
     clocks: list[ClockStatus] = field(default_factory=list)
     running: bool = False
+    row_function: int = 1
 
 
 def write_status(

@@ -74,6 +74,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         ],
         notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
         claims=claims,
+        row_function=store.row_function(),
     )
 
 

@@ -74,7 +74,7 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
 def footer(status: Status) -> list[str]:
     """Rows, each sink with its state, streams, clocks, what is incomplete, and notes, one line each."""
     rows = [f"and {len(status.actors) - MOST_ROWS} more actors: --json"] if len(status.actors) > MOST_ROWS else []
-    rows += [f"rows {status.rows}"]
+    rows += [f"rows {status.rows}, row function {status.row_function}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
     rows += [_stream(stream) for stream in status.streams[:MOST_LINES]]
     rows += [_clock(clock) for clock in status.clocks[:MOST_LINES]]

@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from rlship_sidecar.align.lineage import Segment, Writer
@@ -117,11 +118,14 @@ class Streams:
                 self._touch(min(ends), max(ends), now)  # an earlier line's clock may have been off by less
 
     def recover(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
-        """Lines that were applied before a restart, read again: which windows wait."""
+        """Lines that were applied before a restart, read again: which windows wait.
+
+        Lines of closed windows make nothing dirty here: whatever they made dirty is in the store.
+        """
         for line in lines:
-            t = self._clocks.corrected(writer.open.host, line.t)
-            if math.floor(t / self.window_s) not in self.frontier.ahead:
-                self._meet(t, now)
+            index = math.floor(self._clocks.corrected(writer.open.host, line.t) / self.window_s)
+            if not self.frontier.covers(index):
+                self.pending.setdefault(index, now)
 
     def came_back(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
         """Lines, applied long ago, that rows may have been made without."""
@@ -266,6 +270,8 @@ class Streams:
         if unit not in self.dirty:
             self.dirty[unit] = Dirty(now, False)
             self.newly_dirty.add(unit)
+        elif now < self.dirty[unit].since:
+            self.dirty[unit].since = now
 
     # Decisions out -------------------------------------------------------------------------------------------------
 
@@ -337,10 +343,10 @@ class Streams:
         """Dirty units to revise, those first that have been dirty for longest."""
         revise_s = self._patience.revise_s
         found: list[UnitKey] = []
-        for unit, dirty in self.dirty.items():
-            if len(found) == MAX_KEPT or not (end or now - dirty.since >= revise_s):
-                break
-            found.append(unit)
+        # Bounded, because a clock record can make every unit of a long job dirty.
+        for unit, dirty in islice(self.dirty.items(), 4 * MAX_KEPT):
+            if len(found) < MAX_KEPT and (end or now - dirty.since >= revise_s):
+                found.append(unit)
         return found
 
     def revised(self, unit: UnitKey) -> None:
