@@ -10,7 +10,9 @@ from typing import TextIO
 
 from rlship_sidecar.errors import RlshipError
 
-_OBEYED = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
+# In UTF-8: DEL and C1, then what turns text around (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069) or ends
+# a line (U+2028, U+2029).
+_OBEYED = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 NOBODY_READS = "nobody reads standard output any more; start again to see the rest"
 
 
@@ -34,8 +36,12 @@ def put(data: bytes) -> None:
 
 
 def as_printed(data: bytes) -> bytes:
-    """JSON with nothing in it that a terminal obeys: encoders leave DEL and the characters of C1 as they are."""
-    return _OBEYED.sub(lambda found: b"\\u00%02x" % found[0][-1], data)
+    """The same JSON with nothing in it that moves a cursor or turns text around. Encoders escape only what is below a
+    blank.
+    """
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return _OBEYED.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
 
 
 def discard(stream: TextIO) -> None:

@@ -295,3 +295,10 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     assert peak(20_000) < 1.1 * peak(2_000) + 20_000 / 8
+
+
+def test_a_cell_of_csv_may_begin_like_a_formula(tmp_path: Path) -> None:
+    """CSV holds what was logged, to the byte; the help says what a spreadsheet makes of it."""
+    folder = experiment(tmp_path / "a", [row(0, figures={'=HYPERLINK("x")': 1.0})])
+    assert '"=HYPERLINK(""x"")"' in run(folder, "--format", "csv").stdout
+    assert "A cell of CSV may begin with =" in " ".join(run("--help").stdout.split())

@@ -315,15 +315,16 @@ def test_json_has_no_infinity(outputs: Path) -> None:
 
 
 def test_no_form_of_an_answer_moves_a_cursor(outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JSON spells out DEL and C1 characters, CSV all that is not printable, but only on a terminal."""
-    sql, text = "SELECT chr(155) || '31m' || chr(127) || chr(27) AS x", "\x9b31m\x7f\x1b"
+    """JSON spells out DEL, C1 and marks that turn text around; CSV all that is not printable, only on a terminal."""
+    text = "\x9b31m\x7f\x1b\u061c\u200e\u200f\u2028\u202a\u202e\u2066\u2069é"
+    sql = f"SELECT {' || '.join(f'chr({ord(one)})' for one in text)} AS x"
     written = run(sql, outputs / "ppo", "--json").stdout
     assert written.strip().isprintable() and json.loads(written) == {"x": text}
     assert run(sql, outputs / "ppo", "--csv").stdout == f"x\n{text}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert list(_lines(Answer(["x"], [False], iter([(text,)])), as_json=False, as_csv=True)) == [
         "x",
-        "\\x9b31m\\x7f\\x1b",
+        "\\x9b31m\\x7f\\x1b\\u061c\\u200e\\u200f\\u2028\\u202a\\u202e\\u2066\\u2069é",
     ]
 
 

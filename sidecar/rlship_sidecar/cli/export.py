@@ -39,7 +39,8 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
     "form",
     type=click.Choice(FORMATS),
     show_envvar=True,
-    help="A table, as Parquet, CSV or JSON lines; by default as FILE ends.",
+    help="A table, as Parquet, CSV or JSON lines; by default as FILE ends. A cell of CSV may begin with =, which a "
+    "spreadsheet takes for a formula.",
 )
 @click.option(
     "--table",

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from rlship_sidecar.output import as_printed
+
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 # Colours of chrome://tracing; others pass over them.
 _FAILED = b',"cname":"terrible"'
@@ -36,7 +38,7 @@ class ChromeTrace:
     def __init__(self, stream: Writes, about: Mapping[str, str]) -> None:
         self._stream = stream
         self._first = True
-        stream.write(b'{"displayTimeUnit":"ms","otherData":' + text(dict(about)) + b',"traceEvents":[')
+        stream.write(b'{"displayTimeUnit":"ms","otherData":' + as_printed(text(dict(about))) + b',"traceEvents":[')
 
     def process(self, pid: int, name: str, labels: str) -> None:
         """Name a process; processes are shown in the order of `pid`. `labels` are separated by commas."""
@@ -69,7 +71,7 @@ class ChromeTrace:
         self._stream.write(b"\n]}\n")
 
     def _event(self, inside: bytes) -> None:
-        self._stream.write(b"\n{%b}" % inside if self._first else b",\n{%b}" % inside)
+        self._stream.write((b"\n{%b}" if self._first else b",\n{%b}") % as_printed(inside))
         self._first = False
 
 

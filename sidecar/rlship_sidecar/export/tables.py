@@ -15,6 +15,7 @@ from rlship_formats.timeline import Event, Sample
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.export.chrome import Writes
 from rlship_sidecar.export.reading import Unreadable, WriterFile, entries, files_of
+from rlship_sidecar.output import as_printed
 from rlship_sidecar.reduce.samples import TOO_DEEP
 from rlship_sidecar.steps import Steps
 
@@ -48,7 +49,7 @@ def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | No
         for file in files:
             with _reading(file, told):
                 for sample in _samples(file, table, told, steps):
-                    stream.write(as_json(sample) + b"\n")
+                    stream.write(as_printed(as_json(sample)) + b"\n")
                     told.samples += 1
     return told
 

@@ -16,6 +16,7 @@ import orjson
 
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.export.chrome import Writes
+from rlship_sidecar.output import as_printed
 from rlship_sidecar.tabular.columns import Column
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def write_lines(columns: Sequence[Column], records: Iterable[tuple[Any, ...]], s
         for place in nested:
             if values[place] is not None:
                 values[place] = orjson.Fragment(values[place])
-        stream.write(orjson.dumps(dict(zip(names, values))) + b"\n")
+        stream.write(as_printed(orjson.dumps(dict(zip(names, values)))) + b"\n")
         count += 1
     return count
 
