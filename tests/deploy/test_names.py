@@ -14,7 +14,7 @@ import pytest
 from rlship_sidecar import config
 from rlship_sidecar.cli.group import EPILOG, SETTINGS, rlship
 from rlship_sidecar.observe.server import HEALTH, METRICS, READY
-from rlship_sidecar.sinks.wandb.key import CREDENTIAL, FILE_VARIABLE
+from rlship_sidecar.sinks.wandb.link import KEY_CREDENTIAL, KEY_FILE_VARIABLE
 from tests.deploy.test_image import TEXT as IMAGE
 from tests.deploy.test_image import said
 from tests.deploy.test_manifests import OVERLAYS, containers, settings
@@ -136,11 +136,11 @@ def test_secrets_are_looked_for_where_they_are() -> None:
     """The file that the variable names is in the secret's mount, and systemd's credential has the name that is read."""
     for overlay in ("sidecar", "singleton"):
         (found,) = [c for _, c in containers(overlay) if c["name"] == "rlship"]
-        (path,) = [v["value"] for v in found["env"] if v["name"] == FILE_VARIABLE]
+        (path,) = [v["value"] for v in found["env"] if v["name"] == KEY_FILE_VARIABLE]
         (mount,) = [m["mountPath"] for m in found["volumeMounts"] if m["name"] == "wandb"]
-        assert path == f"{mount}/{CREDENTIAL}"
+        assert path == f"{mount}/{KEY_CREDENTIAL}"
     (unit,) = [unit for unit in UNITS if name_of(unit) == "systemd/system/rlship@.service"]
-    assert lines(unit, "LoadCredential") == [f"{CREDENTIAL}:%E/rlship/{CREDENTIAL}"]
+    assert lines(unit, "LoadCredential") == [f"{KEY_CREDENTIAL}:%E/rlship/{KEY_CREDENTIAL}"]
 
 
 def test_exit_codes_and_documents_exist() -> None:

@@ -21,9 +21,8 @@ from rlship_formats.values import Histogram
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import sink as wandb_sink
-from rlship_sidecar.sinks.wandb.axes import Axes
 from rlship_sidecar.sinks.wandb.link import Link
-from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
+from rlship_sidecar.sinks.wandb.sink import Axes, Limits, WandbSink
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import T0, make_row, make_rows, make_run

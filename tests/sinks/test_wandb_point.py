@@ -17,7 +17,7 @@ def test_a_point() -> None:
     """Row number, actor and axis for the client; the record's time as `_timestamp`, not the time of shipping."""
     made = point(make_row(7, step=3, axis="env_step", figures={"trainer/loss": 0.5}))
 
-    assert (made.number, made.actor, made.axis) == (7, "trainer", "env_step")
+    assert (made.row_number, made.actor, made.axis) == (7, "trainer", "env_step")
     assert orjson.loads(made.data) == {
         "_timestamp": T0 + 7,
         "env_step": 3,

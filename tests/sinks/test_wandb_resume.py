@@ -12,8 +12,8 @@ import pytest
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import online as wandb_online
-from rlship_sidecar.sinks.wandb.remote import Rejected
-from rlship_sidecar.sinks.wandb.runs import Runs
+from rlship_sidecar.sinks.wandb.online import RemoteRun, Runs, ownership_error, read_run
+from rlship_sidecar.sinks.wandb.protocol import Rejected
 from tests.sinks.fakes import Clock
 
 ORDER = {"entity": None, "project": "p", "run_id": "r", "store_id": "s", "rows": 20, "scratch": "/nowhere"}
@@ -195,9 +195,9 @@ def test_what_an_authentication_error_means() -> None:
     for good; a wandb-core that died at that moment is an outage.
     """
     error = Exception("An error occurred while verifying credentials with http://server:.")
-    assert type(wandb_client._told(error, None)) is SinkRefused
+    assert type(wandb_client._translated(error, None)) is SinkRefused
     for cause in (ConnectionResetError(), TimeoutError()):
-        assert type(wandb_client._told(error, cause)) is SinkUnavailable
+        assert type(wandb_client._translated(error, cause)) is SinkUnavailable
 
 
 def test_the_position_is_the_servers_and_watches_over_the_run(tmp_path: Path) -> None:
@@ -230,3 +230,35 @@ def test_what_a_crash_leaves_of_the_notes_on_runs_is_no_obstacle(tmp_path: Path)
     other.making()
     assert (fresh(tmp_path).made, fresh(tmp_path).replace()) == (["r"], "r-2")
     assert Runs(tmp_path, "http://server/e/other", "r").made == ["r"]
+
+
+def answer(**run: Any) -> Any:
+    return lambda query, variables: {"project": {"run": run}}
+
+
+def test_what_a_server_says_of_a_run() -> None:
+    """Lines, last step and store are read whether config and keys come as JSON text or as objects."""
+    text = answer(historyLineCount=5, historyKeys='{"lastStep": 4}', config='{"store_id": {"value": "s"}}')
+    objects = answer(historyLineCount=5, historyKeys={"lastStep": 4}, config={"store_id": {"value": "s"}})
+    fresh = answer(historyLineCount=0, historyKeys=None, config=None)
+
+    assert read_run(text, "e", "p", "r") == read_run(objects, "e", "p", "r") == RemoteRun(5, 5, "s")
+    assert read_run(fresh, "e", "p", "r") == RemoteRun(0, 0, None)
+    assert read_run(lambda query, variables: {"project": None}, "e", "p", "r") is None
+    assert read_run(lambda query, variables: {"project": {"run": None}}, "e", "p", "r") is None
+
+
+def test_which_runs_are_ours() -> None:
+    """Ours, a new one, and an empty one without a mark may be continued; anything else is objected to by name."""
+    assert ownership_error(None, "s", 5, "p/r") is None
+    assert ownership_error(RemoteRun(5, 5, "s"), "s", 5, "p/r") is None
+    assert ownership_error(RemoteRun(0, 0, None), "s", 5, "p/r") is None
+    assert "another store (t)" in (ownership_error(RemoteRun(0, 0, "t"), "s", 5, "p/r") or "")
+    assert "that no rlship store wrote" in (ownership_error(RemoteRun(5, 5, None), "s", 5, "p/r") or "")
+    assert "6 rows, but the store has only 5" in (ownership_error(RemoteRun(6, 6, "s"), "s", 5, "p/r") or "")
+
+
+def test_a_run_is_settled_when_lines_and_steps_agree() -> None:
+    """Line number and `_step` are the same thing; where they differ, the server has not caught up."""
+    assert RemoteRun(5, 5, "s").settled
+    assert not RemoteRun(5, 7, "s").settled

@@ -1,16 +1,8 @@
-"""The child process that alone imports wandb: rows come in on its standard input, acknowledgements go out.
+"""The child process that alone runs the W&B client: rows come in on standard input, reports go out on standard output.
 
-Messages are lines of JSON on standard input and standard output. In: first `{"open": {...}}`, then `{"row": n, "actor":
-a, "axis": x, "hists": [key], "tables": {key: {"columns": [text], "data": [[cell]]}}, "tables_bytes": n,
-"values": {...}}`,
-`{"flush": true}`, and `{"close": true}`. Out: `{"opened": next,
-"mode": "online"|"offline", "where": text, "core": pid|null, "notes": [text]}`, `{"acked": next}`, `{"trouble": text}`
-("" when it is over), `{"alive": true}` every few seconds, and as the last word `{"closed": true}`, `{"refused": text}`,
-`{"rejected": text}` (by the server, for its rights), `{"reopen": text}` or `{"unavailable": text}`.
-
-Nothing is repaired here. Whatever goes wrong ends the process, and the next one asks the server what it holds. It ends
-as well when its input ends without a `close` or its parent is gone: the rows that are lacking then are sent again by
-whoever comes next.
+`protocol` has the messages. Nothing is repaired here: whatever goes wrong ends the process, and the next one asks the
+server what it holds. The process ends as well when its input ends without a `close` or its parent is gone; the next
+child is sent the rows that are lacking then.
 """
 
 from __future__ import annotations
@@ -23,24 +15,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.contract import SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, health, offline, online
-from rlship_sidecar.sinks.wandb.acks import Acknowledgements
 from rlship_sidecar.sinks.wandb.file import HeldRows
-from rlship_sidecar.sinks.wandb.line import Line
-from rlship_sidecar.sinks.wandb.remote import Rejected
+from rlship_sidecar.sinks.wandb.protocol import OpenRequest, ParentPipe, ToChild, last_word
 
 PARENT_POLL_S = 0.5
 ALIVE_EVERY_S = 5.0
+ACK_SLOW_S = 5.0
+ACK_FAST_S = 0.1
+ACK_FAST_MAX_S = 1.0
+UNANSWERED_S = 300.0
 
 TABLE_COPIES = 3  # the client keeps one for the run, one for the artifact and one in its cache
 
-Inbox = queue.SimpleQueue[dict[str, Any]]
+Inbox = queue.SimpleQueue[ToChild]
 
 
 @dataclass(slots=True)
@@ -51,29 +45,21 @@ class Tables:
 
 
 def main() -> None:
-    """Run the child until it is told to close or its parent is gone."""
-    line = Line(os.dup(1))
+    """Run the child until a CloseMessage comes or its parent is gone."""
+    parent = ParentPipe(os.dup(1))
     os.dup2(2, 1)
     # The parent decides when to stop: a signal to the whole group must not cut off what it still wants to deliver.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    parent = os.getppid()
+    parent_pid = os.getppid()
     inbox: Inbox = queue.SimpleQueue()
-    order = json.loads(sys.stdin.buffer.readline())["open"]
-    threading.Thread(target=_listen, args=(inbox, order["scratch"]), name="input", daemon=True).start()
-    threading.Thread(target=_beat, args=(parent, order["scratch"], line), name="beat", daemon=True).start()
+    request = json.loads(sys.stdin.buffer.readline())["open"]
+    threading.Thread(target=_listen, args=(inbox, request["scratch"]), name="input", daemon=True).start()
+    threading.Thread(target=_beat, args=(parent_pid, request["scratch"], parent), name="beat", daemon=True).start()
     try:
-        _serve(order, inbox, line)
-    except Rejected as rejection:
-        line.end(rejected=str(rejection))
-    except SinkRefused as refusal:
-        line.end(refused=str(refusal))
-    except SinkReopen as wish:
-        line.end(reopen=str(wish))
-    except SinkUnavailable as outage:
-        line.end(unavailable=str(outage))
+        _serve(request, inbox, parent)
     except BaseException as problem:  # noqa: BLE001 - the parent must hear of it, whatever it is
-        line.end(unavailable=f"{type(problem).__name__}: {problem}")
+        parent.end(last_word(problem))
 
 
 def _listen(inbox: Inbox, scratch: str) -> None:
@@ -87,51 +73,53 @@ def _listen(inbox: Inbox, scratch: str) -> None:
     _leave(scratch)
 
 
-def _beat(parent: int, scratch: str, line: Line) -> None:
-    """Show that this process runs, and see that the parent does."""
-    said = time.monotonic()
-    while os.getppid() == parent:
-        if time.monotonic() - said >= ALIVE_EVERY_S:
-            line.say(alive=True)
-            said = time.monotonic()
+def _beat(parent_pid: int, scratch: str, parent: ParentPipe) -> None:
+    """Report that this process runs, and end it once the parent is gone."""
+    beat_at = time.monotonic()
+    while os.getppid() == parent_pid:
+        if time.monotonic() - beat_at >= ALIVE_EVERY_S:
+            parent.send({"alive": True})
+            beat_at = time.monotonic()
         time.sleep(PARENT_POLL_S)
     _leave(scratch)
 
 
 def _leave(scratch: str) -> NoReturn:
-    """End without a word: there is nobody to hear it. What the client keeps there is of no use to a successor."""
+    """End without a word: the parent is gone. The next client has no use for what this one keeps in `scratch`."""
     shutil.rmtree(scratch, ignore_errors=True)
     os._exit(0)
 
 
-def _serve(order: Mapping[str, Any], inbox: Inbox, line: Line) -> None:
-    if order["base_url"]:
-        os.environ["WANDB_BASE_URL"] = order["base_url"]
+def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
+    if request["base_url"]:
+        os.environ["WANDB_BASE_URL"] = request["base_url"]
     client.prepare()
-    mode = client.mode(order["mode"])
+    mode = client.mode(request["mode"])
     if mode == "offline":
-        _serve_offline(order, inbox, line)
+        _serve_offline(request, inbox, parent)
     execute = client.connect()
-    run, next_row, notes = online.open_run(order, execute, online.runs_of(order))
+    run, next_row, notes = online.open_run(request, execute, online.runs_of(request))
     core = health.core_pid()
     tables = Tables()
-    line.say(opened=next_row, mode=mode, where=run.url, core=core, notes=notes)
+    parent.send({"opened": next_row, "mode": mode, "where": run.url, "core": core, "notes": notes})
     health.watch(
-        line,
+        parent,
         [health.core_death(core), health.fatal_in(Path(run.settings.log_internal))],
-        health.grown(Path(run.settings.sync_file), order["most_bytes"], lambda: TABLE_COPIES * tables.bytes),
+        health.grown(Path(run.settings.sync_file), request["most_bytes"], lambda: TABLE_COPIES * tables.bytes),
     )
-    position = online.position_of(order, execute, run)
-    _take_rows(order, run, inbox, line, Acknowledgements(line, position, next_row, order["stall_s"]), tables)
+    position = online.position_of(request, execute, run)
+    _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, next_row, request["stall_s"]), tables)
 
 
-def _serve_offline(order: Mapping[str, Any], inbox: Inbox, line: Line) -> NoReturn:
-    made = online.runs_of(order).made
-    found = offline.prepare(Path(order["offline_root"]), order["run_id"], order["store_id"], order["rows"], made)
+def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> NoReturn:
+    made = online.runs_of(request).made
+    found = offline.prepare(
+        Path(request["offline_root"]), request["run_id"], request["store_id"], request["rows"], made
+    )
     if isinstance(found, offline.Whole):
-        line.say(opened=found.rows, mode="offline", where=str(found.folder), core=None, notes=[])
-        _follow_whole(inbox, line)
-    run = client.init(order, found, "offline", order["offline_root"])
+        parent.send({"opened": found.rows, "mode": "offline", "where": str(found.folder), "core": None, "notes": []})
+        _follow_whole(inbox, parent)
+    run = client.init(request, found, "offline", request["offline_root"])
     file = Path(run.settings.sync_file)
     held = HeldRows(file)
     os.environ["WANDB_DATA_DIR"] = str(file.parent / "data")  # `wandb sync` takes the run's tables from there
@@ -143,49 +131,126 @@ def _serve_offline(order: Mapping[str, Any], inbox: Inbox, line: Line) -> NoRetu
         return rows
 
     core = health.core_pid()
-    line.say(opened=0, mode="offline", where=str(file.parent), core=core, notes=[])
-    health.watch(line, [health.core_death(core)], lambda: "")
-    _take_rows(order, run, inbox, line, Acknowledgements(line, position, 0, order["stall_s"]), Tables())
+    parent.send({"opened": 0, "mode": "offline", "where": str(file.parent), "core": core, "notes": []})
+    health.watch(parent, [health.core_death(core)], lambda: "")
+    _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, 0, request["stall_s"]), Tables())
 
 
 def _take_rows(
-    order: Mapping[str, Any],
+    request: OpenRequest,
     run: Any,
     inbox: Inbox,
-    line: Line,
+    parent: ParentPipe,
     acknowledgements: Acknowledgements,
     tables: Tables,
 ) -> NoReturn:
-    defined = {(actor, axis) for actor, axis in order["axes"]}
-    for actor, axis in order["axes"]:
+    defined = {(actor, axis) for actor, axis in request["axes"]}
+    for actor, axis in request["axes"]:
         client.define(run, actor, axis)
     while True:
         message = inbox.get()
-        if "row" in message:
+        if "row_number" in message:
             actor, axis = message["actor"], message["axis"]
             if (actor, axis) not in defined:
                 defined.add((actor, axis))
                 client.define(run, actor, axis)
             values = message["values"]
-            for key in message.get("hists", ()):
+            for key in message["hists"]:
                 values[key] = client.histogram(values[key])
             tables.bytes += message["tables_bytes"]
-            client.log(run, values, message["tables"], message["row"])
-            acknowledgements.logged(message["row"] + 1)
+            client.log(run, values, message["tables"], message["row_number"])
+            acknowledgements.logged(message["row_number"] + 1)
         elif "flush" in message:
             acknowledgements.hurry()
         else:
             run.finish()
-            line.end(closed=True)
+            parent.end({"closed": True})
 
 
-def _follow_whole(inbox: Inbox, line: Line) -> NoReturn:
+def _follow_whole(inbox: Inbox, parent: ParentPipe) -> NoReturn:
     """A whole offline run takes no more rows: a first one ends this process, and the next writes the run anew."""
     while "close" not in (message := inbox.get()):
-        if "row" in message:
+        if "row_number" in message:
             raise SinkReopen("more rows came for a closed offline run: it is written anew from row 0")
-        line.say(acked=None)
-    line.end(closed=True)
+        parent.send({"acked": None})
+    parent.end({"closed": True})
+
+
+class Acknowledgements:
+    """A thread that asks the server how far the rows have come, and reports it; often only while a flush waits."""
+
+    def __init__(self, parent: ParentPipe, position: Callable[[], int], next_row: int, stall_s: float):
+        self._parent = parent
+        self._position = position
+        self._stall_s = stall_s
+        self._acked = self._logged = next_row
+        self._hurried = False
+        self._change = threading.Condition()
+        threading.Thread(target=self._run, name="acknowledgements", daemon=True).start()
+
+    def logged(self, next_row: int) -> None:
+        """Rows below `next_row` were given to the client."""
+        with self._change:
+            if self._logged == self._acked:
+                self._change.notify_all()
+            self._logged = next_row
+
+    def hurry(self) -> None:
+        """A flush waits."""
+        with self._change:
+            self._hurried = True
+            self._change.notify_all()
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException as problem:  # noqa: BLE001 - without this thread a delivery would never be reported
+            self._parent.end(last_word(problem))
+
+    def _watch(self) -> None:
+        moved = answered = time.monotonic()
+        quick = ACK_FAST_S
+        while True:
+            with self._change:
+                if self._logged == self._acked:
+                    if self._hurried:
+                        self._hurried = False
+                        self._parent.send({"acked": self._acked})
+                    self._change.wait()
+                    moved = answered = time.monotonic()
+                    quick = ACK_FAST_S
+                    continue
+                if not self._hurried:
+                    self._change.wait(ACK_SLOW_S)
+                hurried, logged = self._hurried, self._logged
+            try:
+                position = min(self._position(), logged)
+            except SinkReopen:
+                raise
+            except SinkUnavailable as outage:
+                # The client keeps the rows and delivers them when the server is back: no stall, but worth telling.
+                self._parent.send({"trouble": str(outage)})
+                moved = time.monotonic()
+                if moved - answered > UNANSWERED_S:
+                    # Or it is the client that hangs; a new one costs little, and sends what is lacking.
+                    self._parent.end({"unavailable": f"{outage}; no answer for {UNANSWERED_S:g} s"})
+                time.sleep(ACK_FAST_MAX_S)
+                continue
+            answered = time.monotonic()
+            if position > self._acked:
+                with self._change:
+                    self._acked = position
+                self._parent.send({"acked": position})
+                moved, quick = answered, ACK_FAST_S
+            else:
+                self._parent.send({"trouble": ""})
+                if answered - moved > self._stall_s:
+                    self._parent.end(
+                        {"unavailable": f"sink wandb: the server answers, but took no row for {self._stall_s:g} s"}
+                    )
+            if hurried and position < logged:
+                time.sleep(quick)
+                quick = min(quick * 1.5, ACK_FAST_MAX_S)
 
 
 if __name__ == "__main__":

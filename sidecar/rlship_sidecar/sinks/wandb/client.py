@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.wandb.remote import Rejected
+from rlship_sidecar.sinks.wandb.protocol import OpenRequest, Rejected
 
 QUERY_TIMEOUT_S = 10.0
 OFFLINE_FLUSH_S = 0.5
@@ -62,7 +62,7 @@ def connect() -> Execute:
     try:
         api = wandb.Api(timeout=int(QUERY_TIMEOUT_S))
     except wandb.errors.AuthenticationError as error:
-        raise _told(error, error.__cause__) from error
+        raise _translated(error, error.__cause__) from error
     except wandb.errors.UsageError as error:
         raise SinkRefused(f'sink wandb: {error}: set WANDB_API_KEY, or [sink.wandb] mode = "offline"') from error
     from wandb.sdk.lib.service.service_connection import WandbApiFailedError
@@ -75,12 +75,12 @@ def connect() -> Execute:
                 variables = {**variables, "entity": api.default_entity}
             return service.execute_graphql(query, variables, timeout=QUERY_TIMEOUT_S)
         except WandbApiFailedError as error:
-            raise _told(error, error) from error
+            raise _translated(error, error) from error
 
     return execute
 
 
-def _told(error: Exception, cause: BaseException | None) -> SinkRefused | SinkUnavailable:
+def _translated(error: Exception, cause: BaseException | None) -> SinkRefused | SinkUnavailable:
     """An error of the client in our words: final if the server rejected us, or if the key cannot be one."""
     from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
@@ -96,7 +96,7 @@ def _told(error: Exception, cause: BaseException | None) -> SinkRefused | SinkUn
     return SinkRefused(f"sink wandb: {text}. {way_out}")
 
 
-def init(order: Mapping[str, Any], run_id: str, mode: Literal["online", "offline"], root: str) -> Any:
+def init(request: OpenRequest, run_id: str, mode: Literal["online", "offline"], root: str) -> Any:
     """The client's run object; it keeps its files under `root`."""
     import wandb
 
@@ -105,14 +105,14 @@ def init(order: Mapping[str, Any], run_id: str, mode: Literal["online", "offline
         silent=True,
         disable_git=True,
         disable_code=True,
-        init_timeout=order["init_s"],
-        finish_timeout=order["finish_s"],
+        init_timeout=request["init_s"],
+        finish_timeout=request["finish_s"],
         finish_timeout_raises=True,
         x_disable_stats=True,
         x_disable_meta=True,
         x_disable_machine_info=True,
         x_save_requirements=False,
-        x_file_stream_transmit_interval=order["transmit_interval"],
+        x_file_stream_transmit_interval=request["transmit_interval"],
         x_file_stream_retry_wait_min_seconds=1,
         x_file_stream_retry_wait_max_seconds=5,
         x_file_stream_timeout_seconds=30,
@@ -121,19 +121,19 @@ def init(order: Mapping[str, Any], run_id: str, mode: Literal["online", "offline
     try:
         run = wandb.init(
             id=run_id,
-            project=order["project"],
-            entity=order["entity"],
-            name=order["name"],
-            group=order["group"],
-            tags=order["tags"],
-            config={"store_id": order["store_id"]},
+            project=request["project"],
+            entity=request["entity"],
+            name=request["name"],
+            group=request["group"],
+            tags=request["tags"],
+            config={"store_id": request["store_id"]},
             resume="allow",
             mode=mode,
             dir=root,
             settings=settings,
         )
     except wandb.errors.AuthenticationError as error:
-        raise _told(error, error.__cause__) from error
+        raise _translated(error, error.__cause__) from error
     except wandb.errors.CommError as error:
         raise _failed_init(" ".join(str(error).split())) from error
     except wandb.errors.UsageError as error:
@@ -142,9 +142,9 @@ def init(order: Mapping[str, Any], run_id: str, mode: Literal["online", "offline
     # ours are named after the run. Rows must not wait for that.
     setattr(run, "_assert_can_log_artifact", _may_log)  # noqa: B010 - the type checker would not have it
     # Settings from elsewhere may outweigh what is asked for; rows in a run that no later start finds come again.
-    if (run.id, run.project) != (run_id, order["project"]):
+    if (run.id, run.project) != (run_id, request["project"]):
         raise SinkRefused(
-            f"sink wandb: the client opened {run.project}/{run.id} in place of {order['project']}/{run_id}: look for "
+            f"sink wandb: the client opened {run.project}/{run.id} in place of {request['project']}/{run_id}: look for "
             "WANDB_* variables or a settings file of wandb that name another run"
         )
     return run
@@ -171,7 +171,7 @@ def histogram(value: Mapping[str, Any]) -> Any:
     return wandb.Histogram(np_histogram=(value["values"], value["bins"]))
 
 
-def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row: int) -> None:
+def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number: int) -> None:
     """Log one line. Its tables are files that the client uploads when it can; a line whose tables the client will not
     have is logged without them, for lines must not lack.
     """
@@ -183,11 +183,11 @@ def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row: int) -
                 key: wandb.Table(columns=found["columns"], data=found["data"], allow_mixed_types=True)
                 for key, found in tables.items()
             }
-            run.log({**values, **made}, step=row, commit=True)
+            run.log({**values, **made}, step=row_number, commit=True)
             return
         except (ValueError, TypeError, AssertionError, OSError) as problem:
-            sys.stderr.write(f"row {row}: its tables are left out: {type(problem).__name__}: {problem}\n")
-    run.log(values, step=row, commit=True)
+            sys.stderr.write(f"row {row_number}: its tables are left out: {type(problem).__name__}: {problem}\n")
+    run.log(values, step=row_number, commit=True)
 
 
 def define(run: Any, actor: str, axis: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether the client of this process still works: it often tells nobody when it does not."""
+"""Whether the client of this process still works: it often fails without a sign in its API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
-from rlship_sidecar.sinks.wandb.line import Line
+from rlship_sidecar.sinks.wandb.protocol import ParentPipe, last_word
 
 HEALTH_S = 1.0
 STOPPED_S = 5.0
@@ -18,7 +18,7 @@ FATAL_MARK = b"filestream: fatal error"
 Check = Callable[[], str]
 
 
-def watch(line: Line, broken: list[Check], worn: Check) -> None:
+def watch(parent: ParentPipe, broken: list[Check], worn: Check) -> None:
     """Ask every check once a second, in a thread. The first complaint of `broken` ends the process, as does one of
     `worn`, which only says that it is time for a new one.
     """
@@ -28,23 +28,19 @@ def watch(line: Line, broken: list[Check], worn: Check) -> None:
             for check in broken:
                 problem = check()
                 if problem:
-                    line.end(unavailable=f"sink wandb: {problem}")
+                    parent.end({"unavailable": f"sink wandb: {problem}"})
             why = worn()
             if why:
-                line.end(reopen=f"sink wandb: {why}")
+                parent.end({"reopen": f"sink wandb: {why}"})
             time.sleep(HEALTH_S)
 
-    threading.Thread(target=_told(look, line), name="health", daemon=True).start()
-
-
-def _told(look: Callable[[], None], line: Line) -> Callable[[], None]:
-    def run() -> None:
+    def look_or_end() -> None:
         try:
             look()
-        except BaseException as problem:  # noqa: BLE001 - without this thread nobody would notice what it looks for
-            line.end(unavailable=f"{type(problem).__name__}: {problem}")
+        except BaseException as problem:  # noqa: BLE001 - without this thread a broken client would go unnoticed
+            parent.end(last_word(problem))
 
-    return run
+    threading.Thread(target=look_or_end, name="health", daemon=True).start()
 
 
 def core_pid() -> int | None:

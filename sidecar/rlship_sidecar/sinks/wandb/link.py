@@ -11,15 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from rlship_sidecar.child_process import module_command
 from rlship_sidecar.plainfiles import make_plain
-from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
-from rlship_sidecar.sinks.wandb.key import with_key
-from rlship_sidecar.sinks.wandb.remote import Rejected
+from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.wandb.protocol import FromChild, Opened, OpenRequest, ToChild, exception_of
 
 logger = logging.getLogger("rlship.sinks.wandb")
 
@@ -45,18 +44,23 @@ FOREIGN = frozenset(
 # The client's inner workings are set by us, but for what a person may need to reach the server at all.
 INNER = "WANDB_X_"
 INNER_KEPT = frozenset({"WANDB_X_EXTRA_HTTP_HEADERS", "WANDB_X_PROXIES"})
+KEY_VARIABLE = "WANDB_API_KEY"
+KEY_FILE_VARIABLE = "WANDB_API_KEY_FILE"
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"  # systemd's, of LoadCredential=
+KEY_CREDENTIAL = "wandb_api_key"
+_MAX_KEY_CHARACTERS = 4096
 
 
 class Link:
-    """A running child. `acked` is the first row the destination lacks, `opened` its answer; see `child`."""
+    """A running child. `opened` is its answer, `acked` the first row that the destination lacks."""
 
     def __init__(
-        self, order: Mapping[str, Any], env: Mapping[str, str], folder: Path, log: Path, *, silent_s: float
+        self, request: OpenRequest, env: Mapping[str, str], folder: Path, log: Path, *, silent_s: float
     ) -> None:
         """Start the child in `folder`; what it and the client print goes to the file `log`. One that says nothing, or
-        takes nothing, for `silent_s` seconds is given up: a child that runs speaks every 5 s.
+        takes nothing, for `silent_s` seconds is given up: a child that runs sends Alive every 5 s.
         """
-        self.opened: dict[str, Any] | None = None
+        self.opened: Opened | None = None
         self.acked = -1
         self.trouble = ""
         self._failure: Exception | None = None
@@ -84,14 +88,14 @@ class Link:
             target=self._listen, args=(self._process.stdout, log), name="rlship-wandb-child", daemon=True
         )
         self._listener.start()
-        self.send({"open": dict(order)})
+        self.send({"open": request})
 
     @property
     def pid(self) -> int:
         """The child's process id."""
         return self._process.pid
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: ToChild) -> None:
         """Send one message as JSON."""
         self.send_line(json.dumps(message).encode())
 
@@ -115,8 +119,8 @@ class Link:
                 self._listener.join(5.0)
                 raise self._failure or SinkUnavailable("sink wandb: its process is gone") from error
 
-    def wait_opened(self) -> dict[str, Any]:
-        """Wait for the child's answer to the order; returns it."""
+    def wait_opened(self) -> Opened:
+        """Wait until the run is open; return the child's answer."""
         deadline = time.monotonic() + OPEN_S
 
         def answered() -> bool:
@@ -150,7 +154,7 @@ class Link:
             self._change.notify_all()
 
     def _silence(self, what: str) -> Exception:
-        """Give the child up, so that nobody waits for it again."""
+        """Give the child up, so that no later call waits for it again."""
         self._failure = self._failure or SinkUnavailable(
             f"sink wandb: its process {self.pid} {what} for {self._silent_s:g} s, as if it was stopped: it is replaced"
         )
@@ -182,7 +186,7 @@ class Link:
     def _end(self) -> None:
         self._process.kill()
         self._process.wait()
-        core = (self.opened or {}).get("core")
+        core = None if self.opened is None else self.opened["core"]
         if core is not None:
             _kill_core(core)
         self._to_child.close()
@@ -196,8 +200,8 @@ class Link:
                 except ValueError:
                     message = None
                 if isinstance(message, dict):
-                    self._take(message)
-                else:  # printed by somebody's startup code, before the child has its own way to speak
+                    self._take(cast(FromChild, message))
+                else:  # printed by startup code of the site, before the child has its own way to speak
                     logger.warning("sink wandb: its process printed %r", text[:200])
         self._process.wait()
         with self._change:
@@ -208,7 +212,7 @@ class Link:
                 )
             self._change.notify_all()
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, message: FromChild) -> None:
         with self._change:
             self._heard = time.monotonic()
             if "opened" in message:
@@ -219,18 +223,10 @@ class Link:
                     self.acked = max(self.acked, message["acked"])
             elif "trouble" in message:
                 self.trouble = message["trouble"]
-            elif "rejected" in message:
-                # Once the run is open it is news of the server, not a mistake in the settings.
-                kind = Rejected if self.opened is None else SinkUnavailable
-                self._failure = kind(message["rejected"])
-            elif "refused" in message:
-                self._failure = SinkRefused(message["refused"])
-            elif "reopen" in message:
-                self._failure = SinkReopen(message["reopen"])
-            elif "unavailable" in message:
-                self._failure = SinkUnavailable(message["unavailable"])
             elif "closed" in message:
                 self._closed = True
+            elif "alive" not in message:
+                self._failure = exception_of(message, opened=self.opened is not None) or self._failure
             self._change.notify_all()
 
 
@@ -265,3 +261,42 @@ def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
 def environment() -> dict[str, str]:
     """The variables of this process, for the child, with the API key from its file if there is one."""
     return with_key(os.environ)
+
+
+def with_key(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` with WANDB_API_KEY. In this order it is: the variable itself, the content of the file that
+    WANDB_API_KEY_FILE names, that of `wandb_api_key` in $CREDENTIALS_DIRECTORY. Without any, or with an empty file, it
+    is as it was: the client's own ways (netrc) are left.
+
+    The file is read at each start of the client, so that a new key needs no restart. Raises SinkRefused where it cannot
+    be read or is no key; what it holds is never told.
+    """
+    kept = dict(env)
+    if kept.get(KEY_VARIABLE):
+        return kept
+    path = kept.get(KEY_FILE_VARIABLE, "")
+    if not path and (folder := kept.get(CREDENTIALS_VARIABLE)):
+        path = os.path.join(folder, KEY_CREDENTIAL)
+        if not os.path.exists(path):
+            return kept
+    key = _read_key(path) if path else ""
+    if key:
+        kept[KEY_VARIABLE] = key
+    return kept
+
+
+def _read_key(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MAX_KEY_CHARACTERS + 1).strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is not text"
+        raise SinkRefused(
+            f"sink wandb: the API key in {path} cannot be read: {why}. Make it readable for the sidecar's user, "
+            f"or unset {KEY_FILE_VARIABLE}"
+        ) from None
+    if len(text) > _MAX_KEY_CHARACTERS or any(not "!" <= character <= "~" for character in text):
+        raise SinkRefused(
+            f"sink wandb: {path} holds no API key: allowed is one word of printable ASCII, and nothing else"
+        )
+    return text

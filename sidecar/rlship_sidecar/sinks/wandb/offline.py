@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.wandb.file import HeldRows, store_of
-from rlship_sidecar.sinks.wandb.runs import free_id
 
 
 class Whole(NamedTuple):
@@ -92,3 +91,12 @@ def _folders(root: Path, run_id: str) -> list[tuple[Path, str, Path]]:
 
 def _synced(file: Path) -> bool:
     return file.with_name(file.name + ".synced").exists()
+
+
+def free_id(run_id: str, taken: Collection[str]) -> str:
+    """The first of `run_id`, `<run_id>-2`, `<run_id>-3`, … that is not `taken`."""
+    number, name = 1, run_id
+    while name in taken:
+        number += 1
+        name = f"{run_id}-{number}"
+    return name

@@ -1,32 +1,45 @@
-"""Opening the run on the server: whose it is, where it goes on, and what to do if it is gone."""
+"""The run on the server: whose it is, at which row it goes on, which ids were used, and what to do if it is gone."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
-from rlship_sidecar.sinks.wandb import client, offline, remote
+from rlship_sidecar.sinks.wandb import client, offline
 from rlship_sidecar.sinks.wandb.client import Deleted, Execute
-from rlship_sidecar.sinks.wandb.runs import Runs
+from rlship_sidecar.sinks.wandb.offline import free_id
+from rlship_sidecar.sinks.wandb.protocol import OpenRequest
 
 SETTLE_S = 20.0
 GONE_S = 5.0
+RUNS_FILE = "wandb-runs.json"
+QUERY = """
+query RlshipRun($project: String!, $entity: String!, $name: String!) {
+  project(name: $project, entityName: $entity) {
+    run(name: $name) { name state config historyLineCount historyKeys }
+  }
+}
+"""
 
 
-def runs_of(order: Mapping[str, Any]) -> Runs:
-    """The runs that the store has made at the place of this order."""
-    place = "/".join((client.server(), order["entity"] or "", order["project"]))
-    return Runs(Path(order["state_dir"]), place, order["run_id"])
+def runs_of(request: OpenRequest) -> Runs:
+    """The runs that the store has made at the place of this request."""
+    place = "/".join((client.server(), request["entity"] or "", request["project"]))
+    return Runs(Path(request["state_dir"]), place, request["run_id"])
 
 
-def open_run(order: Mapping[str, Any], execute: Execute, runs: Runs) -> tuple[Any, int, list[str]]:
+def open_run(request: OpenRequest, execute: Execute, runs: Runs) -> tuple[Any, int, list[str]]:
     """Open the run; returns it with the number of the first row it lacks, and what a person should know of it."""
     known = runs.current in runs.made
     try:
-        run, remote = resume(order, execute, runs)
+        run, remote = resume(request, execute, runs)
     except Deleted as deletion:
         former, following = runs.current, runs.replace()
         raise SinkReopen(f"sink wandb: {deletion}: {former} is followed by {following}") from deletion
@@ -38,29 +51,29 @@ def open_run(order: Mapping[str, Any], execute: Execute, runs: Runs) -> tuple[An
             f"the run {run.project}/{runs.made[-2]} was deleted on the server, which does not give its id again: "
             f"all rows are sent to a new run, {run.id}"
         )
-    removed = offline.discard(Path(order["offline_root"]), order["run_id"], order["store_id"])
+    removed = offline.discard(Path(request["offline_root"]), request["run_id"], request["store_id"])
     notes += [f"removed the offline run in {folder}: its rows go to the run on the server now" for folder in removed]
     return run, 0 if remote is None else remote.lines, notes
 
 
 def resume(
-    order: Mapping[str, Any],
+    request: OpenRequest,
     execute: Execute,
     runs: Runs,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> tuple[Any, remote.RemoteRun | None]:
+) -> tuple[Any, RemoteRun | None]:
     """Open the current run and return it with what the server had of it before (None: no such run), once all sources of
     the number of its rows agree.
     """
-    entity, project, known = order["entity"] or "", order["project"], runs.current in runs.made
+    entity, project, known = request["entity"] or "", request["project"], runs.current in runs.made
     path = "/".join(filter(None, (entity, project, runs.current)))
     deadline = clock() + SETTLE_S
 
-    def ask() -> remote.RemoteRun | None:
-        found = remote.read_run(execute, entity, project, runs.current)
-        why = remote.objection(found, order["store_id"], order["rows"], path)
+    def ask() -> RemoteRun | None:
+        found = read_run(execute, entity, project, runs.current)
+        why = ownership_error(found, request["store_id"], request["rows"], path)
         if why is not None:
             raise SinkRefused(why)
         return found
@@ -73,7 +86,7 @@ def resume(
             )
         sleep(1.0)
     runs.making()
-    run = client.init(order, runs.current, "online", order["scratch"])
+    run = client.init(request, runs.current, "online", request["scratch"])
     held = 0 if found is None else found.lines
     if found is None and run.starting_step > 0 and not known:
         raise SinkRefused(
@@ -90,7 +103,7 @@ def resume(
 
 
 def position_of(
-    order: Mapping[str, Any], execute: Execute, run: Any, *, clock: Callable[[], float] = time.monotonic
+    request: OpenRequest, execute: Execute, run: Any, *, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], int]:
     """A function that asks the server for the number of the first row it lacks.
 
@@ -102,18 +115,119 @@ def position_of(
 
     def position() -> int:
         nonlocal missed_at
-        found = remote.read_run(execute, run.entity, run.project, run.id)
+        found = read_run(execute, run.entity, run.project, run.id)
         if found is None:
             missed_at = clock() if missed_at is None else missed_at
             if clock() - missed_at >= GONE_S:
                 raise SinkReopen(f"sink wandb: the run {path} is gone from the server")
             return 0
         missed_at = None
-        if found.store_id not in (None, order["store_id"]):
+        if found.store_id not in (None, request["store_id"]):
             raise SinkRefused(
                 f"sink wandb: another store ({found.store_id}) has taken the run {path} over from this one "
-                f"({order['store_id']}): set [sink.wandb] run_id to a new name for one of the two"
+                f"({request['store_id']}): set [sink.wandb] run_id to a new name for one of the two"
             )
         return found.next_step
 
     return position
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRun:
+    """A run on the server. `lines` counts its history lines, `next_step` is one more than the last `_step` it knows."""
+
+    lines: int
+    next_step: int
+    store_id: str | None
+
+    @property
+    def settled(self) -> bool:
+        """Whether line number and `_step` agree. Right after a crash a server may show one of them from before it."""
+        return self.lines == self.next_step
+
+
+def read_run(
+    execute: Callable[[str, Mapping[str, Any]], Any], entity: str, project: str, run_id: str
+) -> RemoteRun | None:
+    """Ask the server by `execute(query, variables) -> data`; None if it has no such run."""
+    data = execute(QUERY, {"project": project, "entity": entity, "name": run_id})
+    run = ((data or {}).get("project") or {}).get("run")
+    if run is None:
+        return None
+    config = run.get("config") or {}
+    if isinstance(config, str):
+        config = json.loads(config)
+    keys = run.get("historyKeys") or {}
+    if isinstance(keys, str):
+        keys = json.loads(keys)
+    entry = config.get("store_id")
+    store_id = entry.get("value") if isinstance(entry, dict) else None
+    last = keys.get("lastStep")
+    return RemoteRun(
+        lines=int(run.get("historyLineCount") or 0),
+        next_step=0 if last is None else int(last) + 1,
+        store_id=None if store_id is None else str(store_id),
+    )
+
+
+def ownership_error(remote: RemoteRun | None, store_id: str, rows: int, path: str) -> str | None:
+    """Why the run must not be continued by this store, which has `rows` rows, with the way out; None if it may be.
+
+    A run without lines and without a store's mark may be one that was made for us a moment ago.
+    """
+    if remote is None or (remote.store_id is None and remote.lines == 0):
+        return None
+    way_out = "set [sink.wandb] run_id to a new name, or delete that run"
+    if remote.store_id != store_id:
+        whose = "that no rlship store wrote" if remote.store_id is None else f"of another store ({remote.store_id})"
+        return f"sink wandb: the run {path} holds {remote.lines} rows {whose}, not of this one ({store_id}): {way_out}"
+    if remote.lines > rows:
+        return (
+            f"sink wandb: the run {path} holds {remote.lines} rows, but the store has only {rows}, as if it was put "
+            f"back to an older state: {way_out}; rows are then shipped again from row 0"
+        )
+    return None
+
+
+class Runs:
+    """Ids of the runs that a store has made on servers, for one `run_id` at one `place` (server, entity and project).
+
+    Neither the server nor an offline folder could tell them. The id of a run that was deleted on the server cannot be
+    used again, so its rows go to a successor, `<run_id>-2`. And an offline run must not have the id of an online one:
+    `wandb sync` would append all its rows to that.
+    """
+
+    def __init__(self, state_dir: Path, place: str, run_id: str) -> None:
+        self._path = state_dir / RUNS_FILE
+        self._key = f"{place}/{run_id}"
+        self._base = run_id
+        try:
+            self._all: dict[str, Any] = json.loads(self._path.read_bytes())
+        except (FileNotFoundError, ValueError):  # what a crash or a full disk left is as good as nothing
+            self._all = {}
+        known = self._all.get(self._key, {})
+        self.made: list[str] = list(known.get("made", ()))
+        """Ids of runs that were opened on the server, in the order of their making."""
+        self.current: str = known.get("next") or (self.made[-1] if self.made else run_id)
+        """The id of the run to open."""
+
+    def making(self) -> None:
+        """Remember durably that the current run may exist on the server from now on."""
+        if self.current not in self.made:
+            self.made.append(self.current)
+            self._save(None)
+
+    def replace(self) -> str:
+        """Choose the id of the current run's successor, remember it durably and return it."""
+        self.current = free_id(self._base, self.made)
+        self._save(self.current)
+        return self.current
+
+    def _save(self, following: str | None) -> None:
+        self._all[self._key] = {"made": self.made, "next": following}
+        scratch = self._path.with_suffix(".tmp")
+        with open(make_plain(scratch), "wb") as file:
+            file.write(json.dumps(self._all).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, self._path)

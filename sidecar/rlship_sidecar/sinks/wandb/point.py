@@ -18,13 +18,13 @@ RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
 
 class Point(NamedTuple):
-    """One history line to be: `number` is its `_step`, `axis` the x key of the charts of keys that
+    """One history line to be: `row_number` is its `_step`, `axis` the x key of the charts of keys that
     begin with `actor`, `data` the values in
     JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins` (edges). `tables` are
     tables of samples by key, with `columns` and `data`, in JSON: they are files of their own and do not fill the line.
     """
 
-    number: int
+    row_number: int
     actor: str
     axis: str
     data: bytes

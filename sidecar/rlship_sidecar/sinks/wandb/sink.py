@@ -5,8 +5,10 @@ twice.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
+import os
 import re
 import shlex
 import shutil
@@ -19,14 +21,14 @@ from typing import Any
 
 import orjson
 
+from rlship_sidecar.plainfiles import write_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
-from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
-from rlship_sidecar.sinks.wandb.axes import Axes
 from rlship_sidecar.sinks.wandb.link import Link, environment
 from rlship_sidecar.sinks.wandb.point import Point, point
-from rlship_sidecar.sinks.wandb.remote import Rejected
+from rlship_sidecar.sinks.wandb.protocol import OpenRequest, Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
 
@@ -36,6 +38,7 @@ WINDOW_BYTES = 2 << 20
 # is on its way begins small and doubles as rows are acknowledged: over a slow link each client delivers at least that.
 FIRST_WINDOW_BYTES = 512 << 10
 _SCRATCH = "rlship-wandb-"
+AXES_FILE = "wandb-axes.json"
 MODES = ("auto", "online", "offline")
 OPTIONS = (
     "project",
@@ -69,6 +72,32 @@ class Limits:
     init_s: float = 60.0
     finish_s: float = 15.0
     most_bytes: int = 256 << 20
+
+
+class Axes:
+    """Which axes each actor's metrics are charted over: the pairs (actor, axis) in the order of appearance, in a file.
+
+    The client forgets a run's metric definitions when it resumes the run, and would send the server a run without them.
+    So they are made again at every `open`, also those of actors that log no more.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / AXES_FILE
+        try:
+            self.pairs = [(actor, axis) for actor, axis in json.loads(self._path.read_bytes())]
+        except (FileNotFoundError, ValueError):  # a crash can leave it empty: axes come back with their next rows
+            self.pairs = []
+        self._known = set(self.pairs)
+
+    def add(self, actor: str, axis: str) -> None:
+        """Remember a pair; the file is replaced at once if it is new."""
+        if (actor, axis) in self._known:
+            return
+        self._known.add((actor, axis))
+        self.pairs.append((actor, axis))
+        scratch = self._path.with_suffix(".tmp")
+        write_plain(scratch, json.dumps(self.pairs).encode() + b"\n")
+        os.replace(scratch, self._path)
 
 
 class WandbSink(Sink):
@@ -116,7 +145,7 @@ class WandbSink(Sink):
         """The child's process id while the sink is open."""
         return None if self._link is None else self._link.pid
 
-    def open(self, run: Run) -> int | None:
+    def open(self, run: SinkContext) -> int | None:
         """Start the child; the server's count of history lines is the answer, offline 0 unless one folder holds every
         row.
         """
@@ -132,7 +161,7 @@ class WandbSink(Sink):
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = ""
-        order = {
+        request: OpenRequest = {
             "mode": mode,
             "scratch": str(scratch),
             "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
@@ -153,7 +182,9 @@ class WandbSink(Sink):
             "init_s": self._limits.init_s,
             "most_bytes": self._limits.most_bytes,
         }
-        link = self._link = Link(order, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s)
+        link = self._link = Link(
+            request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
+        )
         try:
             opened = link.wait_opened()
         except Rejected as rejection:
@@ -236,7 +267,7 @@ class WandbSink(Sink):
         self._await_room(link, size)
         head = orjson.dumps(
             {
-                "row": point.number,
+                "row_number": point.row_number,
                 "actor": point.actor,
                 "axis": point.axis,
                 "hists": point.hists,
@@ -244,9 +275,9 @@ class WandbSink(Sink):
             }
         )
         link.send_line(b'%b,"tables":%b,"values":%b}' % (head[:-1], point.tables, point.data))
-        self._pending.append((point.number, size))
+        self._pending.append((point.row_number, size))
         self._pending_bytes += size
-        self._next = point.number + 1
+        self._next = point.row_number + 1
 
     def _await_room(self, link: Link, size: int) -> None:
         def room() -> bool:

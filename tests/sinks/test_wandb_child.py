@@ -8,26 +8,25 @@ from collections.abc import Callable
 import pytest
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
-from rlship_sidecar.sinks.wandb import acks as wandb_acks
-from rlship_sidecar.sinks.wandb.acks import Acknowledgements
-from rlship_sidecar.sinks.wandb.line import Line
-from rlship_sidecar.sinks.wandb.remote import Rejected
+from rlship_sidecar.sinks.wandb import child as wandb_child
+from rlship_sidecar.sinks.wandb.child import Acknowledgements
+from rlship_sidecar.sinks.wandb.protocol import FromChild, LastWord, ParentPipe, Rejected
 from tests.sinks.wandb_shipping import until
 
 
-class Said(Line):
+class Said(ParentPipe):
     """Keeps what is said instead of sending it; after the last word the thread stands still, as the process would."""
 
     def __init__(self) -> None:
         super().__init__(-1)
-        self.messages: list[dict[str, object]] = []
+        self.messages: list[FromChild] = []
         self.last: dict[str, object] = {}
 
-    def say(self, **message: object) -> None:
+    def send(self, message: FromChild) -> None:
         self.messages.append(message)
 
-    def end(self, **message: object) -> None:  # type: ignore[override]
-        self.last = message
+    def end(self, word: LastWord) -> None:  # type: ignore[override]
+        self.last = dict(word)
         threading.Event().wait()
 
 
@@ -80,7 +79,7 @@ def test_what_ends_the_child(problem: Exception, word: str) -> None:
 
 def test_an_outage_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not answer is told, and is no stall however long it lasts; an answer ends the trouble."""
-    monkeypatch.setattr(wandb_acks, "ACK_FAST_MAX_S", 0.05)
+    monkeypatch.setattr(wandb_child, "ACK_FAST_MAX_S", 0.05)
     down = threading.Event()
     down.set()
 
@@ -100,8 +99,8 @@ def test_an_outage_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_client_that_never_answers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the server or the client hangs cannot be told apart: after some minutes a new client is tried."""
-    monkeypatch.setattr(wandb_acks, "ACK_FAST_MAX_S", 0.05)
-    monkeypatch.setattr(wandb_acks, "UNANSWERED_S", 0.3)
+    monkeypatch.setattr(wandb_child, "ACK_FAST_MAX_S", 0.05)
+    monkeypatch.setattr(wandb_child, "UNANSWERED_S", 0.3)
 
     def position() -> int:
         raise SinkUnavailable("busy")

@@ -1,4 +1,4 @@
-"""The W&B API key out of a file."""
+"""The environment of the W&B child: the API key out of a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.wandb import link as wandb_link
-from rlship_sidecar.sinks.wandb.key import with_key
+from rlship_sidecar.sinks.wandb.link import with_key
 
 
 def test_where_a_key_comes_from(tmp_path: Path) -> None:
