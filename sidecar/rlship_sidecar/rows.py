@@ -128,6 +128,11 @@ class Row:
     samples: Samples = field(default_factory=dict)
 
     @property
+    def row_number(self) -> int:
+        """The row's place in its store; at a sink its line, and W&B's `_step`. `unit.index` is another number."""
+        return self.arrival.no
+
+    @property
     def shipped(self) -> dict[str, float]:
         """The figures that are new or changed in this revision."""
         return self._shipped(self.figures)

@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "keys of single ranks have no limit",
         "sidecar/rlship_sidecar/sinks/budget.py",
-        "                if len(known) >= most:",
+        "                if len(known) >= limit:",
         "                if False:",
         "tests/sinks/test_budget.py",
     ),

@@ -41,7 +41,7 @@ class FakeSink(Sink):
 
     def write(self, rows: Sequence[Row]) -> None:
         self._enter("write")
-        self._under_way += [row.arrival.no for row in rows]
+        self._under_way += [row.row_number for row in rows]
 
     def flush(self) -> None:
         self._enter("flush")

@@ -120,7 +120,7 @@ def empty_part(kind: str, folder: Path) -> None:
     some_rows(kind, folder)
     if kind == "tensorboard":
         state = folder / "rlship" / "state" / "tensorboard"
-        (state / tfparts.name(BEFORE, "store1", 0)).write_bytes(b"\x18")
+        (state / tfparts.part_name(BEFORE, "store1", 0)).write_bytes(b"\x18")
 
 
 def play(kind: str, prepare: Callable[[str, Path], None], at: int, *, believes: bool, done_before: bool) -> int:

@@ -95,7 +95,7 @@ class Old:
 
     def write(self, rows: Sequence[Row]) -> None:
         """Keep the rows."""
-        self.held += [row.arrival.no for row in rows]
+        self.held += [row.row_number for row in rows]
 
     def flush(self) -> None:
         """Do nothing: rows are there."""

@@ -36,7 +36,7 @@ def test_lags_are_from_a_rows_own_time_on() -> None:
     """Rows count once when the sink has them and once when it confirmed them, each from its own time on; revisions,
     which have the time of what they revise, do not count.
     """
-    rows = [replace(row, t=1000.0 + row.arrival.no) for row in make_rows(0, 3)]
+    rows = [replace(row, t=1000.0 + row.row_number) for row in make_rows(0, 3)]
     rows[2] = replace(rows[2], arrival=Arrival(2, 1, rows[2].keys(), "revision"))
     wall = Wall()
     delivery = make_delivery(Destination(), MemorySource(rows), wall)

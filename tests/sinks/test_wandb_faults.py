@@ -184,7 +184,7 @@ def test_the_clients_own_file_does_not_grow_for_ever(tmp_path: Path, backend: Lo
     """The client keeps every row of its life in a file: once that is large a new client begins a new one, and the old
     file is gone.
     """
-    with shipping(tmp_path, backend, project="large", limits=Limits(most_bytes=40_000)) as ship:
+    with shipping(tmp_path, backend, project="large", limits=Limits(max_file_bytes=40_000)) as ship:
         ship.deliver(300)
         folder = ship.sinks[0]._scratch
         assert folder is not None

@@ -23,18 +23,18 @@ MAX_KEYS = 2000
 
 
 class KeyBudget:
-    """Keys are counted in the order of their appearance, those of figures and histograms too, which are always shown;
-    keys of single ranks only if they were among the first `most`.
+    """Keys are counted in the order of their appearance, those of values and histograms too, which are always shown;
+    keys of single ranks only if they were among the first `max_keys`.
 
     What was counted is kept in `path`, so that a row that is shipped again has the same keys.
     """
 
-    def __init__(self, sink: str, path: Path, most: int) -> None:
+    def __init__(self, sink: str, path: Path, max_keys: int) -> None:
         self.note = ""
         """What a person should know: that keys are left out."""
         self._sink = sink
         self._path = path
-        self._most = most
+        self._max_keys = max_keys
         try:
             self._known = dict.fromkeys(json.loads(path.read_bytes()))
         except (FileNotFoundError, ValueError):  # a crash can leave it empty: keys come back with their next rows
@@ -43,14 +43,14 @@ class KeyBudget:
 
     def admit(self, row: Row) -> dict[str, float]:
         """The values of single ranks that are shown with this row, by key."""
-        known, most = self._known, self._most
+        known, limit = self._known, self._max_keys
         for key in (*row.shipped, *row.shipped_hists):
-            if key not in known and len(known) < most:
+            if key not in known and len(known) < limit:
                 known[key] = None
         shown = {}
         for key, value in rank_keys(row):
             if key not in known:
-                if len(known) >= most:
+                if len(known) >= limit:
                     self._leave_out(key)
                     continue
                 known[key] = None
@@ -69,7 +69,7 @@ class KeyBudget:
     def _leave_out(self, key: str) -> None:
         if not self.note:
             self.note = (
-                f"the run has {self._most} keys: {key} and all further keys of single ranks are left out; declare "
+                f"the run has {self._max_keys} keys: {key} and all further keys of single ranks are left out; declare "
                 f"fewer metrics per_rank, or raise [sink.{self._sink}] max_keys"
             )
             logging.getLogger(f"rlship.sinks.{self._sink}").warning("sink %s: %s", self._sink, self.note)
@@ -79,14 +79,14 @@ def budget(sink: str, state_dir: Path, options: Mapping[str, Any]) -> KeyBudget 
     """The budget that a sink's options ask for; None: no keys of single ranks are shown."""
     if (options.get("ranks") or GLOBAL_REDUCE) == GLOBAL_REDUCE:
         return None
-    most = options.get("max_keys")
-    return KeyBudget(sink, state_dir / f"{sink}-keys.json", MAX_KEYS if most is None else most)
+    max_keys = options.get("max_keys")
+    return KeyBudget(sink, state_dir / f"{sink}-keys.json", MAX_KEYS if max_keys is None else max_keys)
 
 
 def check_budget(sink: str, options: Mapping[str, Any], modes: tuple[str, ...] = MODES) -> None:
     """Raise WrongOption for options of `OPTIONS` that cannot be used; `modes` are those that the sink has."""
-    ranks, most = options.get("ranks"), options.get("max_keys")
+    ranks, max_keys = options.get("ranks"), options.get("max_keys")
     if ranks is not None and ranks not in modes:
         raise WrongOption(sink, "ranks", f"is {ranks!r}", ", ".join(modes), str(ranks), modes)
-    if most is not None and (type(most) is not int or most < 0):
-        raise WrongOption(sink, "max_keys", f"is {most!r}", "how many keys, an integer >= 0")
+    if max_keys is not None and (type(max_keys) is not int or max_keys < 0):
+        raise WrongOption(sink, "max_keys", f"is {max_keys!r}", "how many keys, an integer >= 0")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.plainfiles import make_plain
-from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import SinkContext, SinkRefused, SinkUnavailable
 
 _COPY_BYTES = 1 << 24
 
@@ -39,7 +39,7 @@ class _Mark(NamedTuple):
 class Claim:
     """The right of one generation to write at a destination, as long as `verify` does not raise."""
 
-    def __init__(self, sink: str, place: Path, marks: Path, run: Run) -> None:
+    def __init__(self, sink: str, place: Path, marks: Path, run: SinkContext) -> None:
         """`place` is the destination as people call it; the names of marks begin with the path `marks`."""
         self._sink = sink
         self._place = place

@@ -25,7 +25,7 @@ class ConsoleSink(Sink):
     "global_reduce" (default), "per_rank_reduce" for values of single ranks, too, or "per_rank_no_reduce" for every
     observation in place of rows.
 
-    Rows are data; what the sidecar says of itself goes to standard error.
+    Rows are data; messages of the sidecar go to standard error.
     """
 
     where = "standard output"
@@ -59,7 +59,7 @@ class ConsoleSink(Sink):
         try:
             self._stream.write("".join(line(row, ranks=self._ranks) + "\n" for row in rows))
         except BrokenPipeError as error:
-            raise _nobody_reads(self._stream) from error
+            raise _reader_gone(self._stream) from error
 
     def flush(self) -> None:
         """Hand the lines to the operating system. Raises as `write` does."""
@@ -67,7 +67,7 @@ class ConsoleSink(Sink):
         try:
             self._stream.flush()
         except BrokenPipeError as error:
-            raise _nobody_reads(self._stream) from error
+            raise _reader_gone(self._stream) from error
 
     def observe(self, lines: bytes, position: Position) -> None:
         """Print one line for each observation. Raises as `write` does."""
@@ -76,21 +76,21 @@ class ConsoleSink(Sink):
             self._stream.write("".join(_printable(text(one)) + "\n" for one in lines.splitlines()))
             self._stream.flush()
         except BrokenPipeError as error:
-            raise _nobody_reads(self._stream) from error
+            raise _reader_gone(self._stream) from error
 
     def close(self) -> None:
         """Leave the stream open: its owner closes it."""
         self._stream = None
 
 
-def _nobody_reads(stream: TextIO) -> SinkRefused:
+def _reader_gone(stream: TextIO) -> SinkRefused:
     output.discard(stream)
     return SinkRefused(f"sink console: {output.NOBODY_READS}")
 
 
 def line(row: Row, *, ranks: bool = False) -> str:
     """A row in one line: actor, where it stands, tags, who is missing, then what is shipped by name, four digits each:
-    figures, histograms as `[least..greatest n=count]`, samples by number and scores, and with `ranks` the values of
+    values, histograms as `[least..greatest n=count]`, samples by number and scores, and with `ranks` the values of
     single ranks.
     """
     name, value = axis(row)
@@ -105,7 +105,7 @@ def line(row: Row, *, ranks: bool = False) -> str:
     if row.arrival.revision:
         parts.append(f"[revision {row.arrival.revision}]")
     prefix = f"{family(row)}/"
-    shown = {key: f"{figure:.4g}" for key, figure in row.shipped.items()}
+    shown = {key: f"{number:.4g}" for key, number in row.shipped.items()}
     for key, hist in row.shipped_hists.items():
         shown[key] = f"[{hist.edges[0]:.4g}..{hist.edges[-1]:.4g} n={sum(hist.counts)}]"
     for key, samples in tables(row).items():

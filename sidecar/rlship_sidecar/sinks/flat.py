@@ -7,30 +7,30 @@ from collections.abc import Iterator, Mapping
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, count_ranks
 
 Flat = dict[str, float | int | str]
-_NONE: Mapping[str, float] = {}
+_NO_RANKS: Mapping[str, float] = {}
 
 
-def flatten(row: Row, ranks: Mapping[str, float] = _NONE) -> Flat:
-    """The keys of one point: x, coverage, revision, the shipped figures, and `ranks`, values of single ranks. What is
-    said of the row itself stands under `<actor>/`, for streams under `<actor>/aligned/` and `clock/<actor>/`.
+def flatten(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
+    """The keys of one point: x, coverage, revision, the shipped values, and `ranks`, values of single ranks. Keys about
+    the row itself begin with `<actor>/`, for streams with `<actor>/aligned/` or `clock/<actor>/`.
 
-    A user's figure of the same key as a derived one wins. An x key wins over both, for without it the point would stand
+    A user's value of the same key as a derived one wins. An x key wins over both, for without it the point would stand
     elsewhere. `<actor>/missing_ranks` ("0.3 0.5-7") is there only when ranks are missing, `<actor>/tags` only where
     there are any, `<actor>/revision` only from the first revision on.
     """
     coverage = row.coverage
-    said_of = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
+    prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
     flat: Flat = {}
     if not row.unit.kind.startswith(POINT):
-        flat[f"{said_of}/ranks/in"] = count_ranks(coverage.ranks)
-        flat[f"{said_of}/ranks/expected"] = coverage.expected
-        flat[f"{said_of}/ranks/missing"] = count_ranks(coverage.missing)
+        flat[f"{prefix}/ranks/in"] = count_ranks(coverage.ranks)
+        flat[f"{prefix}/ranks/expected"] = coverage.expected
+        flat[f"{prefix}/ranks/missing"] = count_ranks(coverage.missing)
     if coverage.missing:
-        flat[f"{said_of}/missing_ranks"] = " ".join(coverage.missing)
+        flat[f"{prefix}/missing_ranks"] = " ".join(coverage.missing)
     if row.tags:
-        flat[f"{said_of}/tags"] = " ".join(row.tags)
+        flat[f"{prefix}/tags"] = " ".join(row.tags)
     if row.arrival.revision > 0:
-        flat[f"{said_of}/revision"] = row.arrival.revision
+        flat[f"{prefix}/revision"] = row.arrival.revision
     flat.update(ranks)
     flat.update(row.shipped)
     flat.update(row.x)
@@ -38,7 +38,7 @@ def flatten(row: Row, ranks: Mapping[str, float] = _NONE) -> Flat:
 
 
 def family(row: Row) -> str:
-    """What the keys of a row's figures begin with, for they share an axis."""
+    """What the keys of a row's values begin with, for they share an axis."""
     kind, actor = row.unit.kind, row.unit.actor
     if kind == CLOCK:
         return f"clock/{actor}"
@@ -46,7 +46,7 @@ def family(row: Row) -> str:
 
 
 def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
-    """The shipped values of single ranks under keys of their own: `<actor>/<metric>/r<replica>.<rank>`. A figure or
+    """The shipped values of single ranks under keys of their own: `<actor>/<metric>/r<replica>.<rank>`. A value or
     histogram of the row with such a key wins.
     """
     for metric, values in row.shipped_per_rank.items():

@@ -16,7 +16,7 @@ import orjson
 from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks import budget
+from rlship_sidecar.sinks.budget import GLOBAL_REDUCE, PER_RANK_NO_REDUCE, check_budget
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.observed import Progress, load_progress
@@ -27,7 +27,7 @@ logger = logging.getLogger("rlship.sinks.jsonl")
 DEFAULT_NAME = "rows.jsonl"
 OBSERVATIONS = "observations.jsonl"
 OPTIONS = ("path", "ranks")
-MODES = (budget.GLOBAL_REDUCE, budget.PER_RANK_NO_REDUCE)
+MODES = (GLOBAL_REDUCE, PER_RANK_NO_REDUCE)
 
 
 class JsonlSink(Sink):
@@ -43,7 +43,7 @@ class JsonlSink(Sink):
         self.where = ""
         self._claim: Claim | None = None
         self._fd: int | None = None
-        self._last = b""
+        self._last_line = b""
         self._end = 0
         self._observations: _ObservationFile | None = None
 
@@ -53,7 +53,7 @@ class JsonlSink(Sink):
         check_names("jsonl", options, OPTIONS)
         if options.get("path") is not None:
             check_text("jsonl", "path", options["path"], "a file name, relative to the experiment or absolute")
-        budget.check_budget("jsonl", options, MODES)
+        check_budget("jsonl", options, MODES)
 
     def open(self, run: SinkContext) -> int | None:
         """Count the lines that are rows 0, 1, 2, …, and cut what follows them."""
@@ -72,9 +72,9 @@ class JsonlSink(Sink):
             _check_regular(path, os.fstat(self._fd))
             claim.verify()
             sync_folder(path.parent)
-            rows, self._last, self._end = _count(path, self._fd)
+            rows, self._last_line, self._end = _count(path, self._fd)
             os.ftruncate(self._fd, self._end)
-            if run.options.get("ranks") == budget.PER_RANK_NO_REDUCE:
+            if run.options.get("ranks") == PER_RANK_NO_REDUCE:
                 self._observations = _ObservationFile(_beside(path), run)
             self.observes = self._observations is not None
         return rows
@@ -82,7 +82,7 @@ class JsonlSink(Sink):
     def ends_with(self, row: Row) -> bool:
         """Whether the last line is this row."""
         try:
-            return Row.from_json(self._last).to_json() == row.to_json()
+            return Row.from_json(self._last_line).to_json() == row.to_json()
         except (KeyError, TypeError, AttributeError):
             return False
 
@@ -124,7 +124,7 @@ class JsonlSink(Sink):
             os.close(fd)
 
     def _check_place(self) -> None:
-        """Make sure that the path still leads to the open file, that it is as long as it was left, and still ours."""
+        """Make sure that the path still names the open file, that its length is ours, and that the claim holds."""
         assert self._fd is not None and self._claim is not None
         self._claim.verify()
         ours, there = os.fstat(self._fd), os.stat(self.where)
@@ -223,17 +223,17 @@ def _count(path: Path, fd: int) -> tuple[int, bytes, int]:
             if not line.endswith(b"\n"):
                 break
             try:
-                number = orjson.loads(line)["row"]
+                row_number = orjson.loads(line)["row"]
             except (orjson.JSONDecodeError, KeyError, TypeError):
-                number = None
-            if number != rows:
+                row_number = None
+            if row_number != rows:
                 logger.warning(
                     "sink jsonl: %s, byte %d: here should be row %d, but it is %s: cut there, and written again from "
                     "the store",
                     path,
                     end,
                     rows,
-                    "no row" if number is None else f"row {number!r}",
+                    "no row" if row_number is None else f"row {row_number!r}",
                 )
                 break
             rows += 1

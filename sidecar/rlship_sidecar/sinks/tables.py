@@ -13,10 +13,10 @@ from rlship_sidecar.rows import Row, Sample
 
 MAX_CELL_BYTES = 8 << 10
 MAX_TABLE_BYTES = 4 << 20
-MOST_TABLES = 50  # of one row
+MAX_TABLES = 50  # of one row
 WHY, RANK, SCORE = OWN = ("why", "rank", "score")
 _UNSAFE = re.compile(r"[^\w. -]")
-_LONGEST_NAME = 100
+_MAX_NAME_CHARACTERS = 100
 
 Cell = float | int | str | bool | None
 
@@ -29,23 +29,26 @@ class Table(NamedTuple):
 
 
 def tables(row: Row) -> dict[str, Sequence[Sample]]:
-    """The tables that a row ships, by key. A figure or histogram of the row with such a key wins."""
+    """The tables that a row ships, by key. A value or histogram of the row with such a key wins."""
     shipped = row.shipped_samples
     taken = (row.figures, row.hists, row.x)
     keys = [key for key in shipped if not any(key in others for others in taken)]
-    return {key: shipped[key] for key in keys[:MOST_TABLES]}
+    return {key: shipped[key] for key in keys[:MAX_TABLES]}
 
 
-def table(samples: Sequence[Sample], *, most_cell_bytes: int = MAX_CELL_BYTES) -> Table:
+def table(samples: Sequence[Sample], *, max_cell_bytes: int = MAX_CELL_BYTES) -> Table:
     """The columns why, rank and score, then the samples' own in the order of their appearance; one that has such a name
     is called `row/<name>`, with as many `row/` as no other column has. Lists and dicts are JSON. Longer texts are cut,
     as the writer may have done, and say so.
     """
     names = list(dict.fromkeys(name for sample in samples for name in sample.row))
-    most = max(64, min(most_cell_bytes, MAX_TABLE_BYTES // (len(samples) * max(1, len(names)) or 1)))
+    cell_bytes = max(64, min(max_cell_bytes, MAX_TABLE_BYTES // (len(samples) * max(1, len(names)) or 1)))
     return Table(
         [*OWN, *(_column(name, names) for name in names)],
-        [[" ".join(one.why), one.rank, one.score, *(_cell(one, name, most) for name in names)] for one in samples],
+        [
+            [" ".join(one.why), one.rank, one.score, *(_cell(one, name, cell_bytes) for name in names)]
+            for one in samples
+        ],
     )
 
 
@@ -60,22 +63,20 @@ def _column(name: str, names: Sequence[str]) -> str:
 def safe_name(key: str) -> str:
     """The key with the name of its table such that a file can have it; other names stay apart."""
     family, separator, name = key.partition("/samples/")
-    safe = _UNSAFE.sub("_", name)[:_LONGEST_NAME]
+    safe = _UNSAFE.sub("_", name)[:_MAX_NAME_CHARACTERS]
     if safe != name or not name.strip(". "):
         safe = f"{safe.strip('. ')}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
     return f"{family}{separator}{safe}"
 
 
-def markdown(samples: Sequence[Sample], *, most_columns: int = 8, most_cell_bytes: int = 1000) -> str:
+def markdown(samples: Sequence[Sample], *, max_columns: int = 8, max_cell_bytes: int = 1000) -> str:
     """The first columns of the table as Markdown."""
-    found = table(samples, most_cell_bytes=most_cell_bytes)
-    lines = [found.columns[:most_columns], ["---"] * min(len(found.columns), most_columns)]
-    lines += [[_plain(cell) for cell in cells[:most_columns]] for cells in found.data]
-    left = len(found.columns) - most_columns
+    found = table(samples, max_cell_bytes=max_cell_bytes)
+    lines = [found.columns[:max_columns], ["---"] * min(len(found.columns), max_columns)]
+    lines += [[_plain(cell) for cell in cells[:max_columns]] for cells in found.data]
+    left = len(found.columns) - max_columns
     more = (
-        f"\n\n{left} more column{'s' if left > 1 else ''}: {', '.join(found.columns[most_columns:])}"
-        if left > 0
-        else ""
+        f"\n\n{left} more column{'s' if left > 1 else ''}: {', '.join(found.columns[max_columns:])}" if left > 0 else ""
     )
     return "\n".join(f"| {' | '.join(_escaped(cell) for cell in cells)} |" for cells in lines) + more
 
@@ -87,23 +88,23 @@ def brief(samples: Sequence[Sample]) -> str:
     return f"[{len(samples)} samples{ends}]"
 
 
-def _cell(sample: Sample, name: str, most: int) -> Cell:
+def _cell(sample: Sample, name: str, max_bytes: int) -> Cell:
     value = sample.row.get(name)
     if value is None or isinstance(value, (bool, float, int)):
         return value
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    shown = _cut(text, most)
+    shown = _cut(text, max_bytes)
     had = sample.cut.get(name) if isinstance(sample.cut, Mapping) else None
     if had is None:
         return shown if len(shown) == len(text) else f"{shown}… (cut; {len(text)} characters)"
     return f"{shown}… (cut; it had {had})"
 
 
-def _cut(text: str, most: int) -> str:
+def _cut(text: str, max_bytes: int) -> str:
     """As much of the beginning as takes no more bytes."""
-    if len(text) * 4 <= most:
+    if len(text) * 4 <= max_bytes:
         return text
-    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+    return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")
 
 
 def _plain(cell: Cell) -> str:

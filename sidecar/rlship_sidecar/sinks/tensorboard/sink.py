@@ -15,12 +15,12 @@ from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.flat import axis, flatten, rank_keys
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
-from rlship_sidecar.sinks.tensorboard import events as tfevents
-from rlship_sidecar.sinks.tensorboard import parts as tfparts
+from rlship_sidecar.sinks.tensorboard.events import encode, read
+from rlship_sidecar.sinks.tensorboard.parts import chain, find_parts, part_name
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rlship.sinks.tensorboard")
 
 OPTIONS = ("dir", *budget.OPTIONS)
-_NONE: Mapping[str, float] = {}
-PART_BYTES = 16 << 20  # a part of which an earlier sidecar may be a late writer is copied: that has to stay cheap
+_NO_RANKS: Mapping[str, float] = {}
+PART_BYTES = 16 << 20  # a part that an earlier sidecar may still write to is copied, and that has to stay cheap
 
 
 class TensorBoardSink(Sink):
@@ -44,12 +44,12 @@ class TensorBoardSink(Sink):
     def __init__(self) -> None:
         self.where = ""
         self._folder = Path()
-        self._run: Run | None = None
+        self._run: SinkContext | None = None
         self._claim: Claim | None = None
-        self._path = Path()
+        self._part = Path()
         self._budget: budget.KeyBudget | None = None
         self._fd: int | None = None
-        self._last = b""
+        self._last_event = b""
         self._end = 0
 
     @staticmethod
@@ -60,7 +60,7 @@ class TensorBoardSink(Sink):
             check_text("tensorboard", "dir", options["dir"], "a folder, relative to the experiment or absolute")
         budget.check_budget("tensorboard", options)
 
-    def open(self, run: Run) -> int | None:
+    def open(self, run: SinkContext) -> int | None:
         """Count the rows in this store's parts, in order; cut what follows them."""
         folder = self._folder = _folder(run)
         self._run = run
@@ -69,11 +69,11 @@ class TensorBoardSink(Sink):
             folder.mkdir(parents=True, exist_ok=True)
             self._budget = budget.budget("tensorboard", run.state_dir, run.options)
             self.note = ""
-            _refuse_others(folder, run)
+            _refuse_other_stores(folder, run)
             claim = self._claim = Claim("tensorboard", folder, folder / "rlship", run)
             fence = claim.take(occupied=False)
             # Looked at only now: what an earlier sidecar still gave a name to is among them.
-            found = tfparts.chain(tfparts.parts(folder))
+            found = chain(find_parts(folder))
             if found.problem:
                 logger.warning(
                     "sink tensorboard: %s: written again from row %d out of the store", found.problem, found.rows
@@ -84,7 +84,7 @@ class TensorBoardSink(Sink):
                 claim.copy(found.kept[-1].path, found.end)
             if fence:
                 claim.fenced()
-            self._last = b"" if found.last is None else tfevents.read(found.kept[-1].path, found.last)
+            self._last_event = b"" if found.last is None else read(found.kept[-1].path, found.last)
         return found.rows
 
     def ends_with(self, row: Row) -> bool:
@@ -93,7 +93,7 @@ class TensorBoardSink(Sink):
         from tensorboardX.proto.event_pb2 import Event
 
         try:
-            held = Event.FromString(self._last)
+            held = Event.FromString(self._last_event)
         except DecodeError:
             return False
         ranks = {key for key, _ in rank_keys(row)}
@@ -109,7 +109,7 @@ class TensorBoardSink(Sink):
             if self._budget is not None:
                 self._budget.save()
                 self.note = self._budget.note
-            data = memoryview(b"".join(tfevents.encode(made.SerializeToString(deterministic=True)) for made in events))
+            data = memoryview(b"".join(encode(made.SerializeToString(deterministic=True)) for made in events))
             if self._fd is None or self._end >= PART_BYTES:
                 self._begin(rows[0])
             assert self._fd is not None
@@ -141,20 +141,20 @@ class TensorBoardSink(Sink):
         scratch = self._claim.scratch("part")
         self._fd = make_plain(scratch)
         self._end = 0
-        data = tfevents.encode(_file_version(row.t or time.time()))
+        data = encode(_file_version(row.t or time.time()))
         while self._end < len(data):
             self._end += os.pwrite(self._fd, data[self._end :], self._end)
         os.fsync(self._fd)
-        self._path = self._folder / tfparts.name(row.arrival.no, self._run.store_id, self._run.generation)
-        self._claim.publish(scratch, self._path)
+        self._part = self._folder / part_name(row.row_number, self._run.store_id, self._run.generation)
+        self._claim.publish(scratch, self._part)
 
     def _check_place(self) -> None:
         """Make sure that the part is still in its place, as long as it was left, and the folder still ours."""
         assert self._fd is not None and self._claim is not None
         self._claim.verify()
-        ours, there = os.fstat(self._fd), os.stat(self._path)
+        ours, there = os.fstat(self._fd), os.stat(self._part)
         if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
-            raise SinkUnavailable(f"sink tensorboard: {self._path} was changed by another hand: looking at it anew")
+            raise SinkUnavailable(f"sink tensorboard: {self._part} was changed by another hand: looking at it anew")
 
 
 @contextmanager
@@ -165,8 +165,8 @@ def _outages(where: str) -> Iterator[None]:
         raise SinkUnavailable(f"sink tensorboard: {where}: {error.strerror}") from error
 
 
-def _refuse_others(folder: Path, run: Run) -> None:
-    for part in tfparts.parts(folder):
+def _refuse_other_stores(folder: Path, run: SinkContext) -> None:
+    for part in find_parts(folder):
         if part.store_id != run.store_id:
             raise SinkRefused(
                 f"sink tensorboard: {part.path} was written by another store ({part.store_id}), not by this one "
@@ -174,7 +174,7 @@ def _refuse_others(folder: Path, run: Run) -> None:
             )
 
 
-def event(row: Row, ranks: Mapping[str, float] = _NONE) -> Event:
+def event(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Event:
     """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, or now if
     none has any, every number and every value in `ranks` a scalar, every histogram a histogram, every table of samples
     a text.
@@ -223,7 +223,7 @@ def _file_version(t: float) -> bytes:
     return bytes(Event(wall_time=t, file_version="brain.Event:2").SerializeToString())
 
 
-def _folder(run: Run) -> Path:
+def _folder(run: SinkContext) -> Path:
     TensorBoardSink.check_options(run.options)
     given = run.options.get("dir")
     return run.state_dir / "tensorboard" if given is None else run.experiment / given

@@ -105,7 +105,7 @@ def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
     health.watch(
         parent,
         [health.core_death(core), health.fatal_in(Path(run.settings.log_internal))],
-        health.grown(Path(run.settings.sync_file), request["most_bytes"], lambda: TABLE_COPIES * tables.bytes),
+        health.grown(Path(run.settings.sync_file), request["max_file_bytes"], lambda: TABLE_COPIES * tables.bytes),
     )
     position = online.position_of(request, execute, run)
     _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, next_row, request["stall_s"]), tables)

@@ -91,7 +91,7 @@ def fatal_in(log: Path) -> Check:
     return fatal
 
 
-def grown(file: Path, most_bytes: int, beside: Callable[[], int] = lambda: 0) -> Check:
+def grown(file: Path, max_file_bytes: int, beside: Callable[[], int] = lambda: 0) -> Check:
     """Says so once the client's own file of the run is that large: it holds all rows since the client started. `beside`
     tells how many bytes of other files it has made.
     """
@@ -99,7 +99,9 @@ def grown(file: Path, most_bytes: int, beside: Callable[[], int] = lambda: 0) ->
     def large() -> str:
         size = (file.stat().st_size if file.exists() else 0) + beside()
         return (
-            f"the client's files have grown to {size} bytes: a new client begins new ones" if size > most_bytes else ""
+            f"the client's files have grown to {size} bytes: a new client begins new ones"
+            if size > max_file_bytes
+            else ""
         )
 
     return large

@@ -13,7 +13,7 @@ from rlship_sidecar.sinks.tables import shown
 
 MAX_POINT_BYTES = 1_000_000
 DROPPED_KEYS = "rlship/dropped_keys"
-_NONE: Mapping[str, float] = {}
+_NO_RANKS: Mapping[str, float] = {}
 RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
 
@@ -32,13 +32,13 @@ class Point(NamedTuple):
     tables: bytes = b"{}"
 
 
-def point(row: Row, ranks: Mapping[str, float] = _NONE) -> Point:
+def point(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Point:
     """The row's point, with the values of single ranks in `ranks`. A key that W&B keeps for itself is written as
     `rlship/<key>`.
 
     A larger point would vanish without a word, and with it the rule that line number and row number are the same. So
     keys are dropped, those with the longest names first (of equal length the last by name), and `rlship/dropped_keys`
-    says how many. The x keys and what a row says of its ranks stay.
+    says how many. The x keys and those about the row's ranks stay.
     """
     values: dict[str, Any] = {_allowed(key): value for key, value in flatten(row, ranks).items()}
     hists = row.shipped_hists
@@ -52,7 +52,7 @@ def point(row: Row, ranks: Mapping[str, float] = _NONE) -> Point:
         data = _fit(values, (row.shipped.keys() | hists.keys() | ranks.keys()) - row.x.keys())
     left = tuple(_allowed(key) for key in hists if key not in row.x and _allowed(key) in values)
     tables = orjson.dumps({key: found._asdict() for key, found in shown(row)})
-    return Point(row.arrival.no, family(row), _allowed(axis(row)[0]), data, left, tables)
+    return Point(row.row_number, family(row), _allowed(axis(row)[0]), data, left, tables)
 
 
 def _fit(values: dict[str, Any], keys: Iterable[str]) -> bytes:

@@ -39,7 +39,7 @@ class OpenRequest(TypedDict):
     stall_s: float
     finish_s: float
     init_s: float
-    most_bytes: int
+    max_file_bytes: int
 
 
 @final

@@ -63,15 +63,15 @@ class Limits:
 
     `stall_s`: seconds that an answering server may take no row before the child is replaced. `silent_s`: seconds
     without a sign of life after which it is. `init_s`: seconds that the client may take to make or resume the run.
-    `finish_s`: seconds that `close` may take to finish it. `most_bytes`: how large the client's own file of an online
-    run, which holds all rows since it started, may grow before a new child begins a new one.
+    `finish_s`: seconds that `close` may take to finish it. `max_file_bytes`: how large the client's own file of an
+    online run, which holds all rows since it started, may grow before a new child begins a new one.
     """
 
     stall_s: float = 60.0
     silent_s: float = 30.0
     init_s: float = 60.0
     finish_s: float = 15.0
-    most_bytes: int = 256 << 20
+    max_file_bytes: int = 256 << 20
 
 
 class Axes:
@@ -180,7 +180,7 @@ class WandbSink(Sink):
             "stall_s": self._limits.stall_s,
             "finish_s": self._limits.finish_s,
             "init_s": self._limits.init_s,
-            "most_bytes": self._limits.most_bytes,
+            "max_file_bytes": self._limits.max_file_bytes,
         }
         link = self._link = Link(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
@@ -214,8 +214,8 @@ class WandbSink(Sink):
         """Hand the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
         assert self._link is not None and self._axes is not None
         for row in rows:
-            if row.arrival.no != self._next:
-                raise ValueError(f"sink wandb: row {row.arrival.no} does not follow on row {self._next - 1}")
+            if row.row_number != self._next:
+                raise ValueError(f"sink wandb: row {row.row_number} does not follow on row {self._next - 1}")
             new = point(row, self._admitted(row))
             self._axes.add(new.actor, new.axis)
             self._send(self._link, new)
