@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.report import Finding, percentile, ratio, table
 from tests.guards.tree import ROOT
+from tests.kit.cases import long
 
 BESIDE_LOG = ("json.dumps + os.write", "wandb with wandb-core", "tensorboardX add_scalar")
 # Figures and what each is compared with, where that needs no optional package.
@@ -45,7 +46,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", WANTED)
+# These take longer than the others together.
+LONG = ("idle", "restart", "streams")
+
+
+@pytest.mark.parametrize("name", [*(name for name in WANTED if name not in LONG), *long(*LONG)])
 def test_each_benchmark_runs(name: str, tmp_path: Path) -> None:
     """`--quick` runs a benchmark to its end, finds what it promises in finite numbers, judges none of them, and leaves
     no files behind.

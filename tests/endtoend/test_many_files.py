@@ -6,6 +6,8 @@ import os
 import resource
 from pathlib import Path
 
+import pytest
+
 from tests.endtoend.evidence import shipped
 from tests.endtoend.hostile import line, metrics, opened
 from tests.endtoend.sidecar import watching
@@ -15,6 +17,7 @@ STEPS = 3
 DESCRIPTORS = 256
 
 
+@pytest.mark.long
 def test_ten_thousand_files_with_few_descriptors(tmp_path: Path) -> None:
     """10,000 ranks that grow while a daemon with 256 descriptors looks on: every row has every rank's value, and no
     descriptor is left behind from one step to the next.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.foreign.titan import READER as TITAN
@@ -13,11 +13,12 @@ from rlship_sidecar.rows import Unit
 from tests.foreign.made_up import FALLING, SHARED, reading
 from tests.foreign.titan import instant, line, scalar, span
 from tests.foreign.translated import native_files
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import LOCAL, REMOTE, simulation
 from tests.pipeline.test_against_reference import EACH, check_numbering
 from tests.reference.reduction import NO_OVERRIDES, differing, final_rows
 
-CASES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+CASES = statistical(60)
 STEPS = st.integers(0, 6)
 VALUES = st.sampled_from([0.0, 1.5, -2.0, float("nan"), float("inf"), 3])
 SHARED_LINES = st.one_of(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import HealthCheck, settings
 
 Test = TypeVar("Test", bound=Callable[..., Any])
+Case = TypeVar("Case")
 
 # Of so many cases one is drawn in `make test`.
 SHARE = 10
@@ -23,10 +25,21 @@ def draw_all(wanted: bool) -> None:
 
 def statistical(count: int, **more: Any) -> Callable[[Test], Test]:
     """Mark a test with `given` as one of `count` cases; `more` are settings of Hypothesis."""
-    drawn = settings(max_examples=number(count), deadline=None, suppress_health_check=list(HealthCheck), **more)
+    slow = (HealthCheck.too_slow, HealthCheck.data_too_large)
+    drawn = settings(**{"max_examples": number(count), "deadline": None, "suppress_health_check": slow, **more})
     return lambda test: pytest.mark.statistical(drawn(test))
 
 
 def number(count: int) -> int:
     """How many of `count` cases this run tries."""
     return count if _all_cases else max(1, count // SHARE)
+
+
+def some(cases: Sequence[Case]) -> Sequence[Case]:
+    """The cases that this run tries, evenly spread: for a test that is marked as statistical and draws none itself."""
+    return cases if _all_cases else cases[::SHARE]
+
+
+def long(*values: object) -> list[ParameterSet]:
+    """Parameters of which each one's test is marked as long."""
+    return [pytest.param(value, marks=pytest.mark.long) for value in values]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.reduce import unit as reducing
 from rlship_sidecar.reduce.samples import Choice
 from rlship_sidecar.rows import Row, Sample, Unit
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.experiments import arrivals, configurations, experiments
 from tests.reference.reduction import Settings, dead_letters, differing, exactly, final_rows
@@ -16,9 +17,7 @@ from tests.reference.reduction import Settings, dead_letters, differing, exactly
 EACH = Settings(samples_every=1)
 """The settings of a simulation: rows of all units show samples, of which there are few."""
 
-CASES = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+CASES = statistical(300)
 
 
 def arrive(data: st.DataObject, sim: Simulation, files: dict[str, bytes], *, restarts: bool) -> None:

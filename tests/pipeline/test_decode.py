@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.records import Asks, Gap
@@ -16,6 +16,7 @@ from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Dead, Dense, Mark, Sparse, too_long
 from rlship_sidecar.decode.schemas import Schemas
+from tests.kit.cases import statistical
 from tests.reference.experiments import experiments
 
 OPEN = b'{"kind":"open","rlship":1,"id":"a","actor":"trainer","t":1763600000}'
@@ -340,7 +341,7 @@ def test_a_bad_sample_hides_no_step() -> None:
     assert (batch.lowest, batch.highest) == (1, 5)
 
 
-@settings(max_examples=120, deadline=None)
+@statistical(120)
 @given(data=st.data(), lines=files())
 def test_pieces_say_what_the_whole_says(data: st.DataObject, lines: list[bytes]) -> None:
     """Cut anywhere and stopped by any limits, the batches of a file together equal the batch of it in one go."""
@@ -359,7 +360,7 @@ def test_pieces_say_what_the_whole_says(data: st.DataObject, lines: list[bytes])
     assert content(batches) == content([whole])
 
 
-@settings(max_examples=120, deadline=None)
+@statistical(120)
 @given(data=st.data(), lines=files())
 def test_a_restored_decoder_goes_on_the_same(data: st.DataObject, lines: list[bytes]) -> None:
     """Restored at any line after its open from what was kept, a decoder says of the rest what it would have said."""

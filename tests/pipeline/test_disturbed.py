@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import LOCAL, REMOTE, Simulation, simulation
 from tests.pipeline.test_against_reference import EACH, check_numbering
 from tests.reference.experiments import arrivals, experiments
 from tests.reference.reduction import differing, final_rows
 
-CASES = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+CASES = statistical(300, suppress_health_check=list(HealthCheck))
 DISTURBANCES = ("none", "none", "hidden", "shorter", "unreadable", "stale", "new inode", "nul bytes")
 
 

@@ -16,6 +16,7 @@ from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.usual import Pace, read_barrier, take_usual
+from tests.kit.cases import number
 
 ASKS = (Asks(), Asks())
 NAMES = ("a", "b/ü")
@@ -100,12 +101,13 @@ def damaged(line: bytes, source: random.Random) -> bytes:
     return bytes(found)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_taken_is_read_alike(seed: int) -> None:
     """Whatever line the quick way takes, sound or damaged, comes to the same bits as by the general way."""
     source = random.Random(seed)
     taken = 0
-    for _ in range(10_000):
+    for _ in range(number(10_000)):
         values = f'{{"a":{literals(source)},"b/ü":{literals(source)}}}'
         data = f'{{"t":1763600000.5,"step":{source.randint(0, 99)},"m":{values}}}'.encode()
         if source.random() < 0.5:
@@ -114,7 +116,7 @@ def test_what_is_taken_is_read_alike(seed: int) -> None:
         if found is not None:
             taken += 1
             assert found == general(data), data
-    assert taken > 2_000
+    assert taken > number(2_000)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +158,13 @@ def test_a_name_that_json_escapes_is_read() -> None:
     assert [line.schema.names for line in batch.lines if isinstance(line, Dense)] == [('a"\n',)] * 4
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("seed", range(4))
 def test_barrier_records_are_read_alike(seed: int) -> None:
     """Whatever barrier record the quick way takes, sound or damaged, is one with the same step and time."""
     source = random.Random(seed)
     taken = 0
-    for _ in range(10_000):
+    for _ in range(number(10_000)):
         step = source.choice((str(source.randint(0, 99)), literals(source)))
         t = source.choice((f"{1763600000 + source.random():.3f}", "1763600000", literals(source)))
         data = f'{{"kind":"barrier","step":{step},"t":{t}}}'.encode()
@@ -173,7 +176,7 @@ def test_barrier_records_are_read_alike(seed: int) -> None:
             record = orjson.loads(data)
             assert record["kind"] == "barrier" and is_step(record["step"]) and set(record) == {"kind", "step", "t"}
             assert found == (record["step"], float(record["t"])) == (record["step"], time_of(record, 0.0)), data
-    assert taken > 1_000
+    assert taken > number(1_000)
 
 
 SHAPES = (

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.records import Asks, Open
@@ -27,6 +27,7 @@ from rlship_sidecar.reduce.rates import Seconds
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
 from rlship_sidecar.rows import Coverage, Row, Unit
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import simulation
 from tests.reference.building import ALL, define, file, log
 from tests.reference.reduction import exactly, final_rows
@@ -129,7 +130,7 @@ def windows(draw: st.DrawFn) -> tuple[Window, Roster, Rules, Seconds]:
     return window, roster, Rules(overrides, draw(st.booleans()), CUSTOMS), draw(st.sampled_from(times))
 
 
-@settings(max_examples=400, deadline=None)
+@statistical(400)
 @given(drawn=windows())
 def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roster, Rules, Seconds]) -> None:
     """Where whole columns are reduced at once, every figure has the bits that merged partials give."""

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_LINE_BYTES
@@ -20,13 +20,14 @@ from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.pipeline import source as sourcing
 from rlship_sidecar.pipeline.rereading import read_again, read_from_floor
 from rlship_sidecar.pipeline.source import Source, load_source
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import Simulation, simulation
 from tests.pipeline.test_against_reference import EACH
 from tests.reference.building import CLOSE, T0, barrier, define, file, log, rollback
 from tests.reference.experiments import arrivals, configurations, experiments
 from tests.reference.reduction import differing, final_rows
 
-CASES = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+CASES = statistical(120, suppress_health_check=list(HealthCheck))
 ALL = 1 << 62
 
 

@@ -14,13 +14,14 @@ from itertools import count
 from pathlib import Path
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from rlship_sidecar.tail.tail import START, Bookmark, Descriptors, Replaced, Tail
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import scratch
 
-CASES = settings(max_examples=2500, deadline=None, suppress_health_check=list(HealthCheck))
+CASES = statistical(2500, suppress_health_check=list(HealthCheck))
 ACTIONS = ("write", "write", "torn", "look", "look", "cut", "replace", "overwrite", "delete", "restart", "again")
 
 

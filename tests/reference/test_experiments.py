@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from rlship_sidecar.rows import Unit, count_ranks
+from tests.kit.cases import statistical
 from tests.reference import snippets
 from tests.reference.experiments import arrivals, configurations, configured, experiments
 from tests.reference.lines import read_file
@@ -17,7 +19,7 @@ from tests.reference.reduction import exactly, final_rows
 from tests.reference.rows import ReferenceRow, differing
 from tests.reference.settings import Settings
 
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = statistical(60)
 
 
 @QUICK
@@ -86,6 +88,7 @@ def test_arrivals_end_in_everything(files: dict[str, bytes], data: st.DataObject
         assert all(0 <= earlier[name] <= later[name] for name in files)
 
 
+@pytest.mark.long
 def test_everything_happens() -> None:
     """Some hundred random experiments have rows with everything that a row may hold."""
     seen: set[str] = set()

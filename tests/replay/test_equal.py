@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.reduce.samples import Choice
 from rlship_sidecar.rows import Unit
 from rlship_sidecar.steps import Steps
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import scratch, simulation
 from tests.pipeline.streamed import streamed_experiments
 from tests.pipeline.test_against_reference import arrive, check_numbering
@@ -16,9 +17,7 @@ from tests.reference.experiments import configurations, experiments
 from tests.reference.reduction import Settings, differing, exactly, final_rows
 from tests.replay.replaying import again, make, newest_rows, rows_in, with_lines
 
-CASES = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+CASES = statistical(60)
 EACH = {"samples_every": 1}
 
 

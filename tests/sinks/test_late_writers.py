@@ -6,6 +6,7 @@ Every moment between two operations on files is tried, none is sampled.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from rlship_sidecar.sinks.jsonl import JsonlSink
 from rlship_sidecar.sinks.tensorboard import parts as tfparts
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
+from tests.kit.cases import some
 from tests.pipeline.simulated import scratch
 from tests.sinks.fakes import Clock
 from tests.sinks.frozen import Freezer
@@ -167,6 +169,7 @@ def play(kind: str, prepare: Callable[[str, Path], None], at: int, *, believes: 
         return freezer.moments
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("done_before", [True, False], ids=["successor done", "successor at work"])
 @pytest.mark.parametrize("believes", [True, False], ids=["believes", "learns"])
 @pytest.mark.parametrize("prepare", [nothing, some_rows, damaged_rows, empty_part])
@@ -179,7 +182,7 @@ def test_a_freeze_at_any_moment_harms_nothing(
     """
     moments = play(kind, prepare, 0, believes=believes, done_before=done_before)
     assert moments > 30
-    for at in range(1, moments + 1):
+    for at in some(range(1, moments + 1)):
         play(kind, prepare, at, believes=believes, done_before=done_before)
 
 
@@ -219,14 +222,14 @@ def play_both(kind: str, first: int, second: int) -> tuple[bool, bool]:
         return stood, stood_too
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("kind", SINKS)
 def test_two_that_wake_up_in_the_midst_of_opening(kind: str) -> None:
     """Frozen one and successor both stand anywhere in `open`, and go on one after the other: the later one wins."""
     moments = opening(kind)
     assert moments > 20
-    for first in range(1, moments + 1):
-        for second in range(1, moments + 1):
-            assert play_both(kind, first, second) == (True, True)
+    for first, second in some(list(product(range(1, moments + 1), repeat=2))):
+        assert play_both(kind, first, second) == (True, True)
 
 
 def opening(kind: str) -> int:
@@ -242,27 +245,27 @@ def opening(kind: str) -> int:
         return freezer.moments
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("kind", SINKS)
 def test_one_that_is_frozen_twice(kind: str) -> None:
     """Thawed in the midst of its successor's work, frozen again a few steps later, and thawed after its end."""
     moments = opening(kind)
-    for first in range(1, moments + 1):
-        for second in range(first + 1, first + 12):
-            with scratch() as folder, pytest.MonkeyPatch.context() as patch:
-                some_rows(kind, folder)
-                frozen = Sidecar(kind, folder, 1, rows_of(0.0, 0, COMMITTED), suspect=0)
-                successor = Sidecar(kind, folder, 2, rows_of(0.0, 0, COMMITTED), suspect=1)
-                freezer = Freezer((first, second), frozen.ship)
-                freezer.install(patch)
-                assert freezer.start()
-                successor.ship()
-                freezer.go_on()
-                successor.source.append(rows_of(0.5, COMMITTED, END))
-                successor.ship()
-                successor.delivery.close()
-                freezer.thaw()
-                frozen.delivery.close()
-                assert held(kind, folder) == shown(kind, successor.source.rows), (first, second)
+    for first, later in some(list(product(range(1, moments + 1), range(1, 12)))):
+        with scratch() as folder, pytest.MonkeyPatch.context() as patch:
+            some_rows(kind, folder)
+            frozen = Sidecar(kind, folder, 1, rows_of(0.0, 0, COMMITTED), suspect=0)
+            successor = Sidecar(kind, folder, 2, rows_of(0.0, 0, COMMITTED), suspect=1)
+            freezer = Freezer((first, first + later), frozen.ship)
+            freezer.install(patch)
+            assert freezer.start()
+            successor.ship()
+            freezer.go_on()
+            successor.source.append(rows_of(0.5, COMMITTED, END))
+            successor.ship()
+            successor.delivery.close()
+            freezer.thaw()
+            frozen.delivery.close()
+            assert held(kind, folder) == shown(kind, successor.source.rows), (first, later)
 
 
 @settings(deadline=None, max_examples=150)

@@ -19,6 +19,7 @@ from rlship_sidecar.sinks import tables
 from rlship_sidecar.sinks.console import ConsoleSink
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from tests.kit.cases import long
 from tests.loopback.backend import GRAPHQL, LoopbackBackend, isolated
 from tests.sinks.kinds import client_env
 from tests.sinks.readback import offline_folders, offline_rows
@@ -147,7 +148,7 @@ def test_wandb_gets_a_table_in_the_same_line(tmp_path: Path) -> None:
         assert not list((tmp_path / "home").rglob("*.table.json"))
 
 
-@pytest.mark.parametrize("status", [403, 500])
+@pytest.mark.parametrize("status", [403, *long(500)])
 def test_a_table_that_cannot_be_uploaded_holds_no_row_back(status: int, tmp_path: Path) -> None:
     """The server refuses artifacts: lines arrive all the same, with the table as a file or its reference alone."""
     with LoopbackBackend() as backend:

@@ -9,12 +9,13 @@ import pytest
 
 from rlship_sidecar.sinks.contract import SinkUnavailable
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from tests.kit.cases import long
 from tests.loopback.backend import FILE_STREAM, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_rows, make_run
 from tests.sinks.wandb_shipping import check_whole, gone, shipping, until
 
-FATAL = (400, 401, 403, 404, 409, 410, 413, 422, 501)
+FATAL = [401, *long(400, 403, 404, 409, 410, 413, 422, 501)]
 
 
 @pytest.mark.parametrize("status", FATAL)

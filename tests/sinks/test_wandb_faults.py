@@ -11,6 +11,7 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
 
 from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
+from tests.kit.cases import long
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_row, make_rows, make_run
@@ -27,6 +28,7 @@ FAULTS: dict[str, Callable[[LoopbackBackend], None]] = {
 }
 
 
+@pytest.mark.long
 def test_faults_that_the_client_waits_out(tmp_path: Path, backend: LoopbackBackend) -> None:
     """Server errors, rate limits, hangs, cut replies: the same child goes on, and each row is there once."""
     with shipping(tmp_path, backend, project="passing") as ship:
@@ -42,7 +44,7 @@ def test_faults_that_the_client_waits_out(tmp_path: Path, backend: LoopbackBacke
     check_whole(backend.run("passing", "store1"), 10 * (len(FAULTS) + 1))
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", [401, *long(403)])
 def test_a_key_that_is_revoked_in_the_middle(tmp_path: Path, backend: LoopbackBackend, status: int) -> None:
     """While the server rejects us everywhere, the status names the way out and nothing is given up; once the rights are
     back, so are the rows.
@@ -60,6 +62,7 @@ def test_a_key_that_is_revoked_in_the_middle(tmp_path: Path, backend: LoopbackBa
     check_whole(backend.run(project, "store1"), 15)
 
 
+@pytest.mark.long
 def test_a_deleted_run_is_written_again_under_another_id(
     tmp_path: Path, backend: LoopbackBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,7 +117,7 @@ def test_a_store_that_is_older_than_its_run_is_refused(tmp_path: Path, backend: 
     check_whole(backend.run("older", "store1"), 5)
 
 
-@pytest.mark.parametrize("name", ["\\", "*", "a.b"])
+@pytest.mark.parametrize("name", ["\\", *long("*", "a.b")])
 def test_names_that_the_client_cannot_chart_over(tmp_path: Path, backend: LoopbackBackend, name: str) -> None:
     """An axis or an actor of any name keeps no row from the server."""
     project = f"name{ord(name[0])}"
@@ -141,6 +144,7 @@ def test_what_is_abandoned_does_not_arrive(tmp_path: Path, backend: LoopbackBack
     assert backend.run("abandoned", "store1").history == []
 
 
+@pytest.mark.long
 def test_an_old_state_is_waited_out(tmp_path: Path, backend: LoopbackBackend) -> None:
     """While the server tells of fewer lines than it has, nothing is sent; once both figures agree the rest follows, and
     no line was overwritten.

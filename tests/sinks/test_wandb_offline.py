@@ -184,6 +184,7 @@ def sync(folder: Path, home: Path, backend: LoopbackBackend) -> None:
     subprocess.run(command, env=env, cwd=home, check=True, capture_output=True, timeout=60)
 
 
+@pytest.mark.long
 def test_an_offline_run_that_is_killed_frozen_and_torn_is_one_whole_folder(
     tmp_path: Path, backend: LoopbackBackend
 ) -> None:

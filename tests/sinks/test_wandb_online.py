@@ -225,6 +225,7 @@ def test_a_run_that_must_not_be_written_is_refused(tmp_path: Path) -> None:
         sink.close()
 
 
+@pytest.mark.long
 def test_a_server_that_is_down_is_an_outage(tmp_path: Path) -> None:
     """A connection that is refused will be tried again, and leaves no process."""
     with LoopbackBackend() as backend:

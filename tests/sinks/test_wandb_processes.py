@@ -18,6 +18,7 @@ from rlship_sidecar.sinks.contract import SinkUnavailable
 from rlship_sidecar.sinks.wandb.health import STOPPED_S, core_death, fatal_in
 from rlship_sidecar.sinks.wandb.link import Link
 from rlship_sidecar.sinks.wandb.sink import WINDOW_BYTES, Limits, WandbSink
+from tests.kit.cases import long
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
 from tests.sinks.fakes import Clock
 from tests.sinks.kinds import client_env
@@ -31,7 +32,7 @@ def victim(ship: Shipping, which: str) -> psutil.Process:
     return ship.child if which == "child" else ship.core
 
 
-@pytest.mark.parametrize("which", ["child", "core"])
+@pytest.mark.parametrize("which", ["child", *long("core")])
 def test_kill_9_while_idle_and_while_rows_are_under_way(tmp_path: Path, backend: LoopbackBackend, which: str) -> None:
     """A death while nothing is to do is noticed at once or with the next row, one while a flush waits ends the flush;
     the next child sends what the server lacks.
@@ -56,7 +57,7 @@ def test_kill_9_while_idle_and_while_rows_are_under_way(tmp_path: Path, backend:
     check_whole(backend.run(project, "store1"), 60)
 
 
-@pytest.mark.parametrize("moment", ["at once", "soon", "asking"])
+@pytest.mark.parametrize("moment", ["at once", *long("soon", "asking")])
 def test_a_core_that_dies_while_the_run_is_opened(tmp_path: Path, backend: LoopbackBackend, moment: str) -> None:
     """Killed while it starts (where the client by itself waits for itself for ever) or while the key is checked (which
     it takes for a wrong key): an outage, known within seconds, and the next try succeeds.
@@ -99,7 +100,7 @@ def test_a_core_that_dies_while_the_run_is_opened(tmp_path: Path, backend: Loopb
     backend.delete_project("start")
 
 
-@pytest.mark.parametrize("which", ["child", "core"])
+@pytest.mark.parametrize("which", [*long("child"), "core"])
 def test_a_frozen_process_is_replaced(tmp_path: Path, backend: LoopbackBackend, which: str) -> None:
     """A stopped core is noticed after five seconds, a stopped child after `silent_s` of waiting for it; both are ended,
     and the next child delivers.
@@ -114,6 +115,7 @@ def test_a_frozen_process_is_replaced(tmp_path: Path, backend: LoopbackBackend, 
     check_whole(backend.run(project, "store1"), 20)
 
 
+@pytest.mark.long
 def test_a_frozen_child_that_thaws_after_its_sidecar_died_harms_nothing(
     tmp_path: Path, backend: LoopbackBackend
 ) -> None:
@@ -161,6 +163,7 @@ time.sleep(600)
     check_whole(backend.run("thaw", "store1"), 70)
 
 
+@pytest.mark.long
 def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: LoopbackBackend) -> None:
     """Of 100 MB of rows for a server that takes none, no more than 2 MiB are under way: neither the sink nor the child
     grows with the rest, which waits in the store. A call that waits for room can be interrupted, and a sink whose

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship.identity import detect
@@ -20,6 +20,7 @@ from rlship_sidecar.checking.members import bad_value
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.schemas import Schemas
+from tests.kit.cases import statistical
 from tests.spec.calling import play
 from tests.spec.vectors import RecordCase, call_scripts, record_cases
 
@@ -161,7 +162,7 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=1000)
+@statistical(1000)
 @given(st.lists(RECORDS.map(lambda record: json.dumps(record).encode()) | st.binary(max_size=20), max_size=6))
 def test_no_line_is_too_odd_to_be_explained(lines: list[bytes]) -> None:
     """Whatever stands in a file, the errors are what the decoder cannot use, each with a why and a fix."""

@@ -1,4 +1,4 @@
-"""The first five minutes of what `python -m tests.steady` does for hours."""
+"""The first seconds, and the first five minutes, of what `python -m tests.steady` does for hours."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from tests.steady.course import Course, Growth, Sample, quantile, table
 from tests.steady.run import Plan, run
 
 
+def test_twenty_seconds_bring_every_row(tmp_path: Path) -> None:
+    """Eight ranks, 5 steps a second, a server that goes away twice: every row gets to the store and to the server."""
+    course = run(Plan(20.0, ranks=8), tmp_path)
+    assert len(course.ended) == 100
+    assert not course.missing()
+    assert len(course.outages) == 2
+
+
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_five_steady_minutes_change_nothing(tmp_path: Path) -> None:
     """64 ranks, 5 steps a second, a server that goes away twice: every row gets to the store and to the server, and
