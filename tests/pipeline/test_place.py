@@ -186,8 +186,8 @@ def test_settings_that_an_acl_lets_others_write_do_not_say_where_rows_go(tmp_pat
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
     try:
         os.setxattr(file, "system.posix_acl_access", acl)
-    except OSError as problem:
-        pytest.skip(f"the filesystem of {tmp_path} has no POSIX ACLs: {problem.strerror}")
+    except OSError:  # a filesystem without ACLs: what an ACL would show in the mode is all there is to see anywhere
+        file.chmod(0o664)
     with pytest.raises(UsageProblem, match="can be written by other users"):
         config.load(tmp_path, {}, {})
 
