@@ -7,9 +7,11 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from rlship_sidecar import state_file
 from rlship_sidecar.errors import RlshipError
 
 if TYPE_CHECKING:
@@ -43,16 +45,10 @@ def writing(output: str) -> Iterator[Writes]:
         with open(output, "wb") as file, _compressing(file, output) as stream:
             yield stream
         return
-    target = os.path.realpath(output)  # of a link it is the file that is written anew, as a whole too
-    part = f"{target}.{os.getpid()}.part"
-    try:
-        with open(part, "wb") as file, _compressing(file, output) as stream:
-            yield stream
-        os.replace(part, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(part)
-        raise
+    target = Path(os.path.realpath(output))  # of a link it is the file that is written anew, as a whole too
+    # Not durable: whoever exports sees that it is there, and can do it again.
+    with state_file.replacing(target, durable=False) as whole, _compressing(whole, output) as stream:
+        yield stream
 
 
 @contextmanager

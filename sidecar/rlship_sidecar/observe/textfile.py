@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rlship_sidecar import state_file
 from rlship_sidecar.observe.exposition import Exposition
 from rlship_sidecar.observe.pulse import Pulse
 
@@ -55,15 +56,6 @@ class Textfile:
         # A rename would put a file in the place of a device, of /dev/stdout or of a FIFO, for all of the machine.
         if os.path.lexists(self._path) and not stat.S_ISREG(os.lstat(self._path).st_mode):
             raise OSError(errno.EINVAL, "something is there that is no regular file")
-        # Not `*.prom`: the collector reads whatever is called so.
-        scratch = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
-        try:
-            scratch.unlink(missing_ok=True)
-            descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            with open(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o644)  # whatever the umask: the collector is another user
-                file.write(text)
-            os.replace(scratch, self._path)
-        except OSError:
-            scratch.unlink(missing_ok=True)
-            raise
+        # Not durable: it is old in 15 s anyway. Readable for all: the collector is another user.
+        with state_file.replacing(self._path, durable=False, mode=0o644) as file:
+            file.write(text)

@@ -6,18 +6,21 @@ finished, else a new one. Each has a `replay.json` that says what it is of.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
 
 import msgspec
 
+from rlship_sidecar import state_file
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.filesystem import sync_folder
+from rlship_sidecar.plainfiles import NotAFile, read_plain
 from rlship_sidecar.steps import Steps
 
 MARKER = "replay.json"
+_MAX_BYTES = 1 << 20
 _FOLDER = re.compile(r"replay-(\d{1,9})")
 
 
@@ -90,21 +93,18 @@ def _of(steps: str | None) -> str:
 def read_marker(folder: Path) -> Marker | None:
     """What a folder says of its replay; None where it says nothing that can be read."""
     try:
-        return msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return msgspec.json.decode(read_plain(folder / MARKER, _MAX_BYTES), type=Marker)
+    except (FileNotFoundError, NotADirectoryError, NotAFile, msgspec.DecodeError):
         return None
+    except OSError as problem:
+        if problem.errno == errno.ELOOP:  # a link, which nothing of ours is
+            return None
+        raise
 
 
 def write_marker(folder: Path, marker: Marker) -> None:
-    """Say it, durably."""
-    folder.mkdir(parents=True, exist_ok=True)
-    scratch = folder / f".{MARKER}.tmp"
-    with open(scratch, "wb") as file:
-        file.write(msgspec.json.encode(marker) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, folder / MARKER)
-    sync_folder(folder)
+    """Write what the replay in `folder` is of, durably. The folder must be ours: see `make_place`."""
+    state_file.replace(folder / MARKER, msgspec.json.encode(marker) + b"\n")
 
 
 def finished(marker: Marker) -> Marker:

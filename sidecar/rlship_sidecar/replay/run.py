@@ -18,6 +18,7 @@ from pathlib import Path
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.watched import Again, Watched, is_damage, open_watched
 from rlship_sidecar.ownership.inherit import damaged
+from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.replay import folders
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine
 from rlship_sidecar.replay.found import Replayed, keys_of, replayed
@@ -88,6 +89,7 @@ def replay(
         else:
             if order.out is not None:
                 folders.check(folder, marker, state_dir_for(order.experiment, order.config))
+            make_place(order.experiment, folder)
             if folders.read_marker(folder) is not None:
                 say(f"going on with the replay in {folder}")
             folders.write_marker(folder, marker)

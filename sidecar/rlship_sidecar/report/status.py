@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from rlship_sidecar.plainfiles import read_plain, write_plain
+from rlship_sidecar import state_file
+from rlship_sidecar.plainfiles import read_plain
 
 STATUS_FILE = "status.json"
 MOST_BYTES = 1 << 28
@@ -159,6 +160,10 @@ class Status:
     row_function: int = 1
 
 
+class _LetGoError(Exception):
+    """Another sidecar owns the state by now, and its status stays."""
+
+
 def write_status(
     state_dir: Path, status: Status, *, generation: int = 0, held: Callable[[], bool] = lambda: True
 ) -> None:
@@ -167,12 +172,17 @@ def write_status(
     `generation` is the writer's, `held` whether it still owns. What a process makes here that is then frozen, the next
     generation removes before it has its name.
     """
-    scratch = state_dir / f"status.{generation}.tmp"
-    write_plain(scratch, msgspec.json.encode(status) + b"\n")
-    if held():
-        os.replace(scratch, state_dir / STATUS_FILE)
-    else:
-        scratch.unlink()
+    data = msgspec.json.encode(status) + b"\n"
+    prefix = f"status.{generation}."
+    with (
+        suppress(_LetGoError),
+        # Not durable: a crash makes it old, and the next sidecar writes another at its start.
+        state_file.replacing(state_dir / STATUS_FILE, durable=False, scratch_prefix=prefix) as file,
+    ):
+        file.write(data)
+        file.flush()
+        if not held():
+            raise _LetGoError
 
 
 def read_status(state_dir: Path) -> Status | None:

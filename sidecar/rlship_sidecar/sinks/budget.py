@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlship_sidecar.plainfiles import write_plain
+from rlship_sidecar import state_file
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.flat import rank_keys
 from rlship_sidecar.sinks.options import WrongOption
@@ -37,7 +36,7 @@ class KeyBudget:
         self._max_keys = max_keys
         try:
             self._known = dict.fromkeys(json.loads(path.read_bytes()))
-        except (FileNotFoundError, ValueError):  # a crash can leave it empty: keys come back with their next rows
+        except (FileNotFoundError, ValueError):  # keys come back with their next rows
             self._known = {}
         self._saved = len(self._known)
 
@@ -61,9 +60,7 @@ class KeyBudget:
         """Make what was counted survive this process; before any of it is shown."""
         if len(self._known) == self._saved:
             return
-        scratch = self._path.with_suffix(".tmp")
-        write_plain(scratch, json.dumps(list(self._known)).encode() + b"\n")
-        os.replace(scratch, self._path)
+        state_file.replace(self._path, json.dumps(list(self._known)).encode() + b"\n")
         self._saved = len(self._known)
 
     def _leave_out(self, key: str) -> None:

@@ -97,6 +97,10 @@ class Claim:
         """Where to make a file that is to be published. `what`: lower-case letters, one word for each kind."""
         return self._path(f"{what}.tmp")
 
+    def scratch_prefix(self, what: str) -> str:
+        """How the name of such a file begins where `state_file.replacing` chooses the rest, letters and `.tmp`."""
+        return self._path(what).name
+
     def publish(self, scratch: Path, target: Path) -> None:
         """Give a file that was made at `scratch`, and synced, its name."""
         self.verify()

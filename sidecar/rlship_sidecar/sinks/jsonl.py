@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import orjson
 
+from rlship_sidecar import state_file
 from rlship_sidecar.filesystem import sync_folder
-from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.budget import GLOBAL_REDUCE, PER_RANK_NO_REDUCE, check_budget
 from rlship_sidecar.sinks.claim import Claim
@@ -171,12 +171,9 @@ class _ObservationFile:
         if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
             raise SinkUnavailable(f"{self.path} was changed by another hand: looking at it anew")
         self.progress = Progress(self._end, dict(position))
-        scratch = self._claim.scratch("position")
-        with open(make_plain(scratch), "wb") as file:
+        with state_file.replacing(self._position, scratch_prefix=self._claim.scratch_prefix("position")) as file:
             file.write(msgspec.json.encode(self.progress))
-            file.flush()
-            os.fsync(file.fileno())
-        self._claim.publish(scratch, self._position)
+            self._claim.verify()
 
     def close(self) -> None:
         """Close the file."""

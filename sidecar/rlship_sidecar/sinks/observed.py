@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rlship_sidecar.plainfiles import write_plain
+from rlship_sidecar import state_file
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.observing import Observer, Place
@@ -176,6 +175,7 @@ class _Following:
             self._sink.observe(lines, self._observer.places)
         if self._position_file is not None:
             self._position_file.parent.mkdir(parents=True, exist_ok=True)
-            scratch = self._position_file.with_suffix(".tmp")
-            write_plain(scratch, msgspec.json.encode(Progress(0, self._observer.places)))
-            os.replace(scratch, self._position_file)
+            # Not durable: what was shown cannot be taken back anyway, and this is written twice a second.
+            state_file.replace(
+                self._position_file, msgspec.json.encode(Progress(0, self._observer.places)), durable=False
+            )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlship_sidecar.plainfiles import make_plain
+from rlship_sidecar import state_file
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, offline
 from rlship_sidecar.sinks.wandb.client import Deleted, Execute
@@ -225,9 +224,4 @@ class Runs:
 
     def _save(self, following: str | None) -> None:
         self._all[self._key] = {"made": self.made, "next": following}
-        scratch = self._path.with_suffix(".tmp")
-        with open(make_plain(scratch), "wb") as file:
-            file.write(json.dumps(self._all).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, self._path)
+        state_file.replace(self._path, json.dumps(self._all).encode() + b"\n")

@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import re
 import shlex
 import shutil
@@ -21,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from rlship_sidecar.plainfiles import write_plain
+from rlship_sidecar import state_file
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
@@ -85,7 +84,7 @@ class Axes:
         self._path = state_dir / AXES_FILE
         try:
             self.pairs = [(actor, axis) for actor, axis in json.loads(self._path.read_bytes())]
-        except (FileNotFoundError, ValueError):  # a crash can leave it empty: axes come back with their next rows
+        except (FileNotFoundError, ValueError):  # axes come back with their next rows
             self.pairs = []
         self._known = set(self.pairs)
 
@@ -95,9 +94,7 @@ class Axes:
             return
         self._known.add((actor, axis))
         self.pairs.append((actor, axis))
-        scratch = self._path.with_suffix(".tmp")
-        write_plain(scratch, json.dumps(self.pairs).encode() + b"\n")
-        os.replace(scratch, self._path)
+        state_file.replace(self._path, json.dumps(self.pairs).encode() + b"\n")
 
 
 class WandbSink(Sink):
