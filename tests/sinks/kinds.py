@@ -6,7 +6,9 @@ import io
 import os
 import re
 import signal
+import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,23 @@ def wandb_offline(folder: Path, backend: LoopbackBackend) -> Place:
     )
 
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "contributing" / "sink.md"
+
+
+def documented(folder: Path, backend: LoopbackBackend) -> Place:
+    """The sink whose code is in the documentation, as it stands there."""
+    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code, DOCUMENT, "exec"), names)
+    (folder / "rlship" / "state").mkdir(parents=True)
+
+    def numbers() -> list[int]:
+        with closing(sqlite3.connect(folder / "rlship" / "state" / "rows.db")) as found:
+            return [number for (number,) in found.execute("select row_number from rows order by rowid")]
+
+    return Place(names["SqliteSink"], numbers, folder)
+
+
 def kill_child(sink: Sink) -> None:
     """kill -9 of the process that talks to W&B."""
     assert isinstance(sink, WandbSink) and sink.child_pid is not None
@@ -96,4 +115,5 @@ KINDS: dict[str, Callable[[Path, LoopbackBackend], Place]] = {
     "tensorboard": tensorboard,
     "wandb-online": wandb_online,
     "wandb-offline": wandb_offline,
+    "documented": documented,
 }
