@@ -1,4 +1,4 @@
-"""Who may write to a destination made of files: one store, and of the sidecars that owned it the last.
+"""The right to write to a destination made of files: one store has it, and the last of the sidecars that owned it.
 
 A process may be frozen between any two of its steps, be followed by another, and go on when it wakes up. So no step of
 an earlier generation may have an effect once a later one has claimed the destination, which it does by a file of its

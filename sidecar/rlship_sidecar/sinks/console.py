@@ -89,9 +89,10 @@ def _reader_gone(stream: TextIO) -> SinkRefused:
 
 
 def line(row: Row, *, ranks: bool = False) -> str:
-    """A row in one line: actor, where it stands, tags, who is missing, then what is shipped by name, four digits each:
-    values, histograms as `[least..greatest n=count]`, samples by number and scores, and with `ranks` the values of
-    single ranks.
+    """A row in one line: actor, position on its axis, tags, missing ranks, then what is shipped by name.
+
+    Numbers have four digits. Histograms stand there as `[least..greatest n=count]`, samples as their number and scores.
+    With `ranks` the values of single ranks follow.
     """
     name, value = axis(row)
     parts = [f"{row.unit.actor} {name}={value:g}" if isinstance(value, float) else f"{row.unit.actor} {name}={value}"]

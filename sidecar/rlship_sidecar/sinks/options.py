@@ -1,4 +1,4 @@
-"""What the sinks' checks of their options have in common."""
+"""What all sinks use to check their options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WrongOption(SinkRefused):
     """An option that a sink does not know, or whose value it cannot use.
 
     `option` is its name, `problem` what is wrong with it, `allowed` what could stand there. Where that is one of
-    `words`, `said` is the word that was given instead.
+    `words`, `said` is the word in its place.
     """
 
     def __init__(

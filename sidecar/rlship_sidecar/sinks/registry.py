@@ -24,7 +24,7 @@ def make_sink(name: str) -> Sink:
 
 
 def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
-    """Let every sink in use look at its options, before anything is started.
+    """Let every sink in use check its options, before anything is started.
 
     `file` and `env` are what `config` was loaded from, to name the place of a mistake. Raises UsageProblem.
     """
