@@ -27,12 +27,6 @@ class UsageProblem(RlshipError):
     exit_code = 2
 
 
-class SinkRefusedError(RlshipError):
-    """A sink must not or will not take the rows, so that a person has to act. Exit code 4."""
-
-    exit_code = 4
-
-
 class OwnedElsewhere(RlshipError):
     """Another sidecar owns the experiment. Exit code 5."""
 

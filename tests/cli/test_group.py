@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rlship._version import __version__
 from rlship_sidecar.cli.group import rlship
-from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError, SinkRefusedError, UsageProblem
+from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, RlshipError, UsageProblem
 
 HEAVY = ("wandb", "tensorboardX", "numpy", "rich", "msgspec", "orjson", "psutil", "watchdog", "sqlite3", "tomllib")
 
@@ -95,7 +95,7 @@ def test_help_is_quick() -> None:
 
 @pytest.mark.parametrize(
     ("problem", "code"),
-    [(RlshipError, 1), (NothingToWatch, 1), (UsageProblem, 2), (SinkRefusedError, 4), (OwnedElsewhere, 5)],
+    [(RlshipError, 1), (NothingToWatch, 1), (UsageProblem, 2), (OwnedElsewhere, 5)],
 )
 def test_errors_end_with_their_code(problem: type[RlshipError], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An RlshipError prints message and hint on stderr, without control characters, and sets the exit code."""

@@ -11,20 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlship_formats.reading import Clock
 from rlship_formats.records import Open
 from rlship_sidecar.align.lineage import Writer
-from rlship_sidecar.decode.lines import BarrierLines, ClockRecord, Sparse
+from rlship_sidecar.decode.lines import BarrierLines, Sparse
 from rlship_sidecar.store.schema import TABLES
 from rlship_sidecar.streams import clocks as clocking
 from rlship_sidecar.streams import timeline as timing
-from rlship_sidecar.streams.clocks import Clocks, Shift
+from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.recent import Recent
 from rlship_sidecar.streams.timeline import Moved, Timeline
 
 TIMES = st.integers(0, 40).map(float)
-RECORDS = st.lists(
-    st.builds(ClockRecord, TIMES, st.sampled_from((0.0, -3.0, 7.5, 120.0)), st.sampled_from((0.1, 0.5))), max_size=12
-)
+OFFSETS, ERRORS = st.sampled_from((0.0, -3.0, 7.5, 120.0)), st.sampled_from((0.1, 0.5))
+PROOFS = st.sampled_from((False, False, False, True))
+RECORDS = st.lists(st.builds(Clock, TIMES, OFFSETS, ERRORS, client_time=PROOFS), max_size=12)
 
 
 class Memory:
@@ -42,8 +43,9 @@ class Memory:
         self._connection.execute(sql, values)
 
 
-def governing(records: Sequence[ClockRecord], t: float) -> ClockRecord | None:
+def governing(records: Sequence[Clock], t: float) -> Clock | None:
     """The rule of docs/semantics.md."""
+    records = [record for record in records if not record.client_time]
     before = [record for record in records if record.t <= t]
     if not records:
         return None
@@ -53,20 +55,20 @@ def governing(records: Sequence[ClockRecord], t: float) -> ClockRecord | None:
 
 @settings(deadline=None)
 @given(records=RECORDS, again=st.booleans())
-def test_the_offset_is_that_of_the_record_before(records: list[ClockRecord], again: bool) -> None:
+def test_the_offset_is_that_of_the_record_before(records: list[Clock], again: bool) -> None:
     """At every time, however the records came, with few of them in memory, and after a restart."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clocking, "KEPT", 2)
         ledger = Memory()
-        clocks = Clocks(ledger)
+        clocks = StoredClocks(ledger)
         for place, record in enumerate(records):
             clocks.note("n1", record)
             if again:
-                clocks = Clocks(ledger)
+                clocks = StoredClocks(ledger)
             for t in range(-1, 43):
                 known = governing(records[: place + 1], float(t))
-                assert known is not None
-                assert clocks.offset("n1", float(t)) == (known.offset, known.err)
+                expected = (0.0, None) if known is None else (known.offset, known.err)
+                assert clocks.offset("n1", float(t)) == expected
         assert clocks.offset("n2", 3.0) == clocks.offset("", 3.0) == (0.0, None)
         least, greatest = clocks.bounds(["n1"])
         assert all(least <= clocks.offset("n1", float(t)).offset <= greatest for t in range(-1, 43))
@@ -74,9 +76,9 @@ def test_the_offset_is_that_of_the_record_before(records: list[ClockRecord], aga
 
 @settings(deadline=None)
 @given(records=RECORDS)
-def test_a_shift_names_the_times_that_change(records: list[ClockRecord]) -> None:
+def test_a_shift_names_the_times_that_change(records: list[Clock]) -> None:
     """Exactly at the times that a record concerns, the offset or its bound is another one, and the shift says which."""
-    clocks = Clocks(Memory())
+    clocks = StoredClocks(Memory())
     for record in records:
         before = {t: clocks.offset("n1", float(t)) for t in range(-1, 43)}
         shift = clocks.note("n1", record)
@@ -97,7 +99,7 @@ WRITERS = [lead(0, 0), lead(0, 1), lead(1, 0)]
 BARRIERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), TIMES), max_size=12)
 
 
-def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: Clocks) -> list[timing.Stretch]:
+def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: StoredClocks) -> list[timing.Stretch]:
     """The rule of docs/semantics.md, on (writer, step, t)."""
     chosen: dict[int, tuple[Any, Writer, float]] = {}
     for place, step, t in noted:
@@ -116,13 +118,13 @@ def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: Clocks) -
 @settings(deadline=None)
 @given(barriers=BARRIERS, records=RECORDS, kept=st.sampled_from((1, 4096)))
 def test_the_timeline_is_that_of_the_lowest_rank(
-    barriers: list[tuple[int, int, float]], records: list[ClockRecord], kept: int
+    barriers: list[tuple[int, int, float]], records: list[Clock], kept: int
 ) -> None:
     """After every barrier and clock record, in any order; and every step whose times are others is named."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "KEPT", kept)
         ledger = Memory()
-        clocks = Clocks(ledger)
+        clocks = StoredClocks(ledger)
         timeline = Timeline(ledger, clocks)
         before: list[timing.Stretch] = []
         noted: list[tuple[int, int, float]] = []
@@ -166,7 +168,7 @@ def test_memory_of_recent_lines_is_bounded() -> None:
 def test_barriers_at_once_are_as_one_by_one(runs: list[tuple[int, list[tuple[int, int]]]]) -> None:
     """A batch of barriers leaves the same timeline, and concerns the same of it, as they do one after the other."""
     together, single = Memory(), Memory()
-    at_once, one_by_one = Timeline(together, Clocks(together)), Timeline(single, Clocks(single))
+    at_once, one_by_one = Timeline(together, StoredClocks(together)), Timeline(single, StoredClocks(single))
     for place, run in runs:
         segment, moved, expected = WRITERS[place % len(WRITERS)].segments[0], Moved(), Moved()
         steps, ts = [step for step, _ in run], [float(t) for _, t in run]

@@ -231,6 +231,6 @@ def test_files_say_the_same_by_either_way(lines: list[bytes], max_steps: int, la
     expected = told(lines, max_steps, last_step)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "COMMON", b"no line begins like this")
-        patch.setattr(usual, "_BARRIER", b"no line begins like this")
+        patch.setattr(usual, "BARRIER", b"no line begins like this")
         patch.setattr(decoder, "read_barrier", usual.read_barrier)
         assert told(lines, max_steps, last_step) == expected

@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.records import parse_open
+from rlship_formats.reading import read_open
 from rlship_sidecar.align.lineage import Segment, Writer, counting, seated, side_by_side
 from rlship_sidecar.align.roster import MOST_GENERATIONS, Roster
 from rlship_sidecar.report.claims import CLOCK_SLACK_S, overlapping_of
@@ -19,7 +19,7 @@ def writer(number: int, **fields: object) -> Writer:
     """A writer of rank 0; `lasts`: seconds from its open to its newest line."""
     lasts = fields.pop("lasts", 0.0)
     body = {"kind": "open", "rlship": 1, "id": f"w{number}", "actor": "a", "rank": 0, "t": 1000.0, **fields}
-    made = Writer(f"f{number}", parse_open(body))
+    made = Writer(f"f{number}", read_open(body))
     made.newest_t = made.open.t + float(str(lasts))
     return made
 

@@ -251,7 +251,7 @@ def test_a_file_without_an_open_survives_too(sim: Simulation, content: bytes, fo
     sim.tick()
     source = sim.experiment.sources["a.jsonl"]
     loaded = load_source(source.saved(), source.tail.twin(), Schemas(), sim.store, now=0.0)
-    assert (loaded.read, loaded.writer, loaded.decoder.foreign) == (len(content), None, foreign)
+    assert (loaded.read, loaded.writer, loaded.decoder.reader.unsupported) == (len(content), None, foreign)
     sim.restart()
     sim.write("a.jsonl", file(log(1, x=1.0)))
     sim.finish()

@@ -251,7 +251,8 @@ def read_clock(writer: Writer, body: dict[str, Any], t: float) -> None:
     offset, err = body.get("offset"), body.get("err")
     if not (is_finite(offset) and -(10**9) <= offset <= 10**9 and is_finite(err) and 0 <= err <= 10**9):
         raise DeadLetterError("bad clock")
-    writer.clocks.append((t, float(offset), float(err)))
+    proves_nothing = body.get("client_time") is True
+    (writer.unproven if proves_nothing else writer.clocks).append((t, float(offset), float(err)))
 
 
 def read_define(file: File, start: int, body: dict[str, Any], defines: dict[str, Entry]) -> None:

@@ -74,7 +74,8 @@ class Segment:
 class Writer:
     """One file with a usable `open`. `t` is 0 where the `open` has none; `times` are those of all its lines, the
     `open` first; `closed` is the time of its first `close` that is not a roll; `gaps` are (n, from, to) and `lost` are
-    (n, t) of those without from and to; `clocks` are (t, offset, err). `root` is filled in once all files are known.
+    (n, t) of those without from and to; `clocks` are (t, offset, err), `unproven` those with `client_time`. `root` is
+    filled in once all files are known.
     """
 
     file: str
@@ -94,6 +95,7 @@ class Writer:
     gaps: list[tuple[int, int, int]] = field(default_factory=list)
     lost: list[tuple[int, float]] = field(default_factory=list)
     clocks: list[tuple[float, float, float]] = field(default_factory=list)
+    unproven: list[tuple[float, float, float]] = field(default_factory=list)
     root: Writer | None = None
 
 

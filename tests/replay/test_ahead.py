@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.records import Asks, parse_open
+from rlship_formats.reading import read_open
+from rlship_formats.records import Asks
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.units import Closing
 from rlship_sidecar.config import Config
@@ -358,7 +359,7 @@ def test_messages_keep_every_bit(job: Path) -> None:
     data = path.read_bytes()
     head = data.index(b"\n") + 1
     mark = Bookmark(head, data[:64], data[head - 64 : head])
-    task = Task("r0.jsonl", str(path), mark, 1 << 20, 30, 1 << 16, parse_open(orjson.loads(data[:head])), T0, None, ())
+    task = Task("r0.jsonl", str(path), mark, 1 << 20, 30, 1 << 16, read_open(orjson.loads(data[:head])), T0, None, ())
     decoding = Decoding()
     stretches = decoding.stretches(task)
     schemas = Schemas()

@@ -72,6 +72,27 @@ def test_what_is_no_observation() -> None:
     assert observe(OPEN.replace('"rlship":1', '"rlship":2'), OPEN, '{"m":{"x":1}}') == []
 
 
+@pytest.mark.parametrize(
+    "dead",
+    [
+        '"kind":"barrier"',
+        '"kind":"rollback","step":-1',
+        '"kind":"define","m":7',
+        '"kind":"gap","n":0',
+        '"kind":"clock","offset":1',
+        '"kind":"span","name":"s","dur":-1',
+        '"kind":"new"',
+        '"m":7',
+    ],
+)
+def test_a_dead_letter_hands_no_time_on(dead: str) -> None:
+    """An observation without a time takes that of the last line that could be used, as its row does."""
+    late = f'{{{dead},"t":1763600500.0}}'
+    assert observe(OPEN, '{"kind":"beat","t":1763600005}', late, '{"m":{"x":1}}') == [
+        f'{{{WHO},"t":1763600005.0,"step":null,"m":{{"x":1}}}}'
+    ]
+
+
 def job(folder: Path) -> Path:
     (folder / "rlship" / "state").mkdir(parents=True)
     return folder / "rlship" / "a.jsonl"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlship_formats.records import Asks, Open, parse_define
+from rlship_formats.reading import read_define
+from rlship_formats.records import Asks, Open
 from rlship_formats.values import Observations, Partial
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
@@ -87,7 +88,7 @@ def _record(record: Said, batch: Batch, t: float, segment: int) -> Said:
     if kind == "close":
         said["rolls"] = not [mark for mark in batch.marks if mark.kind == "close"]
     if kind == "define":
-        said["m"] = {name: _entry(asks, asks.reduce or None) for name, asks in parse_define(record)[0].items()}
+        said["m"] = {name: _entry(asks, asks.reduce or None) for name, asks in read_define(record, 0.0, None).m.items()}
     return said
 
 
@@ -154,7 +155,8 @@ class _Reading:
         if kind in ("barrier", "rollback"):
             said["step"] = body["step"]
         if kind == "clock":
-            said |= dict(zip(("offset", "err"), map(decimal, writer.clocks[-1][1:])))
+            told = writer.unproven if body.get("client_time") is True else writer.clocks
+            said |= dict(zip(("offset", "err"), map(decimal, told[-1][1:])))
         if kind == "gap":
             n, first, last = writer.gaps[-1] if "from" in body else (writer.lost[-1][0], None, None)
             said |= {"n": n, "from": first, "to": last}

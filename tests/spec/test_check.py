@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlship.identity import detect
 from rlship.logger import Logger
-from rlship_formats.records import KNOWN_KINDS
+from rlship_formats.reading import KNOWN_KINDS
 from rlship_sidecar.checking import syntax
 from rlship_sidecar.checking.file import FileCheck
 from rlship_sidecar.checking.finding import ERROR

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_formats.records import KNOWN_KINDS
+from rlship_formats.reading import KNOWN_KINDS
 from tests.spec import decoded
 from tests.spec.vectors import VECTORS, RecordCase, record_cases
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 
-from rlship_formats.records import KNOWN_KINDS
+from rlship_formats.reading import KNOWN_KINDS
 from rlship_formats.values import REDUCTIONS
 from tests.pipeline.simulated import simulation
 from tests.reference import strict_json

@@ -13,8 +13,8 @@ import pytest
 
 from rlship import buffer, definitions, encode, filesystem, header, identity, observations, quota, registry, spans
 from rlship.flusher import Timing
-from rlship_formats import records, standing, values
-from rlship_formats.records import KNOWN_KINDS
+from rlship_formats import reading, records, values
+from rlship_formats.reading import KNOWN_KINDS
 from rlship_formats.values import REDUCTIONS
 from tests.guards.tree import PACKAGES, ROOT, modules
 from tests.spec import decoded
@@ -29,7 +29,7 @@ SAID = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`([^`\n]+)`", PROSE))
     name for line in EXAMPLES for name in re.findall(r'"(\w+)":', line)
 }
 READERS = [
-    *(PACKAGES["rlship_formats"] / f"{name}.py" for name in ("records", "standing", "timeline", "values")),
+    *(PACKAGES["rlship_formats"] / f"{name}.py" for name in ("records", "reading", "values")),
     *(PACKAGES["rlship_sidecar"] / "decode" / f"{name}.py" for name in ("decoder", "usual")),
 ]
 
@@ -71,7 +71,7 @@ def members_read() -> set[str]:
         if isinstance(node, ast.Call) and node.args:
             if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
                 found.add(text_of(node.args[0]))
-            elif isinstance(node.func, ast.Name) and node.func.id in ("_text", "_integer"):
+            elif isinstance(node.func, ast.Name) and node.func.id in ("_opening_text", "_opening_integer"):
                 found.add(text_of(node.args[1]))
         elif isinstance(node, ast.Subscript):
             found.add(text_of(node.slice))
@@ -103,7 +103,7 @@ def reasons_in_code() -> set[str]:
     native = [file for file in modules(PACKAGES["rlship_formats"]) if file.parent.name != "foreign"]
     for node in trees([*native, *modules(PACKAGES["rlship_sidecar"] / "decode")]):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            place = {"BadRecord": 0, "UnsupportedVersion": 0, "DeadValue": 0, "Dead": 1}.get(node.func.id)
+            place = {"BadRecord": 0, "DeadLetter": 0, "DeadEntry": 1, "DeadValue": 0, "Dead": 1}.get(node.func.id)
             if place is not None and (reason := text_of(node.args[place])) is not None:
                 found.add(reason)
     return found
@@ -122,7 +122,7 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "9007199254740991": (records.MAX_STEP, identity.ATTEMPTS_END - 1),
     "1,048,576 (2^20)": (records.MAX_WORLD, identity.RANKS_END),
     "946684800..4102444800": (records.T_MIN, records.T_MAX),
-    "10^9 s": (records.MAX_OFFSET_S, standing.MAX_DURATION_S),
+    "10^9 s": (records.MAX_OFFSET_S, reading.MAX_DURATION_S),
     "100 characters": (values.MAX_CUSTOM_NAME,),
     "1000 characters": (encode.LONGEST_NAME,),
     "500 characters": (spans.LONGEST_NAME,),
@@ -145,7 +145,7 @@ def test_every_limit_is_told(told: str) -> None:
 def test_no_limit_of_the_format_is_forgotten() -> None:
     """Each number of the formats that bounds something is in the table above."""
     known = {float(number) for numbers in LIMITS.values() for number in numbers}
-    for module in (records, standing, values):
+    for module in (records, reading, values):
         for name, value in vars(module).items():
             if re.match(r"(MAX|T|LONGEST|MOST)_", name) and isinstance(value, (int, float)):
                 assert float(value) in known, name
@@ -169,7 +169,7 @@ def test_names_with_a_meaning_are_told() -> None:
         re.findall(r'"name":"(\w+)"', " ".join(text_of(node) or "" for node in trees(modules(PACKAGES["rlship"]))))
     )
     assert written == {"rlship_error", "samples_dropped"}
-    assert written | {standing.STEP_TAG, "where", "error"} <= SAID
+    assert written | {reading.STEP_TAG, "where", "error"} <= SAID
     assert f"`{' '.join(REDUCTIONS)}`" in TEXT
 
 

@@ -223,13 +223,14 @@ def test_of_two_agents_the_later_gives_way() -> None:
 
 def opening(**more: object) -> str:
     """An `open` line."""
-    record = {"kind": "open", "rlship": 1, "id": "ab", "actor": "trainer", "host": "n1", "pid": 7, "t": 5.0}
+    record = {"kind": "open", "rlship": 1, "id": "ab", "actor": "trainer", "host": "n1", "pid": 7, "t": 1763600000.0}
     return json.dumps(record | more) + "\n"
 
 
 def test_first_lines() -> None:
     """An `open` record says who writes; anything else is nobody."""
-    assert member_of(opening(replica="2", rank=3).encode(), "f") == Member("ab", "trainer", "2", 3, "n1", 7, 5.0, "f")
+    found = member_of(opening(replica="2", rank=3).encode(), "f")
+    assert found == Member("ab", "trainer", "2", 3, "n1", 7, 1763600000.0, "f")
     assert member_of(opening(rank=3).encode(), "f").label == "trainer/r0.3"  # type: ignore[union-attr]
     odd = [
         "",
@@ -344,7 +345,7 @@ def test_experiments_that_ended_are_seldom_asked(tmp_path: Path, monkeypatch: py
 
 def test_this_nodes_writers_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of very many files those of this host are read in the first look, whatever their names begin with."""
-    monkeypatch.setattr("rlship_agents.sysmon.crew._MOST_AT_ONCE", 3)
+    monkeypatch.setattr("rlship_agents.sysmon.crew._MAX_AT_ONCE", 3)
     folder = tmp_path / "rlship"
     folder.mkdir()
     for number in range(20):

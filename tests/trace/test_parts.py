@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import random
 from decimal import Decimal
+from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlship_formats.clocks import KeptClocks
+from rlship_formats.reading import Clock, DeadLetter, Event, FileReader, Span, read_clock, read_event, read_span
 from rlship_formats.records import BadRecord, Open
-from rlship_formats.timeline import Clock, Event, Span, parse_clock, parse_event, parse_span
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.export.clocks import Clocks, microseconds
+from rlship_sidecar.export.clocks import aligned, microseconds
 from rlship_sidecar.export.selection import Selection, Steps, parse_steps
 from rlship_sidecar.export.sorting import FAN_IN, Sorted
 
@@ -36,28 +38,44 @@ def test_microseconds_do_not_drift() -> None:
 
 def test_the_last_known_offset_counts() -> None:
     """A time is corrected by the offset that was known at it, one before all others by the first."""
-    clocks = Clocks()
-    clocks.add("n1", [Clock(T + 20, 2.0, 0.0), Clock(T + 10, 1.0, 0.1)])
+    clocks = KeptClocks()
+    for record in (Clock(T + 20, 2.0, 0.0), Clock(T + 10, 1.0, 0.1)):
+        clocks.add("n1", record)
     t = microseconds(T)
-    assert clocks.aligned("n1", t) == t - 1_000_000
-    assert clocks.aligned("n1", t + 10_000_000) == t + 9_000_000
-    assert clocks.aligned("n1", t + 19_999_999) == t + 18_999_999
-    assert clocks.aligned("n1", t + 20_000_000) == t + 18_000_000
-    assert clocks.aligned("n2", t) == t
+    assert aligned(clocks, "n1", t) == t - 1_000_000
+    assert aligned(clocks, "n1", t + 10_000_000) == t + 9_000_000
+    assert aligned(clocks, "n1", t + 19_999_999) == t + 18_999_999
+    assert aligned(clocks, "n1", t + 20_000_000) == t + 18_000_000
+    assert aligned(clocks, "n2", t) == t
 
 
 def test_files_of_a_host_share_its_clock() -> None:
     """Clock records of several files of one host are taken together, in order of time."""
-    clocks = Clocks()
-    clocks.add("n1", [Clock(T + 30, 3.0, 0.0)])
-    clocks.add("n1", [Clock(T + 10, 1.0, 0.0), Clock(T + 50, -5.0, 0.0)])
+    clocks = KeptClocks()
+    for record in (Clock(T + 30, 3.0, 0.0), Clock(T + 10, 1.0, 0.0), Clock(T + 50, -5.0, 0.0)):
+        clocks.add("n1", record)
     t = microseconds(T)
-    assert [clocks.aligned("n1", t + at) - t - at for at in (20_000_000, 40_000_000, 60_000_000)] == [
+    assert [aligned(clocks, "n1", t + at) - t - at for at in (20_000_000, 40_000_000, 60_000_000)] == [
         -1_000_000,
         -3_000_000,
         5_000_000,
     ]
     assert len(clocks) == 1
+
+
+def test_of_several_records_of_one_time_the_most_exact_counts() -> None:
+    """Of clock records of one host and time the one with the least `err` counts, then the one with the least offset, in
+    whatever order they come; one with `client_time` proves nothing, and a host without a name has no clock.
+    """
+    records = [Clock(T, 3.0, 0.5), Clock(T, 2.0, 0.02), Clock(T, 1.0, 0.02), Clock(T, -2.0, 0.5)]
+    for order in permutations([*records, Clock(T, 9.0, 0.0, client_time=True)]):
+        clocks = KeptClocks()
+        for record in order:
+            clocks.add("n1", record)
+            clocks.add("", record)
+        assert clocks.offset("n1", T) == clocks.offset("n1", T - 5) == (1.0, 0.02)
+        assert clocks.offset("", T) == (0.0, None)
+        assert aligned(clocks, "n1", microseconds(T)) == microseconds(T - 1)
 
 
 @given(items=st.lists(st.tuples(st.integers(), st.text(max_size=3))), in_memory=st.integers(1, 10))
@@ -128,22 +146,24 @@ def test_counters_are_named_with_or_without_the_actor() -> None:
 
 def test_records_of_the_time_axis() -> None:
     """Spans, events and clocks are read field by field, with what may be left out."""
-    assert parse_span({"t": T, "dur": 2, "name": "fwd", "step": 3, "lane": "x", "err": "ValueError"}, 0) == Span(
+    assert read_span({"t": T, "dur": 2, "name": "fwd", "step": 3, "lane": "x", "err": "ValueError"}, 0, 3) == Span(
         "fwd", "x", T, 2.0, 3, "ValueError"
     )
-    assert parse_span({"dur": 0.5, "name": "fwd"}, T) == Span("fwd", "main", T, 0.5, None, None)
-    assert parse_event({"t": T, "name": "pushed", "attrs": {"bytes": 3}}, 0) == Event("pushed", T, None, {"bytes": 3})
-    assert parse_event({"t": T, "name": "pushed", "step": 0}, 0) == Event("pushed", T, 0, {})
-    assert parse_clock({"t": T, "offset": -0.5, "err": 0.1}, 0) == Clock(T, -0.5, 0.1)
-    assert parse_clock({"offset": 1, "err": 0}, T) == Clock(T, 1.0, 0.0)
+    assert read_span({"dur": 0.5, "name": "fwd"}, T, None) == Span("fwd", "main", T, 0.5, None, None)
+    assert read_event({"t": T, "name": "pushed", "attrs": {"bytes": 3}}, 0, None) == Event(
+        "pushed", T, None, {"bytes": 3}
+    )
+    assert read_event({"t": T, "name": "pushed", "step": 0}, 0, 0) == Event("pushed", T, 0, {})
+    assert read_clock({"t": T, "offset": -0.5, "err": 0.1}, 0, None) == Clock(T, -0.5, 0.1)
+    assert read_clock({"offset": 1, "err": 0}, T, None) == Clock(T, 1.0, 0.0)
 
 
 def test_what_only_a_trace_shows_does_not_make_a_record_unusable() -> None:
     """A span or event that counts in rows is in the trace, too; a lane, error or facts of a wrong type are left out."""
-    assert parse_span({"t": T, "dur": 2, "name": "fwd", "lane": 7, "err": {}}, 0) == Span(
+    assert read_span({"t": T, "dur": 2, "name": "fwd", "lane": 7, "err": {}}, 0, None) == Span(
         "fwd", "main", T, 2.0, None, None
     )
-    assert parse_event({"t": T, "name": "x", "attrs": [1]}, 0) == Event("x", T, None, {})
+    assert read_event({"t": T, "name": "x", "attrs": [1]}, 0, None) == Event("x", T, None, {})
 
 
 @pytest.mark.parametrize(
@@ -167,15 +187,15 @@ def test_what_only_a_trace_shows_does_not_make_a_record_unusable() -> None:
 )
 def test_records_that_cannot_be_used(record: dict[str, object]) -> None:
     """A missing or impossible field makes the record a dead letter whose reason names the kind."""
-    parse = {"span": parse_span, "event": parse_event, "clock": parse_clock}[str(record["kind"])]
+    read = {"span": read_span, "event": read_event, "clock": read_clock}[str(record["kind"])]
     with pytest.raises(BadRecord, match=f"bad {record['kind']}"):
-        parse(record, T)
+        read(record, T, None)
 
 
 @pytest.mark.parametrize("step", [None, -1, 3.0, True, "3"])
 def test_bad_steps(step: object) -> None:
     """A step that is none is told as such, whatever else is wrong."""
-    for parse in (parse_span, parse_event, parse_clock):
+    reader = FileReader(Open("a", "trainer"))
+    for kind in ("span", "event", "clock"):
         for record in ({"dur": 1, "name": "fwd", "offset": 0, "err": 0}, {}):
-            with pytest.raises(BadRecord, match="bad step"):
-                parse({**record, "step": step}, T)
+            assert reader.read_body({**record, "kind": kind, "step": step}) == DeadLetter("bad step", "step")

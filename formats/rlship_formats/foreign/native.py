@@ -9,7 +9,8 @@ from typing import NamedTuple
 import orjson
 
 from rlship_formats.foreign.contract import HEAD_BYTES, BadRecord, Reader, Record, Translation
-from rlship_formats.records import FORMAT_VERSION, MAX_LINE_BYTES, is_step, parse_open
+from rlship_formats.reading import read_open
+from rlship_formats.records import FORMAT_VERSION, MAX_LINE_BYTES, is_step
 
 _FORBIDDEN = ("open", "gap")
 _STEPPED = (None, "span", "event", "sample", "barrier", "rollback")
@@ -95,7 +96,7 @@ class Native:
         self.restarts = translation.restarts
         try:
             self.opening = _opening(given, reader.name)
-            parse_open(orjson.loads(self.opening))
+            read_open(orjson.loads(self.opening))
         except (BadRecord, ValueError) as bad:
             raise ReaderFailed(reader, f"bind() gave an open record that cannot be used: {given!r:.200}") from bad
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from rlship_formats.foreign.contract import BadRecord, Reader, Record, Translation
 from rlship_formats.foreign.parsing import is_number, is_time, parse, step_of
+from rlship_formats.reading import MAIN_LANE
 from rlship_formats.records import MAX_WORLD
-from rlship_formats.timeline import MAIN_LANE
 
 SPAN, INSTANT, SCALAR = "event", "instant", "metric_value"
 # What rlship calls such an actor; other sources keep their names.

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from rlship.header import safe
-from rlship.identity import RANKS_END
+from rlship_formats.reading import FileReader
+from rlship_formats.records import Open
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.plainfiles import read_plain
 from rlship_sidecar.tail.discover import experiments
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder
 from rlship_sidecar.tally import observes
 
-_MOST_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
-_MOST_AT_ONCE = 500
+_MAX_LINE_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
+_MAX_AT_ONCE = 500
 _SHARE = 0.002  # of the time that looking for files may take
 _SELDOM_S = 300.0  # the longest time between two looks at whether anybody writes again
 _FUTURE_S = 3600.0
-_LONGEST = 200
+_MAX_NAME = 200
 
 
 class Member(NamedTuple):
-    """A writer, as its first line says: `t` is when it opened its file, `file` the file's name."""
+    """A writer, as its first line says: `t` is when it opened its file (0: unknown), `file` the file's name."""
 
     id: str
     actor: str
@@ -73,7 +73,7 @@ class Crew:
             if name not in self._known:
                 self._known.add(name)
                 self._waiting.add(name)
-        for name in sorted(self._waiting, key=lambda name: (self._here not in name, name))[:_MOST_AT_ONCE]:
+        for name in sorted(self._waiting, key=lambda name: (self._here not in name, name))[:_MAX_AT_ONCE]:
             found = first_line(os.path.join(self._folder.path, name))
             if found is None:
                 continue  # it is still to come
@@ -112,42 +112,30 @@ class Crew:
 def first_line(path: str) -> bytes | None:
     """The first line of a file without its LF; b"" where there is none to be had, None where it is not whole yet."""
     try:
-        data = read_plain(path, _MOST_BYTES)
+        data = read_plain(path, _MAX_LINE_BYTES)
     except OSError:
         return b""
     line, found, _ = data.partition(b"\n")
     if found:
         return line
-    return b"" if len(data) >= _MOST_BYTES else None
+    return b"" if len(data) >= _MAX_LINE_BYTES else None
 
 
 def member_of(line: bytes, file: str) -> Member | None:
-    """What an `open` record says of its writer; None of any other line."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or record.get("kind") != "open":
-        return None
-    name, actor, host = record.get("id"), record.get("actor"), record.get("host", "")
-    replica, rank, pid, t = (record.get(key, 0) for key in ("replica", "rank", "pid", "t"))
-    if not (isinstance(name, str) and isinstance(actor, str) and isinstance(host, str)):
-        return None
-    labels = record.get("labels")
-    agent = labels.get("agent") if isinstance(labels, dict) else None
-    if max(map(len, (name, actor, host))) > _LONGEST or type(rank) is not int or not 0 <= rank < RANKS_END:
+    """The writer whose `open` record this line is; None for any other line."""
+    opened = FileReader().read(line)
+    if not isinstance(opened, Open) or max(map(len, (opened.id, opened.actor, opened.host))) > _MAX_NAME:
         return None
     return Member(
-        name,
-        actor,
-        str(replica)[:_LONGEST],
-        rank,
-        host,
-        pid if type(pid) is int else 0,
-        # Of a clock that makes no sense nothing follows, but that the process began before it.
-        t if isinstance(t, float) else float(min(t, 1 << 53)) if type(t) is int and t >= 0 else 0.0,
+        opened.id,
+        opened.actor,
+        opened.replica[:_MAX_NAME],
+        opened.rank,
+        opened.host,
+        opened.pid,
+        opened.t,
         file,
-        observes(actor, agent if isinstance(agent, str) else ""),
+        observes(opened.actor, opened.agent),
     )
 
 

@@ -1,6 +1,6 @@
 """The lines of one writer's file, one after the other: no I/O, no clock.
 
-What cannot be used is what the pipeline's own decoder says; why, and which other rules are broken, is said here.
+What cannot be used is what `FileReader` says; why, and which other rules are broken, is said here.
 """
 
 from __future__ import annotations
@@ -10,18 +10,29 @@ from typing import Any
 
 import orjson
 
-from rlship_formats.records import KNOWN_KINDS, T_MAX, T_MIN
+from rlship_formats.reading import (
+    Barrier,
+    Close,
+    DeadEntry,
+    DeadLetter,
+    Define,
+    Event,
+    FileReader,
+    Later,
+    Metrics,
+    Record,
+    Rollback,
+    Sample,
+    Span,
+    Unknown,
+)
+from rlship_formats.records import T_MAX, T_MIN, Open
 from rlship_sidecar.checking import syntax
 from rlship_sidecar.checking.finding import ERROR, WARNING, Finding, Reason, shown
 from rlship_sidecar.checking.members import bad_entry, bad_record, bad_value
-from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch
-from rlship_sidecar.decode.schemas import Schemas
 
-ALL = 1 << 62
-LONGEST_NAME = 1000
+MAX_NAME = 1000
 _SHORTEST_ID = 11  # characters that 64 random bits take where each may be any of about 64
-_STEPPED = ("metrics", "span", "event", "sample")
 _WHOLE = {
     "not an object": Reason("the line is JSON, but no object", 'write one object a line: {"t":…,"step":…,"m":{…}}'),
     "no open record": Reason(
@@ -44,17 +55,15 @@ class FileCheck:
         self.errors = 0
         self.warnings = 0
         self.lines = 0
-        self._decoder = Decoder(Schemas())
+        self._reader = FileReader()
         self._closed = False
         self._promised = -1  # the highest barrier of the segment
-        self._segment = 0
         self._tagged: set[tuple[int, str]] = set()
 
     def line(self, line: bytes, at: int) -> list[Finding]:
         """Take a line (without its LF) that begins at the byte `at`."""
         self.lines += 1
-        batch = self._decoder.decode([line], [at], max_steps=ALL, last_step=ALL)
-        return self._counted([*self._looked(line, at, batch)])
+        return self._counted([*self._looked(line, at)])
 
     def too_long(self, at: int) -> list[Finding]:
         """Take a line that is longer than any may be."""
@@ -89,76 +98,72 @@ class FileCheck:
     def _at_end(self, at: int, what: str, reason: Reason) -> Finding:
         return Finding(self.lines + 1, at, WARNING, what, reason.why, reason.fix)
 
-    def _looked(self, line: bytes, at: int, batch: Batch) -> Iterator[Finding]:
-        whole = next((dead.reason for dead in batch.dead if dead.metric is None), None)
-        if whole == "not JSON":
-            yield self._found(at, ERROR, whole, syntax.not_json(line))
+    def _looked(self, line: bytes, at: int) -> Iterator[Finding]:
+        record = self._reader.read(line)
+        if record is None:
             return
-        if not line.strip(b" \t\r"):
+        if record == DeadLetter("line too long"):
+            yield self._found(at, ERROR, "line too long", _TOO_LONG)
             return
-        record = orjson.loads(line)
+        if record == DeadLetter("not JSON"):
+            yield self._found(at, ERROR, "not JSON", syntax.not_json(line))
+            return
+        body = orjson.loads(line)
         for name in syntax.twice(line):
-            why = Reason(
-                f"the name {shown(name)} stands twice in one object, and readers take the last", "write each once"
-            )
-            yield self._found(at, WARNING, "duplicate name", why)
-        if whole is not None:
-            yield self._found(at, ERROR, whole, _WHOLE.get(whole) or bad_record(whole, record))
+            why = f"the name {shown(name)} stands twice in one object, and readers take the last"
+            yield self._found(at, WARNING, "duplicate name", Reason(why, "write each once"))
+        if isinstance(record, DeadLetter):
+            yield self._found(at, ERROR, record.reason, _WHOLE.get(record.reason) or bad_record(record, body))
             return
-        for dead in batch.dead:
-            name = dead.metric or ""
-            reason = (bad_entry if dead.reason == "bad define" else bad_value)(name, record["m"][name])
-            yield self._found(at, ERROR, dead.reason, reason, name)
-        for what, reason in self._rules(record, batch):
+        for name, what in _dead_entries(record):
+            reason = (bad_entry if isinstance(record, Define) else bad_value)(name, body["m"][name])
+            yield self._found(at, ERROR, what, reason, name)
+        for what, reason in self._rules(record, body):
             yield self._found(at, WARNING, what, reason)
 
-    def _rules(self, record: dict[str, Any], batch: Batch) -> Iterator[tuple[str, Reason]]:
-        kind = record.get("kind", "metrics")
-        if not isinstance(kind, str) or kind not in {*KNOWN_KINDS, "metrics"} or record.get("kind") == "metrics":
-            yield (
-                "unknown kind",
-                Reason(f"`kind` is {shown(kind)}, which readers ignore", "a metrics record has no `kind`"),
-            )
+    def _rules(self, record: Record, body: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
+        if isinstance(record, Unknown):
+            why = f"`kind` is {shown(body['kind'])}, which readers ignore"
+            yield "unknown kind", Reason(why, "a metrics record has no `kind`")
             return
-        if kind == "open":
-            yield from _open_rules(record)
+        if isinstance(record, Open):
+            yield from _open_rules(body)
         elif self._closed:
-            why = Reason("it stands behind a `close`, which says that the writer is done", "write the `close` last")
-            yield "after close", why
-        if kind != "define":
-            yield from _time_rules(record)
-        yield from self._step_rules(kind, record)
-        yield from _name_rules(record)
-        if kind == "close":
+            why = "it stands behind a `close`, which says that the writer is done"
+            yield "after close", Reason(why, "write the `close` last")
+        if not isinstance(record, Define):
+            yield from _time_rules(body)
+        if not isinstance(record, Open):
+            yield from self._step_rules(record)
+        yield from _name_rules(body)
+        if isinstance(record, Close):
             self._closed = True
 
-    def _step_rules(self, kind: str, record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
-        step = record.get("step")
-        if step is None:
-            return
-        if kind == "rollback":
-            self._segment += 1
-            self._promised = step - 1
+    def _step_rules(self, record: Later) -> Iterator[tuple[str, Reason]]:
+        if isinstance(record, Rollback):
+            self._promised = record.step - 1
             self._tagged.clear()
-        elif kind == "barrier":
-            self._promised = max(self._promised, step)
-        elif kind in _STEPPED:
-            tag = (step, record["attrs"]["tag"]) if record.get("name") == "step_tag" and kind == "event" else None
-            if tag is not None and tag in self._tagged:
-                yield (
-                    "tag twice",
-                    Reason(f"the tag {shown(tag[1])} of step {step} stands there already", "write it once"),
-                )
-            if tag is not None:
-                self._tagged.add(tag)
-            if step <= self._promised:
-                yield (
-                    "behind its barrier",
-                    Reason(
-                        f"step {step} comes after barrier {self._promised}, which promised that it would not",
-                        "write the barrier when the step is done; where the process goes back, write a rollback first",
-                    ),
-                )
+        elif isinstance(record, Barrier):
+            self._promised = max(self._promised, record.step)
+        elif isinstance(record, (Metrics, Span, Event, Sample)) and record.step is not None:
+            if isinstance(record, Event) and record.tag:
+                yield from self._tag_rules(record.step, record.tag)
+            if record.step <= self._promised:
+                why = f"step {record.step} comes after barrier {self._promised}, which promised that it would not"
+                fix = "write the barrier when the step is done; where the process goes back, write a rollback first"
+                yield "behind its barrier", Reason(why, fix)
+
+    def _tag_rules(self, step: int, tag: str) -> Iterator[tuple[str, Reason]]:
+        if (step, tag) in self._tagged:
+            yield "tag twice", Reason(f"the tag {shown(tag)} of step {step} stands there already", "write it once")
+        self._tagged.add((step, tag))
+
+
+def _dead_entries(record: Record) -> list[DeadEntry]:
+    """The values, or entries of a `define`, that cannot be used."""
+    if isinstance(record, Metrics):
+        return record.observed()[1]
+    return record.dead if isinstance(record, Define) else []
 
 
 def _open_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
@@ -192,7 +197,7 @@ def _time_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
 def _name_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
     names = record["m"] if isinstance(record.get("m"), dict) else ()
     for name in names:
-        if len(name) > LONGEST_NAME:
+        if len(name) > MAX_NAME:
             why = f"the name {shown(name)} has {len(name)} characters"
-            yield "long name", Reason(why, f"names have at most {LONGEST_NAME}; put texts into events or samples")
+            yield "long name", Reason(why, f"names have at most {MAX_NAME}; put texts into events or samples")
             return

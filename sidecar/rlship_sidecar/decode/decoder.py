@@ -1,38 +1,54 @@
 """Lines of one file to plain data: no I/O, no clock.
 
-The common line, one number per metric and the same metrics as the line before, is packed into doubles at once
-(`Dense`); others keep their observations (`Sparse`). Both carry what the reducer needs and nothing of the JSON.
+What a line is, `rlship_formats.reading` says, one record at a time. This module makes batches of that, and takes two
+shortcuts on the way, because nearly all lines of a job are alike:
+
+1. `usual.take_usual`: metrics lines with the same plain numbers as the two before them, and barrier records.
+2. `Decoder._take_metrics`: other metrics lines; those of plain numbers are packed, the rest is kept by observation.
+
+`FileReader` reads everything else, and whatever a shortcut declines; `TAKERS` says what becomes of it. What must hold
+when you change a shortcut:
+
+- It may decline any line, but what it takes must come to the same bits as by `FileReader`: the same step, time,
+  numbers, reductions, `t` handed on and dead letters. So it takes no line that it does not understand whole.
+- It declines without a trace: nothing of a declined line may be in the batch, in `pace`, or in `reader.t`.
+- A schema holds what governs its metrics. What changes that (a `define`, an `open`) forgets `_usual` and `_last`.
+
+tests/pipeline/test_decoder_equals_reader.py proves the first two on random files, sound and damaged;
+tests/pipeline/test_known_lines.py proves them for single lines, and that the shortcuts do take what they should.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 
-from rlship_formats.records import (
-    KNOWN_KINDS,
-    MAX_STEP,
-    T_MAX,
-    T_MIN,
-    BadRecord,
-    Open,
-    UnsupportedVersion,
-    is_step,
-    parse_clock,
-    parse_define,
-    parse_gap,
-    parse_open,
-    time_of,
+from rlship_formats.reading import (
+    WRONG_USE,
+    Clock,
+    Close,
+    DeadLetter,
+    Define,
+    Event,
+    FileReader,
+    Lost,
+    Metrics,
+    Rollback,
+    Sample,
+    Span,
+    Unknown,
+    derive_metric,
+    observations_of,
 )
-from rlship_formats.standing import STANDING, WRONG_USE, stands_for
-from rlship_formats.values import DeadValue, observe
+from rlship_formats.reading import Barrier as BarrierRecord
+from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Open, has_time, time_of
+from rlship_formats.values import DeadValue
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
     BarrierLines,
     Batch,
-    ClockRecord,
     Dead,
     Dense,
     Mark,
@@ -46,164 +62,260 @@ from rlship_sidecar.decode.lines import (
     excerpt_of,
 )
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.decode.usual import COMMON, Pace, read_barrier, take_usual
+from rlship_sidecar.decode.usual import BARRIER, COMMON, Pace, read_barrier, take_usual
 
-_METRICS = object()  # stands for "no kind": a metrics record
-_STEPPED = ("barrier", "rollback")  # kinds that are of no use without a step
+_STEPPED = frozenset((Metrics, Span, Event, Sample, BarrierRecord))  # the classes of records that may have a step
 
 
 class Decoder:
-    """What a file's lines leave behind: who opened it, the segment, the last `t` and what was defined so far."""
+    """Makes batches of a file's lines, in their order. `reader` holds what the lines so far left behind, `barrier_t`
+    the time of the segment's last barrier record before the current batch.
+    """
 
-    __slots__ = ("_barriers", "_governing", "_last", "_usual", "barrier_t", "foreign", "opened", "segment", "t")
+    __slots__ = ("_barriers", "_governing", "_last", "_usual", "barrier_t", "reader")
 
     def __init__(self, schemas: Schemas) -> None:
+        self.reader = FileReader()
+        self.barrier_t: float | None = None
         self._governing = Governing(schemas)
-        self._last: Schema | None = None  # of the last dense line
-        self._usual: Schema | None = None  # two dense lines in a row had it: the next is expected to
-        self.opened: Open | None = None
-        self.foreign = False  # the file says that it is of another format version: none of its lines can be used
-        self.segment = 0
-        self.t = 0.0
-        self.barrier_t: float | None = None  # of the segment's last barrier record, but for those under way:
+        self._last: Schema | None = None  # of the last stepped line of plain numbers
+        self._usual: Schema | None = None  # two such lines in a row had it: the next is expected to have it
         self._barriers = BarrierLines(0, None)
+
+    @property
+    def opened(self) -> Open | None:
+        """Who writes the file; None before its `open` record."""
+        return self.reader.opened
+
+    @property
+    def segment(self) -> int:
+        """How many rollbacks the lines so far had."""
+        return self.reader.segment
+
+    @property
+    def t(self) -> float:
+        """The time that the last line handed on."""
+        return self.reader.t
 
     def decode(
         self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int, together: int = 1
     ) -> Batch:
-        """Decode lines that begin at `offsets`; stop before a metrics line beyond `last_step`, or once `max_steps`
+        """Decode lines that begin at `offsets`; stop before a record of a step beyond `last_step`, or once `max_steps`
         changes of step were seen. At least the first `together` lines are consumed.
         """
         batch = Batch()
-        add_sparse = batch.sparse.append
-        add_stream = batch.streams.append
-        governing = self._governing
-        by_names, by_stream = governing.by_names, governing.by_stream
-        t = self.t
-        newest_t = 0.0
-        at, count = 0, len(lines)
         pace = Pace(last_step, max_steps, together)
-        barriers = self._barriers = BarrierLines(self.segment, self.barrier_t)
-        opened = self.opened is not None
-        new = tuple.__new__  # a named tuple's own constructor costs as much as the rest of a short line
-        usual, last = self._usual, self._last
-        step: Any
-        stamp: Any
+        reader = self.reader
+        self._barriers = BarrierLines(reader.segment, self.barrier_t)
+        at, count = 0, len(lines)
         while at < count:
-            if usual is not None and lines[at].startswith(COMMON):
-                at, t = take_usual(usual, lines, offsets, at, batch, barriers, pace, t)
+            if self._usual is not None and lines[at].startswith(COMMON):
+                at, reader.t = take_usual(self._usual, lines, offsets, at, batch, self._barriers, pace, reader.t)
                 if pace.full or at == count:
                     break
                 if lines[at].startswith(COMMON):
-                    usual = last = None
-            line, offset = lines[at], offsets[at]
-            ended = read_barrier(line) if opened else None
-            if ended is not None:
-                step, t = ended
-                batch.begin(step, self.segment)
-                barriers.add(step, t, offset)
-                at += 1
-                continue
-            try:
-                record = orjson.loads(line)
-            except ValueError:
-                if line.strip(b" \t\r"):
-                    batch.dead.append(Dead(offset, "not JSON", excerpt_of(line)))
-                at += 1
-                continue
-            if type(record) is dict and opened:
-                step = record.get("step")
-                kind = record.get("kind", _METRICS)
-                if kind is _METRICS:
-                    metrics = record.get("m")
-                    if type(step) is int and type(metrics) is dict and 0 <= step <= MAX_STEP:
-                        if step != pace.step:
-                            if pace.refuses(step, first=at < together):
-                                break
-                            batch.saw(step, self.segment)
-                        stamp = record.get("t")
-                        if type(stamp) is float and T_MIN <= stamp <= T_MAX:
-                            t = stamp
-                        else:
-                            before, t = t, time_of(record, t)
-                            batch.inherited_t += t == before
-                        if t > newest_t:
-                            newest_t = t
-                        names = tuple(metrics)
-                        schema = by_names.get(names) or governing.schema(names)
-                        try:
-                            data = schema.pack(*metrics.values())
-                        except (NotDense, OverflowError):
-                            add_sparse(self._sparse(batch, metrics, step, t, offset))
-                        else:
-                            batch.run(self.segment, schema).add(step, t, offset, data)
-                            if schema is last:
-                                usual = schema
-                            else:
-                                batch.schemas.add(schema)
-                            last = schema
-                        at += 1
-                        continue
-                    if step is None and type(metrics) is dict and "step" not in record:
-                        stamp = record.get("t")
-                        if type(stamp) is float and T_MIN <= stamp <= T_MAX:
-                            t = stamp
-                        else:
-                            t = time_of(record, t)
-                        if t > newest_t:
-                            newest_t = t
-                        names = tuple(metrics)
-                        schema = by_stream.get(names) or governing.stream_schema(names)
-                        try:
-                            data = schema.pack(*metrics.values())
-                        except (NotDense, OverflowError):
-                            add_stream(self._sparse(batch, metrics, -1, t, offset))
-                        else:
-                            add_stream(new(Dense, (-1, t, offset, self.segment, schema, data)))
-                        at += 1
-                        continue
-                elif kind == "barrier" and type(step) is int and 0 <= step <= MAX_STEP:
-                    stamp = record.get("t")
-                    if type(stamp) is float and T_MIN <= stamp <= T_MAX:
-                        t = stamp
-                    else:
-                        before, t = t, time_of(record, t)
-                        batch.inherited_t += t == before
-                    batch.begin(step, self.segment)
-                    barriers.add(step, t, offset)
-                    at += 1
-                    continue
-                elif type(kind) is str and kind in STANDING and type(step) is int and 0 <= step <= MAX_STEP:
-                    if pace.refuses(step, first=at < together):
-                        break
-                    before, stamp = t, time_of(record, t)
-                    try:
-                        schema, ended_t, data = self._standing(batch, kind, record, offset, stamp)
-                    except BadRecord as bad:
-                        batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
-                        pace.step = -1  # a line that cannot be used has no step: the next one's was not seen yet
-                    else:
-                        batch.saw(step, self.segment)
-                        batch.inherited_t += stamp == before
-                        t = stamp
-                        if ended_t > newest_t:
-                            newest_t = ended_t
-                        batch.run(self.segment, schema).add(step, ended_t, offset, data)
-                        batch.schemas.add(schema)
-                    at += 1
-                    continue
-            self.t, self._usual, self._last = t, usual, last
-            self._other(batch, record, line, offset)
-            t, usual, last = self.t, self._usual, self._last
-            opened, barriers = self.opened is not None, self._barriers
-            if t > newest_t:
-                newest_t = t
+                    self._usual = self._last = None
+            if not self._take(batch, lines[at], offsets[at], pace, at < together):
+                break
             at += 1
         self._end_barriers(batch)
-        self.t, self._usual, self._last = t, usual, last
-        batch.newest_t = max(batch.newest_t, newest_t)
         batch.consumed = at
         return batch
+
+    def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
+        """Take the state that the file had at some offset: its open record, the `t` there, that of the segment's last
+        barrier record, and the define and rollback lines before it.
+        """
+        self.reader = FileReader(opened)
+        self._begin(opened)
+        self._go_on(marks, t, barrier_t)
+
+    def follow(self, batch: Batch, t: float, barrier_t: float | None) -> None:
+        """Take the state that another decoder of this file had after a batch, which this one was to decode next."""
+        self._go_on([line for _, line in batch.kept], t, barrier_t)
+
+    def _go_on(self, marks: Sequence[bytes], t: float, barrier_t: float | None) -> None:
+        for line in marks:
+            record = self.reader.read(line)
+            if isinstance(record, Define):
+                self._governing.define(record.m)
+                self._usual = self._last = None
+        self.reader.t, self.barrier_t = t, barrier_t
+
+    # One line ------------------------------------------------------------------------------------------------------
+
+    def _take(self, batch: Batch, line: bytes, offset: int, pace: Pace, first: bool) -> bool:
+        """Take in one line. False if it has to wait; the `first` lines never do."""
+        reader = self.reader
+        if reader.opened is not None and line.startswith(BARRIER):
+            found = read_barrier(line)
+            if found is not None:
+                step, reader.t = found
+                self._add_barrier(batch, step, reader.t, offset)
+                return True
+        try:
+            body = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            dead = reader.read(line)
+            if isinstance(dead, DeadLetter):  # else the line is blank
+                batch.dead.append(Dead(offset, dead.reason, excerpt_of(line)))
+            return True
+        if type(body) is dict and "kind" not in body and reader.opened is not None:
+            if self._take_metrics(batch, body, offset, pace, first):
+                return True
+            if pace.full:
+                return False
+        return self._take_record(batch, body, line, offset, pace, first)
+
+    def _take_metrics(self, batch: Batch, body: dict[str, Any], offset: int, pace: Pace, first: bool) -> bool:
+        """The second shortcut. False if it declines, or if the line has to wait (then `pace` is full)."""
+        metrics: Any = body.get("m")
+        step: Any = body.get("step")
+        stepped = step is not None
+        if type(metrics) is not dict or (not stepped and "step" in body):
+            return False
+        if stepped and (type(step) is not int or not 0 <= step <= MAX_STEP):
+            return False
+        reader = self.reader
+        if stepped and step != pace.step:
+            if pace.refuses(step, first=first):
+                return False
+            batch.saw(step, reader.segment)
+        t: Any = body.get("t")
+        if type(t) is not float or not T_MIN <= t <= T_MAX:
+            t = time_of(body, reader.t)
+            batch.inherited_t += stepped and not has_time(body)
+        reader.t = t
+        if t > batch.newest_t:
+            batch.newest_t = t
+        names = tuple(metrics)
+        governing = self._governing
+        if stepped:
+            schema = governing.by_names.get(names) or governing.schema(names)
+        else:
+            schema = governing.by_stream.get(names) or governing.stream_schema(names)
+        try:
+            data = schema.pack(*metrics.values())
+        except (NotDense, OverflowError):
+            self._metrics(batch, Metrics(t, step, metrics), b"", offset)
+            return True
+        if not stepped:
+            # A named tuple's own constructor costs as much as the rest of a short line.
+            batch.streams.append(tuple.__new__(Dense, (-1, t, offset, reader.segment, schema, data)))
+            return True
+        batch.run(reader.segment, schema).add(step, t, offset, data)
+        if schema is self._last:
+            self._usual = schema
+        else:
+            batch.schemas.add(schema)
+            self._last = schema
+        return True
+
+    def _take_record(self, batch: Batch, body: Any, line: bytes, offset: int, pace: Pace, first: bool) -> bool:
+        """The general way, for every line that is JSON. False if it has to wait."""
+        reader = self.reader
+        before = reader.t
+        record: Any = reader.read_body(body)
+        kind = type(record)
+        if kind is DeadLetter:
+            batch.dead.append(Dead(offset, record.reason, excerpt_of(line)))
+            return True
+        if kind in _STEPPED and record.step is not None:
+            if kind is not BarrierRecord and record.step != pace.step:
+                if pace.refuses(record.step, first=first):
+                    reader.t = before  # as if it had not been read: it will be read again
+                    return False
+                batch.saw(record.step, reader.segment)
+            if record.t == before and not has_time(body):
+                batch.inherited_t += 1
+        if reader.t > batch.newest_t and kind is not Unknown:
+            batch.newest_t = reader.t
+        take = TAKERS.get(kind)
+        if take is not None:
+            take(self, batch, record, line, offset)
+        return True
+
+    # What becomes of each kind of record -----------------------------------------------------------------------------
+
+    def _begin(self, opened: Open) -> None:
+        self._usual = self._last = None
+        self._governing.begin(opened.actor)
+
+    def _open(self, batch: Batch, opened: Open, line: bytes, offset: int) -> None:
+        batch.opened, batch.opened_at = opened, offset
+        self._begin(opened)
+
+    def _metrics(self, batch: Batch, record: Metrics, line: bytes, offset: int) -> None:
+        values = []
+        asks_of = self._governing.of
+        for name, value in record.m.items():
+            try:
+                observations = observations_of(name, value)
+            except DeadValue as dead:
+                batch.dead.append(Dead(offset, str(dead), excerpt_of(as_json(name) + b": " + as_json(value)), name))
+                continue
+            if observations is not None:
+                values.append(Value(name, asks_of(name), observations))
+        if record.step is None:
+            batch.streams.append(Sparse(-1, record.t, offset, self.reader.segment, tuple(values)))
+        else:
+            batch.sparse.append(Sparse(record.step, record.t, offset, self.reader.segment, tuple(values)))
+            batch.names.update([value.metric for value in values])
+
+    def _event(self, batch: Batch, record: Event, line: bytes, offset: int) -> None:
+        if record.tag:
+            step = -1 if record.step is None else record.step
+            tag = TagLine(step, record.t, offset, self.reader.segment, record.tag)
+            (batch.tags if step >= 0 else batch.streams).append(tag)
+        self._derived(batch, record, line, offset)
+        if record.name == WRONG_USE and record.step is None:
+            _count(batch, WRONG_USE)
+
+    def _derived(self, batch: Batch, record: Span | Event, line: bytes, offset: int) -> None:
+        """The metrics line that a span or an event stands for."""
+        t, metric, value, reduce = derive_metric(record)
+        schema = self._governing.derived_schema(metric, reduce)
+        segment, step = self.reader.segment, record.step
+        if step is None:
+            batch.streams.append(Dense(-1, t, offset, segment, schema, schema.pack(value)))
+        else:
+            batch.run(segment, schema).add(step, t, offset, schema.pack(value))
+            batch.schemas.add(schema)
+        if t > batch.newest_t:
+            batch.newest_t = t
+
+    def _sample(self, batch: Batch, record: Sample, line: bytes, offset: int) -> None:
+        segment, step, t = self.reader.segment, record.step, record.t
+        # It stands for a metrics record without metrics: its step was reached, its rank is there.
+        schema = self._governing.derived_schema("", ())
+        if step is None:
+            batch.streams.append(SampleLine(-1, t, offset, segment, record.table, record.score, record.pri))
+            batch.streams.append(Dense(-1, t, offset, segment, schema, b""))
+        else:
+            batch.samples.append(SampleLine(step, t, offset, segment, record.table, record.score, record.pri))
+            batch.run(segment, schema).add(step, t, offset, b"")
+            batch.schemas.add(schema)
+
+    def _define(self, batch: Batch, record: Define, line: bytes, offset: int) -> None:
+        for name, reason in record.dead:
+            batch.dead.append(Dead(offset, reason, excerpt_of(line), name))
+        if self._governing.define(record.m):
+            self._usual = self._last = None
+            batch.kept.append((offset, line))
+
+    def _barrier(self, batch: Batch, record: BarrierRecord, line: bytes, offset: int) -> None:
+        self._add_barrier(batch, record.step, record.t, offset)
+
+    def _add_barrier(self, batch: Batch, step: int, t: float, offset: int) -> None:
+        batch.begin(step, self.reader.segment)
+        self._barriers.add(step, t, offset)
+
+    def _rollback(self, batch: Batch, record: Rollback, line: bytes, offset: int) -> None:
+        self._end_barriers(batch)
+        self.barrier_t = None
+        self._barriers = BarrierLines(self.reader.segment, None)
+        batch.marks.append(Mark("rollback", self.reader.segment, record.step, t=record.t))
+        batch.kept.append((offset, line))
 
     def _end_barriers(self, batch: Batch) -> None:
         """The batch has all barrier records of the segment that it will have."""
@@ -215,128 +327,36 @@ class Decoder:
             batch.newest_t = max(batch.newest_t, max(barriers.ts))
             self.barrier_t = barriers.ts[-1]
 
-    def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
-        """Take the state that the file had at some offset: its open record, the `t` there, that of the segment's last
-        barrier record, and the define and rollback lines before it.
-        """
-        self.opened, self.t, self.barrier_t, self.segment = opened, t, barrier_t, 0
-        self._usual = self._last = None
-        self._governing.begin(opened.actor)
-        self._keep(marks)
-        self.t = t
+    def _gap(self, batch: Batch, record: Lost, line: bytes, offset: int) -> None:
+        batch.marks.append(Mark("gap", self.reader.segment, -1, record.gap, record.since))
 
-    def follow(self, batch: Batch, t: float, barrier_t: float | None) -> None:
-        """Take the state that another decoder of this file had after a batch, which this one was to decode next."""
-        self.t, self.barrier_t = t, barrier_t
-        self._keep([line for _, line in batch.kept])
+    def _clock(self, batch: Batch, record: Clock, line: bytes, offset: int) -> None:
+        batch.clocks.append(record)
 
-    def _keep(self, marks: Sequence[bytes]) -> None:
-        for line in marks:
-            record = orjson.loads(line)
-            if record["kind"] == "define":
-                self._governing.define(parse_define(record)[0])
-                self._usual = self._last = None
-            else:
-                self.segment += 1
+    def _close(self, batch: Batch, record: Close, line: bytes, offset: int) -> None:
+        if not record.rolls:
+            batch.marks.append(Mark("close", self.reader.segment, -1, t=record.t))
 
-    def _sparse(self, batch: Batch, metrics: dict[str, Any], step: int, t: float, offset: int) -> Sparse:
-        values = []
-        governing = self._governing
-        for name, value in metrics.items():
-            try:
-                if not name:
-                    raise DeadValue("bad value")
-                observations = observe(value)
-            except DeadValue as dead:
-                batch.dead.append(Dead(offset, str(dead), excerpt_of(as_json(name) + b": " + as_json(value)), name))
-                continue
-            if observations is not None:
-                values.append(Value(name, governing.of(name), observations))
-                if step >= 0:
-                    batch.names.add(name)
-        return Sparse(step, t, offset, self.segment, tuple(values))
+    def _unknown(self, batch: Batch, record: Unknown, line: bytes, offset: int) -> None:
+        _count(batch, "unknown kinds")
 
-    def _other(self, batch: Batch, record: Any, line: bytes, offset: int) -> None:
-        """Every line but the common one: known kinds, and whatever is wrong with a metrics line."""
-        try:
-            if not isinstance(record, dict):
-                raise BadRecord("not an object")
-            kind = record.get("kind", _METRICS)
-            if kind == "open":
-                self._open(batch, record, offset)
-            elif self.opened is None:
-                raise BadRecord("no open record")
-            elif kind is not _METRICS and (not isinstance(kind, str) or kind not in KNOWN_KINDS):
-                batch.counts["unknown kinds"] = batch.counts.get("unknown kinds", 0) + 1
-            else:
-                self._known(batch, kind, record, line, offset)
-                self.t = time_of(record, self.t)
-        except BadRecord as bad:
-            batch.dead.append(Dead(offset, str(bad), excerpt_of(line)))
 
-    def _open(self, batch: Batch, record: dict[str, Any], offset: int) -> None:
-        if self.opened is not None:
-            raise BadRecord("second open record")
-        if self.foreign:
-            raise BadRecord("no open record")
-        try:
-            self.opened = batch.opened = parse_open(record)
-        except UnsupportedVersion:
-            self.foreign = True
-            raise
-        batch.opened_at = offset
-        self.t = self.opened.t
-        self._governing.begin(self.opened.actor)
+# By the class of the record. A record of a class that is not here, such as `Beat`, counts by its time alone.
+TAKERS: dict[type, Callable[[Decoder, Batch, Any, bytes, int], None]] = {
+    Open: Decoder._open,
+    Metrics: Decoder._metrics,
+    Define: Decoder._define,
+    Span: Decoder._derived,
+    Event: Decoder._event,
+    Sample: Decoder._sample,
+    BarrierRecord: Decoder._barrier,
+    Rollback: Decoder._rollback,
+    Lost: Decoder._gap,
+    Clock: Decoder._clock,
+    Close: Decoder._close,
+    Unknown: Decoder._unknown,
+}
 
-    def _known(self, batch: Batch, kind: Any, record: dict[str, Any], line: bytes, offset: int) -> None:
-        if kind in _STEPPED or "step" in record:
-            step = record.get("step")
-            if not is_step(step):
-                raise BadRecord("bad step")
-        if kind is _METRICS:
-            raise BadRecord("bad metrics")
-        if kind == "rollback":
-            self._end_barriers(batch)
-            self.segment += 1
-            self.barrier_t = None
-            self._barriers = BarrierLines(self.segment, None)
-            batch.marks.append(Mark("rollback", self.segment, record["step"], t=time_of(record, self.t)))
-            batch.kept.append((offset, line))
-        elif kind == "define":
-            self._define(batch, record, line, offset)
-        elif kind == "gap":
-            batch.marks.append(Mark("gap", self.segment, -1, parse_gap(record), self.t))
-        elif kind == "close":
-            if record.get("reason") != "roll":
-                batch.marks.append(Mark("close", self.segment, -1, t=time_of(record, self.t)))
-        elif kind == "clock":
-            batch.clocks.append(ClockRecord(time_of(record, self.t), *parse_clock(record)))
-        elif kind in STANDING:
-            schema, ended_t, data = self._standing(batch, kind, record, offset, time_of(record, self.t))
-            if kind == "event" and record["name"] == WRONG_USE:
-                batch.counts[WRONG_USE] = batch.counts.get(WRONG_USE, 0) + 1
-            batch.newest_t = max(batch.newest_t, ended_t)
-            batch.streams.append(Dense(-1, ended_t, offset, self.segment, schema, data))
 
-    def _standing(
-        self, batch: Batch, kind: str, record: dict[str, Any], offset: int, t: float
-    ) -> tuple[Schema, float, bytes]:
-        """The metrics line that a span, event or sample stands for: schema, time, packed values. Raises BadRecord."""
-        stands = stands_for(kind, record, t)
-        step = record.get("step", -1)
-        if stands.tag:
-            tag = TagLine(step, t, offset, self.segment, stands.tag)
-            (batch.tags if step >= 0 else batch.streams).append(tag)
-        if stands.sample is not None:
-            sample = SampleLine(step, t, offset, self.segment, *stands.sample)
-            (batch.samples if step >= 0 else batch.streams).append(sample)
-        schema = self._governing.standing_schema(kind, stands.metric, stands.reduce)
-        return schema, stands.t, schema.pack(stands.value) if stands.metric else b""
-
-    def _define(self, batch: Batch, record: dict[str, Any], line: bytes, offset: int) -> None:
-        asked, bad = parse_define(record)
-        for name in bad:
-            batch.dead.append(Dead(offset, "bad define", excerpt_of(line), name))
-        if self._governing.define(asked):
-            self._usual = self._last = None
-            batch.kept.append((offset, line))
+def _count(batch: Batch, what: str) -> None:
+    batch.counts[what] = batch.counts.get(what, 0) + 1

@@ -8,7 +8,7 @@ from rlship_formats.records import Asks
 from rlship_sidecar.decode.lines import WIDE, Schema
 from rlship_sidecar.decode.schemas import Schemas
 
-_MOST_NAMES, _MOST_KINDS = 64, 256
+_MAX_SCHEMAS, _MAX_DERIVED = 64, 256
 
 
 class Governing:
@@ -16,14 +16,14 @@ class Governing:
     stepped lines, `by_stream` of those without a step. The dicts stay the same objects.
     """
 
-    __slots__ = ("_actor", "_asks", "_by_metric", "_by_standing", "_schemas", "by_names", "by_stream")
+    __slots__ = ("_actor", "_asks", "_by_derived", "_by_metric", "_schemas", "by_names", "by_stream")
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
         self._actor = ""
         self._asks: dict[str, Asks] = {}
         self._by_metric: dict[str, Asks] = {}
-        self._by_standing: dict[tuple[str, str], Schema] = {}
+        self._by_derived: dict[tuple[str, tuple[str, ...]], Schema] = {}
         self.by_names: dict[tuple[str, ...], Schema] = {}
         self.by_stream: dict[tuple[str, ...], Schema] = {}
 
@@ -49,17 +49,17 @@ class Governing:
         """The schema of a line without a step with these metrics."""
         return self._remembered(self.by_stream, names)
 
-    def standing_schema(self, kind: str, metric: str, reduce: tuple[str, ...]) -> Schema:
+    def derived_schema(self, metric: str, reduce: tuple[str, ...]) -> Schema:
         """The schema of the line that a record of another kind stands for, which asks for `reduce` by its kind. Without
-        a metric ("") it has none.
+        a metric ("") the line has none.
         """
-        schema = self._by_standing.get((kind, metric))
+        schema = self._by_derived.get((metric, reduce))
         if schema is None:
             names = (metric,) if metric else ()
             schema = self._schemas.of(names, tuple(self._asked(name, reduce) for name in names))
-            if len(self._by_standing) >= _MOST_KINDS:
-                self._by_standing.clear()
-            self._by_standing[kind, metric] = schema
+            if len(self._by_derived) >= _MAX_DERIVED:
+                self._by_derived.clear()
+            self._by_derived[metric, reduce] = schema
         return schema
 
     def of(self, metric: str) -> Asks:
@@ -81,12 +81,12 @@ class Governing:
 
     def _remembered(self, known: dict[tuple[str, ...], Schema], names: tuple[str, ...]) -> Schema:
         schema = self._schemas.of(names, tuple(self.of(name) for name in names))
-        if len(known) >= _MOST_NAMES:
+        if len(known) >= _MAX_SCHEMAS:
             known.clear()
         if len(names) <= WIDE:
             known[names] = schema
         return schema
 
     def _forget(self) -> None:
-        for held in (self._by_metric, self._by_standing, self.by_names, self.by_stream):
+        for held in (self._by_metric, self._by_derived, self.by_names, self.by_stream):
             held.clear()

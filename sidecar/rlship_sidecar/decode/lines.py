@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import msgspec
 import orjson
 
+from rlship_formats.reading import Clock
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
 from rlship_formats.values import Observations
 
@@ -23,7 +24,7 @@ Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 Time = Annotated[float, msgspec.Meta(ge=T_MIN, le=T_MAX)]
 
 _EXCERPT_BYTES = 120
-MOST_KNOWN = 1000  # metrics of a line that a parser is made for: one takes about 0.4 KB and 4 µs for each of them
+MAX_KNOWN = 1000  # metrics of a line that a parser is made for: one takes about 0.4 KB and 4 µs for each of them
 
 
 class Schema:
@@ -56,7 +57,7 @@ class Schema:
 
 def _parser(names: tuple[str, ...]) -> Callable[[bytes], Any]:
     """A parser of lines with these metrics that skips making keys: they are compared where they stand."""
-    if len(names) > MOST_KNOWN:
+    if len(names) > MAX_KNOWN:
         return _unreadable
     fields = [(f"f{index}", float) for index in range(len(names))]
     rename = {field: name for (field, _), name in zip(fields, names)}
@@ -206,14 +207,6 @@ class Mark(NamedTuple):
     t: float = 0.0
 
 
-class ClockRecord(NamedTuple):
-    """A `clock` record: at `t` of the host's clock it was off by `offset` seconds, give or take `err`."""
-
-    t: float
-    offset: float
-    err: float
-
-
 class Dead(NamedTuple):
     """A line, or one metric's value on it (`metric` is then its name), that cannot be used."""
 
@@ -241,7 +234,7 @@ class Batch:
     samples: list[SampleLine] = field(default_factory=list)
     tags: list[TagLine] = field(default_factory=list)
     streams: list[StreamLine] = field(default_factory=list)
-    clocks: list[ClockRecord] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
     schemas: set[Schema] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     marks: list[Mark] = field(default_factory=list)

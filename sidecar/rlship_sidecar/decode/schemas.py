@@ -9,7 +9,7 @@ from rlship_sidecar.decode.lines import WIDE, Schema
 
 Lookup = Callable[[str, str], Asks | None]  # what is known of an actor's metric by its name
 _DEFAULT = Asks()
-_MOST_NAMES = 10_000
+_MAX_NAMES = 10_000
 
 
 class Defaults(dict[str, Asks]):
@@ -22,7 +22,7 @@ class Defaults(dict[str, Asks]):
 
     def __missing__(self, metric: str) -> Asks:
         asks = self._lookup(self._actor, metric) or _DEFAULT
-        if len(self) < _MOST_NAMES:
+        if len(self) < _MAX_NAMES:
             self[metric] = asks
         return asks
 

@@ -1,5 +1,14 @@
-"""The usual lines, one after the other: metrics lines of the same plain numbers, and barrier records. They are most of
-what is read, so they have a way of their own. Whatever it takes comes to the same as by `decoder`'s general way.
+"""The usual lines, one after the other: metrics lines of the same plain numbers, and barrier records.
+
+They are most of what is read, so they have a way of their own: msgspec compares the names where they stand and makes no
+dict. What must hold is said in `decoder`: whatever is taken here comes to the same bits as by `FileReader`, and what is
+declined leaves no trace. In particular:
+
+- The parsers forbid unknown members (`kind` is one), so that a line that says more is declined, not cut. Both need `t`
+  and `step` within the bounds of the format, as a record without them inherits its `t` or is a dead letter.
+- Of a name that stands twice msgspec takes the last one, as orjson does; an earlier one that is out of bounds declines.
+- `pack(*values_of(found.m))` stands before the first `append`: if it raises, no column has grown.
+- The columns grow one by one and are never read in between, so that their lengths agree whenever the loop ends.
 """
 
 from __future__ import annotations
@@ -13,7 +22,7 @@ import msgspec
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Schema, Step, Time
 
 COMMON = b'{"t":'  # how the common metrics line begins; others are not worth the attempt to read them as one
-_BARRIER = b'{"kind":"barrier",'
+BARRIER = b'{"kind":"barrier",'
 
 
 class _Barrier(msgspec.Struct, tag_field="kind", tag="barrier", forbid_unknown_fields=True, gc=False):
@@ -51,7 +60,7 @@ class Pace:
 
 def read_barrier(line: bytes) -> tuple[int, float] | None:
     """Step and `t` of a barrier record as writers write it; None for others."""
-    if not line.startswith(_BARRIER):  # a line without any kind would be parsed as well
+    if not line.startswith(BARRIER):  # a line without any kind would be parsed as well
         return None
     try:
         found = _parse_barrier(line)
@@ -100,7 +109,7 @@ def take_usual(
                 t = found.t
                 add_t(t)
                 add_offset(offsets[place])
-            elif line.startswith(_BARRIER):
+            elif line.startswith(BARRIER):
                 found = _parse_barrier(line)
                 end_step(found.step)
                 t = found.t

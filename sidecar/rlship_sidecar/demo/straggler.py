@@ -1,15 +1,15 @@
-"""Who the others wait for, from the times in the barrier lines of the writers' files."""
+"""Which rank the others wait for, from the times of the barrier records in the writers' files."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-import orjson
+from rlship_formats.reading import Barrier, FileReader
+from rlship_formats.records import Open
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,14 @@ def barrier_times(files: Mapping[str, bytes], actor: str) -> dict[int, dict[str,
     """Step -> rank (`<replica>.<rank>`) -> the time of its last barrier line for that step, in Unix seconds."""
     times: dict[int, dict[str, float]] = defaultdict(dict)
     for data in files.values():
-        rank = ""
-        for record in _records(data):
-            kind = record.get("kind")
-            if kind == "open":
-                if record.get("actor") != actor:
-                    break
-                rank = f"{record.get('replica', '0')}.{record.get('rank', 0)}"
-            elif kind == "barrier" and rank:
-                step, t = record.get("step"), record.get("t")
-                if isinstance(step, int) and isinstance(t, int | float):
-                    times[step][rank] = max(t, times[step].get(rank, t))
+        reader = FileReader()
+        for line in data.split(b"\n")[:-1]:  # what cannot be used is the sidecar's to report
+            record = reader.read(line)
+            if isinstance(record, Open) and record.actor != actor:
+                break
+            if isinstance(record, Barrier) and reader.opened is not None:
+                rank = f"{reader.opened.replica}.{reader.opened.rank}"
+                times[record.step][rank] = max(record.t, times[record.step].get(rank, record.t))
     return dict(times)
 
 
@@ -71,14 +68,3 @@ def find_straggler(files: Mapping[str, bytes], actor: str = "trainer", *, least_
         if 2 * count > len(steps) and extra_s >= least_s:
             return Straggler(f"{actor} rank {rank}", extra_s, count / len(steps), len(steps))
     return None
-
-
-def _records(data: bytes) -> Iterable[dict[str, Any]]:
-    """The usable lines of a file; the others are the sidecar's to report."""
-    for line in data.split(b"\n")[:-1]:
-        try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if isinstance(record, dict):
-            yield record

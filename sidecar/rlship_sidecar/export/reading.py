@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
-
-from rlship_formats.records import (
-    KNOWN_KINDS,
-    BadRecord,
-    Open,
-    UnsupportedVersion,
-    parse_define,
-    parse_gap,
-    parse_open,
-    time_of,
-)
-from rlship_formats.timeline import (
+from rlship_formats.reading import (
+    Barrier,
     Clock,
+    Close,
+    DeadLetter,
     Event,
+    FileReader,
+    Metrics,
     Sample,
     Span,
-    parse_clock,
-    parse_event,
-    parse_sample,
-    parse_span,
-    step_of,
+    Unknown,
 )
+from rlship_formats.records import Open
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
 READ_BYTES = 1 << 20
+_KINDS = {Metrics: "metrics", Span: "span", Event: "event", Sample: "sample", Barrier: "barrier", Clock: "clock"}
 
 
 class Entry(NamedTuple):
@@ -106,40 +98,40 @@ def files_of(experiment: Path) -> Iterator[list[WriterFile]]:
 
 def identify(file: WriterFile) -> None:
     """Find out who writes a file; raises Unreadable. Refuses nothing: `entries` sees the same lines."""
+    reader = FileReader()
     for line in _unjudged(file):
-        try:
-            record = orjson.loads(line)
-            if isinstance(record, dict) and record.get("kind") == "open":
-                file.open = parse_open(record)
-                return
-        except UnsupportedVersion:
-            return
-        except ValueError:  # of which BadRecord is one
-            continue
+        reader.read(line)
+        if reader.opened is not None or reader.unsupported:
+            break
+    file.open = reader.opened
 
 
 def clocks(file: WriterFile) -> Iterator[Clock]:
-    """Find out who writes a file, and go through its clock records alone; raises Unreadable.
-
-    Records that the filesystem stamps with its clients' own time (`client_time`) prove nothing and are passed over.
-    Other lines are not parsed, so that a record without a time of its own has none here and is passed over. Refuses
-    nothing: `entries` sees the same lines.
+    """Find out who writes a file, and go through its clock records alone; raises Unreadable. Refuses nothing: `entries`
+    sees the same lines.
     """
     identify(file)
-    if file.open is None:
-        return
+    if file.open is not None:
+        found = list(_clocks(file, all_lines=False))
+        if any(math.isnan(clock.t) for clock in found):  # one has the `t` of a line that was not read
+            found = list(_clocks(file, all_lines=True))
+        yield from found
+
+
+def _clocks(file: WriterFile, *, all_lines: bool) -> Iterator[Clock]:
+    """The clock records of a file. Without `all_lines` only lines that may be one are parsed, as they are few; then a
+    record without a time of its own has the time NaN.
+    """
+    reader = FileReader()
     for line in _unjudged(file):
-        if b'"clock"' not in line:
-            continue
-        try:
-            record = orjson.loads(line)
-            if not isinstance(record, dict) or record.get("kind") != "clock" or record.get("client_time") is True:
+        # A backslash may hide the word, as JSON may write any character by its number.
+        if not all_lines and reader.opened is not None:
+            if b'"clock"' not in line and b"\\" not in line:
                 continue
-            clock = parse_clock(record, 0.0)
-        except ValueError:
-            continue
-        if clock.t:
-            yield clock
+            reader.t = math.nan
+        record = reader.read(line)
+        if isinstance(record, Clock):
+            yield record
 
 
 def _unjudged(file: WriterFile) -> Iterator[bytes]:
@@ -152,79 +144,21 @@ def _unjudged(file: WriterFile) -> Iterator[bytes]:
 
 def entries(file: WriterFile) -> Iterator[Entry]:
     """What a file has for the time axis, in file order; raises Unreadable. Lines that cannot be used are refused."""
-    opened: Open | None = None
-    foreign = False
-    t = 0.0
+    reader = FileReader()
     for line in lines(file):
-        try:
-            record = orjson.loads(line)
-        except ValueError:
-            if line.strip(b" \t\r"):
-                file.refuse("not JSON")
+        record = reader.read(line)
+        if record is None or isinstance(record, Unknown):
             continue
-        try:
-            if not isinstance(record, dict):
-                raise BadRecord("not an object")
-            kind = record.get("kind", "metrics")
-            if kind == "open":
-                if opened is not None or foreign:
-                    raise BadRecord("no open record" if foreign else "second open record")
-                opened = file.open = parse_open(record)
-                t = file.t = opened.t
-                continue
-            if opened is None:
-                raise BadRecord("no open record")
-            entry = _entry(kind, record, t)
-        except UnsupportedVersion as bad:
-            foreign = True
-            file.refuse(str(bad))
+        if isinstance(record, DeadLetter):
+            file.refuse(record.reason)
             continue
-        except BadRecord as bad:
-            file.refuse(str(bad))
+        if isinstance(record, Open):
+            file.open, file.t = record, record.t
             continue
-        if entry is not None:
-            t = entry.t
-            file.t = max(t, file.t or t)
-            yield entry
-        elif isinstance(kind, str) and kind in KNOWN_KINDS:
-            t = time_of(record, t)
-            file.t = max(t, file.t or t)
-            if kind == "close":
-                reason = record.get("reason")
-                file.closed = reason if isinstance(reason, str) else ""
-
-
-def _entry(kind: object, record: dict[str, Any], before: float) -> Entry | None:
-    """A record as an entry, None for one that is not on the time axis; raises BadRecord where rows have a dead letter,
-    so that the same `t` is handed on.
-    """
-    if "kind" not in record:
-        step, metrics = step_of(record), record.get("m")
-        if not isinstance(metrics, dict):
-            raise BadRecord("bad metrics")
-        return Entry("metrics", time_of(record, before), step, metrics)
-    body: Span | Event | Sample | Clock
-    if kind == "span":
-        body = parse_span(record, before)
-        return Entry("span", body.t, body.step, body)
-    if kind == "event":
-        body = parse_event(record, before)
-        return Entry("event", body.t, body.step, body)
-    if kind == "sample":
-        body = parse_sample(record, before)
-        return Entry("sample", body.t, body.step, body)
-    if kind == "clock":
-        body = parse_clock(record, before)
-        return Entry("clock", body.t, None, body)
-    if kind == "barrier" or kind == "rollback":
-        step = step_of(record)
-        if step is None:
-            raise BadRecord("bad step")
-        return Entry("barrier", time_of(record, before), step, None) if kind == "barrier" else None
-    if isinstance(kind, str) and kind in KNOWN_KINDS:
-        step_of(record)
-    if kind == "define":
-        parse_define(record)
-    elif kind == "gap":
-        parse_gap(record)
-    return None
+        file.t = max(record.t, file.t or record.t)
+        if isinstance(record, Close):
+            file.closed = record.reason
+        kind = _KINDS.get(type(record))
+        if kind is not None:
+            body = record.m if isinstance(record, Metrics) else None if isinstance(record, Barrier) else record
+            yield Entry(kind, record.t, getattr(record, "step", None), body)

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
+from rlship_formats.reading import Event, Sample
 from rlship_formats.records import is_step
-from rlship_formats.timeline import Event, Sample
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.export.chrome import Writes
 from rlship_sidecar.export.reading import Unreadable, WriterFile, entries, files_of

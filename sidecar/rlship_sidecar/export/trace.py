@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlship import _version
+from rlship_formats.clocks import HostClocks, KeptClocks
+from rlship_formats.reading import observations_of
 from rlship_formats.records import Open
-from rlship_formats.values import DeadValue, fold, observe
+from rlship_formats.values import DeadValue, fold
 from rlship_sidecar.align.lineage import replica_key
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.export.chrome import ChromeTrace, Writes, counter_body, instant_body, span_body
-from rlship_sidecar.export.clocks import Clocks, microseconds
+from rlship_sidecar.export.clocks import aligned, microseconds
 from rlship_sidecar.export.lanes import Lanes, Line
 from rlship_sidecar.export.reading import Entry, Unreadable, WriterFile, clocks, entries, files_of, identify
 from rlship_sidecar.export.selection import STEP_AXIS, Selection
@@ -74,13 +76,14 @@ def _export(
     in_memory: int,
 ) -> Exported:
     told = Exported()
-    known = Clocks()
+    known = KeptClocks()
     for file in files:
         with _reading(file, told):
             if not align_clocks:
                 identify(file)
-            elif found := list(clocks(file)):
-                known.add(_opened(file).host, found)
+            else:
+                for record in clocks(file):
+                    known.add(_opened(file).host, record)
     told.hosts = len(known)
     if selection.steps is not None:
         for file in files:
@@ -139,16 +142,16 @@ def _order(file: WriterFile) -> tuple[object, ...]:
     )
 
 
-def _times(opened: Open, entry: Entry, known: Clocks) -> tuple[int, int]:
+def _times(opened: Open, entry: Entry, known: HostClocks) -> tuple[int, int]:
     """When an entry begins and ends, in µs of the common clock."""
     begins = microseconds(entry.t)
-    start = known.aligned(opened.host, begins)
+    start = aligned(known, opened.host, begins)
     if entry.kind != "span":
         return start, start
-    return start, max(start, known.aligned(opened.host, begins + microseconds(entry.body.dur)))
+    return start, max(start, aligned(known, opened.host, begins + microseconds(entry.body.dur)))
 
 
-def _widen(selection: Selection, file: WriterFile, known: Clocks) -> None:
+def _widen(selection: Selection, file: WriterFile, known: HostClocks) -> None:
     """Make the window as wide as the kept steps of one file."""
     if file.open is None or file.open.axis != STEP_AXIS or selection.steps is None:
         return
@@ -169,7 +172,7 @@ def _require_steps(selection: Selection) -> None:
         )
 
 
-def _items(file: WriterFile, entry: Entry, number: int, known: Clocks, selection: Selection) -> Iterator[_Item]:
+def _items(file: WriterFile, entry: Entry, number: int, known: HostClocks, selection: Selection) -> Iterator[_Item]:
     """What an entry adds to the trace."""
     opened = _opened(file)
     if entry.kind in ("clock", "sample") or (entry.kind == "metrics" and not selection.counters):
@@ -188,15 +191,15 @@ def _items(file: WriterFile, entry: Entry, number: int, known: Clocks, selection
     else:
         for name, value in body.items():
             if selection.counts(opened.actor, name):
-                figured = _figure(file, value)
-                if figured is not None:
-                    yield start, -end, -number, _COUNTER, name, counter_body(name, figured)
+                mean = _mean(file, name, value)
+                if mean is not None:
+                    yield start, -end, -number, _COUNTER, name, counter_body(name, mean)
 
 
-def _figure(file: WriterFile, value: object) -> float | None:
+def _mean(file: WriterFile, name: str, value: object) -> float | None:
     """The mean of a line's observations, None if it has no finite one."""
     try:
-        observations = observe(value)
+        observations = observations_of(name, value)
     except DeadValue as dead:
         file.refuse(str(dead))
         return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from rlship_formats.reading import FileReader
 from rlship_formats.records import Gap, Open
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.decode.decoder import Decoder
@@ -181,8 +182,9 @@ class Source:
         writer = self.writer
         block = (self.block_start, *self.unfinished()[3:])
         if writer is None:
+            reader = self.decoder.reader
             state = _State(
-                None, [], [], -1, True, False, 0.0, self.decoder.t, None, block, 0, self.decoder.foreign, *self.mark[1:]
+                None, [], [], -1, True, False, 0.0, reader.t, None, block, 0, reader.unsupported, *self.mark[1:]
             )
         else:
             segments = [(s.begins, s.barrier, s.last, s.since) for s in writer.segments]
@@ -235,7 +237,7 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     ]
     source.block_t_low, source.block_t_high = state.block[5:]
     if state.open is None:
-        source.decoder.t, source.decoder.foreign = state.t, state.foreign
+        source.decoder.reader = FileReader(t=state.t, unsupported=state.foreign)
         return source
     source.opened_at = state.opened_at
     marks = [line for offset, line in store.marks(saved.file) if offset < saved.read]

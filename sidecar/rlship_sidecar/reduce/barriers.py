@@ -6,37 +6,15 @@ The terms are those of docs/semantics.md, "Barriers".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from rlship_formats.clocks import HostClocks
 from rlship_sidecar.align.lineage import replica_key, seated
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Ended
 from rlship_sidecar.rows import RankName
 
 SPREAD, LAST_RANK, LAST_REPLICA = "barrier/spread_s", "barrier/last_rank", "barrier/last_replica"
-
-
-class Clocks(Protocol):
-    """What is known of hosts' clocks."""
-
-    @property
-    def known(self) -> bool:
-        """Whether anything is known of any host's; else every offset is 0 and its error unknown."""
-
-    def offset(self, host: str, t: float) -> tuple[float, float | None]:
-        """How far a host's clock is ahead of the file server's at its time `t`, in seconds, and the error bound; None:
-        unknown.
-        """
-
-
-class NoClocks:
-    """No host's clock is known: all are taken to be right."""
-
-    known = False
-
-    def offset(self, host: str, t: float) -> tuple[float, float | None]:
-        """See `Clocks.offset`."""
-        return 0.0, None
 
 
 class _End(NamedTuple):
@@ -47,7 +25,7 @@ class _End(NamedTuple):
     error_s: float | None
 
 
-def measured(records: Collection[Ended], clocks: Clocks, roster: Roster) -> dict[str, float]:
+def measured(records: Collection[Ended], clocks: HostClocks, roster: Roster) -> dict[str, float]:
     """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
     order = roster.order(tuple([record[0] for record in records]))
     if order is None or not order.roots:  # else all of them count
@@ -56,7 +34,7 @@ def measured(records: Collection[Ended], clocks: Clocks, roster: Roster) -> dict
         return {}
     ends = [record[1] for record in records]
     if clocks.known:
-        ends = [t - clocks.offset(segment.writer.open.host, t)[0] for segment, t, _, _ in records]
+        ends = [clocks.corrected(segment.writer.open.host, t) for segment, t, _, _ in records]
     spread = max(ends) - min(ends)
     figures = {SPREAD: spread}
     if not spread:
@@ -99,9 +77,9 @@ def _precedence(record: Ended) -> tuple[object, ...]:
     return (*segment.age, segment.writer.file, -offset)
 
 
-def _ended_at(at: float, ends: Iterable[float], records: Iterable[Ended], clocks: Clocks) -> _End:
+def _ended_at(at: float, ends: Iterable[float], records: Iterable[Ended], clocks: HostClocks) -> _End:
     """Of the records whose time is `at`, the first in merge order."""
     found = [record for end, record in zip(ends, records) if end == at]
     segment, t, _, _ = min(found, key=lambda record: record[0].merge_key)
     host = segment.writer.open.host
-    return _End(segment.writer.rank, host, clocks.offset(host, t)[1])
+    return _End(segment.writer.rank, host, clocks.offset(host, t).err)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlship_formats.histogram import histogram
 from rlship_formats.quantiles import EXACT_UP_TO, row_quantiles
-from rlship_formats.standing import TAGGED
+from rlship_formats.reading import TAGGED
 from rlship_formats.values import PARTIAL_REDUCTIONS, QUANTILES, Histogram
 from rlship_sidecar.align.lineage import Order, Segment, order_of
 from rlship_sidecar.align.roster import Roster

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from rlship_formats.histogram import histogram
 from rlship_formats.quantiles import quantile
+from rlship_formats.reading import TAGGED
 from rlship_formats.records import Asks
-from rlship_formats.standing import TAGGED
 from rlship_formats.values import (
     EMPTY,
     PARTIAL_REDUCTIONS,

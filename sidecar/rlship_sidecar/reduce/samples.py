@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rlship_formats.records import BadRecord
-from rlship_formats.standing import stands_for
+from rlship_formats.reading import FileReader
+from rlship_formats.reading import Sample as SampleRecord
 from rlship_sidecar.align.lineage import Segment, newest
 from rlship_sidecar.decode.lines import SampleLine
 from rlship_sidecar.reduce.per_rank import rank_name
@@ -91,21 +91,16 @@ TOO_DEEP = "(nested too deeply to be shown)"
 def filled(chosen: Chosen, line: bytes) -> Sample | None:
     """The sample with its content, given the line that it was read from; None if the line is another one."""
     found = chosen.line
-    try:
-        record: Any = orjson.loads(line)
-        facts = stands_for("sample", record, found.t).sample
-    except (ValueError, BadRecord, AttributeError):
+    record = FileReader(chosen.segment.writer.open, t=found.t).read(line)
+    if not isinstance(record, SampleRecord) or record[3:5] != (found.score, found.pri) or record.table != found.table:
         return None
-    if record.get("kind") != "sample" or facts != (found.table, found.score, found.pri):
-        return None
-    score = record.get("score")
     return Sample(
         chosen.why,
         rank_name(chosen.segment.writer.rank),
         found.t,
-        found.score if found.score is not None else score,
-        {name: _writable(value) for name, value in record["row"].items()},
-        _writable(record.get("cut")),
+        record.word if record.score is None else record.score,
+        {name: _writable(value) for name, value in record.row.items()},
+        _writable(record.cut),
     )
 
 

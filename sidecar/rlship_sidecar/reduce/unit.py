@@ -7,10 +7,11 @@ against the reference in `tests/reference/`.
 
 from __future__ import annotations
 
+from rlship_formats.clocks import HostClocks
 from rlship_sidecar.align.lineage import newest, order_of, rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Window
-from rlship_sidecar.reduce.barriers import Clocks, NoClocks, measured
+from rlship_sidecar.reduce.barriers import measured
 from rlship_sidecar.reduce.blocks import everyone, reduce_blocks
 from rlship_sidecar.reduce.figures import add_lag
 from rlship_sidecar.reduce.general import reduce_any
@@ -19,7 +20,7 @@ from rlship_sidecar.reduce.rates import between_barriers
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import Coverage, Row, Unit, name_ranks
 
-_NO_CLOCKS = NoClocks()
+_NO_CLOCKS = HostClocks()
 
 
 def reduce_unit(
@@ -27,7 +28,7 @@ def reduce_unit(
     window: Window,
     roster: Roster,
     rules: Rules,
-    clocks: Clocks = _NO_CLOCKS,
+    clocks: HostClocks = _NO_CLOCKS,
     lead_axis: str | None = None,
 ) -> Row:
     """The row of a step. `rules` are the configuration's. `lead_axis`: what the lead's steps count, None without a

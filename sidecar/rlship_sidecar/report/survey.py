@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterable
 
-from rlship_formats.standing import WRONG_USE
+from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import Source

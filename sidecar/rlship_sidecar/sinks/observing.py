@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from rlship_formats.records import KNOWN_KINDS, BadRecord, Open, UnsupportedVersion, is_step, parse_open, time_of
-from rlship_formats.standing import STANDING, stands_for
-from rlship_formats.values import DeadValue, observe
+from rlship_formats.reading import Event, FileReader, Metrics, Span, derive_metric
+from rlship_formats.records import Open
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.pipeline.intake import NUL_WAIT_S
 from rlship_sidecar.tail.opening import Opener
@@ -101,25 +100,20 @@ class Observer:
 
 
 def observation(place: Place, line: bytes) -> bytes | None:
-    """A line of a file as an observation in JSON, None for one that is none; `place` takes what it leaves behind."""
-    try:
-        record = orjson.loads(line)
-        if not isinstance(record, dict):
-            return None
-        if record.get("kind") == "open":
-            if place.open is None and not place.foreign:
-                place.open = parse_open(record)
-                place.t = place.open.t
-            return None
-        found = _metrics(place, record)
-    except UnsupportedVersion:
-        place.foreign = True
+    """A line of a file as an observation in JSON; None if it is not one. `place` takes what the line leaves behind."""
+    reader = FileReader(place.open, t=place.t, unsupported=place.foreign)
+    record = reader.read(line)
+    place.open, place.t, place.foreign = reader.opened, reader.t, reader.unsupported
+    opened = reader.opened
+    if opened is None or not isinstance(record, (Metrics, Span, Event)):
         return None
-    except ValueError:  # of which BadRecord is one
+    if isinstance(record, Metrics):
+        t, metrics = record.t, {name: record.m[name] for name, _ in record.observed()[0]}
+    else:
+        t, name, value, _ = derive_metric(record)
+        metrics = {name: value}
+    if not metrics:
         return None
-    if place.open is None or found is None or not found[1]:
-        return None
-    opened, (t, metrics) = place.open, found
     return orjson.dumps(
         {
             "actor": opened.actor,
@@ -127,39 +121,10 @@ def observation(place: Place, line: bytes) -> bytes | None:
             "rank": opened.rank,
             "attempt": opened.attempt,
             "t": t,
-            "step": record.get("step"),
+            "step": record.step,
             "m": metrics,
         }
     )
-
-
-def _metrics(place: Place, record: dict[str, Any]) -> tuple[float, dict[str, Any]] | None:
-    """The time of a record and the usable values that it has or stands for; raises BadRecord."""
-    kind = record.get("kind")
-    if place.open is None or ("kind" in record and (not isinstance(kind, str) or kind not in KNOWN_KINDS)):
-        return None
-    if "step" in record and not is_step(record["step"]):
-        raise BadRecord("bad step")
-    t = time_of(record, place.t)
-    if "kind" not in record:
-        metrics = record.get("m")
-        if not isinstance(metrics, dict):
-            raise BadRecord("bad metrics")
-        place.t = t
-        return t, {name: value for name, value in metrics.items() if name and _is_usable(value)}
-    if kind in STANDING:
-        stands = stands_for(kind, record, t)
-        place.t = t
-        return stands.t, {stands.metric: stands.value} if stands.metric else {}
-    place.t = t
-    return None
-
-
-def _is_usable(value: Any) -> bool:
-    try:
-        return observe(value) is not None
-    except DeadValue:
-        return False
 
 
 def text(line: bytes) -> str:

@@ -19,7 +19,7 @@ from rlship_sidecar.align.units import MAX_KEPT, Dirty, Patience
 from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, StreamLine
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT
 from rlship_sidecar.store.ledger import Ledger
-from rlship_sidecar.streams.clocks import Clocks, Shift
+from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.frontiers import Frontier, Names, load_frontier, note_gap, save_frontier
 from rlship_sidecar.streams.recent import Recent
 from rlship_sidecar.streams.timeline import Moved, Stretch, Timeline
@@ -51,7 +51,7 @@ class Streams:
     """
 
     def __init__(
-        self, actor: str, ledger: Ledger, clocks: Clocks, timeline: Timeline, patience: Patience, window_s: float
+        self, actor: str, ledger: Ledger, clocks: StoredClocks, timeline: Timeline, patience: Patience, window_s: float
     ) -> None:
         self.actor = actor
         self.window_s = window_s

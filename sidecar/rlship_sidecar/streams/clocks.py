@@ -1,27 +1,21 @@
-"""How far the hosts' clocks are from the file server's. The rules: docs/semantics.md, "Clock offsets".
+"""The hosts' clocks, with their records in the store, because a long job writes very many.
 
-The records are in the store, because a long job writes many; the recent ones of each host are kept here.
+Which record counts at which time is said once, in `rlship_formats.clocks`; here the newest records of each host are
+kept, older ones are asked for, and a new record says which times change by it.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rlship_sidecar.decode.lines import ClockRecord
+from rlship_formats.clocks import UNKNOWN, ClockSeries, HostClocks, Offset, counts_over
+from rlship_formats.reading import Clock
 from rlship_sidecar.store.ledger import Ledger
 
 KEPT = 256  # newest records of a host that need no look into the store
-
-
-class Offset(NamedTuple):
-    """A host's clock minus the file server's, in seconds; `err` None: nobody knows how exact it is."""
-
-    offset: float
-    err: float | None
 
 
 class Shift(NamedTuple):
@@ -42,19 +36,16 @@ class Shift(NamedTuple):
 
 @dataclass(slots=True)
 class _Host:
-    """The newest records of a host by time, whether these are `all`, and the bounds of its offsets."""
+    """The newest records of a host, whether these are `all`, and the bounds of its offsets."""
 
-    records: list[ClockRecord] = field(default_factory=list)
+    series: ClockSeries = field(default_factory=ClockSeries)
     all: bool = True
     least: float = math.inf
     greatest: float = -math.inf
 
 
-_UNKNOWN = Offset(0.0, None)
-
-
-class Clocks:
-    """The offsets of all hosts of an experiment."""
+class StoredClocks(HostClocks):
+    """The clocks of all hosts of an experiment."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -63,7 +54,7 @@ class Clocks:
 
     @property
     def known(self) -> bool:
-        """Whether there is a record of any host; without one every offset is 0, its error unknown."""
+        """Whether there is a record of any host."""
         if self._any is None:
             self._any = bool(self._ledger.ask("select 1 from clocks limit 1"))
         return self._any
@@ -71,87 +62,72 @@ class Clocks:
     def offset(self, host: str, t: float) -> Offset:
         """What the clock of `host` was off by when it said `t`."""
         if not host:
-            return _UNKNOWN
+            return UNKNOWN
         known = self._hosts.get(host) or self._load(host)
-        records = known.records
-        if not records:
-            return _UNKNOWN
-        place = bisect_right(records, (t, math.inf))
-        if not place and not known.all:
-            return Offset(*self._stored(host, t)[1:])
-        found = records[max(place - 1, 0)]
-        return Offset(found.offset, found.err)
-
-    def corrected(self, host: str, t: float) -> float:
-        """A time of a host's clock on the common one."""
-        return t - self.offset(host, t).offset
+        if t < known.series.since and not known.all:
+            return self._stored(host, t)
+        return known.series.offset(t)
 
     def bounds(self, hosts: Iterable[str]) -> tuple[float, float]:
         """The least and the greatest offset that a clock of these hosts ever had."""
         least, greatest = math.inf, -math.inf
         for host in hosts:
             known = (self._hosts.get(host) or self._load(host)) if host else None
-            if known is None or not known.records:
+            if known is None or not known.series:
                 least, greatest = min(least, 0.0), max(greatest, 0.0)
             else:
                 least, greatest = min(least, known.least), max(greatest, known.greatest)
         return (least, greatest) if least <= greatest else (0.0, 0.0)
 
-    def newest(self) -> dict[str, ClockRecord]:
+    def newest(self) -> dict[str, Clock]:
         """The newest record of each host that has one."""
         hosts = self._ledger.ask("select distinct host from clocks order by host")
-        found = {host: (self._hosts.get(host) or self._load(host)).records for (host,) in hosts}
-        return {host: records[-1] for host, records in found.items() if records}
+        found = {host: (self._hosts.get(host) or self._load(host)).series for (host,) in hosts}
+        return {host: series[-1] for host, series in found.items() if series}
 
-    def note(self, host: str, record: ClockRecord) -> Shift | None:
+    def note(self, host: str, record: Clock) -> Shift | None:
         """Take in a record. None if no time changes by it."""
-        if not host:
+        if not host or record.client_time:
             return None
         known = self._hosts.get(host) or self._load(host)
-        t, offset, err = record
+        t = record.t
         before = self.offset(host, t)
-        same = self._ledger.ask("select err, offset from clocks where host = ? and t = ?", (host, t))
-        if same and same[0] <= (err, offset):
+        same = self._ledger.ask("select t, offset, err from clocks where host = ? and t = ?", (host, t))
+        if same and not counts_over(record, Clock(*same[0])):
             return None
         below = self._ledger.ask("select 1 from clocks where host = ? and t < ? limit 1", (host, t))
         above = self._ledger.ask("select min(t) from clocks where host = ? and t > ?", (host, t))[0][0]
-        self._ledger.change("insert or replace into clocks values (?, ?, ?, ?)", (host, t, offset, err))
+        self._ledger.change("insert or replace into clocks values (?, ?, ?, ?)", (host, t, record.offset, record.err))
         self._keep(known, record)
         self._any = True
-        if before == (offset, err):
+        if before == (record.offset, record.err):
             return None
-        return Shift(host, t if below else -math.inf, math.inf if above is None else above, before.offset, offset)
+        low, high = t if below else -math.inf, math.inf if above is None else above
+        return Shift(host, low, high, before.offset, record.offset)
 
-    def forget_cache(self) -> None:
-        """What is in the store may be another now."""
-        self._hosts.clear()
-        self._any = None
-
-    def _keep(self, known: _Host, record: ClockRecord) -> None:
+    def _keep(self, known: _Host, record: Clock) -> None:
         known.least, known.greatest = min(known.least, record.offset), max(known.greatest, record.offset)
-        records = known.records
-        place = bisect_right(records, (record.t, math.inf))
-        if place and records[place - 1].t == record.t:
-            records[place - 1] = record
-        elif place or known.all:
-            records.insert(place, record)
-        if len(records) > 2 * KEPT:
-            del records[:-KEPT]
+        if known.all or record.t >= known.series.since:
+            known.series.add(record)
+        if len(known.series) > 2 * KEPT:
+            known.series.forget_all_but(KEPT)
             known.all = False
 
     def _load(self, host: str) -> _Host:
         found = self._ledger.ask(
             "select t, offset, err from clocks where host = ? order by t desc limit ?", (host, KEPT)
         )
-        known = self._hosts[host] = _Host([ClockRecord(*record) for record in reversed(found)], len(found) < KEPT)
+        known = self._hosts[host] = _Host(all=len(found) < KEPT)
+        for record in reversed(found):
+            known.series.add(Clock(*record))
         if found:
             known.least, known.greatest = self._ledger.ask(
                 "select min(offset), max(offset) from clocks where host = ?", (host,)
             )[0]
         return known
 
-    def _stored(self, host: str, t: float) -> ClockRecord:
-        """Of all records of a host that has some, the one that governs a time."""
-        columns = "select t, offset, err from clocks where host = ?"
+    def _stored(self, host: str, t: float) -> Offset:
+        """The offset at a time before the records that are kept. The store orders them as a `ClockSeries` does."""
+        columns = "select offset, err from clocks where host = ?"
         found = self._ledger.ask(f"{columns} and t <= ? order by t desc limit 1", (host, t))
-        return ClockRecord(*(found or self._ledger.ask(f"{columns} order by t limit 1", (host,)))[0])
+        return Offset(*(found or self._ledger.ask(f"{columns} order by t limit 1", (host,)))[0])

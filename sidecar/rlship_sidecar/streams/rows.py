@@ -22,7 +22,7 @@ from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.ledger import Ledger
-from rlship_sidecar.streams.clocks import Clocks
+from rlship_sidecar.streams.clocks import StoredClocks
 from rlship_sidecar.streams.frontiers import gaps
 from rlship_sidecar.streams.recent import Kept
 from rlship_sidecar.streams.timeline import Stretch, Timeline
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
     """
 
     ledger: Ledger
-    clocks: Clocks
+    clocks: StoredClocks
     timeline: Timeline
     rules: Rules
     window_s: float
@@ -68,7 +68,9 @@ class Wanted(NamedTuple):
         return merged
 
 
-def sorted_in(wanted: Wanted, lines: Iterable[Kept], clocks: Clocks, window_s: float) -> dict[tuple[str, int], Window]:
+def sorted_in(
+    wanted: Wanted, lines: Iterable[Kept], clocks: StoredClocks, window_s: float
+) -> dict[tuple[str, int], Window]:
     """The window of each wanted unit that has lines."""
     found: dict[tuple[str, int], Window] = {}
     steps = sorted(wanted.steps, key=lambda stretch: stretch.place)
@@ -171,7 +173,7 @@ def _row(
     )
 
 
-def _expected(roster: Roster, clocks: Clocks, start: float, end: float) -> tuple[int, list[RankName]]:
+def _expected(roster: Roster, clocks: StoredClocks, start: float, end: float) -> tuple[int, list[RankName]]:
     """How many ranks are expected, and which of them have not been heard of since."""
     reached: set[RankName] = set()
     waited: dict[RankName, bool] = {}

@@ -18,7 +18,7 @@ from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import Closings, Streams, UnitKey
-from rlship_sidecar.streams.clocks import Clocks, Shift
+from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.files import Fetching, Files
 from rlship_sidecar.streams.frontiers import gaps
 from rlship_sidecar.streams.made import Made
@@ -53,7 +53,7 @@ class Streaming:
     ) -> None:
         self.config = config
         self.streams: dict[str, Streams] = {}
-        self.clocks = Clocks(store)
+        self.clocks = StoredClocks(store)
         self.timeline = Timeline(store, self.clocks)
         self.origin = 0.0
         self.axis: str | None = None

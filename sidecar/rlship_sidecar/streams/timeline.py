@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rlship_sidecar.align.lineage import Age, Segment, replica_key
 from rlship_sidecar.decode.lines import BarrierLines
 from rlship_sidecar.store.ledger import Ledger
-from rlship_sidecar.streams.clocks import Clocks, Shift
+from rlship_sidecar.streams.clocks import Shift, StoredClocks
 
 _PUT = "insert or replace into timeline values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 KEPT = 4096  # steps of which is known without the store whose barrier counts
@@ -55,7 +55,7 @@ class Moved:
 class Timeline:
     """The steps of the lead. Only barriers of root writers may be noted."""
 
-    def __init__(self, ledger: Ledger, clocks: Clocks) -> None:
+    def __init__(self, ledger: Ledger, clocks: StoredClocks) -> None:
         self._ledger = ledger
         self._clocks = clocks
         self._claims: dict[int, _Claim] = {}
@@ -185,10 +185,6 @@ class Timeline:
         moved.steps.update((step, None) for (step,) in self._ledger.ask("select step from timeline"))
         moved.add(-math.inf, math.inf)
         self._ledger.change("delete from timeline")
-        self._claims.clear()
-
-    def forget_cache(self) -> None:
-        """What is in the store may be another now."""
         self._claims.clear()
 
     def _put(self, values: tuple[Any, ...], before: Place | None, moved: Moved) -> None:

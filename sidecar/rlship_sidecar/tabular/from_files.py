@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlship_formats.reading import observations_of
 from rlship_formats.records import MAX_STEP, Open
-from rlship_formats.values import DeadValue, observe
+from rlship_formats.values import DeadValue
 from rlship_sidecar.export.reading import Entry, WriterFile, entries
 from rlship_sidecar.export.tables import as_json
 
@@ -54,7 +55,7 @@ def _writer(experiment: str, file: WriterFile) -> Iterator[Record]:
 def _observations(entry: Entry, opened: Open) -> Iterator[Record]:
     for metric, value in entry.body.items():
         try:
-            if not metric or observe(value) is None:
+            if observations_of(metric, value) is None:
                 continue
         except DeadValue:
             continue

@@ -1,0 +1,229 @@
+"""The decoder, with its shortcuts, makes of any file what `FileReader` says line by line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlship_formats.reading import (
+    Barrier,
+    Clock,
+    Close,
+    DeadLetter,
+    Define,
+    Event,
+    FileReader,
+    Lost,
+    Metrics,
+    Rollback,
+    Sample,
+    Span,
+    Unknown,
+    derive_metric,
+)
+from rlship_formats.records import Asks, Open
+from rlship_formats.values import Observations
+from rlship_sidecar.decode.decoder import Decoder
+from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
+from rlship_sidecar.decode.schemas import Schemas
+from tests.reference.snippets import BAD_OPENS, DEAD_LINES, IDLE_LINES
+
+ALL = 1 << 62
+OPEN = b'{"kind":"open","rlship":1,"id":"w","actor":"trainer","rank":0,"t":1763600000.0}'
+
+Seen = tuple[Any, ...]
+
+
+@dataclass
+class Said:
+    """What a file says, as plain tuples in file order. `lines` are (offset, what, segment, step, time, content)."""
+
+    opened: Open | None = None
+    lines: list[Seen] = field(default_factory=list)
+    dead: list[Seen] = field(default_factory=list)
+    marks: list[Seen] = field(default_factory=list)
+    clocks: list[Clock] = field(default_factory=list)
+    unknown: int = 0
+    after: Seen = ()
+
+
+def by_reader(lines: list[bytes]) -> Said:
+    """By the definition, one line after the other."""
+    said, reader = Said(), FileReader()
+    defined: dict[str, Asks] = {}
+    for offset, line in enumerate(lines):
+        record = reader.read(line)
+        segment = reader.segment
+        if isinstance(record, DeadLetter):
+            said.dead.append((offset, record.reason, None))
+        elif isinstance(record, Open):
+            said.opened = record
+        elif isinstance(record, Unknown):
+            said.unknown += 1
+        elif isinstance(record, Metrics):
+            found, dead = record.observed()
+            said.dead += [(offset, reason, metric) for metric, reason in dead]
+            values = tuple((metric, governing(defined, metric), plain(seen)) for metric, seen in found)
+            said.lines.append((offset, "metrics", segment, record.step, record.t, values))
+        elif isinstance(record, (Span, Event)):
+            if isinstance(record, Event) and record.tag:
+                said.lines.append((offset, "tag", segment, record.step, record.t, record.tag))
+            t, metric, value, reduce = derive_metric(record)
+            one = (metric, governing(defined, metric, reduce), plain(Observations((value,), None, 0)))
+            said.lines.append((offset, "metrics", segment, record.step, t, (one,)))
+        elif isinstance(record, Sample):
+            facts = (record.table, record.score, record.pri)
+            said.lines.append((offset, "sample", segment, record.step, record.t, facts))
+            said.lines.append((offset, "metrics", segment, record.step, record.t, ()))
+        elif isinstance(record, Define):
+            said.dead += [(offset, reason, metric) for metric, reason in record.dead]
+            defined |= record.m
+        elif isinstance(record, Barrier):
+            said.lines.append((offset, "barrier", segment, record.step, record.t, None))
+        elif isinstance(record, Rollback):
+            said.marks.append(("rollback", segment, record.step, None, record.t))
+        elif isinstance(record, Lost):
+            said.marks.append(("gap", segment, -1, record.gap, record.since))
+        elif isinstance(record, Close) and not record.rolls:
+            said.marks.append(("close", segment, -1, None, record.t))
+        elif isinstance(record, Clock):
+            said.clocks.append(record)
+    said.after = (reader.t, reader.segment, reader.unsupported)
+    return said
+
+
+def governing(defined: dict[str, Asks], metric: str, reduce: tuple[str, ...] = ()) -> Asks:
+    """What governs a metric where the catalogue knows nothing: its latest entry, else the kind's own reductions."""
+    asks = defined.get(metric, Asks(()))
+    return asks._replace(reduce=asks.reduce or reduce or Asks().reduce)
+
+
+def plain(seen: Observations) -> str:
+    """Observations by their bits: `repr` tells -0.0 from 0.0."""
+    return repr((tuple(seen.xs), None if seen.ws is None else tuple(seen.ws), seen.nonfinite, seen.summary))
+
+
+def by_decoder(lines: list[bytes], pieces: list[int]) -> Said:
+    """By the decoder, in batches of so many lines, the last number again and again."""
+    said, decoder, at = Said(), Decoder(Schemas()), 0
+    while at < len(lines):
+        size = pieces.pop(0) if len(pieces) > 1 else pieces[0]
+        part = lines[at : at + size]
+        batch = decoder.decode(part, range(at, at + len(part)), max_steps=ALL, last_step=ALL)
+        assert batch.consumed == len(part)
+        add(said, batch)
+        at += batch.consumed
+    said.lines.sort(key=lambda line: (line[0], line[1] == "metrics"))
+    reader = decoder.reader
+    said.after = (reader.t, reader.segment, reader.unsupported)
+    return said
+
+
+def add(said: Said, batch: Batch) -> None:
+    said.opened = batch.opened or said.opened
+    for line in (*batch.lines, *batch.streams, *batch.samples, *batch.tags):
+        content: Any
+        if isinstance(line, (Dense, Sparse)):
+            values = line.schema.values(line.data) if isinstance(line, Dense) else line.values
+            what, content = "metrics", tuple((one.metric, one.asks, plain(one.observations)) for one in values)
+        elif isinstance(line, SampleLine):
+            what, content = "sample", (line.table, line.score, line.pri)
+        else:
+            assert isinstance(line, TagLine)
+            what, content = "tag", line.tag
+        step = None if line.step < 0 else line.step
+        said.lines.append((line.offset, what, line.segment, step, line.t, content))
+    for barriers in batch.barriers:
+        said.lines += [(at, "barrier", barriers.segment, step, t, None) for step, t, at, _ in barriers.each()]
+    said.dead += [(dead.offset, dead.reason, dead.metric) for dead in batch.dead]
+    said.marks += [(m.kind, m.segment, m.step, m.gap, m.t) for m in batch.marks if m.kind != "barrier"]
+    said.clocks += batch.clocks
+    said.unknown += batch.counts.get("unknown kinds", 0)
+
+
+TIMES = ("", "", '"t":{t},', '"t":{t}.25,', '"t":{t}.25,', '"t":{t}.25,', '"t":1,', '"t":null,', '"t":true,')
+STEPS = ("", '"step":{step},', '"step":{step},', '"step":{step},', '"step":null,', '"step":-1,', '"step":2.0,')
+BODIES = (
+    *('"m":{{"a":{x}}}',) * 4,
+    *('"m":{{"a":{x},"b":1}}',) * 2,
+    '"m":{{"a":[{x},null,"NaN"],"b":1}}',
+    '"m":{{"a":{{"v":[{x}],"w":[2]}},"":1,"b":"x"}}',
+    '"m":{{"a":{{"n":2,"sum":{x}}}}}',
+    '"m":{{"b":1,"a":true}}',
+    '"m":{{"a\\n":{x}}}',
+    '"m":{{}}',
+    '"m":7',
+    '"kind":"barrier","x":1',
+    '"kind":"rollback","x":1',
+    '"kind":"span","name":"s","dur":2.5',
+    '"kind":"span","name":"","dur":1',
+    '"kind":"event","name":"e"',
+    '"kind":"event","name":"step_tag","attrs":{{"tag":"x"}}',
+    '"kind":"sample","table":"r","pri":0.5,"row":{{}},"score":{x}',
+    '"kind":"sample","table":"r","pri":0.5,"row":{{}},"score":"NaN"',
+    '"kind":"define","m":{{"a":{{"reduce":"max"}},"b":5}}',
+    '"kind":"define","m":{{"s_s":{{"reduce":["p50"],"unit":"s"}},"event/e":{{}}}}',
+    '"kind":"gap","n":2,"from":1,"to":3',
+    '"kind":"gap","n":2',
+    '"kind":"clock","offset":-1,"err":0.5',
+    '"kind":"clock","offset":-1,"err":0.5,"client_time":true',
+    '"kind":"beat","x":1',
+    '"kind":"close","reason":"roll"',
+    '"kind":"close","x":1',
+    '"kind":["later"]',
+)
+NUMBERS = st.sampled_from(("0", "-0.0", "0.1", "1e400", "9007199254740993", "18446744073709551616", "7"))
+
+
+def record(time: str, step: str, body: str, t: int, number: int, x: str) -> bytes:
+    return ("{" + (time + step + body).format(t=1763600000 + t, step=number, x=x) + "}").encode()
+
+
+RECORDS = st.builds(
+    record,
+    st.sampled_from(TIMES),
+    st.sampled_from(STEPS),
+    st.sampled_from(BODIES),
+    st.integers(0, 9),
+    st.integers(0, 3),
+    NUMBERS,
+)
+# As the Python writer writes them: what the shortcuts are for.
+COMMON = st.builds(
+    lambda shape, t, step, x: shape.format(t=1763600000 + t, step=step, x=x).encode(),
+    st.sampled_from(
+        (
+            '{{"t":{t}.5,"step":{step},"m":{{"a":{x}}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{"a":{x},"b":1.5}}}}',
+            '{{"kind":"barrier","step":{step},"t":{t}.75}}',
+        )
+    ),
+    st.integers(0, 9),
+    st.integers(0, 3),
+    NUMBERS,
+)
+RUNS = st.tuples(COMMON, st.integers(1, 5)).map(lambda drawn: [drawn[0]] * drawn[1])
+DAMAGED = st.builds(
+    lambda line, place, piece: line[: place % len(line)] + piece + line[place % len(line) + len(piece) :],
+    st.one_of(RECORDS, COMMON),
+    st.integers(0, 200),
+    st.sampled_from((b"", b"x", b'"', b"\x00", b"}", b" ", b"9", b"-", b"\xff")),
+)
+OTHERS = st.sampled_from((*DEAD_LINES, *IDLE_LINES, *BAD_OPENS, OPEN))
+ONE = st.one_of(RECORDS, DAMAGED, OTHERS).map(lambda line: [line])
+OPENINGS = st.sampled_from(([OPEN], [OPEN], [OPEN], [], [b'{"kind":"open","rlship":2,"id":"a","actor":"b"}', OPEN]))
+FILES = st.tuples(OPENINGS, st.lists(st.one_of(RUNS, RUNS, ONE, ONE), max_size=14)).map(
+    lambda drawn: [*drawn[0], *(line for lines in drawn[1] for line in lines)]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(lines=FILES, pieces=st.lists(st.integers(1, 30), min_size=1, max_size=5))
+def test_the_decoder_says_what_the_reader_says(lines: list[bytes], pieces: list[int]) -> None:
+    """Mixed records of every kind, damaged lines and inherited times, in batches of any size: the same lines with the
+    same bits, governed by the same entries; the same dead letters and dead values; the same state at the end.
+    """
+    assert by_decoder(lines, pieces) == by_reader(lines)
