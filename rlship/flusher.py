@@ -86,14 +86,24 @@ class Flusher:
         self._signal.acquire()
         self._ended = threads.lock()
         self._ended.acquire()
+        # Taken by the thread that writes and never given back: there is at most one.
+        self._writing = threads.lock()
         self._asked = 0
         self._done = 0
         self._closing: float | None = None
         # While the disk fails nobody's wake shortens the wait, or each line logged would be one more attempt.
         self._failing = False
 
+    @property
+    def running(self) -> bool:
+        """Whether the thread runs."""
+        return self._writing.locked()
+
     def start(self) -> None:
-        """Start the thread. Raises RuntimeError where the interpreter is already shutting down."""
+        """Start the thread. Raises RuntimeError if the interpreter is already shutting down.
+
+        May be called again: a signal handler can raise out of a start that did, or did not, create the thread.
+        """
         threads.start(self._run)
 
     def wake(self) -> None:
@@ -139,6 +149,8 @@ class Flusher:
         self._file.drop_inherited()
 
     def _run(self) -> None:
+        if not self._writing.acquire(blocking=False):
+            return  # an earlier start did create its thread
         try:
             self._loop()
         finally:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .identity import Identity
     from .spans import Span
+    from .threads import RLock
 
 
 class Logger(Occurrences):
@@ -314,10 +315,10 @@ class Logger(Occurrences):
         with stream.lock:  # one thread of several does it
             if stream.live:
                 return True
-            if not stream.start():
-                return False
-        live_with_multiprocessing(self.close, stream)
-        return True
+            if stream.id is None and not stream.closed:
+                # Before the start: a signal handler may raise out of it, and the lines need their end all the same.
+                live_with_multiprocessing(self.close, stream)
+            return stream.start()
 
     def failed(self, where: str, error: Exception) -> None:
         """Count an internal error and say it once."""
@@ -332,13 +333,10 @@ class Logger(Occurrences):
         """Whether this process has opened a file; False in a forked child that has not logged yet."""
         return self._stream.live
 
-    def hold(self, timeout: float) -> bool:
-        """Before a fork: take the locks, so that no other thread holds one in the child."""
-        return self._stream.hold(timeout)
-
-    def let_go(self) -> None:
-        """After a fork, in the parent."""
-        self._stream.let_go()
+    @property
+    def locks(self) -> tuple[RLock, RLock]:
+        """The locks that no other thread may hold at a fork, in the order in which they are taken."""
+        return self._stream.lock, self._stream.buffer.lock
 
     def after_fork(self) -> None:
         """In a forked child: forget the parent's buffer, thread and file; the first call opens a file of its own."""

@@ -6,6 +6,7 @@ import atexit
 import os
 import time
 from _thread import get_ident
+from operator import methodcaller
 
 from . import family, threads
 from .encode import json_string
@@ -237,30 +238,36 @@ def _hook() -> None:
     global _hooked
     if _hooked:
         return
-    _hooked = True
+    # In this order: where a signal handler raises in between, closing twice does no harm, and not closing loses lines.
     atexit.register(_close_all)
+    _hooked = True
 
 
-# By thread, as two may fork at the same time.
-_held: dict[int, list[Logger]] = {}
+# The locks of a fork and which of them were taken; by thread, as two threads may fork at the same time.
+_held: dict[int, list[tuple[tuple[threads.RLock, ...], list[bool]]]] = {}
 _HOLD_S = 0.05
 
 
 def _before_fork() -> None:
     """Hold the Loggers' locks over the fork: hooks that run before ours in the child, and what they finalise, may log.
 
-    Not at any price: where a lock is not to be had soon, the fork goes on without it.
+    A lock that another thread keeps for longer than `_HOLD_S` is left out, and the fork goes on.
     """
     held = _held.setdefault(get_ident(), [])
     deadline = time.monotonic() + _HOLD_S
     for logger in list(_loggers.values()):
-        if logger.hold(max(0.0, deadline - time.monotonic())):
-            held.append(logger)
+        locks, taken = logger.locks, list[bool]()
+        held.append((locks, taken))
+        # `extend` and `map` run without a bytecode in between. A signal handler that raised after `acquire` and before
+        # its result is stored would leave a lock that nobody gives back, and the writing thread would stop.
+        taken.extend(map(methodcaller("acquire", timeout=max(0.0, deadline - time.monotonic())), locks))
 
 
 def _after_fork_in_parent() -> None:
-    for logger in _held.pop(get_ident(), []):
-        logger.let_go()
+    for locks, taken in _held.pop(get_ident(), []):
+        for lock, got in zip(locks, taken):
+            if got:
+                lock.release()
 
 
 def _after_fork() -> None:

@@ -85,7 +85,6 @@ class Stream:
         self.encoder = Encoder(self.unusable, several=self.misuse.several)
         self.gathering = Gathering(self.buffer, self.encoder, self.misuse, clock, self.failed)
         self.lock = self.gathering.lock
-        self.collect = self.gathering.move
         self.ended_spans = self.gathering.spans.waiting
         self.declared = Declared(declared, self.gathering, self.misuse, self._control)
         self.asked = self.declared.asked
@@ -132,9 +131,10 @@ class Stream:
         if time.monotonic() < self._begin_at:
             return False
         self.live = True  # first of all: a signal handler may log from here on, and must not start it once more
-        self.id = self._first_id = os.urandom(8).hex()
-        self._first_definitions = dict(self.declared.entries)
         try:
+            if self.id is None:  # else an earlier start was interrupted, perhaps after its thread began
+                self._first_definitions = dict(self.declared.entries)
+                self.id = self._first_id = os.urandom(8).hex()
             self._flusher.start()
         except RuntimeError as error:
             self.live = False
@@ -145,6 +145,9 @@ class Stream:
             self._begin_at = time.monotonic() + _AGAIN_S
             self.notices.once("thread", f"cannot start the writing thread: {error}; trying again at later calls")
             return False
+        except BaseException:  # a signal handler of the job raised: the next call starts the thread, if none runs
+            self.live = False
+            raise
         if self.parent is None:
             family.announce(self.id, self._checksum)
         return True
@@ -155,7 +158,7 @@ class Stream:
             if self.closed:
                 return True
             self.closed = True
-            live, self.live = self.live, False
+            live, self.live = self.live or self._flusher.running, False
         if not live:
             return True
         if self.id is not None:
@@ -181,19 +184,6 @@ class Stream:
         arrived = self.deferred.wait(timeout, nudge=self.wake)
         return self._flusher.flush(max(0.0, deadline - time.monotonic())) and arrived
 
-    def hold(self, timeout: float) -> bool:
-        """Take the locks in their order, or none of them."""
-        if not self.lock.acquire(timeout=timeout):
-            return False
-        if self.buffer.lock.acquire(timeout=timeout):
-            return True
-        self.lock.release()
-        return False
-
-    def let_go(self) -> None:
-        self.buffer.lock.release()
-        self.lock.release()
-
     def leave_to_parent(self) -> str | None:
         """In a forked child: let go of the file, which is the parent process's. Returns whose child this process is."""
         self._flusher.drop_inherited()
@@ -202,6 +192,16 @@ class Stream:
         return self.id if self.live and self.id is not None else self.parent
 
     # Lines
+
+    def collect(self, upto: int | None = None) -> None:
+        """Move observations of steps <= `upto` (None: of all steps) and ended spans into the buffer.
+
+        Like `log`, this wakes the writing thread early when many bytes wait: otherwise a job that records much fills
+        the buffer before the next periodic write.
+        """
+        self.gathering.move(upto)
+        if self.buffer.size > self.wake_at:
+            self.wake()
 
     def barrier(self, step: int, t: float) -> None:
         """Write a barrier of time `t`, and before it what was observed of steps up to `step`."""

@@ -12,7 +12,9 @@ import threading
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeAlias
+
+    RLock: TypeAlias = threading.RLock
 
 
 def _patched() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,3 +151,14 @@ def test_many_observations_are_written_before_the_time_comes(tmp_path: Any) -> N
     logger.close()
     values = [value for record in metrics(records(tmp_path)) for value in json.loads(json.dumps(record["m"]["a"]))]
     assert values == [i + 0.25 for i in range(5000)]
+
+
+def test_many_observations_wake_the_writing_thread(tmp_path: Path) -> None:
+    """A job that records much fills no buffer while the writing thread sleeps."""
+    logger = logger_at(tmp_path, timing=Timing(flush=3600.0))
+    logger.set_step(1)
+    for call in range(4000):
+        logger.record_metric("a", [call + 0.5] * 100)
+    soon(tmp_path, lambda found: sum(len(record["m"]["a"]) for record in found if "m" in record) >= 300_000)
+    logger.close()
+    assert logger.dropped_lines == 0

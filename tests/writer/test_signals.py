@@ -6,14 +6,16 @@ import functools
 import json
 import signal
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlship import registry, threads
 from rlship.guard import raised_by_signal
-from tests.writer.reading import files, logger_at, metrics, program, records, whole
+from tests.writer.reading import files, kinds, logger_at, metrics, program, records, whole
 
 
 class TooLateError(Exception):
@@ -91,13 +93,13 @@ def test_a_handler_that_raises_anywhere_loses_no_accepted_observation(tmp_path: 
     done = program(
         """
 import random, sys, time, rlship
-rlship.init(sys.argv[1], "reward")
+logger = rlship.init(sys.argv[1], "reward")
 class TooLate(Exception): pass
 armed = False
 def handler(number, frame):
     if armed: raise TooLate
 signal.signal(signal.SIGVTALRM, handler)
-accepted, call, end = [], 0, time.monotonic() + 1.5
+accepted, flushed, call, end = [], 0, 0, time.monotonic() + 1.5
 while time.monotonic() < end:
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, random.uniform(0.0003, 0.003)); armed = True
@@ -107,8 +109,12 @@ while time.monotonic() < end:
             accepted.append(call)
     except TooLate: pass
     finally: armed = False
+    # The buffer is bounded, and a disk that stands still for long enough fills it: that is another test's fact.
+    if len(accepted) - flushed > 4000:
+        assert rlship.flush(30); flushed = len(accepted)
 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-rlship.close()
+assert rlship.close(30)
+assert logger.dropped_lines == 0, logger.dropped_lines
 print(*accepted)
 """,
         tmp_path,
@@ -123,3 +129,65 @@ print(*accepted)
     # In Python 3.10 a handler may run between any two opcodes, so also between two assignments that belong together.
     assert len(wrong) <= (0 if sys.version_info >= (3, 11) else len(accepted) // 100)
     assert max(found.values()) <= 200
+
+
+def test_a_handler_that_raises_while_the_thread_is_started_stops_no_logging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the exception comes before the thread exists or after: the next call writes, and into one file."""
+    start = threads.start
+    for number, begins in enumerate((False, True)):
+        folder = tmp_path / str(number)
+
+        def interrupted(target: Any, begins: bool = begins) -> None:
+            if begins:
+                start(target)
+            signal.raise_signal(signal.SIGUSR1)
+
+        logger = logger_at(folder)
+        monkeypatch.setattr(threads, "start", interrupted)
+        before = signal.signal(signal.SIGUSR1, function)
+        try:
+            with pytest.raises(TooLateError):
+                logger.log({"a": 0.0})
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        monkeypatch.setattr(threads, "start", start)
+        logger.log({"a": 1.0}, step=3)
+        assert logger.close()
+        assert metrics(records(folder)) == [{"step": 3, "m": {"a": 1.0}}]
+        assert kinds(records(folder))[-1] == "close"
+
+
+def test_a_handler_that_raises_while_a_fork_takes_the_locks_leaves_none_taken(tmp_path: Path) -> None:
+    """The writing thread goes on in the parent, whatever a signal handler does at the fork."""
+    logger = logger_at(tmp_path)
+    logger.start()
+    before = signal.signal(signal.SIGUSR1, function)
+    seen: list[str] = []
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        # Right after a lock was taken, where a signal's handler would run.
+        if event == "c_return" and getattr(arg, "__name__", "") in ("acquire", "extend") and "registry" in str(frame):
+            seen.append(arg.__name__)
+            signal.raise_signal(signal.SIGUSR1)
+
+    registry._loggers["", ""] = logger
+    try:
+        sys.setprofile(profile)
+        try:
+            registry._before_fork()
+        except TooLateError:
+            seen.append("raised")
+        finally:
+            sys.setprofile(None)
+        registry._after_fork_in_parent()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        del registry._loggers["", ""]
+    assert seen[-1] == "raised"
+    free: list[bool] = []
+    looking = threading.Thread(target=lambda: free.extend(lock.acquire(blocking=False) for lock in logger.locks))
+    looking.start()
+    looking.join()
+    assert free == [True, True]
