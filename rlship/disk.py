@@ -20,11 +20,25 @@ LOST = frozenset(
 )
 
 
+# A folder that may be searched but not read can be opened by O_PATH; macOS has no such flag.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 class Disk:
     """The system calls a `LineFile` makes. Tests put faults here."""
 
     def open(self, path: str, flags: int) -> int:
-        return os.open(path, flags, 0o666)
+        """Open a file, where neither it nor its folder is a link."""
+        where, name = os.path.split(path)
+        try:
+            folder = os.open(where, _FOLDER)
+        except NotADirectoryError:
+            _refuse_link(where)
+            raise
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+        finally:
+            os.close(folder)
 
     def write(self, fd: int, data: bytes | memoryview) -> int:
         return os.write(fd, data)
@@ -43,7 +57,22 @@ class Disk:
         os.close(fd)
 
     def make_folder(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        """Create a folder if it is missing."""
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileExistsError:
+            _refuse_link(path)
+            raise
+
+
+def _refuse_link(path: str) -> None:
+    """Raise OSError if `path` is a link: whoever may write to the experiment's folder could steer the job's writes."""
+    if os.path.islink(path):
+        raise OSError(
+            errno.ENOTDIR,
+            "it is a link, which is not followed: remove it, or give init() the folder of the experiment it leads to",
+            path,
+        )
 
 
 def in_place(disk: Disk, path: str, key: tuple[int, int]) -> bool:

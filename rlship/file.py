@@ -225,9 +225,11 @@ class LineFile:
         assert self._part is not None
         try:
             fd = self._disk.open(self._part.path, _APPEND)
-        except FileNotFoundError:
-            # A missing folder is a mount that has not come back yet; a missing file in its folder is gone for good.
-            if not os.path.isdir(os.path.dirname(self._part.path)):
+        except OSError as error:
+            # A missing folder is a mount that has not come back yet; a missing file in its folder is gone for good. So
+            # is one in whose place there is a link.
+            gone = isinstance(error, FileNotFoundError) and os.path.isdir(os.path.dirname(self._part.path))
+            if not gone and error.errno != errno.ELOOP:
                 raise
             self._abandon()
             self._create()
