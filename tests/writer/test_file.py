@@ -341,13 +341,13 @@ def test_a_descriptor_that_someone_else_reused_is_not_written_to(tmp_path: Path)
     bench.put("first line\n")
     bench.write()
     fd = bench.file._fd
-    os.close(fd)
-    foreign = os.open(tmp_path / "foreign", os.O_WRONLY | os.O_CREAT)
-    assert foreign == fd
-    os.write(foreign, b"mine")
+    opened = os.open(tmp_path / "foreign", os.O_WRONLY | os.O_CREAT)
+    os.dup2(opened, fd)
+    os.close(opened)
+    os.write(fd, b"mine")
     bench.put("second line\n")
     bench.write()
-    os.close(foreign)
+    os.close(fd)
     assert (tmp_path / "foreign").read_bytes() == b"mine"
     assert bench.lines() == ["open 1", "first line", "second line"]
 
