@@ -1,4 +1,4 @@
-"""The catalogue: metrics that RL post-training jobs have in common, with unit, reductions and meaning.
+"""The catalogue of metrics that RL post-training jobs have in common.
 
     from rlship import metrics
 
@@ -6,121 +6,23 @@
     metrics.lookup("trainer", "actor/pg_loss").name  # "train/loss_decomp/pg": verl's name for it
 
 A metric that has a known name needs no `define`: the sidecar reduces it as the catalogue says, unless the job or the
-configuration says otherwise. Names are looked up only; rows show the names that were logged.
-
-`import rlship` does not import this module.
+configuration says otherwise. The catalogue itself is `rlship_formats.catalogue`; it is imported when a name is used.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from . import catalogue, foreign_names
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from typing import Any
+
+    from rlship_formats.catalogue.metrics import METRICS, Alias, Metric, lookup
 
 __all__ = ["METRICS", "Alias", "Metric", "lookup"]
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """What `framework` calls the metric named `metric`.
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rlship_formats.catalogue import metrics
 
-    `reduce` is the reduction that the foreign name implies and `unit` the unit of its values, both None where they are
-    the catalogue's. `scale` times such a value is one in the catalogue's unit.
-    """
-
-    name: str
-    framework: str
-    metric: str
-    reduce: str | None = None
-    unit: str | None = None
-    scale: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric of the catalogue.
-
-    `unit` is "" for plain numbers and "0-1" for shares. `reduce` are the reductions over ranks: the first one is the
-    metric itself, the others are shown as `<metric>/<reduction>`. `scope` says which processes write it: trainer,
-    generator, reward, reference, buffer, service, controller, node or any. With `per_rank` a value for every rank is
-    kept, and the rank that has the greatest is named. `meaning` is one sentence, which says also what a weight
-    (`weight=` of `log`) should be.
-    """
-
-    name: str
-    unit: str
-    reduce: tuple[str, ...]
-    scope: tuple[str, ...]
-    meaning: str
-    aliases: tuple[Alias, ...] = ()
-    per_rank: bool = False
-
-
-def lookup(actor: str, metric: str) -> Metric | None:
-    """What the catalogue says of the metric that an actor logs under a name, or None.
-
-    The name is looked for as it is, then as `<actor>/<metric>`, then as a foreign name in both forms. What is found
-    under a foreign name has the reduction and the unit of its values in place of the catalogue's; `name` is the
-    catalogue's.
-    """
-    found = _OWN.get(metric)
-    if found is None:
-        path = f"{actor}/{metric}"
-        found = _OWN.get(path) or _FOREIGN.get(metric) or _FOREIGN.get(path)
-    return found
-
-
-def _expand(pattern: str) -> Iterator[tuple[str, str | None]]:
-    """The names in `a/{mean,max}`, each with the member of the braces that is in it."""
-    before, brace, rest = pattern.partition("{")
-    if not brace:
-        yield pattern, None
-        return
-    members, _, after = rest.partition("}")
-    for member in members.split(","):
-        yield before + member + after, member
-
-
-def _aliases() -> Iterator[Alias]:
-    for framework, rows in foreign_names.ROWS.items():
-        for metric, names, *differing in rows:
-            asked = differing[0] if differing else {}
-            for pattern in names.split():
-                for name, member in _expand(pattern):
-                    implied = {} if member is None else {"reduce": foreign_names.MEMBERS[member]}
-                    yield Alias(name, framework, metric, **(implied | asked))
-
-
-def _metrics() -> tuple[Metric, ...]:
-    aliases: dict[str, list[Alias]] = {}
-    for alias in _aliases():
-        aliases.setdefault(alias.metric, []).append(alias)
-    return tuple(
-        Metric(
-            name,
-            unit,
-            tuple(reduce.split()),
-            scope,
-            meaning,
-            tuple(aliases.get(name, ())),
-            name in catalogue.PER_RANK,
-        )
-        for name, unit, reduce, scope, meaning in catalogue.ROWS
-    )
-
-
-def _as_logged(metric: Metric, alias: Alias) -> Metric:
-    return replace(
-        metric,
-        reduce=metric.reduce if alias.reduce is None else (alias.reduce,),
-        unit=metric.unit if alias.unit is None else alias.unit,
-    )
-
-
-METRICS: tuple[Metric, ...] = _metrics()
-_OWN = {metric.name: metric for metric in METRICS}
-_FOREIGN = {alias.name: _as_logged(metric, alias) for metric in METRICS for alias in metric.aliases}
+    return getattr(metrics, name)

@@ -39,17 +39,21 @@ ORDER = (
     *("export", "tabular", "checking", "demo", "cli"),
 )
 # What a worker's package may import inside a function, once it is asked for what needs it, and where.
-OPTIONAL = {PACKAGES["rlship"] / "system" / "sampler.py": {"psutil", "pynvml"}}
+OPTIONAL = {
+    PACKAGES["rlship"] / "system" / "sampler.py": {"psutil", "pynvml"},
+    # The public name of the catalogue, which is data of the formats and costs a worker nothing.
+    PACKAGES["rlship"] / "metrics.py": {"rlship_formats"},
+}
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 
 
 def imports(source: str, package: str) -> Iterator[tuple[str, int, bool]]:
-    """(imported module, line, whether it happens only when a function runs) for each import in `source`."""
+    """(imported module, line, whether it happens only when a function runs, or for types) for each import."""
     tree = ast.parse(source)
     inside = {
         id(node)
         for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or is_for_types(function)
         for node in ast.walk(function)
     }
     for node in ast.walk(tree):
@@ -64,6 +68,11 @@ def imports(source: str, package: str) -> Iterator[tuple[str, int, bool]]:
                 names = [str(node.args[0].value)]
         for name in names:
             yield name, getattr(node, "lineno", 0), id(node) in inside
+
+
+def is_for_types(node: ast.AST) -> bool:
+    """Whether this is an `if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
 def forbidden(file: Path, package: str, allowed: set[str]) -> list[str]:

@@ -377,10 +377,11 @@ def test_lookup_builds_nothing() -> None:
 def test_importing_rlship_does_not_import_it() -> None:
     """The catalogue costs a worker nothing: only who asks for it loads it, and then only the standard library."""
     code = (
-        "import sys, rlship; before = 'rlship.catalogue' in sys.modules\n"
+        "import sys, rlship; before = 'rlship_formats' in sys.modules\n"
         "import rlship.metrics\n"
+        "lazy = 'rlship_formats' not in sys.modules and len(rlship.metrics.METRICS) > 100\n"
         "roots = {name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names - {'rlship', '__main__'}\n"
-        "print(before, any(name in roots for name in ('orjson', 'msgspec', 'numpy', 'rlship_formats')))"
+        "print(before, lazy, any(name in roots for name in ('orjson', 'msgspec', 'numpy', 'rlship_sidecar')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "False False\n", done.stderr
+    assert done.stdout == "False True False\n", done.stderr

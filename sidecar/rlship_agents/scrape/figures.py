@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlship.metrics import Metric, lookup
 from rlship_agents.scrape import names
 from rlship_agents.scrape.exposition import Labels
 from rlship_agents.scrape.increases import Increases, increases
 from rlship_agents.scrape.reading import Engine, Histogram, Key, Reading, by_engine, engine_of, of
+from rlship_formats.catalogue.metrics import Metric, lookup
 
 # Where which engine it is matters, as one that is sick hides in what all of them come to.
 PER_RANK = frozenset(

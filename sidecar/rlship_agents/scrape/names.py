@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rlship.metrics import METRICS, Metric
+from rlship_formats.catalogue.metrics import METRICS, Metric
 
 START_TIME = "process_start_time_seconds"
 SLEEP = "vllm:engine_sleep_state"

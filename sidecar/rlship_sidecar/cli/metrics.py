@@ -47,7 +47,7 @@ def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bo
 def _way_out(pattern: str) -> str:
     import difflib
 
-    from rlship.metrics import METRICS
+    from rlship_formats.catalogue.metrics import METRICS
 
     known = [metric.name for metric in METRICS]
     known += [alias.name for metric in METRICS for alias in metric.aliases]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlship.metrics import lookup
+from rlship_formats.catalogue.metrics import lookup
 from rlship_formats.records import Asks
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from rlship.metrics import METRICS, Alias, Metric
+from rlship_formats.catalogue.metrics import METRICS, Alias, Metric
 from rlship_sidecar.report.terminal import align
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _PAGE_HEAD = """\
 
 Metrics that RL post-training jobs have in common. A metric that is logged under one of these names needs no `define`:
 it is reduced as written here and has this unit. `rlship metrics` prints the same list, and
-`rlship metrics actor/pg_loss` finds a name that another framework uses. This page is made from `rlship/catalogue.py`
-and `rlship/foreign_names.py`.
+`rlship metrics actor/pg_loss` finds a name that another framework uses. This page is made from
+`names.py` and `foreign_names.py` in `formats/rlship_formats/catalogue/`.
 
 ## Which reductions a metric gets
 

@@ -1,4 +1,4 @@
-"""Metrics that RL post-training jobs have in common, as plain rows. `rlship.metrics` makes them into `Metric`s.
+"""Metrics that RL post-training jobs have in common, as plain rows. `metrics` makes them into `Metric`s.
 
 A name is never the beginning of another one's path (`a/b` and `a/b/c`), and says its unit where that is not plain.
 """

@@ -1,4 +1,4 @@
-"""What frameworks and inference servers call the metrics of the catalogue, as plain rows; `rlship.metrics` uses them.
+"""What frameworks and inference servers call the metrics of the catalogue, as plain rows for `metrics`.
 
 A name that means something that no metric of the catalogue is (a hit rate where it has the miss rate, KL times a
 coefficient, a share of memory in percent) is not listed, nor is one that is a name of the catalogue itself.
