@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.report.status import STATUS_FILE
+from tests.kit.waiting import wait_until
 
 MAIN = "from rlship_sidecar.cli import main; main()"
 # What runs as another user must have imported everything before.
@@ -94,11 +94,13 @@ def rows(experiment: Path) -> list[dict[str, Any]]:
 
 
 def wait_for(what: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not what.exists():
+    """Wait for a file of a process, which must not end before."""
+
+    def there() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, f"{what} did not appear"
-        time.sleep(0.02)
+        return what.exists()
+
+    wait_until(there, f"{what} appears")
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,14 +15,7 @@ from rlship_sidecar.demo.job import Job, end, members, wiring
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.process import Pace
 from rlship_sidecar.demo.straggler import find_straggler, read_files
-
-
-def wait_for(path: Path, pattern: str, count: int, patience_s: float = 30.0) -> None:
-    """Wait until so many files match."""
-    deadline = time.monotonic() + patience_s
-    while len(list(path.glob(pattern))) < count:
-        assert time.monotonic() < deadline, f"{count} files {pattern} in {path}"
-        time.sleep(0.02)
+from tests.kit.waiting import wait_until
 
 
 def test_plan_shares_out_the_ranks() -> None:
@@ -76,7 +68,7 @@ def test_a_short_job_ends_well_and_leaves_a_file_per_process(tmp_path: Path) -> 
 def test_the_process_that_failed_is_named_and_the_others_end(tmp_path: Path) -> None:
     """After a kill of one process the job names it, not those that ended because of it, and none is left."""
     with Job(tmp_path, tmp_path / "logs", Plan(steps=10_000, pace_s=0.02)) as job:
-        wait_for(tmp_path / "rlship", "*.jsonl", 7)
+        wait_until(lambda: len(list(tmp_path.glob("rlship/*.jsonl"))) == 7, "seven files")
         pids = job.pids
         os.kill(pids["generator-1"], signal.SIGKILL)
         failure = job.wait()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlship_sidecar.report.status import Status, read_status
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import isolated
 
 DEADLINE_S = 60.0
@@ -72,12 +73,12 @@ class Sidecar:
 
     def until(self, ready: Callable[[], bool], timeout_s: float = DEADLINE_S) -> float:
         """Wait until `ready()`, with the daemon alive all the time; returns the seconds it took."""
-        began = time.monotonic()
-        while not ready():
+
+        def alive_and_ready() -> bool:
             assert self.process.poll() is None, f"the sidecar ended with {self.process.returncode}: {self.said()}"
-            assert time.monotonic() - began < timeout_s, f"not so after {timeout_s} s: {self.said()}"
-            time.sleep(0.01)
-        return time.monotonic() - began
+            return ready()
+
+        return wait_until(alive_and_ready, self.said, timeout_s=timeout_s)
 
     def until_status(self, ready: Callable[[Status], bool], experiment: Path | None = None) -> Status:
         """Wait until this daemon's `status.json` says so, and return it."""

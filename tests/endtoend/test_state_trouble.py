@@ -32,6 +32,7 @@ from rlship_sidecar.store.store import Store
 from tests.endtoend.evidence import check_rows, remove, shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import RLSHIP, watching
+from tests.kit.waiting import wait_until
 from tests.reference.building import barrier, file, log
 from tests.sinks.readback import tensorboard_events
 
@@ -76,11 +77,11 @@ class Daemon:
             self.error = error
 
     def until(self, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30.0
-        while not ready():
+        def alive_and_ready() -> bool:
             assert self._thread.is_alive(), self.error
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.01)
+            return ready()
+
+        wait_until(alive_and_ready, lambda: self.said)
 
     def ended(self) -> BaseException | None:
         """Wait until it ends by itself; returns what it raised."""

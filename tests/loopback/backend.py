@@ -95,14 +95,6 @@ class LoopbackBackend:
         with self.lock:
             return self.runs[f"{entity}/{project}", name]
 
-    def wait_for(self, ready: Callable[[], bool], timeout_s: float = 10.0) -> float:
-        """Wait until `ready()`; returns the seconds it took, AssertionError after `timeout_s`."""
-        begin = time.monotonic()
-        while not ready():
-            assert time.monotonic() - begin < timeout_s, f"not so after {timeout_s} s"
-            time.sleep(0.01)
-        return time.monotonic() - begin
-
     def sent(self, endpoint: str) -> list[Request]:
         """The requests of one endpoint so far."""
         with self.lock:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import API_KEY, GRAPHQL, LoopbackBackend
 
 UPSERT = "mutation UpsertBucket($name: String) { upsertBucket { bucket { id } } }"
@@ -125,7 +126,7 @@ def test_a_hang_holds_and_applies_nothing(backend: LoopbackBackend) -> None:
 
     thread = threading.Thread(target=attempt)
     thread.start()
-    backend.wait_for(lambda: len(backend.sent("file_stream")) == 1)
+    wait_until(lambda: len(backend.sent("file_stream")) == 1)
     time.sleep(0.1)
     assert not failed.is_set()
     backend.heal()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import pytest
+
+from tests.kit.waiting import wait_until
 
 NAMESPACES = (["unshare", "-pf", "--mount-proc"], ["unshare", "-rpf", "--mount-proc"])
 SUPERVISE = "import sys; from rlship_sidecar.entrypoint import supervise; sys.exit(supervise(sys.argv[1:]))"
@@ -80,7 +81,7 @@ def test_signals_are_handed_on(first: list[str], number: signal.Signals, tmp_pat
     name, ready = number.name.removeprefix("SIG"), tmp_path / "ready"
     script = f'trap "echo got {name}; exit 9" {name}; : > {ready}; while :; do sleep 0.05; done'
     with subprocess.Popen([*first, "sh", "-c", script], stdout=subprocess.PIPE, text=True) as process:
-        _until(ready.exists)
+        wait_until(ready.exists)
         _signal_first(process, first, number)
         output, _ = process.communicate(timeout=30)
     assert (process.returncode, output) == (9, f"got {name}\n")
@@ -131,10 +132,3 @@ def _signal_first(process: subprocess.Popen[str], first: list[str], number: sign
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 1
     subprocess.run(["kill", f"-{number.value}", children[0]], check=True)
-
-
-def _until(ready: object) -> None:
-    deadline = time.monotonic() + 30
-    while not ready():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.kit.waiting import wait_until
+
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -60,12 +62,9 @@ class Server:
         """Where it is."""
         return f"http://127.0.0.1:{self.port}/metrics"
 
-    def wait_for(self, requests: int, timeout_s: float = 30.0) -> None:
+    def wait_for(self, requests: int) -> None:
         """Until so many requests came."""
-        deadline = time.monotonic() + timeout_s
-        while len(self.arrivals) < requests:
-            assert time.monotonic() < deadline, f"{len(self.arrivals)} requests in {timeout_s} s"
-            time.sleep(0.01)
+        wait_until(lambda: len(self.arrivals) >= requests, lambda: f"{len(self.arrivals)} of {requests} requests")
 
     def close(self) -> None:
         """Answer nobody any more; the port is free."""

@@ -110,7 +110,7 @@ def test_a_hanging_endpoint_holds_up_no_other(tmp_path: Path) -> None:
             kwargs={"stop": stop, "say": lambda line: None},
         )
         thread.start()
-        server.wait_for(10, timeout_s=10)
+        server.wait_for(10)
         stop.set()
         began = time.monotonic()
         thread.join()

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -28,6 +27,7 @@ from rlship_sidecar.sinks.options import WrongOption
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend
 from tests.pipeline.simulated import simulation
 from tests.reference.building import T0, file, log, stream
@@ -104,23 +104,16 @@ def observed(folder: Path) -> list[int]:
     return [json.loads(line)["m"]["x"] for line in text.splitlines()]
 
 
-def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20.0
-    while not ready():
-        assert time.monotonic() < deadline, "not so in time"
-        time.sleep(0.02)
-
-
 def test_they_come_without_rows(tmp_path: Path) -> None:
     """While the sink is open observations are taken in as they are written, though no row comes; not half a line."""
     writer = job(tmp_path)
     writer.write_bytes(file(log(1, x=1)) + b'{"step":2,')
     sink = make_sink("jsonl")
     sink.open(make_run(tmp_path, ranks=NO_REDUCE))
-    until(lambda: observed(tmp_path) == [1])
+    wait_until(lambda: observed(tmp_path) == [1])
     with open(writer, "ab") as more:
         more.write(b'"m":{"x":2}}\n')
-    until(lambda: observed(tmp_path) == [1, 2])
+    wait_until(lambda: observed(tmp_path) == [1, 2])
     sink.close()
 
 
@@ -307,11 +300,11 @@ def test_a_plugin_gets_observations(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         more.write(json.dumps(log(2, x=5)).encode() + b"\n")
     assert Peaks.peaks == {}
     sink.open(make_run(tmp_path))
-    until(lambda: Peaks.peaks == {"x": 5})
+    wait_until(lambda: Peaks.peaks == {"x": 5})
     monkeypatch.setattr(Peaks, "peaks", None)
     with open(writer, "ab") as more:
         more.write(json.dumps(log(3, x=5)).encode() + b"\n")
-    until(lambda: sink.trouble != "")
+    wait_until(lambda: sink.trouble != "")
     assert sink.trouble.startswith("sink peaks: observations: AttributeError: ")
     with pytest.raises(SinkUnavailable, match="AttributeError"):
         sink.write([make_row(1)])

@@ -13,6 +13,7 @@ import pytest
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.ship import Pace, Shipper, Trouble
+from tests.kit.waiting import wait_until
 from tests.sinks.fakes import Clock, Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
@@ -35,13 +36,6 @@ def start(tmp_path: Path) -> Iterator[MakeShipper]:
         assert shipper.stop()
 
 
-def until(ready: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline, "not so in time"
-        time.sleep(0.002)
-
-
 def test_rows_are_shipped_when_woken(start: MakeShipper) -> None:
     """`wake` after a commit is enough; the rows need no drain to be written."""
     destination, source = Destination(), MemorySource()
@@ -50,8 +44,8 @@ def test_rows_are_shipped_when_woken(start: MakeShipper) -> None:
 
     source.append(make_rows(0, 3))
     shipper.wake()
-    until(lambda: destination.held == [0, 1, 2])
-    until(lambda: shipper.status().state == "idle")
+    wait_until(lambda: destination.held == [0, 1, 2])
+    wait_until(lambda: shipper.status().state == "idle")
     status = shipper.status()
     assert (status.name, status.next_row, status.sent, status.where) == ("fake", 3, 3, "memory")
 
@@ -79,7 +73,7 @@ def test_drain_does_not_wait_out_a_backoff(start: MakeShipper) -> None:
     """A sink that is waiting is tried again at once when draining begins."""
     destination, source = Destination(fail=raising(SinkUnavailable("down"), times=1)), MemorySource(make_rows(0, 1))
     shipper = start(destination, source, pace=Pace(backoff_min_s=600.0, backoff_max_s=600.0))
-    until(lambda: shipper.status().state == "waiting")
+    wait_until(lambda: shipper.status().state == "waiting")
     assert shipper.status().error == "down"
 
     assert shipper.drain(5.0)
@@ -197,7 +191,7 @@ def test_a_damaged_store_is_shown_to_its_owner(start: MakeShipper) -> None:
             raise sqlite3.DatabaseError("malformed")
 
     shipper = start(Destination(), Damaged(make_rows(0, 1)))
-    until(lambda: shipper.store_error is not None)
+    wait_until(lambda: shipper.store_error is not None)
     assert str(shipper.store_error) == "malformed"
     assert shipper.status().error == "the store: malformed"
 
@@ -252,7 +246,7 @@ def test_a_sink_that_complains_and_confirms_nothing_waits(start: MakeShipper) ->
     shipper = Shipper("fake", lambda: Holding(destination), make_run(Path("/")), source, clock=clock)
     shipper.start()
     try:
-        until(lambda: shipper.status().sent == 2)
+        wait_until(lambda: shipper.status().sent == 2)
         assert (shipper.status().state, shipper.status().error) == ("shipping", "no answer")
         clock.sleep(11.0)
         assert (shipper.status().state, shipper.status().trouble_s) == ("waiting", 11.0)
@@ -275,7 +269,7 @@ def test_the_error_goes_where_nothing_is_left_to_deliver(start: MakeShipper) -> 
 
     destination.fail = die_with_the_row
     shipper = start(destination, source, pace=Pace(flush_idle_s=0.0, backoff_min_s=0.01))
-    until(lambda: destination.made == 2)
-    until(lambda: shipper.status().state == "idle")
+    wait_until(lambda: destination.made == 2)
+    wait_until(lambda: shipper.status().state == "idle")
     assert shipper.status().error == ""
     assert destination.held == [0]

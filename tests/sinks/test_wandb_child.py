@@ -11,7 +11,7 @@ from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailab
 from rlship_sidecar.sinks.wandb import child as wandb_child
 from rlship_sidecar.sinks.wandb.child import Acknowledgements
 from rlship_sidecar.sinks.wandb.protocol import FromChild, LastWord, ParentPipe, Rejected
-from tests.sinks.wandb_shipping import until
+from tests.kit.waiting import wait_until
 
 
 class Said(ParentPipe):
@@ -44,7 +44,7 @@ def test_progress_is_told_and_never_more_than_was_sent() -> None:
     answers = [2, 1, 4, 9]
     said = ask(lambda: answers.pop(0) if len(answers) > 1 else answers[0])
 
-    until(lambda: {"acked": 5} in said.messages)
+    wait_until(lambda: {"acked": 5} in said.messages)
     assert [message["acked"] for message in said.messages if "acked" in message][:3] == [2, 4, 5]
     assert said.last == {}
 
@@ -54,7 +54,7 @@ def test_a_flush_of_rows_that_arrived_long_ago_is_answered() -> None:
     said = Said()
     acknowledgements = Acknowledgements(said, lambda: pytest.fail("asked"), 7, 60.0)
     acknowledgements.hurry()
-    until(lambda: said.messages == [{"acked": 7}])
+    wait_until(lambda: said.messages == [{"acked": 7}])
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_ends_the_child(problem: Exception, word: str) -> None:
         raise problem
 
     said = ask(position)
-    until(lambda: said.last != {})
+    wait_until(lambda: said.last != {})
     assert list(said.last) == [word] and str(problem) in str(said.last[word])
 
 
@@ -89,11 +89,11 @@ def test_an_outage_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> 
         return 0
 
     said = ask(position, stall_s=0.3)
-    until(lambda: said.messages.count({"trouble": "no answer"}) >= 10)
+    wait_until(lambda: said.messages.count({"trouble": "no answer"}) >= 10)
     assert said.last == {}
     down.clear()
-    until(lambda: {"trouble": ""} in said.messages)
-    until(lambda: said.last != {})
+    wait_until(lambda: {"trouble": ""} in said.messages)
+    wait_until(lambda: said.last != {})
     assert "the server answers, but took no row for 0.3 s" in str(said.last["unavailable"])
 
 
@@ -106,6 +106,6 @@ def test_a_client_that_never_answers_is_replaced(monkeypatch: pytest.MonkeyPatch
         raise SinkUnavailable("busy")
 
     said = ask(position)
-    until(lambda: said.last != {})
+    wait_until(lambda: said.last != {})
     assert said.last == {"unavailable": "busy; no answer for 0.3 s"}
     assert len(said.messages) > 3

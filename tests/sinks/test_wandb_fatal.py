@@ -10,10 +10,11 @@ import pytest
 from rlship_sidecar.sinks.contract import SinkUnavailable
 from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.kit.cases import long
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import FILE_STREAM, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_rows, make_run
-from tests.sinks.wandb_shipping import check_whole, gone, shipping, until
+from tests.sinks.wandb_shipping import check_whole, gone, shipping
 
 FATAL = [401, *long(400, 403, 404, 409, 410, 413, 422, 501)]
 
@@ -43,8 +44,8 @@ def test_a_silenced_client_is_noticed_though_nobody_waits_for_it(tmp_path: Path,
     processes = [psutil.Process(sink.child_pid)]
     backend.fail(404)
     sink.write(make_rows(0, 1))
-    until(lambda: 404 in [request.status for request in backend.sent(FILE_STREAM)])
-    assert until(lambda: gone(processes)) < 2.5
+    wait_until(lambda: 404 in [request.status for request in backend.sent(FILE_STREAM)])
+    assert wait_until(lambda: gone(processes)) < 2.5
     with pytest.raises(SinkUnavailable, match=r"gave up sending history: .*404"):
         sink.flush()
     sink.close()

@@ -12,10 +12,11 @@ import pytest
 
 from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
 from tests.kit.cases import long
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_row, make_rows, make_run
-from tests.sinks.wandb_shipping import check_whole, gone, shipping, until
+from tests.sinks.wandb_shipping import check_whole, gone, shipping
 
 FAULTS: dict[str, Callable[[LoopbackBackend], None]] = {
     "503 three times": lambda backend: backend.fail(503, 3),
@@ -55,7 +56,7 @@ def test_a_key_that_is_revoked_in_the_middle(tmp_path: Path, backend: LoopbackBa
         for endpoint in (FILE_STREAM, GRAPHQL):
             backend.fail(status, None, endpoint=endpoint)
         ship.add(10)
-        until(lambda: "Check the API key" in ship.shipper.status().error)
+        wait_until(lambda: "Check the API key" in ship.shipper.status().error)
         assert ship.shipper.refused is None and ship.shipper.status().next_row == 5
         backend.heal()
         ship.deliver(15)
@@ -98,7 +99,7 @@ def test_a_run_that_another_store_takes_over_is_left_to_it(tmp_path: Path, backe
         ship.deliver(5)
         backend.run("taken", "store1").config["store_id"]["value"] = "other"
         ship.add(6)
-        until(lambda: ship.shipper.refused is not None)
+        wait_until(lambda: ship.shipper.refused is not None)
         assert "another store (other) has taken the run" in str(ship.shipper.refused)
         assert "set [sink.wandb] run_id to a new name" in str(ship.shipper.refused)
 
@@ -111,7 +112,7 @@ def test_a_store_that_is_older_than_its_run_is_refused(tmp_path: Path, backend: 
         ship.deliver(5)
     with shipping(tmp_path, backend, project="older") as ship:
         ship.add(4)
-        until(lambda: ship.shipper.refused is not None)
+        wait_until(lambda: ship.shipper.refused is not None)
         assert "older/store1 holds 5 rows, but the store has only 4" in str(ship.shipper.refused)
         assert "set [sink.wandb] run_id to a new name, or delete that run" in str(ship.shipper.refused)
     check_whole(backend.run("older", "store1"), 5)
@@ -137,9 +138,9 @@ def test_what_is_abandoned_does_not_arrive(tmp_path: Path, backend: LoopbackBack
     processes = [child, *child.children(recursive=True)]
     backend.fail(503, None)
     sink.write(make_rows(0, 9))
-    until(lambda: backend.sent(FILE_STREAM)[-1].status == 503)
+    wait_until(lambda: backend.sent(FILE_STREAM)[-1].status == 503)
     sink.abandon()
-    until(lambda: gone(processes), 5.0)
+    wait_until(lambda: gone(processes))
     backend.heal()
     assert backend.run("abandoned", "store1").history == []
 
@@ -155,7 +156,7 @@ def test_an_old_state_is_waited_out(tmp_path: Path, backend: LoopbackBackend) ->
         ship.child.kill()
         ship.add(20)
         try:
-            until(lambda: "6 as the number of rows it has, and 10 as the step" in ship.shipper.status().error)
+            wait_until(lambda: "6 as the number of rows it has, and 10 as the step" in ship.shipper.status().error)
             assert len(backend.run("stale", "store1").history) == 10
         finally:
             backend.stale_lines = 0

@@ -16,12 +16,13 @@ from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.sinks.wandb.offline import Whole, discard, prepare
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.kinds import client_env, kill_child
 from tests.sinks.readback import offline_folders, offline_rows
 from tests.sinks.rows import MemorySource, make_rows, make_run
 from tests.sinks.wandb_log import encode, exit_record, history_record, run_record
-from tests.sinks.wandb_shipping import check_whole, frozen, shipping, until
+from tests.sinks.wandb_shipping import check_whole, frozen, shipping
 
 
 def put_folder(
@@ -202,7 +203,7 @@ def test_an_offline_run_that_is_killed_frozen_and_torn_is_one_whole_folder(
         ship.deliver(400)
         assert len(offline_folders(state)) == 1
         ship.add(500)
-        until(lambda: ship.sinks[-1]._next == 500)
+        wait_until(lambda: ship.sinks[-1]._next == 500)
         ship.child.kill()
     with shipping(tmp_path, project="offline") as ship:
         ship.deliver(500)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import sink as wandb_sink
 from rlship_sidecar.sinks.wandb.link import Link
 from rlship_sidecar.sinks.wandb.sink import Axes, Limits, WandbSink
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import T0, make_row, make_rows, make_run
@@ -41,13 +41,6 @@ def family(pid: int) -> list[psutil.Process]:
 
 def gone(processes: list[psutil.Process]) -> bool:
     return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
-
-
-def until(ready: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline, "not so in time"
-        time.sleep(0.02)
 
 
 def definitions(backend: LoopbackBackend) -> list[tuple[str, str]]:
@@ -70,12 +63,12 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
             os.kill(sink.child_pid, sign)
         sink.write([make_row(0, missing=("0.2",))])
         run = backend.run("rlship", "store1")
-        assert backend.wait_for(lambda: len(run.history) == 1) < 2.0
+        assert wait_until(lambda: len(run.history) == 1) < 2.0
         sink.flush()
         sink.write([make_row(1, actor="reward", axis="env_step", figures={"reward/score": 0.25})])
         sink.close()
 
-        until(lambda: gone(processes), 5.0)
+        wait_until(lambda: gone(processes))
         assert [{key: value for key, value in row.items() if key != "_runtime"} for row in run.rows()] == [
             {
                 "_step": 0,
@@ -165,7 +158,7 @@ def test_a_server_that_answers_but_takes_no_rows_is_noticed(tmp_path: Path) -> N
             sink.flush()
         sink.close()
 
-        until(lambda: gone(processes), 5.0)
+        wait_until(lambda: gone(processes))
 
 
 def test_an_outage_is_told_waited_out_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +180,8 @@ def test_an_outage_is_told_waited_out_and_bounded(tmp_path: Path, monkeypatch: p
         shipping = threading.Thread(target=ship, daemon=True)
         try:
             shipping.start()
-            until(lambda: sink.trouble != "")
-            until(lambda: len(sink._pending) == 10)
+            wait_until(lambda: sink.trouble != "")
+            wait_until(lambda: len(sink._pending) == 10)
             assert shipping.is_alive()
             backend.up()
             shipping.join(40.0)
@@ -267,7 +260,7 @@ time.sleep(600)
         finally:
             sidecar.kill()
             sidecar.communicate()
-        until(lambda: gone(processes), 10.0)
+        wait_until(lambda: gone(processes))
         assert list(scratch.glob("rlship-wandb-*/wandb")) == []
 
         sink = make_sink(backend, tmp_path)

@@ -19,11 +19,12 @@ from rlship_sidecar.sinks.wandb.health import STOPPED_S, core_death, fatal_in
 from rlship_sidecar.sinks.wandb.link import Link
 from rlship_sidecar.sinks.wandb.sink import WINDOW_BYTES, Limits, WandbSink
 from tests.kit.cases import long
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
 from tests.sinks.fakes import Clock
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_row, make_rows, make_run
-from tests.sinks.wandb_shipping import Shipping, check_whole, frozen, gone, shipping, until
+from tests.sinks.wandb_shipping import Shipping, check_whole, frozen, gone, shipping
 
 SHORT = Limits(silent_s=6.0)
 
@@ -43,14 +44,14 @@ def test_kill_9_while_idle_and_while_rows_are_under_way(tmp_path: Path, backend:
         child = ship.child
         victim(ship, which).kill()
         # An idle core's death ends its child as well: the next row then need not be lost on it.
-        until(lambda: gone([child]), 4.0)
+        wait_until(lambda: gone([child]))
         ship.deliver(20)
         assert ship.child != child
 
         backend.fail(503, None)
         ship.add(40)
-        until(lambda: backend.sent(FILE_STREAM)[-1].status == 503)
-        until(lambda: ship.sinks[-1]._link is not None and ship.sinks[-1]._next == 40)
+        wait_until(lambda: backend.sent(FILE_STREAM)[-1].status == 503)
+        wait_until(lambda: ship.sinks[-1]._link is not None and ship.sinks[-1]._next == 40)
         victim(ship, which).kill()
         backend.heal()
         assert ship.deliver(60) < 30.0
@@ -81,11 +82,11 @@ def test_a_core_that_dies_while_the_run_is_opened(tmp_path: Path, backend: Loopb
     opening = threading.Thread(target=open_sink, daemon=True)
     opening.start()
     try:
-        until(lambda: cores() != [])
+        wait_until(lambda: cores() != [])
         if moment == "soon":
             time.sleep(0.05)
         elif moment == "asking":
-            until(lambda: len(backend.sent(GRAPHQL)) > asked)
+            wait_until(lambda: len(backend.sent(GRAPHQL)) > asked)
         cores()[0].kill()
         opening.join(15.0)
         assert not opening.is_alive() and [type(problem) for problem in problems] == [SinkUnavailable]
@@ -111,7 +112,7 @@ def test_a_frozen_process_is_replaced(tmp_path: Path, backend: LoopbackBackend, 
         family = [ship.child, ship.core]
         frozen(victim(ship, which))
         assert ship.deliver(20) < 20.0
-        until(lambda: gone(family), 5.0)
+        wait_until(lambda: gone(family))
     check_whole(backend.run(project, "store1"), 20)
 
 
@@ -152,7 +153,7 @@ time.sleep(600)
             ship.deliver(60)
             assert child.status() == psutil.STATUS_STOPPED
             os.kill(child.pid, signal.SIGCONT)
-            until(lambda: gone(family), 10.0)
+            wait_until(lambda: gone(family))
             ship.deliver(70)
     finally:
         sidecar.kill()
@@ -191,7 +192,7 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
     try:
         writing = threading.Thread(target=write, daemon=True)
         writing.start()
-        until(lambda: sink.trouble != "", 30.0)
+        wait_until(lambda: sink.trouble != "")
         taken = len(sink._pending)
         time.sleep(1.0)
         assert len(sink._pending) == taken and 1 < taken < 25
@@ -227,7 +228,7 @@ def test_a_child_that_takes_nothing_does_not_block_its_parent(tmp_path: Path) ->
             link.send_line(b"x" * 1_000_000)
     finally:
         link.close(10.0)
-    until(lambda: gone([child]), 5.0)
+    wait_until(lambda: gone([child]))
 
 
 def test_a_child_that_says_nothing_is_given_up(tmp_path: Path) -> None:
@@ -267,7 +268,7 @@ def test_what_is_said_of_a_core(tmp_path: Path) -> None:
         clock.sleep(STOPPED_S - 0.1)
         assert dead() == ""
         os.kill(sleeper.pid, signal.SIGCONT)
-        until(lambda: process.status() != psutil.STATUS_STOPPED)
+        wait_until(lambda: process.status() != psutil.STATUS_STOPPED)
         assert dead() == ""
         frozen(process)
         clock.sleep(1.0)
@@ -276,7 +277,7 @@ def test_what_is_said_of_a_core(tmp_path: Path) -> None:
         assert "is stopped" in dead()
     finally:
         sleeper.kill()
-    until(lambda: process.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE)
     assert dead() == "wandb-core is gone"
     sleeper.wait()
     assert dead() == "wandb-core is gone"

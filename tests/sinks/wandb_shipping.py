@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.sinks.wandb.sink import Limits, WandbSink
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.loopback.runs import Run
 from tests.sinks.kinds import client_env
@@ -80,21 +81,12 @@ def shipping(
 def frozen(process: psutil.Process) -> None:
     """SIGSTOP, and wait until it is."""
     os.kill(process.pid, signal.SIGSTOP)
-    until(lambda: process.status() == psutil.STATUS_STOPPED)
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
 
 
 def gone(processes: list[psutil.Process]) -> bool:
     """Whether none of them runs any more."""
     return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
-
-
-def until(ready: Callable[[], bool], timeout_s: float = 20.0) -> float:
-    """Wait until `ready()`; returns the seconds it took, AssertionError after `timeout_s`."""
-    began = time.monotonic()
-    while not ready():
-        assert time.monotonic() - began < timeout_s, f"not so after {timeout_s} s"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def check_whole(run: Run, rows: int) -> None:

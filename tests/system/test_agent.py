@@ -18,6 +18,7 @@ from rlship.logger import Logger
 from rlship_agents.sysmon.agent import Agent, Plan
 from rlship_agents.sysmon.crew import Scout
 from rlship_agents.sysmon.post import MOST_LABELS
+from tests.kit.waiting import wait_until
 from tests.spec.schemas import valid_lines
 from tests.system.driver import WHOLE, Driver
 
@@ -82,14 +83,6 @@ def logged(folder: Path) -> dict[str, Any]:
     return found
 
 
-def wait(reached: Any, what: str) -> None:
-    """Until something is so."""
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def test_what_a_node_logs(nvml: Any, driver: Driver, tmp_path: Path) -> None:
     """One writer without world and steps: the host, each GPU, and for each rank here what it and its children use."""
     mine, gone = os.getpid(), 4_000_000
@@ -99,8 +92,8 @@ def test_what_a_node_logs(nvml: Any, driver: Driver, tmp_path: Path) -> None:
     )
     trainer, buffer = worker(tmp_path, rank=3), worker(tmp_path, "buffer")
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
-        wait(lambda: node_files(tmp_path) and "proc/buffer/r0.0/cpu" in logged(tmp_path), "metrics of processes")
-        wait(lambda: "gpu/1/sm_active" in logged(tmp_path), "what needs two looks")
+        wait_until(lambda: node_files(tmp_path) and "proc/buffer/r0.0/cpu" in logged(tmp_path), "metrics of processes")
+        wait_until(lambda: "gpu/1/sm_active" in logged(tmp_path), "what needs two looks")
     trainer.close()
     buffer.close()
     found = logged(tmp_path)
@@ -131,8 +124,8 @@ def test_roles_and_gpus(nvml: Any, driver: Driver, tmp_path: Path) -> None:
     driver.gpus(WHOLE, WHOLE, WHOLE)
     loggers = [worker(tmp_path), worker(tmp_path, "reward")]
     with Runs(tmp_path, Plan(interval_s=0.1, roles=["reward"], gpus=["2"])):
-        wait(lambda: node_files(tmp_path) and "proc/reward/r0.0/cpu" in logged(tmp_path), "metrics of the role")
-        wait(lambda: "gpu/2/sm_active" in logged(tmp_path), "metrics of the GPU")
+        wait_until(lambda: node_files(tmp_path) and "proc/reward/r0.0/cpu" in logged(tmp_path), "metrics of the role")
+        wait_until(lambda: "gpu/2/sm_active" in logged(tmp_path), "metrics of the GPU")
     for logger in loggers:
         logger.close()
     names = set(logged(tmp_path))
@@ -146,7 +139,7 @@ def test_visible_gpus(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1000-aa")
     logger = worker(tmp_path)
     with Runs(tmp_path, Plan(interval_s=0.1)):
-        wait(lambda: node_files(tmp_path) and "gpu_util" in logged(tmp_path), "metrics of the GPU")
+        wait_until(lambda: node_files(tmp_path) and "gpu_util" in logged(tmp_path), "metrics of the GPU")
     logger.close()
     assert {name.split("/")[1] for name in logged(tmp_path) if name.startswith("gpu/")} == {"1"}
 
@@ -159,12 +152,12 @@ def test_a_hanging_driver(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch
     driver.write()
     logger = worker(tmp_path)
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
-        wait(lambda: any("NVML has not answered for" in line for line in runs.said), "that it hangs")
-        wait(lambda: "cpu" in logged(tmp_path), "metrics of the host")
+        wait_until(lambda: any("NVML has not answered for" in line for line in runs.said), "that it hangs")
+        wait_until(lambda: "cpu" in logged(tmp_path), "metrics of the host")
         assert not [name for name in logged(tmp_path) if name.startswith("gpu")]
         driver.put("hang.nvmlDeviceGetMemoryInfo", None)
         driver.write()
-        wait(lambda: "gpu_util" in logged(tmp_path), "metrics of the GPU")
+        wait_until(lambda: "gpu_util" in logged(tmp_path), "metrics of the GPU")
         assert "NVML answers again" in runs.said
         driver.put("hang.nvmlDeviceGetMemoryInfo", 1)
         driver.write()
@@ -181,12 +174,14 @@ def test_a_lost_gpu_is_in_the_record(nvml: Any, driver: Driver, tmp_path: Path) 
     driver.gpus(WHOLE, WHOLE)
     logger = worker(tmp_path)
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
-        wait(lambda: node_files(tmp_path) and logged(tmp_path).get("gpus") == 2, "both GPUs")
+        wait_until(lambda: node_files(tmp_path) and logged(tmp_path).get("gpus") == 2, "both GPUs")
         driver.put("fail.any.1", 15)
         driver.write()
-        wait(lambda: logged(tmp_path).get("gpus") == 1, "one GPU")
+        wait_until(lambda: logged(tmp_path).get("gpus") == 1, "one GPU")
         before = sum("gpu/0/util" in record.get("m", {}) for record in records(tmp_path))
-        wait(lambda: sum("gpu/0/util" in r.get("m", {}) for r in records(tmp_path)) > before + 2, "the other's figures")
+        wait_until(
+            lambda: sum("gpu/0/util" in r.get("m", {}) for r in records(tmp_path)) > before + 2, "the other's figures"
+        )
     logger.close()
     (event,) = [record for record in records(tmp_path) if record.get("name") == "gpu_lost"]
     assert event["attrs"]["uuid"] == "GPU-1000-aa"
@@ -209,11 +204,11 @@ def test_a_folder_that_hangs(nvml: Any, driver: Driver, tmp_path: Path, monkeypa
     monkeypatch.setattr(Scout, "look", look)
     logger = worker(tmp_path)
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
-        wait(lambda: any("has not answered for" in line for line in runs.said), "that it hangs")
+        wait_until(lambda: any("has not answered for" in line for line in runs.said), "that it hangs")
         before = len(records(tmp_path))
-        wait(lambda: len(records(tmp_path)) > before + 2, "more records")
+        wait_until(lambda: len(records(tmp_path)) > before + 2, "more records")
         answers.set()
-        wait(lambda: f"{tmp_path} answers again" in runs.said, "that it answers")
+        wait_until(lambda: f"{tmp_path} answers again" in runs.said, "that it answers")
     logger.close()
 
 
@@ -224,17 +219,17 @@ def test_an_agent_waits_for_its_experiment(
     monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     monkeypatch.setattr("rlship.system.processes._LEAST_S", 0.1)
     with Runs(tmp_path, Plan(interval_s=0.1, quiet_s=60)) as runs:
-        wait(lambda: runs.said, "that it waits")
+        wait_until(lambda: runs.said, "that it waits")
         assert "waiting for one" in runs.said[-1]
         logger = worker(tmp_path)
-        wait(lambda: node_files(tmp_path), "a file")
+        wait_until(lambda: node_files(tmp_path), "a file")
         old = time.time() - 1000
         logger.close()
         os.utime(logger.path or "", (old, old))
-        wait(lambda: "does not go on here" in runs.said[-1], "that it ends")
+        wait_until(lambda: "does not go on here" in runs.said[-1], "that it ends")
         assert records(tmp_path)[-1]["kind"] == "close"
         again = worker(tmp_path)
-        wait(lambda: len(node_files(tmp_path)) == 2, "another file")
+        wait_until(lambda: len(node_files(tmp_path)) == 2, "another file")
         again.close()
 
 
@@ -259,7 +254,7 @@ def test_what_it_waits_for_is_said_once(
     logger.close()
     os.utime(logger.path or "", (1.7e9, 1.7e9))
     with Runs(tmp_path / place, Plan(interval_s=0.1, quiet_s=60)) as runs:
-        wait(lambda: runs.said, "that it waits")
+        wait_until(lambda: runs.said, "that it waits")
         time.sleep(0.5)
     assert runs.said == [line.format(tmp_path / place)]
     assert node_files(tmp_path / "job") == []
@@ -275,7 +270,7 @@ def test_several_experiments(nvml: Any, driver: Driver, tmp_path: Path, monkeypa
     other.flush()
     monkeypatch.setattr("rlship_agents.sysmon.residents.Residents._has_open", lambda *_: False)
     with Runs(tmp_path, Plan(interval_s=0.1)):
-        wait(lambda: node_files(tmp_path / "mine") and "proc/trainer/cpu" in logged(tmp_path / "mine"), "metrics")
+        wait_until(lambda: node_files(tmp_path / "mine") and "proc/trainer/cpu" in logged(tmp_path / "mine"), "metrics")
     mine.close()
     other.close()
     assert node_files(tmp_path / "other") == []
@@ -290,7 +285,7 @@ def test_a_second_agent_leaves_the_node_to_the_first(
     # The first agent is another process, as far as the second can see.
     monkeypatch.setattr("rlship_agents.sysmon.post.os.getpid", lambda: 1)
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
-        wait(lambda: any("another agent (pid " in line for line in runs.said), "that it gives way")
+        wait_until(lambda: any("another agent (pid " in line for line in runs.said), "that it gives way")
         time.sleep(0.3)
     logger.close()
     first.close()
@@ -304,7 +299,7 @@ def test_ranks_without_number_do_not_make_metrics_without_number(
     monkeypatch.setattr("rlship_agents.sysmon.post.MOST_LABELS", 2)
     loggers = [worker(tmp_path, "generator", replica=f"a{i}") for i in range(5)]
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
-        wait(lambda: node_files(tmp_path) and "proc/generator/cpu" in logged(tmp_path), "metrics of processes")
+        wait_until(lambda: node_files(tmp_path) and "proc/generator/cpu" in logged(tmp_path), "metrics of processes")
     for logger in loggers:
         logger.close()
     found = logged(tmp_path)
@@ -322,7 +317,7 @@ def test_without_the_packages_it_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pynvml", None)
     logger = worker(tmp_path)
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
-        wait(lambda: node_files(tmp_path) and "proc/trainer/r0.0/cpu" in logged(tmp_path), "metrics of processes")
+        wait_until(lambda: node_files(tmp_path) and "proc/trainer/r0.0/cpu" in logged(tmp_path), "metrics of processes")
     logger.close()
     assert {name.split("/")[0] for name in logged(tmp_path)} == {"proc"}
     assert [line for line in runs.said if "pip install psutil nvidia-ml-py" in line] == runs.said[:1]
@@ -332,6 +327,6 @@ def test_the_module_functions_are_left_alone(nvml: Any, driver: Driver, tmp_path
     """An agent in a program that logs itself does not become the Logger of `rlship.log`."""
     logger = worker(tmp_path)
     with Runs(tmp_path, Plan(interval_s=0.1)):
-        wait(lambda: node_files(tmp_path), "a file")
+        wait_until(lambda: node_files(tmp_path), "a file")
         assert rlship.registry._default is None or rlship.registry._default.actor != "node"
     logger.close()

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rlship.disk import Disk
 from rlship.flusher import Timing
 from rlship.identity import Identity
 from rlship.logger import Logger
+from tests.kit.waiting import wait_until
 
 # No launcher of the machine that runs the tests may reach the programs they start.
 CLEAN = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH") if key in os.environ}
@@ -81,17 +81,18 @@ def answers(folder: Path) -> list[tuple[str, str]]:
     return [(attrs["where"], attrs["error"]) for attrs in found]
 
 
-def soon(folder: Path, enough: Callable[[list[dict[str, Any]]], bool], seconds: float = 10.0) -> list[dict[str, Any]]:
+def soon(folder: Path, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
     """The records of the file that is being written, once they are `enough`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = []
+    found: list[dict[str, Any]] = []
+
+    def read() -> bool:
+        found.clear()
         for path in (folder / "rlship").glob("*.jsonl"):
-            found = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
-        if enough(found):
-            return found
-        assert time.monotonic() < deadline, found[-3:]
-        time.sleep(0.005)
+            found[:] = [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+        return enough(found)
+
+    wait_until(read, lambda: found[-3:])
+    return found
 
 
 def metrics(found: list[dict[str, Any]]) -> list[dict[str, Any]]:

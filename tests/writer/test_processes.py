@@ -337,7 +337,7 @@ while True:
         [sys.executable, "-c", MORTAL + source, tmp_path], env=CLEAN, stdout=subprocess.PIPE, text=True
     ) as job:
         try:
-            soon(tmp_path, lambda found: len(found) > 10, 20)
+            soon(tmp_path, lambda found: len(found) > 10)
             time.sleep(0.7)
         finally:
             job.send_signal(signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,14 +112,6 @@ def only_file(experiment: Path) -> Path:
     """The file, where there is one."""
     (path,) = files(experiment)
     return path
-
-
-def wait_for(fact: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(0.02)
 
 
 def is_there(experiment: Path, text: bytes) -> Callable[[], bool]:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.waiting import wait_until
 from tests.writers.commands import command, init
-from tests.writers.driver import Driver, Record, drive, files, is_there, lines, of_kind, only_file, records, wait_for
+from tests.writers.driver import Driver, Record, drive, files, is_there, lines, of_kind, only_file, records
 from tests.writers.languages import LANGUAGES, NAMES, language_of
 
 pytestmark = pytest.mark.toolchain
@@ -46,7 +47,7 @@ def test_a_killed_program_leaves_at_most_a_torn_last_line(language: str, tmp_pat
         experiment = tmp_path / f"job{turn}"
         with Driver(language_of(language), tmp_path) as driver:
             driver.tell(init(experiment, "gen"), command("burst", BEYOND))
-            wait_for(is_there(experiment, b'"barrier"'), 20.0, "the first barrier")
+            wait_until(is_there(experiment, b'"barrier"'), "the first barrier")
             time.sleep(chance.uniform(0.0, 0.4))
             driver.process.kill()
             driver.process.communicate()
@@ -77,9 +78,9 @@ def test_lines_are_seen_within_a_second_while_the_program_is_busy_elsewhere(lang
     """A line that no flush and no barrier follows is in the file half a second later."""
     with Driver(language_of(language), tmp_path) as driver:
         driver.tell(init("job", "gen"), command("flush"))
-        wait_for(is_there(tmp_path / "job", b'"open"'), 20.0, "the first line")
+        wait_until(is_there(tmp_path / "job", b'"open"'), "the first line")
         driver.tell(command("log", 1, "", "x", 1))
-        wait_for(is_there(tmp_path / "job", b'"x"'), 2.0, "the line")
+        wait_until(is_there(tmp_path / "job", b'"x"'), "the line")
         assert driver.process.poll() is None
         assert driver.end().code == 0
 

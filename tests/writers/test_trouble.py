@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import wait_until
 from tests.writers.commands import command, init
-from tests.writers.driver import Driver, all_records, drive, files, is_there, of_kind, records, wait_for
+from tests.writers.driver import Driver, all_records, drive, files, is_there, of_kind, records
 from tests.writers.languages import NAMES, language_of
 
 pytestmark = pytest.mark.toolchain
@@ -40,14 +41,14 @@ def test_a_full_disk_is_survived_and_told(language: str, tmp_path: Path) -> None
     many = 4000
     with Driver(language_of(language), tmp_path, prepare=disk.prepare) as driver:
         driver.tell(init("job", "gen"), command("burst", many))
-        wait_for(lambda: _size(tmp_path / "job") == ROOM, 20.0, "the disk is full")
+        wait_until(lambda: _size(tmp_path / "job") == ROOM, "the disk is full")
         time.sleep(0.5)
         assert driver.process.poll() is None
         disk.mend(driver)
         driver.tell(*(command("log", many + step, "", "x", many + step) for step in range(10)))
         time.sleep(2.0)
         driver.tell(command("log", 2 * many, "", "x", 2 * many), command("barrier", 2 * many))
-        wait_for(is_there(tmp_path / "job", b'"step":%d' % (2 * many)), RETRIED_S, "lines after it was mended")
+        wait_until(is_there(tmp_path / "job", b'"step":%d' % (2 * many)), "lines after it was mended")
         ended = driver.end(command("close"))
     assert ended.code == 0
     assert 1 <= len(ended.said.splitlines()) <= 3, ended.said
@@ -78,7 +79,7 @@ def test_a_folder_that_cannot_be_made_is_waited_for(language: str, tmp_path: Pat
         blocked.unlink()
         time.sleep(2.5)
         driver.tell(command("log", 5, "", "x", 5), command("barrier", 5))
-        wait_for(is_there(blocked / "job", b'"barrier"'), RETRIED_S, "the barrier")
+        wait_until(is_there(blocked / "job", b'"barrier"'), "the barrier")
         ended = driver.end(command("close"))
     assert ended.code == 0
     assert 1 <= len(ended.said.splitlines()) <= 2, ended.said
@@ -113,7 +114,7 @@ def test_a_file_that_is_gone_is_followed_by_another(language: str, tmp_path: Pat
     with Driver(language_of(language), tmp_path) as driver:
         driver.tell(init("job", "gen"), command("define", "x", "max", "", "", ""), command("log", 1, "", "x", 1))
         driver.tell(command("flush"))
-        wait_for(is_there(tmp_path / "job", b'"x":1'), 20.0, "the first line")
+        wait_until(is_there(tmp_path / "job", b'"x":1'), "the first line")
         (first,) = files(tmp_path / "job")
         before = records(first)[0]["id"]
         first.unlink()
