@@ -20,6 +20,7 @@ from rlship_sidecar.daemon.watched import Watched
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.replay.run import LIVE_PLACES, ReplayProgress
 from tests.endtoend.sidecar import environment
+from tests.kit.clocks import Clock
 from tests.reference.building import CLOSE, barrier, file, log
 from tests.replay.replaying import make, rows_in
 
@@ -171,20 +172,11 @@ def test_settings(tmp_path: Path) -> None:
         load(tmp_path, {}, {}, file=tmp_path)
 
 
-class Clock:
-    """A clock that stands still."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_words_of_progress() -> None:
     """Rates are of the last seconds; the time left is that of what is left at this rate, of reading, then of the
     slowest sink.
     """
-    clock = Clock()
+    clock = Clock(0.0)
     words = Words(clock)
     assert words.of(ReplayProgress(0, 8_000_000, 0, 0, {"jsonl": 0})) == "0.0 of 8.0 MB, 0 MB/s, 0 lines/s, 0 rows"
     clock.now = 2.0

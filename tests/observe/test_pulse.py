@@ -7,15 +7,7 @@ from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Telling
 from rlship_sidecar.report.headline import headline
 from rlship_sidecar.tally import OWN_ACTOR
 from tests.cli.sample import a_sink, a_status, an_actor
-
-
-class Clock:
-    """A clock that is set."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.kit.clocks import Clock
 
 
 def test_alive_is_a_loop_that_goes_round() -> None:

@@ -15,15 +15,7 @@ from rlship_sidecar.observe import server
 from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Telling
 from rlship_sidecar.tally import Tally
 from tests.cli.sample import a_status
-
-
-class Clock:
-    """A clock that is set."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.kit.clocks import Clock
 
 
 @pytest.fixture

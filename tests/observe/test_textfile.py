@@ -11,15 +11,7 @@ import pytest
 from rlship_sidecar.observe.pulse import Pulse, Telling
 from rlship_sidecar.observe.textfile import Textfile
 from tests.cli.sample import a_status
-
-
-class Clock:
-    """A clock that is set."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.kit.clocks import Clock
 
 
 def test_the_file_is_whole_and_anyones_to_read(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from rlship_sidecar.ownership import inherit as inheriting
 from rlship_sidecar.ownership.lease import acquire
 from rlship_sidecar.store.store import StoreUnusable
 from tests.kit.cases import some
+from tests.kit.clocks import Clock
 from tests.pipeline.simulated import scratch
-from tests.pipeline.test_lease import Clock, here, put_lease, put_store, said
+from tests.pipeline.test_lease import acquired, here, put_lease, put_store, said
 
 ROWS = 300
 # Leaves a transaction in the middle of its commit, so far that the file itself is half changed, and stays like that.
@@ -80,7 +81,7 @@ def test_a_commit_that_was_cut_off_is_rolled_back(state_dir: Path, mode: str, lo
         else:
             process.send_signal(signal.SIGSTOP)
             put_lease(state_dir, 0)
-        lease = Clock().acquire(state_dir)
+        lease = acquired(state_dir)
         assert lease.generation == 1
         check_before(lease.store_path)
         assert sorted(path.name for path in state_dir.iterdir()) == ["lease.0", "lease.1", "store.1.db"]
@@ -105,7 +106,7 @@ def test_an_owner_that_wakes_up_while_its_store_is_copied(state_dir: Path, monke
                 path.write_bytes(whole[:-4096] + bytes(4096))
 
         monkeypatch.setattr(inheriting, "_copy_files", copy)
-        lease = Clock().acquire(state_dir)
+        lease = acquired(state_dir)
         assert copies == 2
         check_before(lease.store_path)
 
@@ -118,7 +119,7 @@ def test_a_store_that_changes_again_and_again_is_tried_later(state_dir: Path, mo
         put_lease(state_dir, 0)
         monkeypatch.setattr(inheriting, "_same", lambda *arguments: False)
         with pytest.raises(sqlite3.OperationalError, match="changes while it is copied"):
-            Clock().acquire(state_dir)
+            acquired(state_dir)
         assert not (state_dir / "lease.1").exists()
 
 
@@ -129,7 +130,7 @@ def test_a_store_of_an_owner_who_may_live_is_never_moved(state_dir: Path) -> Non
     put_lease(state_dir, 1, **(here() | {"started": 1}))
     with closing(sqlite3.connect(state_dir / "store.0.db")) as frozen:
         frozen.execute("select * from said").fetchall()
-        lease = Clock().acquire(state_dir)
+        lease = acquired(state_dir)
         frozen.execute("update said set text = 'too late'")
         frozen.commit()
         frozen.execute("pragma wal_checkpoint(truncate)")
@@ -147,7 +148,7 @@ def test_a_store_that_somebody_looks_at_is_taken_over_whole(state_dir: Path) -> 
         with closing(sqlite3.connect(state_dir / "store.0.db")) as writer:
             writer.execute("update said set text = 'hello'")
             writer.commit()
-        lease = Clock().acquire(state_dir)
+        lease = acquired(state_dir)
         assert said(lease.store_path) == "hello"
 
 
@@ -170,11 +171,11 @@ def test_a_damaged_store_is_reported_with_the_way_out(state_dir: Path, damage: s
         path.write_bytes(data[:20] + b"\xff" * 200 + data[220:])
     for _ in range(2):
         with pytest.raises(StoreUnusable, match=r"store\.3\.db is damaged") as caught:
-            Clock().acquire(state_dir)
+            acquired(state_dir)
         assert f"Move every store.* in {state_dir} away" in caught.value.hint
         assert sorted(found.name for found in state_dir.iterdir() if "shm" not in found.name) == ["lease.3", path.name]
     path.rename(state_dir / "damaged.db")
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
     assert lease.generation == 4 and not lease.store_path.exists()
 
 
@@ -191,9 +192,9 @@ def test_a_store_that_vanishes_does_not_become_an_empty_one(state_dir: Path, mon
     with monkeypatch.context() as patch:
         patch.setattr(inheriting, "_open", late)
         with pytest.raises(sqlite3.OperationalError, match="unable to open"):
-            Clock().acquire(state_dir)
+            acquired(state_dir)
     (state_dir / "elsewhere").rename(state_dir / "store.0.db")
-    assert said(Clock().acquire(state_dir).store_path) == "hello"
+    assert said(acquired(state_dir).store_path) == "hello"
 
 
 class Killed(BaseException):
@@ -233,7 +234,7 @@ def killed_at(fatal: int, state_dir: Path, snapshot: Path, *, locked: bool) -> i
             patch.setattr(inheriting, "_copy", lambda source, scratch: False)
         patch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **k, factory=Passing))
         try:
-            acquire(state_dir, 30.0, boottime=CLOCK.time, sleep=CLOCK.sleep)
+            acquire(state_dir, 30.0, boottime=CLOCK, sleep=CLOCK.sleep)
         except Killed:
             assert fatal
     return moments
@@ -267,7 +268,7 @@ def test_a_takeover_that_is_killed_anywhere_loses_nothing(predecessor: str) -> N
             killed_at(fatal, second, third, locked=locked)
             last = third if third.exists() else second
             dead_leases(last)
-            check_before(acquire(last, 30.0, boottime=CLOCK.time, sleep=CLOCK.sleep).store_path)
+            check_before(acquire(last, 30.0, boottime=CLOCK, sleep=CLOCK.sleep).store_path)
             for life in (first, second, third):
                 shutil.rmtree(life, ignore_errors=True)
 

@@ -29,6 +29,7 @@ from rlship_sidecar.ownership.holder import Condition
 from rlship_sidecar.ownership.lease import Lease, LeaseLost, acquire, owner
 from rlship_sidecar.report.status import Status, read_status, write_status
 from rlship_sidecar.store.store import Store
+from tests.kit.clocks import Clock
 from tests.pipeline.simulated import scratch
 
 TTL = 30.0
@@ -51,25 +52,10 @@ sys.stdin.readline()
 """
 
 
-@dataclass
-class Clock:
-    """Seconds that pass only while somebody sleeps; `on_sleep` may do something each time."""
-
-    now: float = 5000.0
-    slept: float = 0.0
-    on_sleep: Any = None
-
-    def time(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.slept += seconds
-        if self.on_sleep is not None:
-            self.on_sleep()
-
-    def acquire(self, state_dir: Path) -> Lease:
-        return acquire(state_dir, TTL, boottime=self.time, sleep=self.sleep)
+def acquired(state_dir: Path, clock: Clock | None = None) -> Lease:
+    """The lease, taken by a clock that moves only while the sidecar waits."""
+    clock = clock or Clock()
+    return acquire(state_dir, TTL, boottime=clock, sleep=clock.sleep)
 
 
 @pytest.fixture
@@ -126,7 +112,7 @@ def finish(process: subprocess.Popen[str]) -> None:
 def test_the_first_generation(state_dir: Path) -> None:
     """Whoever comes first owns generation 0 without waiting, and a lease file of pinned fields says who it is."""
     clock = Clock()
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
     assert (lease.generation, lease.store_path, clock.slept) == (0, state_dir / "store.0.db", 0.0)
     body = (state_dir / "lease.0").read_bytes()
     assert len(body) == 513
@@ -145,7 +131,7 @@ def test_the_first_generation(state_dir: Path) -> None:
 def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
     """The state directory is made; where there is none nobody owns."""
     assert owner(tmp_path / "a" / "b") is None
-    assert Clock().acquire(tmp_path / "a" / "b").generation == 0
+    assert acquired(tmp_path / "a" / "b").generation == 0
 
 
 def test_a_living_owner_on_this_host_is_respected_at_once(state_dir: Path) -> None:
@@ -155,7 +141,7 @@ def test_a_living_owner_on_this_host_is_respected_at_once(state_dir: Path) -> No
         assert line_of(process) == "owner 0"
         clock = Clock()
         with pytest.raises(OwnedElsewhere, match=f"process {process.pid} on {socket.gethostname()}") as caught:
-            clock.acquire(state_dir)
+            acquired(state_dir, clock)
         assert clock.slept == 0.0
         assert caught.value.exit_code == 5
         assert f"kill {process.pid}" in caught.value.hint
@@ -173,7 +159,7 @@ def test_a_killed_owner_on_this_host_is_followed_at_once(state_dir: Path) -> Non
         process.send_signal(signal.SIGKILL)
         process.wait()
         clock = Clock()
-        lease = clock.acquire(state_dir)
+        lease = acquired(state_dir, clock)
         assert (lease.generation, clock.slept) == (1, 0.0)
         assert said(lease.store_path) == "hello"
         assert not (state_dir / "store.0.db").exists()
@@ -189,7 +175,7 @@ def test_a_zombie_is_dead(state_dir: Path) -> None:
         assert line_of(process) == "owner 0"
         process.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert Clock().acquire(state_dir).generation == 1
+        assert acquired(state_dir).generation == 1
     finally:
         finish(process)
 
@@ -199,7 +185,7 @@ def test_a_number_that_another_process_has_now_is_not_the_owner(state_dir: Path)
     put_lease(state_dir, 0, **(here() | {"started": here()["started"] - 1}))
     clock = Clock()
     assert owner(state_dir) == leasing.Owner(socket.gethostname(), os.getpid(), False)
-    assert clock.acquire(state_dir).generation == 1
+    assert acquired(state_dir, clock).generation == 1
     assert clock.slept == 0.0
 
 
@@ -208,7 +194,7 @@ def test_only_a_process_that_can_be_seen_is_judged(state_dir: Path, field: str) 
     """On another host, boot or pid namespace a process number says nothing: then only the beats count."""
     put_lease(state_dir, 0, **(here() | {field: "another", "pid": 1 << 22}))
     clock = Clock()
-    assert clock.acquire(state_dir).generation == 1
+    assert acquired(state_dir, clock).generation == 1
     assert clock.slept >= TTL
 
 
@@ -217,7 +203,7 @@ def test_another_host_is_stale_after_the_whole_time_without_a_beat(state_dir: Pa
     put_lease(state_dir, 4, beats=17)
     put_store(state_dir, 4, "hello")
     clock = Clock()
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
     assert TTL <= clock.slept < TTL + 5
     assert (lease.generation, said(lease.store_path)) == (5, "hello")
     assert lease.suspect == 4
@@ -234,7 +220,7 @@ def test_another_host_that_beats_owns(state_dir: Path) -> None:
 
     clock.on_sleep = beat
     with pytest.raises(OwnedElsewhere, match="process 7 on n99"):
-        clock.acquire(state_dir)
+        acquired(state_dir, clock)
     assert 20 < clock.slept < 25
     assert owner(state_dir) == leasing.Owner("n99", 7, None)
 
@@ -244,13 +230,13 @@ def test_a_released_lease_is_free_at_once(state_dir: Path) -> None:
     put_lease(state_dir, 0, released=True)
     put_store(state_dir, 0, "hello")
     clock = Clock()
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
     assert (lease.generation, clock.slept, said(lease.store_path)) == (1, 0.0, "hello")
     lease.release()
     assert owner(state_dir) is None
     put_lease(state_dir, 2, beats=3)
     clock.on_sleep = lambda: put_lease(state_dir, 2, beats=3, released=True)
-    assert clock.acquire(state_dir).generation == 3
+    assert acquired(state_dir, clock).generation == 3
     assert clock.slept <= 1.0
 
 
@@ -260,7 +246,7 @@ def test_a_torn_lease_is_waited_for(state_dir: Path, body: bytes) -> None:
     (state_dir / "lease.0").write_bytes(body)
     assert owner(state_dir) is None
     clock = Clock()
-    assert clock.acquire(state_dir).generation == 1
+    assert acquired(state_dir, clock).generation == 1
     assert clock.slept >= TTL
 
 
@@ -274,7 +260,7 @@ def test_a_torn_lease_that_gets_whole_counts(state_dir: Path) -> None:
             on_sleep=lambda: put_lease(state_dir, 0, **here() | {"pid": other.pid, "started": age(other.pid)})
         )
         with pytest.raises(OwnedElsewhere):
-            clock.acquire(state_dir)
+            acquired(state_dir, clock)
         other.kill()
     assert clock.slept <= 1.0
 
@@ -287,12 +273,12 @@ def age(pid: int) -> int:
 def test_a_lease_that_came_with_a_copied_folder_is_free(tmp_path: Path) -> None:
     """A process is not kept out by its own lease in a copy of the folder; the original stays its own."""
     (tmp_path / "original").mkdir()
-    lease = Clock().acquire(tmp_path / "original")
+    lease = acquired(tmp_path / "original")
     shutil.copytree(tmp_path / "original", tmp_path / "copy")
-    copy = Clock().acquire(tmp_path / "copy")
+    copy = acquired(tmp_path / "copy")
     assert copy.generation == 1
     with pytest.raises(OwnedElsewhere):
-        Clock().acquire(tmp_path / "original")
+        acquired(tmp_path / "original")
     assert lease.held()
 
 
@@ -309,7 +295,7 @@ def test_a_lease_is_kept_without_its_owner_doing_anything(tmp_path: Path) -> Non
 def test_the_owner_beats_while_it_checks(state_dir: Path) -> None:
     """Checking writes a growing counter, several times within the ttl, and nothing in between."""
     clock = Clock()
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
     counters = []
     for _ in range(60):
         clock.now += 1.0
@@ -322,7 +308,7 @@ def test_the_owner_beats_while_it_checks(state_dir: Path) -> None:
 def test_after_a_long_sleep_ownership_is_lost(state_dir: Path) -> None:
     """An owner that stood still for nearly the ttl may be followed: it stops, although nobody came."""
     clock = Clock()
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
     clock.now += 0.9 * TTL - 0.1
     assert lease.held()
     clock.now += 0.2
@@ -335,7 +321,7 @@ def test_after_a_long_sleep_ownership_is_lost(state_dir: Path) -> None:
 
 def test_a_follower_ends_ownership(state_dir: Path) -> None:
     """As soon as there is a higher generation the owner stops, however recently it beat."""
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
     assert lease.held()
     (state_dir / "lease.1").touch()
     assert not lease.held()
@@ -345,7 +331,7 @@ def test_a_follower_ends_ownership(state_dir: Path) -> None:
 
 def test_a_wiped_folder_ends_ownership(state_dir: Path) -> None:
     """Where the state directory was emptied or deleted nobody can be sure of owning it."""
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
     (state_dir / "lease.0").unlink()
     assert not lease.held()
     shutil.rmtree(state_dir)
@@ -360,7 +346,7 @@ def test_the_tenth_generation_is_above_the_ninth(state_dir: Path) -> None:
         put_lease(state_dir, generation, released=True)
     for name in ("lease.x", "lease.99.tmp", "xlease.77", "lease."):
         (state_dir / name).touch()
-    assert Clock().acquire(state_dir).generation == 11
+    assert acquired(state_dir).generation == 11
 
 
 def test_what_is_older_than_the_predecessor_is_cleared(state_dir: Path) -> None:
@@ -370,7 +356,7 @@ def test_what_is_older_than_the_predecessor_is_cleared(state_dir: Path) -> None:
         put_store(state_dir, generation, f"store {generation}")
     (state_dir / "store.0.tmp").write_bytes(b"half a copy")
     (state_dir / "other").write_bytes(b"")
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
     assert said(lease.store_path) == "store 1"
     assert sorted(path.name for path in state_dir.iterdir()) == [
         "lease.1",
@@ -402,7 +388,7 @@ def test_of_two_that_race_one_wins(state_dir: Path, dead: bool) -> None:
 def test_any_thread_may_ask(state_dir: Path) -> None:
     """Sinks' threads ask whether the experiment is still held while the owner beats."""
     clock = Clock()
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
     answers: set[bool] = set()
     done = threading.Event()
 
@@ -431,7 +417,7 @@ def test_a_stopped_owner_on_this_host_is_watched_like_any_other(state_dir: Path)
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         clock = Clock()
-        lease = clock.acquire(state_dir)
+        lease = acquired(state_dir, clock)
         assert clock.slept >= TTL
         assert (lease.generation, lease.suspect, said(lease.store_path)) == (1, 0, "hello")
     finally:
@@ -455,7 +441,7 @@ def test_a_stopped_owner_that_is_woken_up_in_time_keeps_its_experiment(state_dir
 
         clock.on_sleep = wake
         with pytest.raises(OwnedElsewhere):
-            clock.acquire(state_dir)
+            acquired(state_dir, clock)
         assert clock.slept <= TTL / 2 + 2
     finally:
         finish(process)
@@ -515,13 +501,13 @@ def test_any_change_of_the_counter_is_life(state_dir: Path, beats: int) -> None:
     put_lease(state_dir, 0, beats=17)
     clock = Clock(on_sleep=lambda: put_lease(state_dir, 0, beats=beats))
     with pytest.raises(OwnedElsewhere):
-        clock.acquire(state_dir)
+        acquired(state_dir, clock)
 
 
 def test_a_later_version_that_beats_owns(state_dir: Path) -> None:
     """Fields that this version does not know are passed over; where it can read nothing, change alone is life."""
     put_lease(state_dir, 0, released=True, colour="green")
-    assert Clock().acquire(state_dir).generation == 1
+    assert acquired(state_dir).generation == 1
     numbers = iter(range(1000))
 
     def write() -> None:
@@ -529,8 +515,8 @@ def test_a_later_version_that_beats_owns(state_dir: Path) -> None:
 
     write()
     with pytest.raises(OwnedElsewhere, match="of a version that writes"):
-        Clock(on_sleep=write).acquire(state_dir)
-    assert Clock().acquire(state_dir).generation == 3
+        acquired(state_dir, Clock(on_sleep=write))
+    assert acquired(state_dir).generation == 3
 
 
 def test_a_lease_that_cannot_be_read_is_nobodys_prey(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -542,7 +528,7 @@ def test_a_lease_that_cannot_be_read_is_nobodys_prey(state_dir: Path, monkeypatc
 
     monkeypatch.setattr(leasing, "read", refused)
     with pytest.raises(PermissionError, match=r"lease\.0"):
-        Clock().acquire(state_dir)
+        acquired(state_dir)
     assert [path.name for path in state_dir.iterdir()] == ["lease.0"]
 
 
@@ -552,7 +538,7 @@ def test_a_lease_that_is_given_up_while_it_is_watched_is_no_predecessor(state_di
     put_store(state_dir, 4, "hello")
     put_lease(state_dir, 5)
     clock = Clock(on_sleep=lambda: (state_dir / "lease.5").unlink(missing_ok=True))
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
     assert (lease.generation, said(lease.store_path)) == (5, "hello")
     assert clock.slept <= 1.0
 
@@ -562,7 +548,7 @@ def test_thousands_of_generations(state_dir: Path) -> None:
     for generation in range(5000):
         put_lease(state_dir, generation, released=True)
     began = time.monotonic()
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
     assert time.monotonic() - began < 5.0
     assert lease.generation == 5000
     assert sorted(path.name for path in state_dir.iterdir()) == ["lease.4999", "lease.5000"]
@@ -571,33 +557,33 @@ def test_thousands_of_generations(state_dir: Path) -> None:
 def test_leases_that_were_removed_do_not_lose_the_store(state_dir: Path) -> None:
     """`rm lease.*` of a person in a hurry: the store goes on, and its owner, who may live, is not trusted."""
     put_store(state_dir, 7, "hello")
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
     assert (lease.generation, lease.suspect, said(lease.store_path)) == (8, 7, "hello")
 
 
 def test_who_may_still_be_alive_is_handed_on(state_dir: Path) -> None:
     """A predecessor that was only silent stays suspect for all who come later, until a newer one is."""
     put_lease(state_dir, 3)
-    first = Clock().acquire(state_dir)
+    first = acquired(state_dir)
     assert (first.generation, first.suspect) == (4, 3)
     first.release()
-    second = Clock().acquire(state_dir)
+    second = acquired(state_dir)
     assert (second.generation, second.suspect) == (5, 3)
     second.release()
     put_lease(state_dir, 6, suspect=3)
-    assert Clock().acquire(state_dir).suspect == 6
+    assert acquired(state_dir).suspect == 6
 
 
 def test_what_a_stuck_thread_may_still_write_is_suspect(state_dir: Path) -> None:
     """Abandoned, not released: the same process may go on at once, with a copy of the store, and is not trusted."""
     put_lease(state_dir, 0, released=True)
     put_store(state_dir, 0, "hello")
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
     lease.abandon()
     with closing(sqlite3.connect(lease.store_path)) as stuck:
         stuck.execute("begin immediate")
         clock = Clock()
-        after = clock.acquire(state_dir)
+        after = acquired(state_dir, clock)
         assert (after.generation, after.suspect, clock.slept) == (2, 1, 0.0)
         assert said(after.store_path) == "hello"
 
@@ -607,12 +593,12 @@ def followed(state_dir: Path, lease: Lease, monkeypatch: pytest.MonkeyPatch) -> 
     elsewhere = msgspec.structs.replace(holder.here(), host="n99", token="t99")
     with monkeypatch.context() as patch:
         patch.setattr(leasing, "here", lambda: msgspec.structs.replace(elsewhere))
-        return Clock().acquire(state_dir)
+        return acquired(state_dir)
 
 
 def test_what_a_late_owner_writes_of_itself_harms_nothing(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beats, the release of its lease, cursors and commits in its store: the successor has files of its own."""
-    late = Clock().acquire(state_dir)
+    late = acquired(state_dir)
     store = Store(late.store_path, local=True)
     store.save_cursor("jsonl", 3)
     successor = followed(state_dir, late, monkeypatch)
@@ -630,7 +616,7 @@ def test_what_a_late_owner_writes_of_itself_harms_nothing(state_dir: Path, monke
 
 def test_a_status_that_comes_late_is_not_shown(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is frozen between the look at its lease and the rename finds nothing to rename afterwards."""
-    late = Clock().acquire(state_dir)
+    late = acquired(state_dir)
     told = Status("job", 1.0, "s", "tmpfs", 0, True, [], [], [], [], 0, 0)
 
     def held() -> bool:
@@ -661,7 +647,7 @@ def test_two_that_made_the_same_file(state_dir: Path, monkeypatch: pytest.Monkey
         patch.setattr(leasing, "_leases", lambda state_dir: [])
         patch.setattr(Lease, "check", lambda lease: None)
         clock = Clock()
-        first, second = clock.acquire(state_dir), clock.acquire(state_dir)
+        first, second = acquired(state_dir, clock), acquired(state_dir, clock)
     assert first.generation == second.generation == 0
     clock.now += TTL / 5
     second.check()
@@ -679,14 +665,14 @@ def test_a_server_that_forgot_its_answer(state_dir: Path, monkeypatch: pytest.Mo
         raise FileExistsError(errno.EEXIST, "asked again")
 
     monkeypatch.setattr(os, "link", twice)
-    assert Clock().acquire(state_dir).generation == 0
+    assert acquired(state_dir).generation == 0
     assert [path.name for path in state_dir.iterdir()] == ["lease.0"]
 
 
 def test_a_beat_that_fails_is_tried_again(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk costs ownership only if it lasts; the error then says what could not be written."""
     clock = Clock()
-    lease = clock.acquire(state_dir)
+    lease = acquired(state_dir, clock)
 
     def full(*arguments: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -708,7 +694,7 @@ def test_a_beat_that_fails_is_tried_again(state_dir: Path, monkeypatch: pytest.M
 
 def test_a_folder_that_cannot_be_listed_is_no_takeover(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of the server's is told as what it is; meanwhile nothing is shipped."""
-    lease = Clock().acquire(state_dir)
+    lease = acquired(state_dir)
 
     def stale(path: Path) -> list[int]:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))

@@ -56,19 +56,6 @@ class FakeSink(Sink):
         self._destination.fail(call)
 
 
-class Clock:
-    """Seconds that stand still until `sleep`."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 def raising(error: Exception, *, on: str = "open", times: int = 10**9) -> Callable[[str], None]:
     """A `fail` that raises `error` at the next `times` calls named `on`."""
     left = [times]

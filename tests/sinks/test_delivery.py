@@ -14,7 +14,8 @@ from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.delivery import BACKOFF_MAX_S, BACKOFF_MIN_S, Delivery, Pace
 from rlship_sidecar.sinks.registry import with_defaults
-from tests.sinks.fakes import Clock, Destination, FakeSink, raising
+from tests.kit.clocks import Clock
+from tests.sinks.fakes import Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
 

@@ -21,8 +21,8 @@ from rlship_sidecar.sinks.tensorboard import parts as tfparts
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
 from tests.kit.cases import some
+from tests.kit.clocks import Clock
 from tests.pipeline.simulated import scratch
-from tests.sinks.fakes import Clock
 from tests.sinks.frozen import Freezer
 from tests.sinks.readback import tensorboard_events
 from tests.sinks.rows import MemorySource, make_row, make_run

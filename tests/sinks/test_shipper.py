@@ -13,8 +13,9 @@ import pytest
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.ship import Pace, Shipper, Trouble
+from tests.kit.clocks import Clock
 from tests.kit.waiting import wait_until
-from tests.sinks.fakes import Clock, Destination, FakeSink, raising
+from tests.sinks.fakes import Destination, FakeSink, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
 MakeShipper = Callable[..., Shipper]

@@ -9,7 +9,8 @@ from rlship_sidecar.rows import Arrival
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.delivery import Delivery, Pace
 from rlship_sidecar.tally import LAG_ENDS_S, Lags
-from tests.sinks.fakes import Clock, Destination, raising
+from tests.kit.clocks import Clock
+from tests.sinks.fakes import Destination, raising
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
 

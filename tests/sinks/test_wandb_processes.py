@@ -19,9 +19,9 @@ from rlship_sidecar.sinks.wandb.health import STOPPED_S, core_death, fatal_in
 from rlship_sidecar.sinks.wandb.link import Link
 from rlship_sidecar.sinks.wandb.sink import WINDOW_BYTES, Limits, WandbSink
 from tests.kit.cases import long
+from tests.kit.clocks import Clock
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend
-from tests.sinks.fakes import Clock
 from tests.sinks.kinds import client_env
 from tests.sinks.rows import make_row, make_rows, make_run
 from tests.sinks.wandb_shipping import Shipping, check_whole, frozen, gone, shipping

@@ -14,7 +14,7 @@ from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import online as wandb_online
 from rlship_sidecar.sinks.wandb.online import RemoteRun, Runs, ownership_error, read_run
 from rlship_sidecar.sinks.wandb.protocol import Rejected
-from tests.sinks.fakes import Clock
+from tests.kit.clocks import Clock
 
 ORDER = {"entity": None, "project": "p", "run_id": "r", "store_id": "s", "rows": 20, "scratch": "/nowhere"}
 
