@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from rlship_sidecar.demo.job import start_process
 from rlship_sidecar.demo.plan import Plan
 from rlship_sidecar.demo.run import MARK, claim, run_demo
 from rlship_sidecar.errors import UsageProblem
+from tests.kit.waiting import wait_until
 
 ROWS = Path("rlship") / "state" / "rows.jsonl"
 
@@ -136,12 +136,13 @@ def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
     code += "sys.exit(run_demo(Path(sys.argv[1]), seconds=600))"
     demo = subprocess.Popen([sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 30
-        # Until the first rows are there: the sidecar is up as well.
-        while len(list((directory / "rlship").glob("*.jsonl"))) < 7 or not (directory / ROWS).is_file():
+
+        def all_up() -> bool:
             assert demo.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            # With the first rows the sidecar is up as well.
+            return len(list((directory / "rlship").glob("*.jsonl"))) == 7 and (directory / ROWS).is_file()
+
+        wait_until(all_up, "seven files, and rows")
         yield demo
     finally:
         if demo.poll() is None:

@@ -17,6 +17,7 @@ from rlship_sidecar.sinks.tensorboard.sink import event
 from tests.endtoend.evidence import check_rows, newest, shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import RLSHIP, rlship, watching
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend
 from tests.sinks.readback import tensorboard_events
 
@@ -223,9 +224,7 @@ def test_of_two_that_start_in_the_same_moment_one_owns(tmp_path: Path) -> None:
                 )
                 for place in range(2)
             ]
-            deadline = time.monotonic() + 30.0
-            while all(one.process.poll() is None for one in pair) and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_until(lambda pair=pair: any(one.process.poll() is not None for one in pair), "one gives way")
             (loser,) = [one for one in pair if one.process.poll() is not None]
             (owner,) = [one for one in pair if one is not loser]
             assert loser.process.returncode == 5, loser.said()

@@ -14,13 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from rlship.disk import Disk
 from tests.filesystems.mirror import Mirror
+from tests.kit.waiting import wait_until
 
 # mkfs and fsck are often not in a user's path.
 PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
@@ -113,10 +113,7 @@ class Ext4Share(Share):
     def mend_readonly(self) -> None:
         self._unmount()
         # As long as the writer keeps its file open, it cannot be checked, and a mount would be the failed one.
-        deadline = time.monotonic() + 10.0
-        while str(self._image) in _files_of_loops():
-            assert time.monotonic() < deadline, "the writer does not let go of a file that nobody finds any more"
-            time.sleep(0.02)
+        wait_until(lambda: str(self._image) not in _files_of_loops(), "the writer closes the file that was lost")
         run("fsck.ext4", "-f", "-y", str(self._image), good=(0, 1))
         self._mount()
 

@@ -16,6 +16,7 @@ from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Telling
 from rlship_sidecar.tally import Tally
 from tests.cli.sample import a_status
 from tests.kit.clocks import Clock
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -153,10 +154,7 @@ def test_nothing_is_left_running(pulse: Pulse) -> None:
     before = threading.active_count()
     with server.serving("127.0.0.1", 0, pulse) as port:
         assert ask(port, "/healthz")[0] == 200
-    deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() <= before
+    wait_until(lambda: threading.active_count() <= before, threading.enumerate)
     with server.serving("127.0.0.1", port, pulse):
         pass
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.daemon.wake import Wake
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -110,7 +111,4 @@ def test_closing_leaves_no_thread(tmp_path: Path) -> None:
     assert set(threading.enumerate()) > before
     wake.close()
     wake.close()
-    deadline = time.monotonic() + 5.0
-    while set(threading.enumerate()) != before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert set(threading.enumerate()) == before
+    wait_until(lambda: set(threading.enumerate()) == before, threading.enumerate)

@@ -23,6 +23,7 @@ from rlship.system.host import Host, Place
 from rlship.system.rates import Rates
 from rlship.system.readings import GpuReading
 from rlship.system.worker import interval_of
+from tests.kit.waiting import wait_until
 
 
 def put(root: Path, files: Mapping[str, str]) -> Path:
@@ -92,17 +93,10 @@ def test_what_hangs_is_known_and_what_fails_is_told() -> None:
 
     repeated = Repeated(look, 0.01, told.append)
     repeated.start()
-    deadline = time.monotonic() + 10
-    while not repeated.hangs_s > 0.02 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert repeated.hangs_s > 0.02
+    wait_until(lambda: repeated.hangs_s > 0.02, "the look hangs")
     assert repeated.take() is None
     go.set()
-    found = None
-    while found is None and time.monotonic() < deadline:
-        found = repeated.take()
-        time.sleep(0.001)
-    assert found == "found"
+    wait_until(lambda: repeated.take() == "found", "the next look finds it")
     assert repeated.latest() == "found"
     assert [str(error) for error in told] == ["first"]
     repeated.stop()

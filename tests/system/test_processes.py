@@ -20,6 +20,7 @@ from rlship.system.readings import GpuProcess
 from rlship_agents.sysmon.crew import Crew, Member, Scout, first_line, member_of
 from rlship_agents.sysmon.post import rival
 from rlship_agents.sysmon.residents import Residents
+from tests.kit.waiting import wait_until
 
 BOOT = 1_700_000_000
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -337,9 +338,8 @@ def test_experiments_that_ended_are_seldom_asked(tmp_path: Path, monkeypatch: py
     assert len(asked) == 200
     (tmp_path / "e07" / "rlship" / "new.jsonl").write_text(opening(id="new"))
     monkeypatch.setattr(Crew, "look", lambda crew, now: crew._take_in(now))
-    deadline = time.monotonic() + 10
-    while not (fresh := [sight.path.name for sight in scout.look() if sight.fresh]) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    fresh: list[str] = []
+    wait_until(lambda: fresh.extend(sight.path.name for sight in scout.look() if sight.fresh) or fresh, "a fresh one")
     assert fresh == ["e07"]
 
 

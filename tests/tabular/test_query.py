@@ -26,6 +26,7 @@ from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.store.store import Changes
 from rlship_sidecar.tabular.database import Answer
 from tests.guards.tree import ROOT
+from tests.kit.waiting import wait_until
 from tests.reference.building import CLOSE, barrier, clock, event, file, log
 from tests.tabular.stores import ODD, experiment, rich_rows, row, store
 
@@ -361,11 +362,8 @@ def test_a_question_can_be_stopped(outputs: Path, tmp_path: Path, number: signal
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(3000):
-            if list(tmp_path.glob("rlship-query-*/tables.db")):
-                break
-            time.sleep(0.01)
-        time.sleep(0.5)
+        wait_until(lambda: list(tmp_path.glob("rlship-query-*/tables.db")), "the tables are being made")
+        time.sleep(0.5)  # so that the question itself is struck; that it has begun shows nowhere
         asking.send_signal(number)
         assert asking.wait(30) == code
     finally:

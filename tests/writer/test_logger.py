@@ -528,15 +528,15 @@ def test_a_full_buffer_drops_lines_and_tells_it(tmp_path: Path) -> None:
 
 def test_beats_are_written_while_nothing_is_logged(tmp_path: Path) -> None:
     """The promise in `open` is kept by the thread, and logging makes beats unnecessary."""
-    logger = logger_at(tmp_path, timing=Timing(**QUICK, beat=0.1))
+    logger = logger_at(tmp_path, timing=Timing(**QUICK, beat=0.4))
     logger.start()
-    time.sleep(0.45)
+    soon(tmp_path, lambda found: kinds(found).count("beat") >= 2)
     for _ in range(20):
         logger.log({"a": 1})
         time.sleep(0.02)
     logger.close()
     found = records(tmp_path)
-    assert found[0]["beat"] == 0.1
+    assert found[0]["beat"] == 0.4
     before = kinds(found[: kinds(found).index("metrics")])
     assert before.count("beat") >= 2
     assert "beat" not in kinds(found)[kinds(found).index("metrics") :]

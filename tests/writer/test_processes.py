@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.waiting import wait_until
 from tests.writer.reading import CLEAN, MORTAL, files, kinds, metrics, program, soon, whole
 
 
@@ -306,10 +307,10 @@ if os.fork() == 0:
 """,
         tmp_path,
     )
-    deadline = time.monotonic() + 20
-    while len(list((tmp_path / "rlship").iterdir())) < 2 or "second" not in parts_if_whole(tmp_path):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(
+        lambda: len(list((tmp_path / "rlship").iterdir())) == 2 and "second" in parts_if_whole(tmp_path),
+        "both files are whole",
+    )
     assert "parent" not in parts(tmp_path)["second"][0]
 
 
