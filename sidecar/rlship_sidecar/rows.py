@@ -11,18 +11,32 @@ import orjson
 
 from rlship_formats.values import Histogram
 
-STEP, ALIGNED, CLOCK, POINT = "step", "aligned", "clock", "point:"
+STEP, ALIGNED, CLOCK, POINT = "step", "aligned", "clock", "point"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
-    """What becomes one row. `kind` and `index`: "step" or "aligned" and the step, "clock" and the number of the window,
-    "point:<open.id>" and the byte offset of the line.
+    """What becomes one row.
+
+    `index` is the step of a `kind` "step" or "aligned", the number of the window of a "clock", and the byte offset of
+    the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
     """
 
     actor: str
     kind: str
     index: int
+    writer: str = ""
+
+    @property
+    def kind_on_disk(self) -> str:
+        """The kind as the store, row JSON and tables have it: a point's names its writer, "point:<open.id>"."""
+        return f"{POINT}:{self.writer}" if self.kind == POINT else self.kind
+
+    @classmethod
+    def from_disk(cls, actor: str, kind: str, index: int) -> Unit:
+        """The inverse of `kind_on_disk`."""
+        name, colon, writer = kind.partition(":")
+        return cls(actor, name, index, writer) if colon and name == POINT else cls(actor, kind, index)
 
 
 _Value = TypeVar("_Value")
@@ -200,7 +214,7 @@ class Row:
         body: dict[str, Any] = {
             "row": self.arrival.no,
             "actor": self.unit.actor,
-            "kind": self.unit.kind,
+            "kind": self.unit.kind_on_disk,
             "index": self.unit.index,
             "t": self.t,
             "x": self.x,
@@ -237,7 +251,7 @@ class Row:
         coverage: dict[str, Any] = body["coverage"]
         arrival = body["arrival"]
         return cls(
-            Unit(body["actor"], body["kind"], body["index"]),
+            Unit.from_disk(body["actor"], body["kind"], body["index"]),
             body["t"],
             body["x"],
             body["m"],

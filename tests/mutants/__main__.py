@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "a line before the frontier is forgotten",
         "sidecar/rlship_sidecar/streams/actor.py",
-        "            self.soil((CLOCK, index), now)\n        elif",
+        "            self.soil(self._window_unit(index), now)\n        elif",
         "            pass\n        elif",
         STREAMS,
     ),

@@ -124,6 +124,19 @@ def test_every_bit_survives_json(figures: dict[str, float], index: int, t: float
     assert again.to_json() == row.to_json()
 
 
+def test_a_unit_is_on_disk_as_it_always_was() -> None:
+    """A point's kind names its writer there, whatever that is called; every kind comes back as it was."""
+    for unit, kind in (
+        (Unit("a", "step", 3), "step"),
+        (Unit("a", "aligned", 3), "aligned"),
+        (Unit("a", "clock", -3), "clock"),
+        (Unit("a", "point", 812, "9f:2c"), "point:9f:2c"),
+        (Unit("a", "point", 812, ""), "point:"),
+    ):
+        assert unit.kind_on_disk == kind
+        assert Unit.from_disk("a", kind, unit.index) == unit
+
+
 def test_arrival_is_no_part_of_a_comparison() -> None:
     """Rows that differ only in how they arrived are equal; rows that differ in anything else are not."""
     assert Row(ROW.unit, ROW.t, ROW.x, ROW.figures, ROW.coverage, Arrival(99, 0, (), "end")) == ROW

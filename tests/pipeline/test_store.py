@@ -55,7 +55,7 @@ def everything(no: int) -> Changes:
         marks=[("f", 10 + no, b"{}")],
         blocks=[SavedBlock("f", no, no + 1, 1.0, no, no, 3.0)],
         rows=[row(no)],
-        dirty=[("trainer", "step", 1000 + no)],
+        dirty=[Unit("trainer", "step", 1000 + no)],
         dead=[("f", Dead(no, "not JSON", "rubbish")), ("f", Dead(no, "bad value", '{"a":[]}', "a"))],
         counts={"unknown kinds": 1},
     )
@@ -156,10 +156,10 @@ def test_the_newest_revision_is_the_units_state(path: Path) -> None:
 def test_a_revision_clears_its_mark_in_the_same_commit(path: Path) -> None:
     """A unit that got dirty and was revised within one commit is not dirty afterwards."""
     with opened(path) as store:
-        first, second, third = (("trainer", "step", 1), ("trainer", "step", 2), ("trainer", "clock", 1))
+        first, second, third = Unit("trainer", "step", 1), Unit("trainer", "step", 2), Unit("trainer", "clock", 1)
         store.commit(Changes(dirty=[first, second, first]))
         store.commit(Changes(dirty=[third], revised=[third, first]))
-        assert store.dirty() == [Unit(*second)]
+        assert store.dirty() == [second]
 
 
 def test_the_block_that_holds_a_byte(path: Path) -> None:

@@ -210,7 +210,7 @@ def test_points_come_at_once_but_not_too_many(sim: Simulation) -> None:
     for tenth in range(30):
         files.write("g.jsonl", lines(stream(tenth / 10, gpu=[tenth, 0], other=1)))
         sim.tick()
-    found = [row for row in sim.rows() if row.unit.kind == "point:g"]
+    found = [row for row in sim.rows() if row.unit.writer == "g"]
     assert [row.figures for row in found] == [{"point/generator/gpu": tenth} for tenth in (0.0, 10.0, 20.0)]
     assert [row.x["clock/elapsed_s"] for row in found] == [0.0, 1.0, 2.0]
     check(sim, files.whole)
@@ -224,7 +224,7 @@ def test_points_go_on_when_a_clock_is_set_back(sim: Simulation) -> None:
     for seconds in (0, 3600, 1, 1.5, 2, 1e9, 3):
         files.write("g.jsonl", lines(stream(seconds, gpu=seconds)))
         sim.tick()
-    found = [row.figures["point/generator/gpu"] for row in sim.rows() if row.unit.kind == "point:g"]
+    found = [row.figures["point/generator/gpu"] for row in sim.rows() if row.unit.writer == "g"]
     assert found == [0, 3600, 1, 2, 1e9, 3]
     check(sim, files.whole)
 

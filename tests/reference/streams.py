@@ -225,7 +225,7 @@ def point_row(experiment: Experiment, writer: Writer, segment: Segment, line: Me
             result.figures[key] = figure
             result.sketched |= exact_of({key: [contribution]}, first)
     return ReferenceRow(
-        unit=Unit(writer.actor, f"point:{writer.id}", line.place),
+        unit=Unit(writer.actor, "point", line.place, writer.id),
         t=line.t,
         x={"clock/elapsed_s": max(0.0, line.t - first_open(experiment))},
         figures=result.figures,

@@ -55,7 +55,7 @@ def clocked(found: Rows, actor: str = "generator") -> dict[int, ReferenceRow]:
 
 def points(found: Rows) -> dict[int, ReferenceRow]:
     """Points by whole seconds after T0."""
-    return {int(row.t - T0): row for unit, row in found.items() if unit.kind == "point:g"}
+    return {int(row.t - T0): row for unit, row in found.items() if unit.writer == "g"}
 
 
 def sums(*files: bytes, settings: Settings = DEFAULTS) -> dict[int, float]:
@@ -367,8 +367,8 @@ def test_points() -> None:
     data = streams(STREAMED, stream(5, x=[1, 2, "NaN"], h=4, y=9), t=T0 - 2, attempt=3, rank=2)
     found = {unit: row for unit, row in rows(data).items() if unit.kind not in ("clock", "aligned")}
     assert found == {
-        Unit("generator", "point:g", len(before)): ReferenceRow(
-            unit=Unit("generator", "point:g", len(before)),
+        Unit("generator", "point", len(before), "g"): ReferenceRow(
+            unit=Unit("generator", "point", len(before), "g"),
             t=T0 + 5,
             x={"clock/elapsed_s": 7.0},
             figures={"point/generator/x": 1.5},

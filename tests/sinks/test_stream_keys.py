@@ -42,7 +42,7 @@ def test_what_stands_beside_a_step() -> None:
 
 def test_a_point_is_its_figures() -> None:
     """A single line says nothing of ranks."""
-    unit, covered = Unit("generator", "point:9f", 812), Coverage(("0.0",), 1)
+    unit, covered = Unit("generator", "point", 812, "9f"), Coverage(("0.0",), 1)
     row = Row(unit, T, {"clock/elapsed_s": 4.5}, {"point/generator/x": 0.5}, covered)
     assert flatten(row) == {"clock/elapsed_s": 4.5, "point/generator/x": 0.5}
     assert (point(row).actor, point(row).axis) == ("point/generator", "clock/elapsed_s")

@@ -240,7 +240,7 @@ def _samples_of_streams(verdict: Verdict, rows: list[Row]) -> None:
 
 
 def _points(verdict: Verdict, crew: Crew, rows: list[Row], words: list[Word], gaps: Counter[str]) -> None:
-    of_points = [row for row in rows if row.unit.kind.startswith("point:")]
+    of_points = [row for row in rows if row.unit.kind == "point"]
     found = Counter(row.figures.get(f"point/{crew.actor}/gauge") for row in of_points)
     known = set()
     for word in words:

@@ -72,7 +72,7 @@ def form(row: AnyRow) -> Said:
     unit, coverage = row.unit, row.coverage
     said: Said = {
         "actor": unit.actor,
-        "kind": unit.kind,
+        "kind": unit.kind_on_disk,
         "index": unit.index,
         "t": decimal(row.t),
         "x": _decimals(row.x),

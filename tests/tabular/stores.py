@@ -16,7 +16,7 @@ ODD = 'a "b", c\n=é\x1b[31m'  # a name that every format has to quote, and no t
 
 def row(no: int, step: int | None = None, *, actor: str = "trainer", kind: str = "step", **more: Any) -> Row:
     """A row numbered `no`, of step `no` unless it says otherwise, with one figure unless `figures` says others."""
-    unit = Unit(actor, kind, no if step is None else step)
+    unit = Unit.from_disk(actor, kind, no if step is None else step)
     figures = more.pop("figures", {f"{actor}/loss": no + 0.1})
     revision = more.pop("revision", 0)
     arrival = Arrival(no, revision, tuple(more.pop("changed", figures)), "revision" if revision else "complete")

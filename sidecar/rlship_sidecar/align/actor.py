@@ -14,7 +14,7 @@ from rlship_sidecar.align.roster import Roster, Waiting
 from rlship_sidecar.align.units import MAX_KEPT, Closing, Dirty, EarlyBarriers, OpenUnit, Patience, RowIndex
 from rlship_sidecar.align.window import Window
 from rlship_sidecar.decode.lines import Batch, Mark
-from rlship_sidecar.rows import STEP
+from rlship_sidecar.rows import STEP, Unit
 
 
 @dataclass(slots=True)
@@ -305,9 +305,9 @@ class Actor:
         implicit = all(writer.implicit for writer in self.roster.writers.values())
         return implicit and step == max(self.open) and now - self.metrics_at >= patience.implicit_s
 
-    def windows(self, closings: list[Closing]) -> dict[tuple[str, int], Window]:
-        """The kept values of steps, by kind and index."""
-        found = {(STEP, closing.step): self.open[closing.step].window for closing in closings}
+    def windows(self, closings: list[Closing]) -> dict[Unit, Window]:
+        """The kept values of steps."""
+        found = {Unit(self.name, STEP, closing.step): self.open[closing.step].window for closing in closings}
         return {unit: window for unit, window in found.items() if window is not None}
 
     def close(self, step: int) -> Window | None:

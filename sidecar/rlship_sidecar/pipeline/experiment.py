@@ -22,7 +22,7 @@ from rlship_sidecar.pipeline.settling import StepRows
 from rlship_sidecar.pipeline.source import Source, load_source, removed, still_there
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
-from rlship_sidecar.rows import STEP, RankName, Row
+from rlship_sidecar.rows import STEP, RankName, Row, Unit
 from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.streaming import Streaming
@@ -56,7 +56,7 @@ class Experiment:
         self._changed: dict[str, Source] = {}
         self._dead: list[tuple[str, Dead]] = []
         self._counts: dict[str, int] = {}
-        self._revised: list[tuple[str, str, int]] = []
+        self._revised: list[Unit] = []
         self._unrestored: list[Source] = []
         self._hindered: set[str] = set()
         self._saved_at = now
@@ -90,7 +90,7 @@ class Experiment:
             actor.dirty.clear()  # children that were loaded before their parents made it so: the store knows better
         dirty = self.store.dirty()
         for unit in dirty:
-            if unit.kind == "step":
+            if unit.kind == STEP:
                 self._actor(unit.actor).soil(unit.index, self.store.row_of(unit.actor, unit.index) is True, now)
         for actor in self.actors.values():
             actor.newly_dirty.clear()
@@ -101,7 +101,7 @@ class Experiment:
         self._step_rows = StepRows(
             self.store, self.actors, self._recall, self.streaming, self.rules, self._streams.steps
         )
-        self.streaming.load(writers, [unit for unit in dirty if unit.kind != "step"], now)
+        self.streaming.load(writers, [unit for unit in dirty if unit.kind != STEP], now)
         self._unrecovered = [writer for writer in writers if writer.stream_t is not None]
         self._unrestored = [source for source in self.sources.values() if source.unrestored is not None]
         self._restore(now)
@@ -229,7 +229,7 @@ class Experiment:
             if unit.kind == STEP:
                 self._actor(unit.actor).soil(unit.index, partial, -math.inf)
             else:
-                self.streaming.of(unit.actor).soil((unit.kind, unit.index), -math.inf)
+                self.streaming.of(unit.actor).soil(unit, -math.inf)
         return bool(piece)
 
     def _dirty_units(self) -> int:
@@ -287,7 +287,7 @@ class Experiment:
         """Rows of streams, numbered on from `first_no`, and whether there may be more at once."""
         hindered = self._hindered.union(writer.open.actor for writer in self._unrecovered)
         made = self.streaming.rows(now, wall, hindered, self._recall.fetching(now, end=end), end=end)
-        self._revised += [(unit.actor, unit.kind, unit.index) for unit in made.revised]
+        self._revised += made.revised
         self._take_missed()
         return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more
 
@@ -295,8 +295,8 @@ class Experiment:
         return sum(len(actor.open) for actor in self.actors.values())
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
-        dirty = [(actor.name, "step", step) for actor in self.actors.values() for step in actor.newly_dirty]
-        dirty += [(name, *unit) for name, streams in self.streaming.streams.items() for unit in streams.newly_dirty]
+        dirty = [Unit(actor.name, STEP, step) for actor in self.actors.values() for step in actor.newly_dirty]
+        dirty += [unit for streams in self.streaming.streams.values() for unit in streams.newly_dirty]
         urgent = rows or self._revised or dirty or self._dead or self.store.changed or force
         if not urgent and (not self._changed or now - self._saved_at < SAVE_EVERY_S):
             return

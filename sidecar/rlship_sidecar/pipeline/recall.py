@@ -15,9 +15,9 @@ from rlship_sidecar.pipeline.rereading import read_again, read_barriers, read_sa
 from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.reduce.former import with_former
 from rlship_sidecar.reduce.samples import ROOM_BYTES, Choice, Chosen, choose
-from rlship_sidecar.rows import STEP, Row, Sample
+from rlship_sidecar.rows import STEP, Row, Sample, Unit
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.streams.actor import Streams, UnitKey
+from rlship_sidecar.streams.actor import Streams
 from rlship_sidecar.streams.files import Fetching, Files, Ranges
 from rlship_sidecar.streams.recent import Kept
 from rlship_sidecar.tail.opening import is_foreign
@@ -87,7 +87,11 @@ class Recall:
                     self._miss(source, min(block.start for block in source.blocks(self._store, min(steps), max(steps))))
         if gone and not closing:
             return {}
-        return windows if closing or self.show({(STEP, s): w for s, w in windows.items()}, now, end=end) else None
+        return (
+            windows
+            if closing or self.show({Unit(actor.name, STEP, s): w for s, w in windows.items()}, now, end=end)
+            else None
+        )
 
     def kept(self, row: Row, before: Row) -> Row:
         """A row that the last `steps` are made to, with what it keeps of its unit's last one of files that are lacking:
@@ -117,15 +121,15 @@ class Recall:
                 found += [(writer.segments[line.segment], line) for line in lines]
         return found
 
-    def show(self, windows: Mapping[UnitKey, Window], now: float, *, end: bool) -> bool:
+    def show(self, windows: Mapping[Unit, Window], now: float, *, end: bool) -> bool:
         """Choose the samples that the rows of some units show, and read them. False where a file cannot be read just
         now. Where one is missing for long, its samples are left out; should it come back, the rows are made anew.
         """
-        for (kind, index), window in windows.items():
-            if not (window.samples and self._choice.shows(index)):
+        for unit, window in windows.items():
+            if not (window.samples and self._choice.shows(unit.index)):
                 continue
             window.shown, room = {}, ROOM_BYTES
-            for table, chosen in choose(window.samples, self._choice.each, superseding=kind == STEP).items():
+            for table, chosen in choose(window.samples, self._choice.each, superseding=unit.kind == STEP).items():
                 read = self._contents(chosen, room, now, end=end)
                 if read is None:
                     return False

@@ -59,7 +59,7 @@ class StepRows:
                 actor.close(closing.step)
         return [closing for closing in closings if closing.step in self.steps]
 
-    def revise(self, now: float, *, first_no: int, end: bool) -> tuple[list[Row], list[tuple[str, str, int]]]:
+    def revise(self, now: float, *, first_no: int, end: bool) -> tuple[list[Row], list[Unit]]:
         """Revisions that are due, numbered on from `first_no`, and the units that are not dirty any more."""
         rows: list[Row] = []
         revised = []
@@ -73,7 +73,7 @@ class StepRows:
                 continue
             for step in steps:
                 actor.revised(step, now)
-                revised.append((name, STEP, step))
+                revised.append(Unit(name, STEP, step))
                 row = self._revision(actor, step, windows.get(step), first_no + len(rows))
                 if row is not None:
                     rows.append(row)

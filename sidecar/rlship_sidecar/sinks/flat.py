@@ -21,7 +21,7 @@ def flatten(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
     coverage = row.coverage
     prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
     flat: Flat = {}
-    if not row.unit.kind.startswith(POINT):
+    if row.unit.kind != POINT:
         flat[f"{prefix}/ranks/in"] = count_ranks(coverage.ranks)
         flat[f"{prefix}/ranks/expected"] = coverage.expected
         flat[f"{prefix}/ranks/missing"] = count_ranks(coverage.missing)
@@ -42,7 +42,7 @@ def family(row: Row) -> str:
     kind, actor = row.unit.kind, row.unit.actor
     if kind == CLOCK:
         return f"clock/{actor}"
-    return f"point/{actor}" if kind.startswith(POINT) else actor
+    return f"point/{actor}" if kind == POINT else actor
 
 
 def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
@@ -62,4 +62,4 @@ def axis(row: Row) -> tuple[str, float | int]:
     """
     for name, value in row.x.items():
         return name, value
-    return row.unit.kind, row.unit.index
+    return row.unit.kind_on_disk, row.unit.index

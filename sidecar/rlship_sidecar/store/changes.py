@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlship_sidecar.decode.lines import Dead
-from rlship_sidecar.rows import Row
+from rlship_sidecar.rows import Row, Unit
 
 
 class SavedWriter(NamedTuple):
@@ -43,8 +43,8 @@ class Changes:
     marks: list[tuple[str, int, bytes]] = field(default_factory=list)
     blocks: list[SavedBlock] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
-    dirty: list[tuple[str, str, int]] = field(default_factory=list)
-    revised: list[tuple[str, str, int]] = field(default_factory=list)
+    dirty: list[Unit] = field(default_factory=list)
+    revised: list[Unit] = field(default_factory=list)
     dead: list[tuple[str, Dead]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 

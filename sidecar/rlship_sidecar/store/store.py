@@ -171,8 +171,8 @@ class Store:
         many("insert or replace into blocks values (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.blocks)
         many("insert into rows values (?, ?)", ((row.arrival.no, row.to_json()) for row in changes.rows))
         many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
-        many("insert or ignore into dirty values (?, ?, ?)", changes.dirty)
-        many("delete from dirty where actor = ? and kind = ? and number = ?", changes.revised)
+        many("insert or ignore into dirty values (?, ?, ?)", map(_key_of, changes.dirty))
+        many("delete from dirty where actor = ? and kind = ? and number = ?", map(_key_of, changes.revised))
         bury(connection, changes.dead)
         many(
             "insert into counts values (?, ?) on conflict (name) do update set count = count + excluded.count",
@@ -194,7 +194,7 @@ class Store:
         """The newest revision of a unit, or None if it has no row."""
         found = self._reader().execute(
             "select body from units join rows using (no) where actor = ? and kind = ? and number = ?",
-            (unit.actor, unit.kind, unit.index),
+            _key_of(unit),
         )
         body = found.fetchone()
         return None if body is None else Row.from_json(body[0])
@@ -288,7 +288,7 @@ class Store:
         else:
             self._put_meta(row_function=str(state.function))
             self.change("delete from meta where key = 'sweep'")
-        return [(Unit(actor, kind, index), bool(partial)) for actor, kind, index, partial in found]
+        return [(Unit.from_disk(actor, kind, index), bool(partial)) for actor, kind, index, partial in found]
 
     def _meta(self, key: str) -> str | None:
         found = self.ask("select value from meta where key = ?", (key,))
@@ -369,7 +369,7 @@ class Store:
 
     def dirty(self) -> list[Unit]:
         """Units of which lines came after their rows were made."""
-        return [Unit(*found) for found in self._reader().execute("select actor, kind, number from dirty")]
+        return [Unit.from_disk(*found) for found in self._reader().execute("select actor, kind, number from dirty")]
 
     # What could not be used ----------------------------------------------------------------------------------------
 
@@ -397,6 +397,10 @@ class Store:
         self._reader().execute("insert or replace into cursors values (?, ?)", (sink, next_row))
 
 
+def _key_of(unit: Unit) -> tuple[str, str, int]:
+    return unit.actor, unit.kind_on_disk, unit.index
+
+
 def _unit_fields(row: Row) -> tuple[str, str, int, int, int, bool]:
-    unit, arrival = row.unit, row.arrival
-    return unit.actor, unit.kind, unit.index, arrival.no, arrival.revision, bool(row.coverage.missing)
+    arrival = row.arrival
+    return *_key_of(row.unit), arrival.no, arrival.revision, bool(row.coverage.missing)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TypeAlias
 
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.units import MAX_KEPT, Dirty, Patience
 from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, StreamLine
-from rlship_sidecar.rows import ALIGNED, CLOCK, POINT
+from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Unit
 from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.frontiers import Frontier, Names, load_frontier, note_gap, save_frontier
@@ -27,8 +26,6 @@ from rlship_sidecar.streams.timeline import Moved, Stretch, Timeline
 MOST_STEPS = 256  # that one look closes; most of them have no line of a quiet stream
 FAR_S = 86_400.0  # a time so far ahead of others says that a clock was wrong
 KEPT_S = 60.0  # lines so much older than what is closed are still at hand
-
-UnitKey: TypeAlias = "tuple[str, int]"  # kind and index
 
 
 @dataclass(slots=True)
@@ -60,8 +57,8 @@ class Streams:
         self.recent = Recent()
         self.writers: dict[str, Writer] = {}
         self.pending: dict[int, float] = {}
-        self.dirty: dict[UnitKey, Dirty] = {}
-        self.newly_dirty: set[UnitKey] = set()
+        self.dirty: dict[Unit, Dirty] = {}
+        self.newly_dirty: set[Unit] = set()
         self._ledger = ledger
         self._clocks = clocks
         self._timeline = timeline
@@ -142,7 +139,7 @@ class Streams:
         """There is a line at a corrected time."""
         index = math.floor(t / self.window_s)
         if self.frontier.covers(index):
-            self.soil((CLOCK, index), now)
+            self.soil(self._window_unit(index), now)
         elif index not in self.pending:
             self.pending[index] = now
         if t <= self.frontier.end:
@@ -151,14 +148,14 @@ class Streams:
     def _soil_at(self, t: float, now: float) -> None:
         index = math.floor(t / self.window_s)
         if self.frontier.covers(index):
-            self.soil((CLOCK, index), now)
+            self.soil(self._window_unit(index), now)
         if t <= self.frontier.end:
             self._soil_step_at(t, now)
 
     def _soil_step_at(self, t: float, now: float) -> None:
         stretch = self._timeline.covering(t)
         if stretch is not None and stretch.place <= self.frontier.place:
-            self.soil((ALIGNED, stretch.step), now)
+            self.soil(self._step_unit(stretch.step), now)
 
     def _note_stepped(self, batch: Batch, now: float) -> None:
         names = batch.names.union(*(schema.names for schema in batch.schemas))
@@ -171,7 +168,7 @@ class Streams:
 
     def _soil_all_steps(self, now: float) -> None:
         for (step,) in self._ledger.ask("select number from units where actor = ? and kind = 'aligned'", (self.actor,)):
-            self.soil((ALIGNED, step), now)
+            self.soil(self._step_unit(step), now)
 
     # What coverage depends on --------------------------------------------------------------------------------------
 
@@ -216,22 +213,25 @@ class Streams:
         closed_to = self.frontier.place
         for step, place in moved.steps.items():
             if place is None or place <= closed_to:
-                self.soil((ALIGNED, step), now)
+                self.soil(self._step_unit(step), now)
         if "policy_version" in self.names.streamed:
             self._touch_windows(moved.low, moved.high, now, partial=False)
 
     def soil_kinds(self, kinds: Container[str], now: float) -> None:
-        """All rows of these kinds may have changed; a point's kind goes by "point:"."""
-        for kind, index in self._ledger.ask("select kind, number from units where actor = ?", (self.actor,)):
-            if (POINT if kind.startswith(POINT) else kind) in kinds:
-                self.soil((kind, index), now)
+        """All rows of these kinds may have changed."""
+        for found in self._ledger.ask("select actor, kind, number from units where actor = ?", (self.actor,)):
+            unit = Unit.from_disk(*found)
+            if unit.kind in kinds:
+                self.soil(unit, now)
 
     def soil_points(self, writer: Writer, now: float) -> None:
         """A file's points may have changed."""
-        kind = f"{POINT}{writer.open.id}"
-        found = self._ledger.ask("select number from units where actor = ? and kind = ?", (self.actor, kind))
+        some = Unit(self.actor, POINT, 0, writer.open.id)
+        found = self._ledger.ask(
+            "select number from units where actor = ? and kind = ?", (self.actor, some.kind_on_disk)
+        )
         for (offset,) in found:
-            self.soil((kind, offset), now)
+            self.soil(replace(some, index=offset), now)
 
     def _closed_to(self) -> float:
         clock = self.frontier.clock
@@ -249,7 +249,7 @@ class Streams:
             (self.actor, low, behind[0].end if behind else math.inf, partial),
         )
         for (step,) in found:
-            self.soil((ALIGNED, step), now)
+            self.soil(self._step_unit(step), now)
 
     def _touch_windows(self, low: float, high: float, now: float, *, partial: bool) -> None:
         clock = self.frontier.clock
@@ -263,9 +263,15 @@ class Streams:
             (self.actor, first, last, partial),
         )
         for (index,) in found:
-            self.soil((CLOCK, index), now)
+            self.soil(self._window_unit(index), now)
 
-    def soil(self, unit: UnitKey, now: float) -> None:
+    def _window_unit(self, index: int) -> Unit:
+        return Unit(self.actor, CLOCK, index)
+
+    def _step_unit(self, step: int) -> Unit:
+        return Unit(self.actor, ALIGNED, step)
+
+    def soil(self, unit: Unit, now: float) -> None:
         """A unit's row may have changed."""
         if unit not in self.dirty:
             self.dirty[unit] = Dirty(now, False)
@@ -339,16 +345,16 @@ class Streams:
         """The least and the greatest offset of the clocks of the writers' hosts."""
         return self._clocks.bounds({writer.open.host for writer in self.writers.values()})
 
-    def due(self, now: float, *, end: bool = False) -> list[UnitKey]:
+    def due(self, now: float, *, end: bool = False) -> list[Unit]:
         """Dirty units to revise, those first that have been dirty for longest."""
         revise_s = self._patience.revise_s
-        found: list[UnitKey] = []
+        found: list[Unit] = []
         # Bounded, because a clock record can make every unit of a long job dirty.
         for unit, dirty in islice(self.dirty.items(), 4 * MAX_KEPT):
             if len(found) < MAX_KEPT and (end or now - dirty.since >= revise_s):
                 found.append(unit)
         return found
 
-    def revised(self, unit: UnitKey) -> None:
+    def revised(self, unit: Unit) -> None:
         """A dirty unit was recomputed."""
         del self.dirty[unit]

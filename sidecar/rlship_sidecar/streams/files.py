@@ -9,7 +9,8 @@ from typing import TypeAlias
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.window import Window
 from rlship_sidecar.decode.lines import Batch, StreamLine
-from rlship_sidecar.streams.actor import Streams, UnitKey
+from rlship_sidecar.rows import Unit
+from rlship_sidecar.streams.actor import Streams
 from rlship_sidecar.streams.recent import Kept
 
 Ranges: TypeAlias = "Sequence[tuple[float, float]]"
@@ -34,4 +35,4 @@ class Fetching:
 
     lines: Callable[[Streams, Ranges], list[Kept] | None]
     line_at: Callable[[Writer, int], list[StreamLine] | None]
-    samples: Callable[[Mapping[UnitKey, Window]], bool]
+    samples: Callable[[Mapping[Unit, Window]], bool]

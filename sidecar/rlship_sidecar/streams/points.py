@@ -43,7 +43,7 @@ def point_row(segment: Segment, line: Dense | Sparse, at: Setting) -> Row:
     naming = Naming(writer.open.actor, prefix="point/", first_only=True)
     found = reduce_any(naming, window, at.rules, None, superseding=False)
     return Row(
-        Unit(writer.open.actor, f"{POINT}{writer.open.id}", line.offset),
+        Unit(writer.open.actor, POINT, line.offset, writer.open.id),
         line.t,
         {ELAPSED: max(0.0, line.t - at.origin)},
         found.figures,
@@ -52,9 +52,9 @@ def point_row(segment: Segment, line: Dense | Sparse, at: Setting) -> Row:
     )
 
 
-def writer_of(kind: str, writers: Iterable[Writer]) -> Writer:
-    """Whose points are of this kind; of copies of one file the first by name."""
-    return min((w for w in writers if f"{POINT}{w.open.id}" == kind), key=lambda writer: writer.file)
+def writer_of(unit: Unit, writers: Iterable[Writer]) -> Writer:
+    """The writer of a point; of copies of one file the first by name."""
+    return min((w for w in writers if w.open.id == unit.writer), key=lambda writer: writer.file)
 
 
 def point_again(writer: Writer, lines: Iterable[StreamLine], at: Setting) -> Row | None:

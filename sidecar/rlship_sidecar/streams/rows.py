@@ -69,10 +69,10 @@ class Wanted(NamedTuple):
 
 
 def sorted_in(
-    wanted: Wanted, lines: Iterable[Kept], clocks: StoredClocks, window_s: float
-) -> dict[tuple[str, int], Window]:
+    actor: str, wanted: Wanted, lines: Iterable[Kept], clocks: StoredClocks, window_s: float
+) -> dict[Unit, Window]:
     """The window of each wanted unit that has lines."""
-    found: dict[tuple[str, int], Window] = {}
+    found: dict[Unit, Window] = {}
     steps = sorted(wanted.steps, key=lambda stretch: stretch.place)
     ends = [stretch.end for stretch in steps]
     windows = set(wanted.windows)
@@ -80,10 +80,10 @@ def sorted_in(
         t = clocks.corrected(segment.writer.open.host, line.t)
         index = math.floor(t / window_s)
         if index in windows:
-            put(found.setdefault((CLOCK, index), Window()), segment, line)
+            put(found.setdefault(Unit(actor, CLOCK, index), Window()), segment, line)
         place = bisect_left(ends, t)
         if place < len(steps) and t > steps[place].start:
-            put(found.setdefault((ALIGNED, steps[place].step), Window()), segment, line)
+            put(found.setdefault(Unit(actor, ALIGNED, steps[place].step), Window()), segment, line)
     return found
 
 

@@ -17,7 +17,7 @@ from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.streams.actor import Closings, Streams, UnitKey
+from rlship_sidecar.streams.actor import Closings, Streams
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.files import Fetching, Files
 from rlship_sidecar.streams.frontiers import gaps
@@ -87,7 +87,7 @@ class Streaming:
         for streams in self.streams.values():
             self._forget_recent(streams)
         for unit in dirty:
-            self.of(unit.actor).soil((unit.kind, unit.index), now)
+            self.of(unit.actor).soil(unit, now)
             self.of(unit.actor).newly_dirty.clear()
         self._times.begin({host: max(w.newest_t for w in found) for host, found in self._by_host.items()})
         self.made_with = self._store.adopt_streams(self.config.lead, self.config.clock_window_s)
@@ -294,26 +294,27 @@ class Streaming:
         windows = self._windows(streams, Wanted(closings.windows, closings.steps).within(self.config.steps), fetching)
         if windows is None:
             return
-        units = [(CLOCK, index) for index in closings.windows] + [(ALIGNED, s.step) for s in closings.steps]
+        units = [Unit(streams.actor, CLOCK, index) for index in closings.windows]
+        units += [Unit(streams.actor, ALIGNED, stretch.step) for stretch in closings.steps]
         for unit in units:
             row = self._row(streams, unit, windows.get(unit))
             if row is not None:
                 made.add(row, "end" if end else "partial" if row.coverage.missing else "complete")
             if streams.dirty.pop(unit, None) is not None:
-                made.revised.append(Unit(streams.actor, *unit))
+                made.revised.append(unit)
         streams.closed(closings)
         made.more = made.more or end or len(units) >= MAX_KEPT
 
-    def _revise(self, streams: Streams, due: Sequence[UnitKey], fetching: Fetching, made: Made) -> None:
-        stretches = [self.timeline.stretch(index) for kind, index in due if kind == ALIGNED]
-        wanted = Wanted([index for kind, index in due if kind == CLOCK], [s for s in stretches if s is not None])
+    def _revise(self, streams: Streams, due: Sequence[Unit], fetching: Fetching, made: Made) -> None:
+        stretches = [self.timeline.stretch(unit.index) for unit in due if unit.kind == ALIGNED]
+        wanted = Wanted([unit.index for unit in due if unit.kind == CLOCK], [s for s in stretches if s is not None])
         windows = self._windows(streams, wanted, fetching)
         if windows is None:
             return
         for unit in due:
-            if unit[0].startswith(POINT):
-                writer = writer_of(unit[0], self._actors[streams.actor].roster.writers.values())
-                lines = fetching.line_at(writer, unit[1])
+            if unit.kind == POINT:
+                writer = writer_of(unit, self._actors[streams.actor].roster.writers.values())
+                lines = fetching.line_at(writer, unit.index)
                 if lines is None:
                     continue
                 row = point_again(writer, lines, self._setting())
@@ -322,10 +323,10 @@ class Streaming:
             if row is not None:
                 made.add(row, "revision")
             streams.revised(unit)
-            made.revised.append(Unit(streams.actor, *unit))
+            made.revised.append(unit)
         made.more = made.more or len(due) >= MAX_KEPT
 
-    def _windows(self, streams: Streams, wanted: Wanted, fetching: Fetching) -> dict[UnitKey, Window] | None:
+    def _windows(self, streams: Streams, wanted: Wanted, fetching: Fetching) -> dict[Unit, Window] | None:
         least, greatest = streams.bounds()
         ranges = wanted.ranges(self.config.clock_window_s, least, greatest)
         lines: Iterable[Kept] | None = []
@@ -335,16 +336,16 @@ class Streaming:
             lines = fetching.lines(streams, ranges)
         if lines is None:
             return None
-        windows = sorted_in(wanted, lines, self.clocks, self.config.clock_window_s)
+        windows = sorted_in(streams.actor, wanted, lines, self.clocks, self.config.clock_window_s)
         return windows if fetching.samples(windows) else None
 
-    def _row(self, streams: Streams, unit: UnitKey, window: Window | None) -> Row | None:
+    def _row(self, streams: Streams, unit: Unit, window: Window | None) -> Row | None:
         """The row of a unit as it is now; None if it has no lines and never had any."""
-        (kind, index), roster = unit, self._actors[streams.actor].roster
-        if window is not None and kind == CLOCK:
-            return clock_row(streams.actor, index, window, roster, self._setting())
-        stretch = self.timeline.stretch(index) if window is not None else None
+        roster = self._actors[streams.actor].roster
+        if window is not None and unit.kind == CLOCK:
+            return clock_row(streams.actor, unit.index, window, roster, self._setting())
+        stretch = self.timeline.stretch(unit.index) if window is not None else None
         if window is not None and stretch is not None:
             return aligned_row(streams.actor, stretch, window, roster, streams.names.stepped, self._setting())
-        before = self._store.newest(Unit(streams.actor, kind, index))
+        before = self._store.newest(unit)
         return None if before is None or is_nothing(before) else nothing_left(before)

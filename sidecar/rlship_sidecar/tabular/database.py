@@ -139,7 +139,7 @@ def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Co
         name = tables.unlike(wide.table_name(actor, kind))
         keys: list[str] = []
         asked = watched if _names(sql, name) else ()
-        choice = Choice((actor,), (kind.rstrip(":"),))
+        choice = Choice((actor,), (kind,))
         if asked:
             keys = wide.keys_of(chain.from_iterable(one.rows(choice, every=False) for one in asked))
         records = (wide.records(one.name, one.rows(choice, every=False), keys) for one in asked)

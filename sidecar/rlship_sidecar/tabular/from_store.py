@@ -20,7 +20,7 @@ def row_head(experiment: str, row: Row) -> Record:
         experiment,
         row.arrival.no,
         unit.actor,
-        unit.kind,
+        unit.kind_on_disk,
         unit.index,
         unit.index if unit.kind in (STEP, ALIGNED) else None,
         axis,

@@ -103,9 +103,9 @@ class Snapshot:
                 raise sqlite3.DatabaseError(f"row {no} is no row") from problem
 
     def units(self) -> list[tuple[str, str]]:
-        """(actor, kind) of all units; kinds of points are one, `point:`."""
+        """(actor, kind) of all units; all points are of one kind."""
         return self._ask(
-            "select distinct actor, case when kind like 'point:%' then 'point:' else kind end from units order by 1, 2"
+            "select distinct actor, case when kind like 'point:%' then 'point' else kind end from units order by 1, 2"
         )
 
     def dead(self) -> Iterator[tuple[str, Dead]]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.export.reading import Unreadable, files_of
-from rlship_sidecar.rows import POINT, Row
+from rlship_sidecar.rows import ALIGNED, STEP, Row
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tabular.columns import EVERY, Table
@@ -35,7 +35,7 @@ class Choice:
         """Whether something of an actor is kept. `kind` is that of a row, None for a record."""
         if self.actors and actor not in self.actors:
             return False
-        if self.kinds and (kind or "").partition(":")[0] not in self.kinds:
+        if self.kinds and kind not in self.kinds:
             return False
         return self.steps is None or (step is not None and step in self.steps)
 
@@ -83,7 +83,7 @@ class Source:
         """The chosen rows, by number; their last revisions, or all."""
         for row in self._stored(lambda snapshot: snapshot.rows(every=every)):
             unit = row.unit
-            if choice.keeps(unit.actor, unit.kind, None if unit.kind.startswith((POINT, "clock")) else unit.index):
+            if choice.keeps(unit.actor, unit.kind, unit.index if unit.kind in (STEP, ALIGNED) else None):
                 yield row
 
     def records(self, table: Table, choice: Choice) -> Iterator[Record]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from rlship_sidecar.rows import CLOCK, Row
+from rlship_sidecar.rows import CLOCK, POINT, Row
 from rlship_sidecar.tabular.columns import COVERAGE, ROW, Column
 from rlship_sidecar.tabular.from_store import Record, coverage, row_head
 
 HEAD = (*ROW, *COVERAGE)
-_SUFFIXES = {"step": "steps", "point:": "points"}
+_SUFFIXES = {"step": "steps", POINT: "points"}
 
 
 def keys_of(rows: Iterable[Row]) -> list[str]:
@@ -60,5 +60,5 @@ def table_name(actor: str, kind: str) -> str:
 
 def short(actor: str, kind: str) -> Callable[[str], str]:
     """The names of its columns: keys without what all of them begin with."""
-    family = f"clock/{actor}/" if kind == CLOCK else f"point/{actor}/" if kind == "point:" else f"{actor}/"
+    family = f"clock/{actor}/" if kind == CLOCK else f"point/{actor}/" if kind == POINT else f"{actor}/"
     return lambda key: key.removeprefix(family)
