@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.daemon.wake import Wake
-from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -99,16 +98,30 @@ def test_a_wait_ends_in_time(wake: Wake) -> None:
     assert time.monotonic() - began < 20.0
 
 
-def test_closing_leaves_no_thread(tmp_path: Path) -> None:
-    """All threads of the observer end with it; a wake that watched nothing closes too, and twice is once."""
-    before = set(threading.enumerate())
+def test_many_folders_take_no_thread_and_one_descriptor(tmp_path: Path) -> None:
+    """However many folders are watched, there is no thread for them and one descriptor; closing twice is allowed."""
+    before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
     wake = Wake()
     wake.close()
     wake = Wake()
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        assert wake.watch(str(tmp_path / name))
-    assert set(threading.enumerate()) > before
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+        assert wake.watch(str(tmp_path / str(number)))
+    assert len(os.listdir("/proc/self/fd")) <= before + 3
+    assert set(threading.enumerate()) == threads
     wake.close()
     wake.close()
-    wait_until(lambda: set(threading.enumerate()) == before, threading.enumerate)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_that_is_made_again_can_be_watched_again(tmp_path: Path, wake: Wake) -> None:
+    """The kernel ends the watch of a folder that is removed; the one that takes its place is watched anew."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    assert wake.watch(str(folder))
+    folder.rmdir()
+    wake.wait(0.05)
+    folder.mkdir()
+    assert wake.watch(str(folder))
+    (folder / "a.jsonl").write_bytes(b"x\n")
+    assert names(wake, folder, "a.jsonl") == {"a.jsonl"}

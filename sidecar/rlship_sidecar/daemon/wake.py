@@ -1,18 +1,20 @@
-"""When to look at the files: at once if the kernel says that one changed, else on a timer.
+"""When to look at the files: at once if the kernel reports a change, else on a timer.
 
 Change events are only a hint: they miss other hosts' writes, overflow, and cost more per event than a look at a file.
-So they are used
-on local filesystems with few files, and every `poll_s` all files are looked at anyway.
+So they serve local filesystems with few files, and a timer looks at all files anyway.
+
+One inotify descriptor serves all folders, and the waiting thread reads it itself. A thread and a descriptor for each
+folder, as libraries for this have, would grow with the number of experiments.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-import threading
+import select
+import struct
+import time
 from typing import Any
-
-from watchdog.events import FileCreatedEvent, FileModifiedEvent, FileSystemEventHandler
-from watchdog.observers import Observer
 
 from rlship_sidecar.tail.listing import SUFFIX
 
@@ -20,63 +22,107 @@ MAX_WATCHED_FILES = 256
 SUFFIXES = (SUFFIX, ".json", ".log")  # of other names there may be much else in an experiment, such as weights
 SETTLE_S = 0.002  # ranks finish a step together: one look for all of them
 
+# From linux/inotify.h: files that were written to, made, or moved into the folder; a path that is no folder is refused.
+_MODIFY, _MOVED_TO, _CREATE, _ONLYDIR = 0x2, 0x80, 0x100, 0x01000000
+_CLOSED = 0x8000  # IN_IGNORED: the kernel removed the watch, as the folder is gone
+_HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+_READ_BYTES = 1 << 16
 
-class Wake(FileSystemEventHandler):
-    """Names of files that changed in watched folders, by folder."""
+
+class Wake:
+    """Names of files that changed in watched folders, by folder. One thread watches and waits; any may `nudge`."""
 
     def __init__(self) -> None:
-        self._changed: dict[str, set[str]] = {}
-        self._event = threading.Event()
-        self._lock = threading.Lock()
-        self._observer: Any = None
-        self._watches: dict[str, Any] = {}
+        self._libc: Any = None
+        self._events = -1
+        self._nudged, self._nudge = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._watches: dict[str, int] = {}
+        self._folders: dict[int, str] = {}
 
     def watch(self, folder: str) -> bool:
         """Ask for events of the files in a folder. False: the kernel gives none (no watches left), so poll."""
         if folder in self._watches:
             return True
-        try:
-            if self._observer is None:
-                self._observer = Observer()
-                self._observer.daemon = True
-                self._observer.start()
-            self._watches[folder] = self._observer.schedule(
-                self, folder, recursive=False, event_filter=[FileModifiedEvent, FileCreatedEvent]
-            )
-        except OSError:
+        if self._events < 0 and not self._begin():
             return False
+        mask = _MODIFY | _CREATE | _MOVED_TO | _ONLYDIR
+        number = self._libc.inotify_add_watch(self._events, os.fsencode(folder), mask)
+        if number < 0:
+            return False
+        self._watches[folder], self._folders[number] = number, folder
         return True
+
+    def _begin(self) -> bool:
+        if self._libc is None:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+        self._events = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        return self._events >= 0
 
     def unwatch(self, folder: str) -> None:
         """No more events of a folder."""
-        watch = self._watches.pop(folder, None)
-        if watch is not None:
-            self._observer.unschedule(watch)
-
-    def on_any_event(self, event: Any) -> None:
-        """Called by watchdog's thread."""
-        folder, name = os.path.split(os.fsdecode(event.src_path))
-        if name.endswith(SUFFIXES):
-            with self._lock:
-                self._changed.setdefault(folder, set()).add(name)
-            self._event.set()
+        number = self._watches.pop(folder, None)
+        # A folder that has another path, too, shares its number with it.
+        if number is not None and self._folders.get(number) == folder:
+            del self._folders[number]
+            self._libc.inotify_rm_watch(self._events, number)
 
     def nudge(self) -> None:
-        """End a `wait` now."""
-        self._event.set()
+        """End a `wait` now, or the next one."""
+        try:
+            os.write(self._nudge, b"x")
+        except OSError:  # full of nudges, or closed
+            return
 
     def wait(self, timeout_s: float) -> dict[str, set[str]]:
         """Sleep until a file changed, at most `timeout_s`; returns the changed names by folder, {} on time-out."""
-        if self._event.wait(timeout_s):
-            # Let the other ranks' events of the same moment arrive.
-            threading.Event().wait(SETTLE_S)
-        with self._lock:
-            changed, self._changed = self._changed, {}
-            self._event.clear()
-        return changed
+        deadline = time.monotonic() + timeout_s
+        waiting = select.poll()
+        waiting.register(self._nudged, select.POLLIN)
+        if self._events >= 0:
+            waiting.register(self._events, select.POLLIN)
+        changed: dict[str, set[str]] = {}
+        while True:
+            ready = waiting.poll(max(0.0, deadline - time.monotonic()) * 1000.0)
+            if any(fd == self._nudged for fd, _ in ready):
+                os.read(self._nudged, _READ_BYTES)
+                self._take(changed)
+                return changed
+            self._take(changed)
+            if changed:
+                # Let the other ranks' events of the same moment arrive.
+                time.sleep(SETTLE_S)
+                self._take(changed)
+                return changed
+            # Events of other files end no wait.
+            if time.monotonic() >= deadline:
+                return changed
+
+    def _take(self, changed: dict[str, set[str]]) -> None:
+        """Add all names that the kernel has to report."""
+        while self._events >= 0:
+            try:
+                data = os.read(self._events, _READ_BYTES)
+            except BlockingIOError:
+                return
+            at = 0
+            while at < len(data):
+                number, mask, _, length = _HEAD.unpack_from(data, at)
+                at += _HEAD.size + length
+                name = os.fsdecode(data[at - length : at].rstrip(b"\0"))
+                folder = self._folders.get(number)
+                if folder is None:
+                    continue
+                if mask & _CLOSED:
+                    del self._folders[number]
+                    self._watches.pop(folder, None)
+                elif name.endswith(SUFFIXES):
+                    changed.setdefault(folder, set()).add(name)
 
     def close(self) -> None:
-        """Stop the observer's threads."""
-        if self._observer is not None:
-            self._observer.stop()
-            self._observer.join(5.0)
+        """Release the descriptors."""
+        for fd in (self._events, self._nudged, self._nudge):
+            if fd >= 0:
+                os.close(fd)
+        self._events = self._nudged = self._nudge = -1
+        self._watches.clear()
+        self._folders.clear()
