@@ -3,18 +3,19 @@
 Change events are only a hint: they miss other hosts' writes, overflow, and cost more per event than a look at a file.
 So they serve local filesystems with few files, and a timer looks at all files anyway.
 
-One inotify descriptor serves all folders, and the waiting thread reads it itself. A thread and a descriptor for each
-folder, as libraries for this have, would grow with the number of experiments.
+One inotify descriptor serves all folders, and the waiting thread reads it itself. watchdog's observers have a thread
+for each folder, which would grow with the number of experiments, so this uses watchdog's bindings to the kernel alone.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import struct
 import time
-from typing import Any
+from typing import Any, cast
+
+from watchdog.observers.inotify_c import InotifyConstants, inotify_add_watch, inotify_init, inotify_rm_watch
 
 from rlship_sidecar.tail.listing import SUFFIX
 
@@ -22,9 +23,10 @@ MAX_WATCHED_FILES = 256
 SUFFIXES = (SUFFIX, ".json", ".log")  # of other names there may be much else in an experiment, such as weights
 SETTLE_S = 0.002  # ranks finish a step together: one look for all of them
 
-# From linux/inotify.h: files that were written to, made, or moved into the folder; a path that is no folder is refused.
-_MODIFY, _MOVED_TO, _CREATE, _ONLYDIR = 0x2, 0x80, 0x100, 0x01000000
-_CLOSED = 0x8000  # IN_IGNORED: the kernel removed the watch, as the folder is gone
+_ASKED = (  # files that were written to, made, or moved into the folder; a path that is no folder is refused
+    InotifyConstants.IN_MODIFY | InotifyConstants.IN_CREATE | InotifyConstants.IN_MOVED_TO | InotifyConstants.IN_ONLYDIR
+)
+_CLOSED = InotifyConstants.IN_IGNORED  # the kernel removed the watch, as the folder is gone
 _HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _READ_BYTES = 1 << 16
 
@@ -33,7 +35,6 @@ class Wake:
     """Names of files that changed in watched folders, by folder. One thread watches and waits; any may `nudge`."""
 
     def __init__(self) -> None:
-        self._libc: Any = None
         self._events = -1
         self._nudged, self._nudge = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watches: dict[str, int] = {}
@@ -45,18 +46,19 @@ class Wake:
             return True
         if self._events < 0 and not self._begin():
             return False
-        mask = _MODIFY | _CREATE | _MOVED_TO | _ONLYDIR
-        number = self._libc.inotify_add_watch(self._events, os.fsencode(folder), mask)
+        number = inotify_add_watch(self._events, os.fsencode(folder), _ASKED)
         if number < 0:
             return False
         self._watches[folder], self._folders[number] = number, folder
         return True
 
     def _begin(self) -> bool:
-        if self._libc is None:
-            self._libc = ctypes.CDLL(None, use_errno=True)
-        self._events = self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-        return self._events >= 0
+        self._events = inotify_init()
+        if self._events < 0:
+            return False
+        os.set_inheritable(self._events, False)
+        os.set_blocking(self._events, False)
+        return True
 
     def unwatch(self, folder: str) -> None:
         """No more events of a folder."""
@@ -64,7 +66,7 @@ class Wake:
         # A folder that has another path, too, shares its number with it.
         if number is not None and self._folders.get(number) == folder:
             del self._folders[number]
-            self._libc.inotify_rm_watch(self._events, number)
+            inotify_rm_watch(self._events, cast(Any, number))
 
     def nudge(self) -> None:
         """End a `wait` now, or the next one."""
