@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 import threading
@@ -19,6 +20,7 @@ from rlship_sidecar import config
 from rlship_sidecar.daemon import loop as daemon
 from rlship_sidecar.daemon.watched import Watched, open_watched
 from rlship_sidecar.observe.pulse import Pulse
+from rlship_sidecar.report.status import Status
 from rlship_sidecar.tally import OWN_ACTOR
 from tests.endtoend.evidence import check_rows, newest, shipped, state_of
 from tests.endtoend.job import crew
@@ -160,6 +162,27 @@ def test_it_is_ready_and_stops_while_it_opens_many(tmp_path: Path, monkeypatch: 
     assert ready == [False, True, True]
     assert beats[0] is None and beats[1] < beats[2]
     assert not (tmp_path / "job3" / "rlship" / "state").exists()
+
+
+def test_it_is_alive_while_it_makes_the_statuses_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The statuses of thousands take longer than a probe waits: there is a sign of life between any two."""
+    for number in range(3):
+        (tmp_path / f"job{number}" / "rlship").mkdir(parents=True)
+    stop, beats = threading.Event(), list[float | None]()
+    ticks = itertools.count()
+    pulse = Pulse(clock=lambda: float(next(ticks)))
+    tell = Watched.tell
+
+    def told(watched: Watched, now: float, wall: float) -> Status:
+        beats.append(pulse.beat_at)
+        if len(beats) == 3:
+            stop.set()
+        return tell(watched, now, wall)
+
+    monkeypatch.setattr(Watched, "tell", told)
+    settings = config.load(tmp_path, {"sinks": ("jsonl",)}, {})
+    assert daemon.watch(tmp_path, settings, once=False, stop=stop, pulse=pulse) == 0
+    assert len(set(beats[:3])) == 3, beats
 
 
 def test_an_idle_sidecar_writes_nothing(tmp_path: Path) -> None:

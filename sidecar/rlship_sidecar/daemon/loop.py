@@ -304,6 +304,7 @@ class _Daemon:
         began, wall = time.thread_time(), time.time()
         self._statuses = []
         for path, watched in list(self._watched.items()):
+            self._pulse.beat()  # the statuses of thousands take longer than a probe waits
             try:
                 self._statuses.append(watched.tell(now, wall))
                 for line in watched.experiment.news():
