@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.delivery import BACKOFF_MAX_S, BACKOFF_MIN_S, Delivery, Pace
+from rlship_sidecar.sinks.delivery import BACKOFF_MAX_S, BACKOFF_MIN_S, Clocks, Delivery, Pace
 from rlship_sidecar.sinks.registry import with_defaults
 from tests.kit.clocks import Clock
 from tests.sinks.fakes import Destination, FakeSink, raising
@@ -34,8 +34,7 @@ def make_delivery(
         make_run(Path("/experiment")),
         source,
         pace=pace or Pace(),
-        clock=clock,
-        jitter=lambda: jitter,
+        clocks=Clocks(clock, jitter=lambda: jitter),
         may_ship=may_ship,
     )
 
@@ -91,9 +90,9 @@ def test_more_rows_than_the_store_are_refused() -> None:
     delivery = make_delivery(destination, source, Clock())
 
     assert settle(delivery) is None
-    assert isinstance(delivery.refused, SinkRefused)
-    assert "memory" in str(delivery.refused) and "3 rows" in str(delivery.refused)
-    assert "only 2" in str(delivery.refused) and "move" in str(delivery.refused)
+    assert isinstance(delivery.facts.refused, SinkRefused)
+    assert "memory" in str(delivery.facts.refused) and "3 rows" in str(delivery.facts.refused)
+    assert "only 2" in str(delivery.facts.refused) and "move" in str(delivery.facts.refused)
     assert destination.calls == ["open", "close"]
 
 
@@ -105,12 +104,12 @@ def test_a_refused_store_does_not_grow_into_acceptance() -> None:
     settle(make_delivery(destination, source, Clock()))
     source.append(make_rows(2, 9))
     again = make_delivery(destination, source, Clock())
-    assert settle(again) is None and again.refused is not None and destination.held == [0, 1, 2]
+    assert settle(again) is None and again.facts.refused is not None and destination.held == [0, 1, 2]
 
     destination.held.clear()
     moved = make_delivery(destination, source, Clock())
     settle(moved, drain=True)
-    assert destination.held == list(range(9)) and moved.refused is None
+    assert destination.held == list(range(9)) and moved.facts.refused is None
     settle(make_delivery(destination, source, Clock()), drain=True)
     assert destination.held == list(range(9))
 
@@ -122,14 +121,14 @@ def test_backoff_doubles_to_its_maximum() -> None:
     destination.fail = raising(SinkUnavailable("no route"), times=9)
     waits = []
     while (wait := settle(delivery, drain=True)) is not None:
-        assert delivery.waiting and delivery.error == "no route"
+        assert delivery.waiting and delivery.facts.error == "no route"
         waits.append(wait)
         assert delivery.advance() == wait, "not due yet"
         clock.sleep(wait)
 
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0]
     assert destination.held == [0]
-    assert delivery.error == "" and not delivery.waiting
+    assert delivery.facts.error == "" and not delivery.waiting
 
     source.append(make_rows(1, 2))
     destination.fail = raising(SinkUnavailable("again"), on="write", times=1)
@@ -177,7 +176,7 @@ def test_a_refusal_is_final() -> None:
 
     assert settle(delivery) is None
     assert destination.calls == before == ["open", "write", "close"]
-    assert str(delivery.refused) == delivery.error == "not yours"
+    assert str(delivery.facts.refused) == delivery.facts.error == "not yours"
 
 
 def test_a_bug_in_a_sink_is_an_outage_with_its_name() -> None:
@@ -187,7 +186,7 @@ def test_a_bug_in_a_sink_is_an_outage_with_its_name() -> None:
 
     wait = settle(delivery)
     assert wait == 0.5
-    assert delivery.error == "ZeroDivisionError: oops"
+    assert delivery.facts.error == "ZeroDivisionError: oops"
     clock.sleep(wait)
     settle(delivery, drain=True)
     assert destination.held == [0, 1]
@@ -255,7 +254,7 @@ def test_a_store_that_gives_fewer_rows_than_it_counts_is_an_outage() -> None:
 
     delivery = make_delivery(Destination(), Empty(), Clock())
     assert settle(delivery) == 0.5
-    assert delivery.error == "the store counts 3 rows but gave none from row 0"
+    assert delivery.facts.error == "the store counts 3 rows but gave none from row 0"
 
 
 @given(
@@ -284,7 +283,7 @@ def test_whatever_fails_every_row_arrives_once_and_in_order(
         clock.sleep(settle(delivery, drain=True) or 0.0)
 
     assert destination.held == list(range(rows))
-    assert delivery.delivered_to == rows == source.cursors["fake"]
+    assert delivery.position.delivered_to == rows == source.cursors["fake"]
 
 
 def test_a_plugin_without_a_place_is_fine() -> None:
@@ -305,12 +304,11 @@ def test_a_plugin_without_a_place_is_fine() -> None:
         make_run(Path("/x")),
         MemorySource(make_rows(0, 1)),
         pace=Pace(),
-        clock=Clock(),
-        jitter=lambda: 0.0,
+        clocks=Clocks(Clock(), jitter=lambda: 0.0),
     )
     settle(delivery, drain=True)
 
-    assert (delivery.delivered, delivery.where, delivery.complaint()) == (1, "", "")
+    assert (delivery.position.delivered, delivery.facts.where, delivery.complaint()) == (1, "", "")
 
 
 def test_rows_are_read_before_it_is_made_sure_that_they_may_go() -> None:
@@ -352,7 +350,7 @@ def test_a_lost_lease_stops_a_delivery_before_any_call(lost_at: int) -> None:
     regained[0] = True
     settle(delivery, drain=True)
     assert destination.held == list(range(6))
-    assert delivery.error == "" and not delivery.waiting
+    assert delivery.facts.error == "" and not delivery.waiting
 
 
 def test_a_sink_that_can_be_abandoned_is_when_ownership_is_lost() -> None:
@@ -405,12 +403,12 @@ def test_what_the_store_raises_is_not_the_sinks_fault(call: str) -> None:
     delivery = make_delivery(destination, BadStore(make_rows(0, 2), call, 1), clock)
     wait = settle(delivery, drain=True)
     assert wait == 0.5
-    assert isinstance(delivery.store_error, sqlite3.DatabaseError)
+    assert isinstance(delivery.facts.store_error, sqlite3.DatabaseError)
     assert delivery.complaint() == "the store: database disk image is malformed"
     clock.sleep(wait)
     settle(delivery, drain=True)
-    assert delivery.store_error is None and delivery.complaint() == ""
-    assert delivery.delivered_to == 2
+    assert delivery.facts.store_error is None and delivery.complaint() == ""
+    assert delivery.position.delivered_to == 2
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -424,4 +422,4 @@ def test_a_cursor_that_cannot_be_saved_disturbs_no_sink(tells: bool) -> None:
     settle(delivery, drain=True)
     assert destination.held == list(range(6))
     assert destination.made == 1 and "close" not in destination.calls
-    assert source.cursors == {"fake": 6} and delivery.store_error is None
+    assert source.cursors == {"fake": 6} and delivery.facts.store_error is None

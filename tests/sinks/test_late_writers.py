@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Sink
-from rlship_sidecar.sinks.delivery import Delivery, Pace
+from rlship_sidecar.sinks.delivery import Clocks, Delivery, Pace
 from rlship_sidecar.sinks.jsonl import JsonlSink
 from rlship_sidecar.sinks.tensorboard import parts as tfparts
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
@@ -65,8 +65,7 @@ class Sidecar:
             run,
             self.source,
             pace=Pace(batch_rows=2),
-            clock=self.clock,
-            jitter=lambda: 0.5,
+            clocks=Clocks(self.clock, jitter=lambda: 0.5),
             may_ship=may_ship,
         )
 
@@ -161,7 +160,7 @@ def play(kind: str, prepare: Callable[[str, Path], None], at: int, *, believes: 
                 successor.source.append(rows_of(0.5, len(successor.source.rows), END))
                 successor.ship()
                 successor.delivery.close()
-            assert successor.delivery.refused is None and successor.delivery.delivered_to == END
+            assert successor.delivery.facts.refused is None and successor.delivery.position.delivered_to == END
             assert held(kind, folder) == shown(kind, successor.source.rows), at
         else:
             freezer.thaw()
@@ -301,5 +300,5 @@ def test_any_order_of_what_three_of_them_do(kind: str, moves: list[tuple[int, st
         for sidecar in reversed(sidecars):
             sidecar.ship()
             sidecar.delivery.close()
-        assert newest.delivery.refused is None
+        assert newest.delivery.facts.refused is None
         assert held(kind, folder) == shown(kind, newest.source.rows)

@@ -12,7 +12,7 @@ import pytest
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.ship import Pace, Shipper, Trouble
+from rlship_sidecar.sinks.ship import Clocks, Pace, Shipper, Trouble
 from tests.kit.clocks import Clock
 from tests.kit.waiting import wait_until
 from tests.sinks.fakes import Destination, FakeSink, raising
@@ -244,7 +244,7 @@ def test_a_sink_that_complains_and_confirms_nothing_waits(start: MakeShipper) ->
             self.trouble = ""
             super().flush()
 
-    shipper = Shipper("fake", lambda: Holding(destination), make_run(Path("/")), source, clock=clock)
+    shipper = Shipper("fake", lambda: Holding(destination), make_run(Path("/")), source, clocks=Clocks(clock))
     shipper.start()
     try:
         wait_until(lambda: shipper.status().sent == 2)

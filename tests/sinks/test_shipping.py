@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlship_sidecar.rows import Arrival
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.delivery import Delivery, Pace
+from rlship_sidecar.sinks.delivery import Clocks, Delivery, Pace
 from rlship_sidecar.tally import LAG_ENDS_S, Lags
 from tests.kit.clocks import Clock
 from tests.sinks.fakes import Destination, raising
@@ -25,7 +25,7 @@ class Wall:
 
 def make_delivery(destination: Destination, source: MemorySource, wall: Wall) -> Delivery:
     run = make_run(Path("/experiment"))
-    return Delivery("fake", destination.sink, run, source, pace=Pace(), clock=Clock(), jitter=lambda: 0.5, wall=wall)
+    return Delivery("fake", destination.sink, run, source, pace=Pace(), clocks=Clocks(Clock(), wall, lambda: 0.5))
 
 
 def settle(delivery: Delivery, *, drain: bool = False) -> None:

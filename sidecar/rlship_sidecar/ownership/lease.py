@@ -182,21 +182,23 @@ class Lease:
         )
 
     def keep(self) -> None:
-        """Beat from a thread of its own until released or lost: copying, reading or delivering much is no death."""
-        threading.Thread(target=self._keep, name="rlship-lease", daemon=True).start()
+        """Beat from another thread until released or lost: copying, reading or delivering much is no death."""
+        _KEEPER.keep(self)
 
-    def _keep(self) -> None:
-        while not self._over.wait(self._ttl_s / _BEATS_PER_TTL):
-            try:
-                self.check()
-            except LeaseLost:
-                return
-            except OSError:
-                continue
+    @property
+    def is_over(self) -> bool:
+        """Whether it was released or abandoned."""
+        return self._over.is_set()
+
+    @property
+    def beat_every_s(self) -> float:
+        """Seconds between two beats."""
+        return self._ttl_s / _BEATS_PER_TTL
 
     def release(self) -> None:
         """Let the next sidecar take over at once."""
         self._over.set()
+        _KEEPER.end()
         _HELD.discard(self._real)
         with self._lock, suppress(OSError):  # a full disk or a lost mount: the next one watches for `ttl_s` instead
             self._holder.released = True
@@ -209,7 +211,62 @@ class Lease:
         """
         _ABANDONED.add(self._real)
         self._over.set()
+        _KEEPER.end()
         _HELD.discard(self._real)
+
+
+class Keeper:
+    """Beats for all leases of this process: one thread for each device that they are on. So a disk that hangs lets
+    none but its own leases run out, and a thousand leases need no thousand threads.
+    """
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._leases: dict[int, list[Lease]] = {}
+
+    def keep(self, lease: Lease) -> None:
+        """Beat until the lease is over or lost. Where the system gives no thread, its owner's own looks must do."""
+        device = os.stat(lease.state_dir).st_dev
+        with self._change:
+            kept = self._leases.setdefault(device, [])
+            kept.append(lease)
+            if len(kept) > 1:
+                self._change.notify_all()  # it may have to be beaten for sooner than the others
+                return
+            try:
+                threading.Thread(target=self._beat, args=(device,), name="rlship-lease", daemon=True).start()
+            except (RuntimeError, MemoryError):
+                del self._leases[device]
+
+    def _beat(self, device: int) -> None:
+        looked_at = time.monotonic()
+        while True:
+            with self._change:
+                kept = self._leases[device] = [lease for lease in self._leases[device] if not lease.is_over]
+                if not kept:
+                    del self._leases[device]
+                    return
+                left = looked_at + min(lease.beat_every_s for lease in kept) - time.monotonic()
+                if left > 0:
+                    self._change.wait(left)
+                    continue
+            looked_at = time.monotonic()
+            for lease in kept:
+                try:
+                    lease.check()
+                except LeaseLost:
+                    with self._change:
+                        self._leases[device].remove(lease)
+                except OSError:  # tried again at the next turn, until the lease runs out
+                    continue
+
+    def end(self) -> None:
+        """Let threads notice that a lease is over."""
+        with self._change:
+            self._change.notify_all()
+
+
+_KEEPER = Keeper()
 
 
 def acquire(

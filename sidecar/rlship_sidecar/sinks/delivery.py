@@ -1,15 +1,23 @@
-"""How rows get from the store to one sink: position, retries and flushes, as a state machine that waits for nothing."""
+"""How rows get from the store to one sink: position, retries and flushes, as a state machine that waits for nothing.
+
+The position is the sink's own answer to `open` where it gives one. The stored cursor decides only for a sink that
+cannot tell. There is one exception, for a sink whose `open` is expensive because it starts a client: it names its
+destination without being opened, and the store remembers how many rows that very destination confirmed. While the
+store has no other rows, the sink stays closed. As soon as there is another row it is opened, and its answer counts.
+"""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.gate import Gate
 from rlship_sidecar.tally import Shipping
 
 _Answer = TypeVar("_Answer")
@@ -20,10 +28,15 @@ FLUSH_IDLE_S = 2.0
 FLUSH_MAX_S = 30.0
 BATCH_ROWS = 500
 ASK_AGAIN_S = 1.0
+GATE_S = 0.1
+MAX_STARTS = 2
+
+# Clients of a kind that start at once, over all experiments: each costs seconds of CPU.
+STARTS = Gate(MAX_STARTS)
 
 
 class RowSource(Protocol):
-    """What a shipper needs of the store. Every method may be called from any thread; what it raises is the store's
+    """What a delivery needs of the store. Every method may be called from any thread; what it raises is the store's
     trouble, not the sink's.
     """
 
@@ -56,6 +69,78 @@ class Pace:
     batch_rows: int = BATCH_ROWS
 
 
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where a delivery takes time from: `clock` for waiting, `wall` in Unix seconds; `jitter` in 0..1 spreads
+    retries.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    jitter: Callable[[], float] = random.random
+
+
+@dataclass(slots=True)
+class Position:
+    """How far a sink is: the first row that was not handed to it, and below which all were flushed or known to be
+    there. `known`: it was found out since this process owns the experiment. `ceiling`: how many rows the destination
+    can hold when it is opened for the first time, where that was put off; None: as many as the store has then.
+    """
+
+    next_row: int = 0
+    delivered_to: int = 0
+    delivered: int = 0
+    known: bool = False
+    ceiling: int | None = None
+
+    def found(self, row: int) -> None:
+        """The destination has every row below `row`."""
+        self.next_row = self.delivered_to = row
+        self.known = True
+
+    def flushed(self) -> None:
+        """All that was handed over is delivered."""
+        self.delivered += self.next_row - self.delivered_to
+        self.delivered_to = self.next_row
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Failures in a row, and when the next try is due."""
+
+    failures: int = 0
+    retry_at: float = 0.0
+
+    def put_off(self, pace: Pace, clocks: Clocks) -> float:
+        """Decide when the next try is due; returns the seconds until then."""
+        wait = min(pace.backoff_max_s, pace.backoff_min_s * 2.0 ** min(self.failures - 1, 30))
+        wait *= 0.75 + 0.5 * clocks.jitter()
+        self.retry_at = clocks.clock() + wait
+        return wait
+
+
+@dataclass(slots=True)
+class Unflushed:
+    """When rows were written last, since when some are not flushed, and the times that those rows bear."""
+
+    wrote_at: float = 0.0
+    since: float = 0.0
+    times: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a status shows. `note`: what a person should know though rows are taken. `store_error`: what the store
+    raised last, until it answers again.
+    """
+
+    error: str = ""
+    where: str = ""
+    note: str = ""
+    refused: SinkRefused | None = None
+    store_error: Exception | None = None
+
+
 class _StoreFailed(Exception):
     """The store could not be asked. The cause is what it raised."""
 
@@ -67,9 +152,7 @@ class _NotOurs(Exception):
 class Delivery:
     """The state machine of one sink, without a thread: `advance` does what is due and says when something is due again.
 
-    The position is the sink's own answer to `open` where it gives one. The stored cursor decides only for a sink that
-    cannot tell. `may_ship` is asked before every open, write and flush; while it says no, the sink is closed and
-    nothing is shipped.
+    `may_ship` is asked before every open, write and flush; while it says no, the sink is closed and nothing is shipped.
     """
 
     def __init__(
@@ -80,58 +163,48 @@ class Delivery:
         source: RowSource,
         *,
         pace: Pace,
-        clock: Callable[[], float],
-        jitter: Callable[[], float],
+        clocks: Clocks | None = None,
         may_ship: Callable[[], bool] = lambda: True,
-        wall: Callable[[], float] = time.time,
+        starts: Gate = STARTS,
     ) -> None:
         self.name = name
         self.shipping = Shipping()
-        self.refused: SinkRefused | None = None
-        self.error = ""
-        self.store_error: Exception | None = None
-        """What the store raised last, until it answers again."""
-        self.where = ""
-        self.note = ""
-        """What the sink said last that a person should know, though it takes rows."""
-        self.next_row = 0
-        """The first row not handed to the sink yet."""
-        self.delivered_to = 0
-        """Every row below was flushed, or the sink said that it has it."""
-        self.delivered = 0
-        """Rows flushed by this process."""
+        self.facts = Facts()
+        self.position = Position()
         self._make_sink = make_sink
         self._run = run
         self._source = source
         self._pace = pace
-        self._clock = clock
-        self._jitter = jitter
+        self._clocks = clocks or Clocks()
         self._may_ship = may_ship
+        self._starts = starts
         self._sink: Sink | None = None
-        self._asked = False
-        self._refusal = f"{name} (refused at)"
         self._tells = False
-        self._failures = 0
-        self._retry_at = 0.0
-        self._wrote_at = 0.0
-        self._unflushed_since = 0.0
-        self._wall = wall
-        self._unconfirmed: list[float] = []  # times of the rows that were written and not flushed
+        self._backoff = Backoff()
+        self._unflushed = Unflushed()
 
     @property
     def waiting(self) -> bool:
         """Whether the last try failed and the next one is not due yet."""
-        return self._failures > 0 and self._sink is None
+        return self.failing and self._sink is None
 
     @property
     def failing(self) -> bool:
         """Whether the last try failed and no row was confirmed since, nor is any lacking."""
-        return self._failures > 0
+        return self._backoff.failures > 0
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether every committed row is confirmed, or the sink refused for good."""
+        if self.facts.refused is not None:
+            return True
+        count, position = self._source.row_count(), self.position
+        return not self.failing and (count == 0 or (position.known and position.delivered_to >= count))
 
     def complaint(self) -> str:
         """What went wrong last and is not over, "" if nothing. The sink's own name in front is left out."""
         sink = self._sink
-        return (self.error or (sink.trouble if sink is not None else "")).removeprefix(f"sink {self.name}: ")
+        return (self.facts.error or (sink.trouble if sink is not None else "")).removeprefix(f"sink {self.name}: ")
 
     def interrupt(self) -> None:
         """From any thread: let a call of the sink that blocks end, if the sink knows how."""
@@ -141,7 +214,7 @@ class Delivery:
 
     def retry_now(self) -> None:
         """Let the next `advance` try at once, whatever the backoff says."""
-        self._retry_at = self._clock()
+        self._backoff.retry_at = self._clocks.clock()
 
     def advance(self, *, drain: bool = False) -> float | None:
         """Do one thing that is due: open, write a batch or flush. With `drain` a flush is due once all is written.
@@ -149,11 +222,11 @@ class Delivery:
         Returns the seconds until something is due (0.0: call again at once), or None if nothing is until rows come or
         ever.
         """
-        if self.refused is not None:
+        if self.facts.refused is not None:
             return None
-        now = self._clock()
-        if self.waiting and now < self._retry_at:
-            return self._retry_at - now
+        now = self._clocks.clock()
+        if self.waiting and now < self._backoff.retry_at:
+            return self._backoff.retry_at - now
         try:
             return self._advance(now, drain)
         except _NotOurs:
@@ -162,7 +235,7 @@ class Delivery:
         except _StoreFailed as problem:
             return self._failed(f"the store: {problem.__cause__}")
         except SinkRefused as refusal:
-            self.refused, self.error = refusal, str(refusal)
+            self.facts.refused, self.facts.error = refusal, str(refusal)
             self.shipping.errors += 1
             self.close()
             return None
@@ -177,39 +250,34 @@ class Delivery:
     def close(self, *, abandon: bool = False) -> None:
         """Close the sink if it is open, or `abandon` it if it can be. What was not flushed counts as not delivered."""
         sink, self._sink = self._sink, None
-        self.next_row = self.delivered_to
-        self._unconfirmed.clear()
+        self.position.next_row = self.position.delivered_to
+        self._unflushed.times.clear()
         if sink is None:
             return
         try:
             (sink.abandon if abandon else sink.close)()
         except Exception as problem:  # noqa: BLE001 - as above; it is shown in the status
-            self.error = f"close: {type(problem).__name__}: {problem}"
+            self.facts.error = f"close: {type(problem).__name__}: {problem}"
 
     def _advance(self, now: float, drain: bool) -> float | None:
-        count = self._source.row_count()
+        count, position = self._source.row_count(), self.position
         if self._sink is None:
-            if count == 0 or (self._asked and self.next_row >= count):
-                self._is_well()
-                return None
-            self._make_sure()
-            self._open(count)
+            return self._begin(count)
+        has_unflushed = position.next_row > position.delivered_to
+        must_flush_at = self._unflushed.since + self._pace.flush_max_s
+        if position.next_row < count and not (has_unflushed and now >= must_flush_at):
+            self._write(self._sink, count)
             return 0.0
-        unflushed = self.next_row > self.delivered_to
-        must_flush_at = self._unflushed_since + self._pace.flush_max_s
-        if self.next_row < count and not (unflushed and now >= must_flush_at):
-            self._write(count)
-            return 0.0
-        if unflushed:
-            due = min(self._wrote_at + self._pace.flush_idle_s, must_flush_at)
+        if has_unflushed:
+            due = min(self._unflushed.wrote_at + self._pace.flush_idle_s, must_flush_at)
             if not drain and now < due:
                 return due - now
             self._make_sure()
-            self._flush()
+            self._flush(self._sink)
             return 0.0
         if self._pace.idle_close_s is None:
             return None
-        closes_at = self._wrote_at + self._pace.idle_close_s
+        closes_at = self._unflushed.wrote_at + self._pace.idle_close_s
         if now < closes_at:
             return closes_at - now
         self.close()
@@ -223,35 +291,83 @@ class Delivery:
         try:
             answer = question(*arguments)
         except Exception as error:
-            self.store_error = error
+            self.facts.store_error = error
             raise _StoreFailed from error
-        self.store_error = None
+        self.facts.store_error = None
         return answer
 
-    def _open(self, count: int) -> None:
+    # Opening -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, count: int) -> float | None:
+        """Open the sink if it may lack rows."""
+        position = self.position
+        if count == 0 or (position.known and position.next_row >= count):
+            self._is_well()
+            return None
+        self._make_sure()
         sink = self._make_sink()
+        expensive = hasattr(sink, "destination")
+        if expensive and not position.known and self._is_confirmed(sink, count):
+            # What the destination can hold of this store's rows is known now. Rows that are made later, before it is
+            # opened, must not pass for those that it holds.
+            position.found(count)
+            position.ceiling = count
+            self._is_well()
+            return None
+        if expensive and not self._starts.enter(id(self)):
+            return GATE_S
+        try:
+            self._open(sink, count)
+        finally:
+            if expensive:
+                self._starts.leave(id(self))
+        return 0.0
+
+    @property
+    def _refusal(self) -> str:
+        return f"{self.name} (refused at)"
+
+    def _confirmed_by(self, sink: Any) -> str:
+        """Under which name the store remembers what the sink's destination confirmed, "" if it does not."""
+        destination = sink.destination(self._run) if hasattr(sink, "destination") else ""
+        return f"{self.name} (confirmed by {destination})" if destination else ""
+
+    def _is_confirmed(self, sink: Sink, count: int) -> bool:
+        """Whether the destination confirmed every row, and never refused them."""
+        name = self._confirmed_by(sink)
+        return bool(
+            name
+            and not self._ask(self._source.load_cursor, self._refusal)
+            and self._ask(self._source.load_cursor, name) == count
+        )
+
+    def _open(self, sink: Sink, count: int) -> None:
         self._sink = sink
+        position = self.position
         # A store that was restored from an older copy makes the rows after it anew, perhaps numbered otherwise, and
         # soon has as many as the destination. It must not pass then for the one that delivered them.
-        noted = 0 if self._asked else self._ask(self._source.load_cursor, self._refusal)
+        noted = 0 if position.known else self._ask(self._source.load_cursor, self._refusal)
         limit = min(count, noted - 1) if noted else count
+        if position.ceiling is not None:
+            limit = min(limit, position.ceiling)
         try:
-            position = self._ask_sink(sink, limit)
+            answer = self._ask_sink(sink, limit)
         except SinkRefused:
             self._ask(self._source.save_cursor, self._refusal, limit + 1)
             raise
         if noted:
             self._ask(self._source.save_cursor, self._refusal, 0)
-        self._asked = True
-        self.next_row = self.delivered_to = position
-        self._wrote_at = self._clock()
-        if position >= count:  # what failed had delivered all there is
+        position.found(answer)
+        position.ceiling = None
+        self._remember(sink)
+        self._unflushed.wrote_at = self._clocks.clock()
+        if answer >= count:  # what failed had delivered all there is
             self._is_well()
 
     def _ask_sink(self, sink: Sink, limit: int) -> int:
         """Open the sink, which can have no more than `limit` of our rows; returns the number of the first it lacks."""
         answer = sink.open(replace(self._run, rows=limit))
-        self.where = sink.where
+        self.facts.where = sink.where
         self._tells = answer is not None
         if answer is None:
             return self._ask(self._source.load_cursor, self.name)
@@ -269,60 +385,65 @@ class Delivery:
 
     def _not_ours(self, held: int, but: str) -> SinkRefused:
         return SinkRefused(
-            f"sink {self.name}: {self.where or 'the destination'} holds {held} rows, but the store of "
+            f"sink {self.name}: {self.facts.where or 'the destination'} holds {held} rows, but the store of "
             f"{self._run.experiment} {but}: they are not this store's rows. Point the sink to another "
             "place, or move what is there away; rows are then shipped again from row 0"
         )
 
-    def _write(self, count: int) -> None:
-        assert self._sink is not None
-        rows = self._ask(self._source.read_rows, self.next_row, min(self._pace.batch_rows, count - self.next_row))
+    # Rows ----------------------------------------------------------------------------------------------------------
+
+    def _write(self, sink: Sink, count: int) -> None:
+        position, unflushed = self.position, self._unflushed
+        limit = min(self._pace.batch_rows, count - position.next_row)
+        rows = self._ask(self._source.read_rows, position.next_row, limit)
         if not rows:
-            raise SinkUnavailable(f"the store counts {count} rows but gave none from row {self.next_row}")
+            raise SinkUnavailable(f"the store counts {count} rows but gave none from row {position.next_row}")
         # Only now: rows that were committed before are the same in a successor's copy of the store. Asked first, they
         # might be rows that only this process believes in.
         self._make_sure()
-        if self.next_row == self.delivered_to:
-            self._unflushed_since = self._clock()
-        self._sink.write(rows)
-        self.note = self._sink.note
-        self.next_row += len(rows)
-        self._wrote_at = self._clock()
-        wall = self._wall()
+        if position.next_row == position.delivered_to:
+            unflushed.since = self._clocks.clock()
+        sink.write(rows)
+        self.facts.note = sink.note
+        position.next_row += len(rows)
+        unflushed.wrote_at = self._clocks.clock()
+        wall = self._clocks.wall()
         for row in rows:
             if row.arrival.revision == 0:
-                self._unconfirmed.append(row.t)
+                unflushed.times.append(row.t)
                 self.shipping.written.add(wall - row.t)
         # A sink that cannot tell what it holds would be sent these rows again after a crash.
         if not self._tells:
-            self._flush()
+            self._flush(sink)
 
-    def _flush(self) -> None:
-        assert self._sink is not None
-        self._sink.flush()
-        self.where = self._sink.where
-        self.delivered += self.next_row - self.delivered_to
-        self.delivered_to = self.next_row
-        wall = self._wall()
-        for t in self._unconfirmed:
+    def _flush(self, sink: Sink) -> None:
+        sink.flush()
+        self.facts.where = sink.where
+        self.position.flushed()
+        wall = self._clocks.wall()
+        for t in self._unflushed.times:
             self.shipping.confirmed.add(wall - t)
-        self._unconfirmed.clear()
+        self._unflushed.times.clear()
         self._is_well()
         with suppress(_StoreFailed):  # a note to a sink that tells; another one may show its last rows again
-            self._ask(self._source.save_cursor, self.name, self.delivered_to)
+            self._ask(self._source.save_cursor, self.name, self.position.delivered_to)
+        self._remember(sink)
+
+    def _remember(self, sink: Sink) -> None:
+        """Note how many rows the destination has, if it can be asked for by name."""
+        if name := self._confirmed_by(sink):
+            with suppress(_StoreFailed):  # then the next sidecar opens the sink
+                self._ask(self._source.save_cursor, name, self.position.delivered_to)
 
     def _is_well(self) -> None:
-        self._failures = 0
-        self.error = ""
+        self._backoff.failures = 0
+        self.facts.error = ""
 
     def _failed(self, error: str) -> float:
         # Said before the close, which may take its time, and after it, for it may have a complaint of its own.
-        self.error = error
+        self.facts.error = error
         self.shipping.errors += 1
-        self._failures += 1
+        self._backoff.failures += 1
         self.close()
-        self.error = error
-        wait = min(self._pace.backoff_max_s, self._pace.backoff_min_s * 2.0 ** min(self._failures - 1, 30))
-        wait *= 0.75 + 0.5 * self._jitter()
-        self._retry_at = self._clock() + wait
-        return wait
+        self.facts.error = error
+        return self._backoff.put_off(self._pace, self._clocks)

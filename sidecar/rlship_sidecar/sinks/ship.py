@@ -1,18 +1,18 @@
-"""Ships the store's rows to one sink in a thread of its own, so that a sink that is down holds back no other."""
+"""Ships the store's rows to one sink, as a task of the shared pool: a sink that is down holds back no other."""
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
 
 from rlship_sidecar.report.status import SinkStatus
 from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused
-from rlship_sidecar.sinks.delivery import Delivery, Pace, RowSource
+from rlship_sidecar.sinks.delivery import Clocks, Delivery, Pace, RowSource
+from rlship_sidecar.sinks.pool import POOL, Pool
 from rlship_sidecar.tally import Shipping
 
-__all__ = ["Pace", "RowSource", "Shipper"]
+__all__ = ["Clocks", "Pace", "RowSource", "Shipper"]
 
 INTERRUPT_AFTER_S = 1.0
 STUCK_S = 10.0
@@ -26,7 +26,9 @@ class Trouble:
         self._confirmed = 0
 
     def look(self, complaint: str, confirmed: int, now: float) -> float:
-        """Take what is so at `now`; returns for how many seconds it has been in trouble, 0.0 if it is not."""
+        """Take in the complaint at `now`; returns for how many seconds the sink has been in trouble, 0.0 if it is
+        not.
+        """
         if not complaint:
             self.since = None
         elif self.since is None or confirmed > self._confirmed:
@@ -36,7 +38,9 @@ class Trouble:
 
 
 class Shipper:
-    """One sink's thread. Ending the process at any moment is safe: the next one asks the sink what it lacks."""
+    """One sink of one experiment. Ending the process at any moment is safe: the next one asks the sink what it
+    lacks.
+    """
 
     def __init__(
         self,
@@ -46,54 +50,73 @@ class Shipper:
         source: RowSource,
         *,
         pace: Pace | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = random.random,
+        clocks: Clocks | None = None,
         may_ship: Callable[[], bool] = lambda: True,
+        pool: Pool = POOL,
     ) -> None:
         """Nothing is made or started yet; the sink is opened when the store has its first row.
 
-        `clock` gives seconds, `jitter` a number in 0..1 that spreads retries. `may_ship` is asked before every batch
-        and flush: while it says no (the lease is lost), the sink is closed and nothing is shipped.
+        `may_ship` is asked before every batch and flush: while it says no (the lease is lost), the sink is closed and
+        nothing is shipped.
         """
         self.name = sink_name
+        self._clocks = clocks or Clocks()
         self._delivery = Delivery(
-            sink_name, make_sink, run, source, pace=pace or Pace(), clock=clock, jitter=jitter, may_ship=may_ship
+            sink_name, make_sink, run, source, pace=pace or Pace(), clocks=self._clocks, may_ship=may_ship
         )
         self._source = source
-        self._clock = clock
         self._may_ship = may_ship
+        self._lane = pool.lane(sink_name)
         self._change = threading.Condition()
-        self._woken = False
+        self._started = False
         self._stopping = False
         self._ended = False
         self._draining = 0
         self._trouble = Trouble()
-        self._thread = threading.Thread(target=self._ship, name=f"rlship-{sink_name}", daemon=True)
 
     @property
     def refused(self) -> SinkRefused | None:
         """The sink's refusal, which is final, or None."""
-        return self._delivery.refused
+        return self._delivery.facts.refused
 
     @property
     def store_error(self) -> Exception | None:
         """What the store raised when it was last asked for rows, or None."""
-        return self._delivery.store_error
+        return self._delivery.facts.store_error
 
     @property
     def shipping(self) -> Shipping:
         """How long rows took to get there, and how often it failed."""
         return self._delivery.shipping
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether the sink confirmed every committed row, or refused for good."""
+        return self._delivery.at_rest
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last try failed, so that the sink waits for its next one."""
+        return self._delivery.failing
+
+    @property
+    def ended(self) -> bool:
+        """Whether the sink is closed and nothing will be shipped any more."""
+        return self._ended or not self._started
+
+    def recall(self, where: str) -> None:
+        """Show where an earlier status says that the sink delivers to: with nothing to ship it is not opened to ask."""
+        self._delivery.facts.where = self._delivery.facts.where or where
+
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Begin to ship."""
+        self._started = True
+        self._lane.schedule(self)
 
     def wake(self) -> None:
         """Say that rows were committed. Cheap; never waits for the sink."""
-        with self._change:
-            self._woken = True
-            self._change.notify_all()
+        if self._started:
+            self._lane.schedule(self)
 
     def drain(self, timeout_s: float) -> bool:
         """Ship every row that is committed now and flush, trying again at once if the sink was waiting.
@@ -105,11 +128,11 @@ class Shipper:
         deadline = time.monotonic() + timeout_s
         with self._change:
             self._draining += 1
-            self._woken = True
             self._delivery.retry_now()
-            self._change.notify_all()
+        self.wake()
+        with self._change:
             try:
-                while self._delivery.delivered_to < target:
+                while self._delivery.position.delivered_to < target:
                     left = deadline - time.monotonic()
                     if left <= 0 or self._ended or self.refused is not None:
                         return False
@@ -118,66 +141,86 @@ class Shipper:
             finally:
                 self._draining -= 1
 
+    def begin_drain(self) -> None:
+        """Flush at once whatever is written from now on; nothing waits for it."""
+        with self._change:
+            if self._draining:
+                return
+            self._draining += 1
+        self.wake()
+
     def begin_stop(self) -> None:
-        """Ship no more from now on, without waiting for anything."""
+        """Let it end as soon as its sink lets it."""
         with self._change:
             self._stopping = True
-            self._change.notify_all()
+        if self._started and not self._ended:
+            self._lane.schedule(self)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Close the sink and end the thread, without shipping more. A call of the sink that blocks is interrupted after
-        a second, if the sink lets itself be. Returns False if it still blocks after `timeout_s`.
+        """Close the sink without shipping more. A call of the sink that blocks is interrupted after a second, if the
+        sink lets itself be. Returns False if it still blocks after `timeout_s`.
         """
         self.begin_stop()
-        if self._thread.ident is None:
+        if not self._started or self._wait_end(min(INTERRUPT_AFTER_S, timeout_s)):
             return True
-        self._thread.join(min(INTERRUPT_AFTER_S, timeout_s))
-        if self._thread.is_alive():
-            self._delivery.interrupt()
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        if self._lane.withdraw(self):  # no thread has come to it, and none will
+            self._end()
+            return True
+        self._delivery.interrupt()
+        return self._wait_end(timeout_s)
+
+    def _wait_end(self, timeout_s: float) -> bool:
+        with self._change:
+            return self._change.wait_for(lambda: self._ended, timeout_s)
 
     def status(self) -> SinkStatus:
         """The facts, at any time and from any thread."""
-        delivery = self._delivery
-        error = delivery.complaint()
-        trouble_s = self._trouble.look(error, delivery.delivered_to, self._clock())
-        if delivery.refused is not None:
+        delivery, position, facts = self._delivery, self._delivery.position, self._delivery.facts
+        complaint = delivery.complaint()
+        lacks = position.delivered_to < self._source.row_count()
+        if lacks and not complaint and self._lane.shortage:
+            complaint = self._lane.shortage
+            self.wake()
+        trouble_s = self._trouble.look(complaint, position.delivered_to, self._clocks.clock())
+        if facts.refused is not None:
             state = "refused"
         elif self._stopping or self._ended:
             state = "closed"
         elif delivery.failing or trouble_s > STUCK_S:
             state = "waiting"
-        elif delivery.delivered_to < self._source.row_count():
+        elif lacks:
             state = "shipping"
         else:
             state = "idle"
         return SinkStatus(
             self.name,
             state,
-            delivery.delivered_to,
-            delivery.next_row,
-            delivery.where,
-            error,
+            position.delivered_to,
+            position.next_row,
+            facts.where,
+            complaint,
             trouble_s,
-            delivery.note,
+            facts.note,
         )
 
-    def _ship(self) -> None:
+    def step(self) -> float | None:
+        """One thing that is due, for the pool."""
+        with self._change:
+            stopping, drain = self._stopping, self._draining > 0
+        if stopping:
+            self._end()
+            return None
+        wait = self._delivery.advance(drain=drain)
+        with self._change:
+            self._change.notify_all()
+        return wait
+
+    def _end(self) -> None:
+        if self._ended:
+            return
         try:
-            while True:
-                with self._change:
-                    if self._stopping:
-                        return
-                    self._woken = False
-                    drain = self._draining > 0
-                wait = self._delivery.advance(drain=drain)
-                with self._change:
-                    self._change.notify_all()
-                    if wait != 0.0 and not self._woken and not self._stopping:
-                        self._change.wait(wait)
-        finally:
             self._delivery.close(abandon=not self._may_ship())
+        finally:
             with self._change:
                 self._ended = True
                 self._change.notify_all()

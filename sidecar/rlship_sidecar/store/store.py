@@ -22,6 +22,8 @@ from rlship_sidecar.store import schema
 from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.dead_letters import DEAD_DETAILS, bury, letters, totals
 
+SHARED_CACHE_KB = 256  # of rows that are read once, in order
+
 
 @dataclass(frozen=True, slots=True)
 class ActorRows:
@@ -54,16 +56,19 @@ class StoreUnusable(RlshipError):
 
 
 class Store:
-    """One SQLite file. The thread that made it commits; any thread reads, over its own connection."""
+    """One SQLite file. The thread that made it commits. All other threads share one connection, which they use in
+    turns and which is made when the first of them asks: connections hold descriptors and memory.
+    """
 
     connection_class = sqlite3.Connection  # a test's own counts statements, and kills between them
 
     def __init__(self, path: Path, *, local: bool) -> None:
         self.path = path
         self._local = local
-        self._threads = threading.local()
+        self._thread = threading.get_ident()
         self._connections: list[sqlite3.Connection] = []
-        self._lock = threading.Lock()
+        self._shared: sqlite3.Connection | None = None
+        self._lock = threading.RLock()
         try:
             self._connection = self._connect()
             self.store_id = self._prepare()
@@ -83,13 +88,11 @@ class Store:
         connection = sqlite3.connect(
             self.path, timeout=30.0, isolation_level=None, check_same_thread=False, factory=self.connection_class
         )
-        with self._lock:
-            self._connections.append(connection)
+        self._connections.append(connection)
         # Write-ahead logging needs shared memory between processes of one host, which a network filesystem does not
         # give.
         connection.execute(f"pragma journal_mode={'wal' if self._local else 'delete'}")
         connection.execute("pragma synchronous=full")
-        self._threads.connection = connection
         return connection
 
     def _prepare(self) -> str:
@@ -112,8 +115,20 @@ class Store:
         return str(meta["store_id"])
 
     def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._threads, "connection", None)
-        return connection or self._connect()
+        if threading.get_ident() == self._thread:
+            return self._connection
+        with self._lock:
+            if self._shared is None:
+                self._shared = self._connect()
+                self._shared.execute(f"pragma cache_size=-{SHARED_CACHE_KB}")
+            return self._shared
+
+    def _all(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """All that a query finds, or what a change of one row leaves: for calls from any thread."""
+        if threading.get_ident() == self._thread:  # it waits for no other, which may wait for its transaction to end
+            return self._connection.execute(sql, values).fetchall()
+        with self._lock:
+            return self._reader().execute(sql, values).fetchall()
 
     def close(self) -> None:
         """Close every connection; readers must have stopped."""
@@ -121,6 +136,7 @@ class Store:
             for connection in self._connections:
                 connection.close()
             self._connections.clear()
+            self._shared = None
 
     # What stages keep in tables of their own (see `ledger`) --------------------------------------------------------
 
@@ -187,7 +203,7 @@ class Store:
 
     def read_rows(self, first: int, limit: int) -> list[Row]:
         """Rows `first`, `first + 1`, … as far as they exist, at most `limit`."""
-        found = self._reader().execute("select body from rows where no >= ? order by no limit ?", (first, limit))
+        found = self._all("select body from rows where no >= ? order by no limit ?", (first, limit))
         return [Row.from_json(body) for (body,) in found]
 
     def newest(self, unit: Unit) -> Row | None:
@@ -389,12 +405,12 @@ class Store:
 
     def load_cursor(self, sink: str) -> int:
         """The next row for a sink that cannot say itself."""
-        found = self._reader().execute("select next from cursors where sink = ?", (sink,)).fetchone()
-        return 0 if found is None else int(found[0])
+        found = self._all("select next from cursors where sink = ?", (sink,))
+        return int(found[0][0]) if found else 0
 
     def save_cursor(self, sink: str, next_row: int) -> None:
         """Remember it."""
-        self._reader().execute("insert or replace into cursors values (?, ?)", (sink, next_row))
+        self._all("insert or replace into cursors values (?, ?)", (sink, next_row))
 
 
 def _key_of(unit: Unit) -> tuple[str, str, int]:
