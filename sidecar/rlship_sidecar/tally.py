@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 OWN_ACTOR = "rlship"  # under whose name the sidecar's own figures are rows of the run
 # Who writes beside the job: were their lines signs of its life, they would keep each other going for ever. By actor,
@@ -40,6 +44,11 @@ class Lags:
         self.total_s += lag_s
         self.new.append(lag_s)
 
+    def __add__(self, other: Lags) -> Lags:
+        """Both together; the latest ones are those of `other`."""
+        counts = [a + b for a, b in zip(self.counts, other.counts)]
+        return Lags(counts, self.total_s + other.total_s, other.new)
+
     def take_new(self) -> list[float]:
         """Those since the last call."""
         taken = []
@@ -58,6 +67,10 @@ class Shipping:
     confirmed: Lags = field(default_factory=Lags)
     errors: int = 0
 
+    def __add__(self, other: Shipping) -> Shipping:
+        """Both together."""
+        return Shipping(self.written + other.written, self.confirmed + other.confirmed, self.errors + other.errors)
+
 
 @dataclass(slots=True)
 class Tally:
@@ -74,3 +87,17 @@ class Tally:
         """A piece of a file was read."""
         self.lines[actor] = self.lines.get(actor, 0) + lines
         self.read_bytes[actor] = self.read_bytes.get(actor, 0) + read_bytes
+
+    def __add__(self, other: Tally) -> Tally:
+        """Both together: what was counted before an experiment was put to rest, and since it was taken up again."""
+        sinks = {name: self.sinks.get(name, Shipping()) + shipping for name, shipping in other.sinks.items()}
+        return Tally(
+            _added(self.lines, other.lines),
+            _added(self.read_bytes, other.read_bytes),
+            _added(self.rows, other.rows),
+            {**self.sinks, **sinks},
+        )
+
+
+def _added(one: Mapping[_Key, int], other: Mapping[_Key, int]) -> dict[_Key, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

@@ -1,4 +1,13 @@
-"""The daemon: the loop over experiments. Nothing else in the sidecar decides when something happens."""
+"""The daemon: the loop over experiments. Nothing else in the sidecar decides when something happens.
+
+An experiment that was found waits for its turn to be opened: those with the newest files first, so that running ones
+have their rows soon, and as many as the limits of open files allow (`limits`). Open, it is looked at in every round.
+Finished and delivered, it is put to rest (`resting`), holds nothing, and is opened again if its files change. One that
+cannot be opened for want of descriptors, threads or memory waits and is tried again, while the others go on.
+
+At a start, at most `MAX_TURNS` experiments that were not written to lately are open at a time: a thousand of them are
+taken through in turns beside those that run.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +18,51 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.daemon.limits import Budget
+from rlship_sidecar.daemon.resting import LINGER_S, Rest, Resting
+from rlship_sidecar.daemon.setbacks import Say, Setbacks, problem_of
 from rlship_sidecar.daemon.wake import Wake
-from rlship_sidecar.daemon.watched import Watched, is_damage, open_watched, state_problem
+from rlship_sidecar.daemon.watched import Watched, is_damage, open_watched
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere
 from rlship_sidecar.observe.pulse import Pulse, Telling
 from rlship_sidecar.ownership.belongs import StateOfAnother
-from rlship_sidecar.ownership.inherit import damaged, newest_store
+from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.lease import LeaseLost
 from rlship_sidecar.ownership.place import UntrustedState
 from rlship_sidecar.report.status import Status
-from rlship_sidecar.report.terminal import clean
+from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
 from rlship_sidecar.store.store import StoreUnusable
-from rlship_sidecar.tail.discover import Dull, barred, experiments, is_experiment
+from rlship_sidecar.tail.discover import Dull, barred, experiments, is_experiment, newest_change
+from rlship_sidecar.tally import Tally
 
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
 STATUS_EVERY_S = 1.0
 HELD_POLL_S = 0.1  # between looks at files whose ends are not there yet, with `--once`
 STATUS_SHARE = 0.005  # making statuses may take this share of a core
+MAX_TURNS = 12  # experiments that are open at a time only to see whether anything is left to do
+OPENING_S = 0.2  # of opening experiments, between two rounds over those that are open
+TURN_POLL_S = 0.05  # between rounds while experiments wait for the place of others
+TURN_S = 2.0  # how long an experiment keeps its place at least while others wait
+SAY_WAITING_S = 10.0  # how long experiments wait for a place before that is told
+ONCE_AT_A_TIME = 64  # with `--once`: experiments that are open at a time
+LATELY_S = 120.0  # an experiment whose files changed in this time is taken for a running one
+_AGES_S = (LATELY_S, 3600.0, 86_400.0)
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
 
 # What waiting does not mend.
 _LASTING = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
+_UNOPENED = (OSError, sqlite3.Error, StoreUnusable, StateOfAnother, UntrustedState, RuntimeError, MemoryError)
 
 OnStatus = Callable[[list[Status]], None]
-Say = Callable[[str], None]
 
 
 def watch(
@@ -64,6 +87,79 @@ class _Stopped(Exception):
     """The daemon was told to stop while it waited for another sidecar's lease to run out."""
 
 
+@dataclass(slots=True)
+class _Queue:
+    """Experiments that were found and are not open, in the order in which they are to be opened. `recent`: those whose
+    files changed lately. `owned`: the last one that another sidecar owns. `full_since`: since when there was no place.
+    """
+
+    paths: list[Path] = field(default_factory=list)
+    recent: set[Path] = field(default_factory=set)
+    owned: OwnedElsewhere | None = None
+    full_since: float = math.inf
+
+    def add(self, found: list[Path]) -> None:
+        """Put experiments behind those that wait, by how long ago a file of theirs changed."""
+        now = time.time()
+
+        def age(path: Path) -> int:
+            ago = now - newest_change(path)
+            return sum(ago > limit for limit in _AGES_S)
+
+        aged = {path: age(path) for path in found}
+        self.recent.update(path for path in found if not aged[path])
+        first = [path for path in self.paths if path in self.recent]
+        last = [path for path in self.paths if path not in self.recent]
+        found = sorted(found, key=lambda path: (aged[path], path))
+        self.paths = [
+            *first,
+            *(path for path in found if path in self.recent),
+            *last,
+            *(path for path in found if path not in self.recent),
+        ]
+
+    def taken(self, path: Path) -> None:
+        """An experiment is open, or was given up."""
+        self.paths.remove(path)
+        self.recent.discard(path)
+
+
+class _Fleet:
+    """The experiments that this process works on: `active` are open, `closing` are on their way to rest."""
+
+    def __init__(self) -> None:
+        self.active: dict[Path, Watched] = {}
+        self.closing: dict[Path, tuple[Watched, Resting]] = {}
+        self.rest = Rest()
+        self.queue = _Queue()
+        self.turns: set[Path] = set()  # of the active ones, those that were not written to lately when they were opened
+        self.owned: set[Path] = set()  # experiments that this process has owned
+
+    @property
+    def known(self) -> dict[str, Path]:
+        """All experiments that are open, on their way to rest, at rest or waiting, by path."""
+        paths = (*self.active, *self.closing, *self.rest.all, *self.queue.paths)
+        return {os.fspath(path): path for path in paths}
+
+    @property
+    def resting(self) -> dict[Path, Resting]:
+        """What is kept of those that are at rest or on the way there."""
+        return {**self.rest.all, **{path: kept for path, (_, kept) in self.closing.items()}}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to work on."""
+        return not (self.active or self.closing or self.rest.all)
+
+    def forget_closed(self) -> None:
+        """Put to rest what has closed its sinks."""
+        for path, (watched, kept) in list(self.closing.items()):
+            if not watched.is_closing:
+                del self.closing[path]
+                watched.close()
+                self.rest.all[path] = kept
+
+
 class _Daemon:
     def __init__(
         self,
@@ -84,16 +180,12 @@ class _Daemon:
         self._stop = stop
         self._say = say
         self._wake = Wake()
-        self._watched: dict[Path, Watched] = {}
+        self._budget = Budget(self._config.sinks)
+        self._fleet = _Fleet()
+        self._setbacks = Setbacks(self._config, say)
         self._statuses: list[Status] = []
-        self._owned: set[Path] = set()  # experiments that this process has owned
-        self._retry_at: dict[Path, float] = {}
-        self._left: dict[Path, object] = {}  # experiments whose stores cannot be used, as these were then
-        self._undone: dict[Path, str] = {}  # experiments that were given up for now, and why
-        self._said: set[str] = set()
         self._dull = Dull()
         self._found_any = False
-        self._unusable_any = False
         self._discover_at = 0.0
         self._tell_at = 0.0
         self._until = math.inf
@@ -104,42 +196,47 @@ class _Daemon:
         gc.set_threshold(50_000, 20, 100)
         try:
             self._discover(time.monotonic())
-            if not self._once:
+            if self._once:
+                drained = self._deliver_in_turns()
+            else:
                 self._loop()
                 self._until = time.monotonic() + self._config.drain_s  # of reading: a file may have no end
-            elif not self._watched and not self._unusable_any:
-                raise NothingToWatch(
-                    f"no experiment in {self._directory}",
-                    "An experiment is a folder with `rlship/` in it: "
-                    f"rlship.init({str(self._directory)!r}, …) in the job makes one. Or it holds files of a framework "
-                    "that rlship reads: docs/foreign.md.",
-                )
-            self._read_what_is_there()
+                self._read_what_is_there()
+                drained = []
             if self._stop.is_set():
                 self._try_once_more()
-            return self._finish()
+            return self._finish(drained)
         finally:
             self._wake.close()
-            for watched in self._watched.values():
+            for watched in self._fleet.active.values():
+                watched.close()
+            for watched, _ in self._fleet.closing.values():
                 watched.close()
 
     # The loop ------------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        threading.Thread(target=self._nudge_on_stop, name="rlship-stop", daemon=True).start()
+        with suppress(RuntimeError):  # no thread to be had: the loop looks at `stop` once a second anyway
+            threading.Thread(target=self._nudge_on_stop, name="rlship-stop", daemon=True).start()
         changed: dict[str, set[str]] = {}
         while not self._stop.is_set() and not self._all_refused():
             now = time.monotonic()
             if now >= self._discover_at:
                 self._discover(now)
-            changed = self._round(now, changed, until=self._discover_at)
+            waiting = self._open_some(now)
+            self._put_to_rest(now)
+            self._look_at_resting(now)
+            until = min(self._discover_at, self._fleet.rest.next_look if self._fleet.rest.all else math.inf)
+            if waiting or self._fleet.closing:
+                until = min(until, time.monotonic() + TURN_POLL_S)
+            changed = self._round(now, changed, until)
         self._pulse.stopping()
 
     def _round(self, now: float, changed: dict[str, set[str]], until: float) -> dict[str, set[str]]:
         """Look at each experiment that is due or `changed`, then rest, at most until `until`. Returns what changed."""
         self._pulse.beat()
         more = False
-        for path, watched in list(self._watched.items()):
+        for path, watched in list(self._fleet.active.items()):
             try:
                 more = watched.look(now, changed, self._wake) or more
             except (OSError, sqlite3.Error, LeaseLost) as error:
@@ -148,7 +245,7 @@ class _Daemon:
         self._tell(now)
         if more:
             return {}
-        due = min([until, *(watched.look_at for watched in self._watched.values())])
+        due = min([until, *(watched.look_at for watched in self._fleet.active.values())])
         return self._wake.wait(max(0.0, due - time.monotonic()))
 
     def _meanwhile(self, seconds: float) -> None:
@@ -166,22 +263,28 @@ class _Daemon:
 
     def _all_refused(self) -> bool:
         """Whether no sink is left that takes rows: a person has to act."""
-        shippers = [shipper for watched in self._watched.values() for shipper in watched.shippers]
-        return bool(shippers) and all(shipper.refused is not None for shipper in shippers)
+        fleet = self._fleet
+        shippers = [shipper for watched in fleet.active.values() for shipper in watched.shippers]
+        if fleet.queue.paths or not all(shipper.refused is not None for shipper in shippers):
+            return False
+        resting = fleet.resting.values()
+        return bool(shippers or resting) and all(kept.all_refused for kept in resting)
 
     def _read_what_is_there(self) -> None:
         """Before the end: what the writers finished still becomes rows; with `once`, all that they wrote."""
-        for path, watched in list(self._watched.items()):
+        active = self._fleet.active
+        for path, watched in list(active.items()):
             watched.end_own()
             try:  # telling its status may drop it
-                while path in self._watched and self._read_on(watched) and time.monotonic() < self._until:
+                while path in active and self._read_on(watched) and time.monotonic() < self._until:
                     self._pulse.beat()
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
 
     def _try_once_more(self) -> None:
         """Before the end: experiments that were given up for now. A disk that was full may have room by now."""
-        for path in [path for path in self._undone if path not in self._watched and is_experiment(path)]:
+        suspended = self._setbacks.suspended
+        for path in [path for path in suspended if path not in self._fleet.active and is_experiment(path)]:
             try:
                 self._open(path)
             except (OwnedElsewhere, _Stopped):  # another sidecar does it, or a crashed one's lease must run out first
@@ -197,59 +300,194 @@ class _Daemon:
             self._stop.wait(HELD_POLL_S)
         return more and not self._stop.is_set()
 
+    def _deliver_in_turns(self) -> list[bool]:
+        """With `once`: read and deliver as many experiments at a time as may be open; the last ones are left open.
+        Returns whether those that are closed again had everything delivered.
+        """
+        fleet = self._fleet
+        drained: list[bool] = []
+        most = min(ONCE_AT_A_TIME, self._budget.places)
+        while True:
+            with suppress(_Stopped):
+                while fleet.queue.paths and len(fleet.active) < most:
+                    self._open_next()
+            if not fleet.queue.paths:
+                self._raise_owned()
+            if fleet.is_empty and not self._setbacks.any_unusable and not self._stop.is_set():
+                raise NothingToWatch(
+                    f"no experiment in {self._directory}",
+                    "An experiment is a folder with `rlship/` in it: "
+                    f"rlship.init({str(self._directory)!r}, …) in the job makes one. Or it holds files of a framework "
+                    "that rlship reads: docs/foreign.md.",
+                )
+            self._read_what_is_there()
+            if not fleet.queue.paths or self._stop.is_set():
+                return drained
+            drained += self._drain()
+            for path, watched in list(fleet.active.items()):
+                try:
+                    kept = watched.keep(time.monotonic(), time.time())
+                except (OSError, sqlite3.Error) as error:
+                    self._drop(path, watched, error)
+                    continue
+                del fleet.active[path]
+                watched.close()
+                fleet.rest.all[path] = kept
+
     # Experiments ---------------------------------------------------------------------------------------------------
 
     def _discover(self, now: float) -> None:
         self._discover_at = now + DISCOVER_EVERY_S
+        fleet, known = self._fleet, self._fleet.known
         try:
-            found = experiments(self._directory, self._dull)
+            found = experiments(self._directory, self._dull, known)
         except OSError as error:
             problem = f"{self._directory} cannot be read: {error.strerror}"
-            if not self._found_any:
+            if not self._found_any and not is_shortage(error):
                 raise NothingToWatch(problem, "Check its permissions and the mount.") from error
-            self._say_once(f"{problem}; trying again")
+            self._setbacks.say_once(f"{problem}; trying again")
             return
         self._found_any = self._found_any or bool(found)
         if self._directory not in found:
             for folder, why in barred(self._directory).items():
-                self._say_once(clean(f"{folder} {why}", 2000))
+                self._setbacks.say_clean(f"{folder} {why}")
         if not found and not self._once:
-            self._say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
-        owned: OwnedElsewhere | None = None
-        for path in found:
-            if path in self._watched or now < self._retry_at.get(path, 0.0) or (self._watched and self._stop.is_set()):
-                continue
+            self._setbacks.say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
+        there = set(found)
+        for path in [path for path in fleet.rest.all if path not in there]:
+            del fleet.rest.all[path]  # it was removed, or has another name
+        new = [path for path in found if os.fspath(path) not in known and self._setbacks.may_try(path, now)]
+        if new:
+            fleet.queue.add(new)
+
+    def _open_some(self, now: float) -> bool:
+        """Open experiments that wait, for a moment. Returns whether some still wait."""
+        fleet, queue = self._fleet, self._fleet.queue
+        while queue.paths and time.monotonic() < now + OPENING_S:
+            if fleet.active and self._stop.is_set():
+                return False
+            if not self._has_place(queue.paths[0]):
+                break
             try:
-                self._open(path)
-            except OwnedElsewhere as error:
-                owned = error
-                self._retry_at[path] = now + self._config.lease_ttl_s
-                if len(found) > 1:
-                    self._say_once(str(error))
+                self._open_next()
             except _Stopped:
-                return
-        if owned is not None and not self._watched:
+                return False
+        if not queue.paths:
+            queue.full_since = math.inf
+            self._raise_owned()
+            return False
+        self._say_waiting(now)
+        return True
+
+    def _has_place(self, path: Path) -> bool:
+        """Whether an experiment may be opened now. While others wait, one place is kept for turns."""
+        fleet = self._fleet
+        count = len(fleet.active) + len(fleet.closing)
+        if not self._budget.has_room(count):
+            return False
+        if path in fleet.queue.recent:
+            waiting = len(fleet.queue.paths) > len(fleet.queue.recent)
+            return count == 0 or not waiting or count + 1 < self._budget.places
+        return len(fleet.turns) < MAX_TURNS
+
+    def _say_waiting(self, now: float) -> None:
+        """Tell that experiments wait because of a limit, once they have waited for a while."""
+        fleet, queue = self._fleet, self._fleet.queue
+        if self._budget.has_room(len(fleet.active) + len(fleet.closing)):
+            queue.full_since = math.inf
+            return
+        queue.full_since = min(queue.full_since, now)
+        if queue.recent and now - queue.full_since >= SAY_WAITING_S:
+            self._setbacks.say_once(
+                f"more experiments are at work than may be open at a time ({self._budget.places}): the rest "
+                f"{WAITS_FOR_DESCRIPTORS}; nothing is lost meanwhile"
+            )
+
+    def _open_next(self) -> None:
+        """Open the experiment that waits first. Raises _Stopped."""
+        queue, path = self._fleet.queue, self._fleet.queue.paths[0]
+        recent = path in queue.recent
+        queue.taken(path)
+        try:
+            self._open(path)
+        except OwnedElsewhere as error:
+            queue.owned = error
+            self._setbacks.put_off(path, self._config.lease_ttl_s)
+            if path != self._directory:
+                self._setbacks.say_once(str(error))
+        if path in self._fleet.active and not recent:
+            self._fleet.turns.add(path)
+
+    def _raise_owned(self) -> None:
+        """Raise OwnedElsewhere if there is nothing to work on because another sidecar owns it."""
+        owned, self._fleet.queue.owned = self._fleet.queue.owned, None
+        if owned is not None and self._fleet.is_empty:
             raise owned
 
     def _open(self, path: Path) -> None:
         """Begin with an experiment, or go on with it. Raises OwnedElsewhere, and _Stopped."""
-        if self._still_left(path):
+        fleet = self._fleet
+        if not self._setbacks.may_try(path, math.inf):
             return
+        files = self._budget.files_each(len(fleet.active) + 1)
+        alone = path == self._directory
         try:
-            self._watched[path] = open_watched(path, self._config, alone=path == self._directory, sleep=self._meanwhile)
-            self._pulse.beat()  # of thousands the last is opened minutes after the first
-            self._undone.pop(path, None)
-            self._owned.add(path)
-            if self._watched[path].news:
-                self._say(self._watched[path].news)
-        except (OSError, sqlite3.Error, StoreUnusable, StateOfAnother, UntrustedState) as error:
+            watched = open_watched(path, self._config, alone=alone, sleep=self._meanwhile, files=files)
+        except _UNOPENED as error:
+            if isinstance(error, RuntimeError) and not is_shortage(error):
+                raise
             self._unusable(path, error)
+            return
+        kept = fleet.rest.all.pop(path, None)
+        watched.before = kept.tally if kept is not None else None
+        fleet.active[path] = watched
+        for other in fleet.active.values():
+            other.experiment.intake.limit_files(files)
+        self._pulse.beat()  # of thousands the last is opened minutes after the first
+        self._setbacks.over(path)
+        fleet.owned.add(path)
+        if watched.news:
+            self._say(watched.news)
 
-    def _still_left(self, path: Path) -> bool:
-        """Whether the experiment's store could not be used, and is still the same."""
-        if path in self._left and self._left[path] != newest_store(state_dir_for(path, self._config)):
-            del self._left[path]
-        return path in self._left
+    def _put_to_rest(self, now: float) -> None:
+        """Close what is finished and delivered; where others wait for a place, what can give its own away."""
+        fleet = self._fleet
+        fleet.forget_closed()
+        wall, waiting = time.time(), bool(fleet.queue.paths)
+        full = waiting and not self._has_place(fleet.queue.paths[0])
+        for path, watched in list(fleet.active.items()):
+            try:
+                kept = watched.rest(now, wall, linger_s=0.0 if waiting else LINGER_S)
+                if kept is None and full and (path in fleet.turns or len(fleet.turns) == 0):
+                    kept = watched.yields(now, wall, turn_s=TURN_S)
+                    full = full and kept is None
+            except (OSError, sqlite3.Error) as error:
+                self._drop(path, watched, error)
+                continue
+            if kept is not None:
+                self._close(path, watched, kept)
+                self._pulse.beat()
+
+    def _close(self, path: Path, watched: Watched, kept: Resting) -> None:
+        fleet = self._fleet
+        del fleet.active[path]
+        fleet.turns.discard(path)
+        watched.unwatch(self._wake)
+        watched.begin_close()
+        fleet.closing[path] = watched, kept
+
+    def _look_at_resting(self, now: float) -> None:
+        """Queue experiments at rest whose files changed, or that gave up their place before all was delivered."""
+        fleet = self._fleet
+        changed = fleet.rest.look(now)
+        waiting = set(fleet.queue.paths)
+        again = [path for path in changed if path not in waiting and self._setbacks.may_try(path, now)]
+        if again:
+            fleet.queue.recent.update(again)
+            fleet.queue.paths[:0] = again
+        if not fleet.queue.paths:
+            lacking = (path for path, kept in fleet.rest.all.items() if kept.lacks)
+            fleet.queue.paths += [path for path in lacking if self._setbacks.may_try(path, now)]
 
     def _drop(self, path: Path, watched: Watched, error: Exception) -> None:
         """Give an experiment up for now: a full disk, a lost mount or a deleted folder must not stop the others. Its
@@ -258,13 +496,15 @@ class _Daemon:
         lost = isinstance(error, LeaseLost) and os.path.exists(watched.lease.state_dir)
         if lost and path == self._directory and (self._once or self._stop.is_set()):
             raise error
-        del self._watched[path]
+        del self._fleet.active[path]
+        self._fleet.turns.discard(path)
         watched.unwatch(self._wake)
         watched.close()
         if isinstance(error, LeaseLost) and lost:
             # Whether another one owns it now, or nobody came while this one stood still, is seen by trying.
-            self._say_once(f"{error.message}: looking who does")
-            self._retry_at[path] = self._discover_at = 0.0
+            self._setbacks.say_once(f"{error.message}: looking who does")
+            self._setbacks.put_off(path, 0.0)
+            self._discover_at = 0.0
         elif isinstance(error, sqlite3.DatabaseError) and is_damage(error):
             self._unusable(path, damaged(watched.lease.store_path, error))
         else:
@@ -272,29 +512,21 @@ class _Daemon:
 
     def _unusable(self, path: Path, error: Exception) -> None:
         """Try again later, or end where that is all there is to do and only a person can help."""
-        state_dir = state_dir_for(path, self._config)
-        # Not Path.exists: that raises where a folder on the way may not be searched.
-        gone = not isinstance(error, PermissionError) and not os.path.exists(state_dir)
-        problem = state_problem(path, state_dir, error, gone=gone)
+        alone = path == self._directory
+        if is_shortage(error) and not (alone and self._once):
+            self._setbacks.short(path, error, RETRY_EVERY_S)
+            return
+        problem, gone = problem_of(path, state_dir_for(path, self._config), error)
         lasting = isinstance(error, _LASTING) or not isinstance(error, (OSError, sqlite3.OperationalError))
         # What was exchanged under a running sidecar may be put back.
-        passing = isinstance(error, LeaseLost) or (isinstance(error, UntrustedState) and path in self._owned)
+        passing = isinstance(error, LeaseLost) or (isinstance(error, UntrustedState) and path in self._fleet.owned)
         lasting = lasting and not gone and not passing
-        if path == self._directory and (self._once or lasting):
+        if alone and (self._once or lasting):
             raise problem from error
-        self._unusable_any = True
-        self._undone[path] = problem.message
-        self._retry_at[path] = time.monotonic() + RETRY_EVERY_S
-        again = "" if self._once or self._stop.is_set() else f"; trying again every {RETRY_EVERY_S:.0f} s"
         if isinstance(error, StoreUnusable):
-            self._left[path] = newest_store(state_dir)
-            again = "" if self._once else "; it is left out until that is done"
-        self._say_once(f"{problem.message}. {problem.hint}".rstrip(". "), again)
-
-    def _say_once(self, line: str, more: str = "") -> None:
-        if line not in self._said:
-            self._said.add(line)
-            self._say(line + more)
+            self._setbacks.leave_out(path, error, again=not self._once)
+        else:
+            self._setbacks.unusable(path, problem, RETRY_EVERY_S, again=not (self._once or self._stop.is_set()))
 
     # Status and end ------------------------------------------------------------------------------------------------
 
@@ -302,50 +534,73 @@ class _Daemon:
         if now < self._tell_at and not force:
             return
         began, wall = time.thread_time(), time.time()
-        self._statuses = []
-        for path, watched in list(self._watched.items()):
+        fleet = self._fleet
+        statuses: dict[Path, Status] = {}
+        for path, watched in list(fleet.active.items()):
             self._pulse.beat()  # the statuses of thousands take longer than a probe waits
             try:
-                self._statuses.append(watched.tell(now, wall))
+                statuses[path] = watched.tell(now, wall)
                 for line in watched.experiment.news():
-                    self._say_once(clean(f"{path}: {line}", 2000))
+                    self._setbacks.say_clean(f"{path}: {line}")
             except (OSError, sqlite3.Error) as error:
+                statuses.pop(path, None)
                 self._drop(path, watched, error)
+        resting = fleet.resting
+        statuses |= {path: kept.status for path, kept in resting.items()}
+        self._statuses = [statuses[path] for path in sorted(statuses, key=str)]
         if self._on_status is not None:
             self._on_status(self._statuses)
-        tallies = [watched.tally() for watched in self._watched.values()]
-        undone = [why for path, why in self._undone.items() if path not in self._watched]
-        self._pulse.tell(Telling(self._statuses, tallies, undone), last=force)
+        tallies: list[Tally] = [watched.tally() for watched in fleet.active.values()]
+        tallies += [kept.tally for kept in resting.values()]
+        suspended = [why for path, why in self._setbacks.suspended.items() if path not in fleet.active]
+        self._pulse.tell(Telling(self._statuses, tallies, suspended), last=force)
         self._tell_at = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
 
-    def _finish(self) -> int:
-        """Deliver what is committed, within `drain_s`, and judge."""
-        self._pulse.stopping()
+    def _drain(self) -> list[bool]:
+        """Deliver what is committed of the experiments that are open, within `drain_s`; whether each has it all."""
         deadline = time.monotonic() + self._config.drain_s
         drained = []
-        for path, watched in list(self._watched.items()):
+        for watched in self._fleet.active.values():
+            for shipper in watched.shippers:
+                shipper.begin_drain()
+        for path, watched in list(self._fleet.active.items()):
             try:
                 drained.append(watched.drain(deadline, self._pulse.beat))
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 drained.append(False)
                 self._drop(path, watched, error)
-        refused = [shipper for watched in self._watched.values() for shipper in watched.refused]
-        for watched in self._watched.values():
+        return drained
+
+    def _finish(self, drained: list[bool]) -> int:
+        """Deliver what is committed, within `drain_s`, and judge; `drained`: what came of experiments before."""
+        self._pulse.stopping()
+        fleet = self._fleet
+        drained = drained + self._drain()
+        active = list(fleet.active.values())
+        refused = [f"sink {sink.name}: refused: {sink.status().error}" for one in active for sink in one.refused]
+        for watched in active:
+            for shipper in watched.shippers:
+                shipper.begin_stop()
+        for watched in active:
             for shipper in watched.shippers:
                 shipper.stop()
         self._tell(time.monotonic(), force=True)
-        for shipper in refused:
-            self._say(f"sink {shipper.name}: refused: {shipper.status().error}")
-        undone = [path for path in self._undone if path not in self._watched and is_experiment(path)]
+        resting = fleet.resting.values()
+        refused += [line for kept in resting for line in kept.refused]
+        lacks = [line for kept in resting for line in kept.lacks]
+        for line in refused:
+            self._say(line)
+        suspended = self._setbacks.suspended
+        undone = [path for path in suspended if path not in fleet.active and is_experiment(path)]
         for path in undone:
-            self._say(f"{path} is left as it is: {self._undone[path]}; the next `rlship watch` goes on with it")
+            self._say(f"{path} is left as it is: {suspended[path]}; the next `rlship watch` goes on with it")
         if refused:
             return REFUSED
-        if not all(drained):
-            for line in (line for watched in self._watched.values() for line in watched.undelivered()):
+        if lacks or not all(drained):
+            for line in [*lacks, *(line for watched in fleet.active.values() for line in watched.undelivered())]:
                 self._say(line)
             return FAILED
-        if undone or (self._once and self._unusable_any):
+        if undone or (self._once and self._setbacks.any_unusable):
             return FAILED
         incomplete = any(not status.complete for status in self._statuses)
         return INCOMPLETE if self._once and incomplete else OK

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.daemon.limits import FILES
+from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, Footprint, Resting, footprint
 from rlship_sidecar.daemon.wake import MAX_WATCHED_FILES, Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
@@ -25,7 +27,7 @@ from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import Choice
-from rlship_sidecar.report.status import STATUS_FILE, Status, write_status
+from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
@@ -50,7 +52,9 @@ def is_damage(error: BaseException) -> bool:
 @dataclass(slots=True)
 class Watched:
     """An experiment at work. `look_at` is when all its files are to be looked at next, in monotonic seconds; `news` is
-    what a person should hear of how it was opened, or "".
+    what a person should hear of how it was opened, or "". `before`: what was counted before it was last at rest.
+    `changed_at`: when this process last read a line of it or made a row; `rest_at`: when to ask next whether it can
+    rest.
     """
 
     lease: Lease
@@ -63,6 +67,11 @@ class Watched:
     look_at: float = 0.0
     hinted: bool = False
     shipped: int = 0
+    before: Tally | None = None
+    opened_at: float = field(default_factory=time.monotonic)
+    changed_at: float = -math.inf
+    rest_at: float = 0.0
+    lines_and_rows: tuple[int, int] = (0, 0)
 
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
         """One tick if it is due or files changed, which are named by folder. Returns whether to call again at once."""
@@ -78,8 +87,84 @@ class Watched:
             self.look_at = time.monotonic() + self._interval_s(time.thread_time() - began, wake)
         elif more:
             self.look_at = now
+        self._note_change(now)
         self.ship()
         return more
+
+    def _note_change(self, now: float) -> None:
+        count = self.experiment.intake.lines, self.store.row_count()
+        if count != self.lines_and_rows:
+            self.lines_and_rows, self.changed_at = count, now
+
+    # Rest ----------------------------------------------------------------------------------------------------------
+
+    def rest(self, now: float, wall: float, *, linger_s: float) -> Resting | None:
+        """What is kept of the experiment if it is finished and delivered (see `resting`); None if it is not. Nothing is
+        closed yet.
+        """
+        if now < self.rest_at or (self.own is not None and self.own.is_open):
+            return None
+        if now - self.changed_at < linger_s or not all(shipper.at_rest for shipper in self.shippers):
+            return None
+        return self._settled(now, wall) if self.experiment.is_settled else None
+
+    def _settled(self, now: float, wall: float) -> Resting | None:
+        experiment = self.experiment
+        # Taken first: what is written from here on makes another one.
+        found = footprint(experiment, self.lease.state_dir)
+        quiet_s = now - max(self.opened_at, self.changed_at)
+        if not experiment.all_closed and max(quiet_s, found.silent_s(wall)) < SILENT_S:
+            self.rest_at = now + LINGER_S
+            return None
+        count = len(experiment.sources)
+        experiment.intake.discover(now, force=True)
+        if len(experiment.sources) > count or self._grew():
+            self.look_at = now
+            return None
+        experiment.save()
+        return self._kept(found, now, wall)
+
+    def _grew(self) -> bool:
+        """Whether a file is larger than it was at the last look."""
+        for source in self.experiment.sources.values():
+            if not source.gone:
+                try:
+                    if source.tail.size() > max(source.size, source.read):
+                        return True
+                except OSError:  # the look at it says what is wrong with it
+                    continue
+        return False
+
+    def yields(self, now: float, wall: float, *, turn_s: float) -> Resting | None:
+        """What is kept of the experiment if it can give its place to another one: it is read to the end, and what is
+        left to do is to wait for sinks that fail, or for writers that are silent.
+        """
+        if now - max(self.opened_at, self.changed_at) < turn_s or not self.experiment.is_settled:
+            return None
+        if not all(shipper.at_rest or shipper.failing for shipper in self.shippers):
+            return None
+        if self.own is not None and self.own.is_open:
+            return None
+        return self.keep(now, wall)
+
+    def keep(self, now: float, wall: float) -> Resting:
+        """What is kept of the experiment as it is."""
+        return self._kept(footprint(self.experiment, self.lease.state_dir), now, wall)
+
+    def _kept(self, found: Footprint, now: float, wall: float) -> Resting:
+        refused = [f"sink {one.name}: refused: {one.status().error}" for one in self.refused]
+        return Resting(found, self.tell(now, wall), self.tally(), refused, self.undelivered() if not refused else [])
+
+    def begin_close(self) -> None:
+        """Let the sinks close, each in a thread of the pool; `is_closing` until they have."""
+        self.end_own()
+        for shipper in self.shippers:
+            shipper.begin_stop()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether a sink is not closed yet."""
+        return not all(shipper.ended for shipper in self.shippers)
 
     def _interval_s(self, cost_s: float, wake: Wake) -> float:
         """Seconds to the next look at all files, given what one costs."""
@@ -134,7 +219,7 @@ class Watched:
         counted = self.experiment.intake.tally
         counted.rows = self.store.made
         counted.sinks = {shipper.name: shipper.shipping for shipper in self.shippers}
-        return counted
+        return counted if self.before is None else self.before + counted
 
     def tell(self, now: float, wall: float) -> Status:
         """The status, also written beside the store for other processes, and now and then into the run."""
@@ -216,10 +301,11 @@ def open_watched(
     alone: bool,
     sleep: Callable[[float], None] = time.sleep,
     again: Again | None = None,
+    files: int = FILES,
 ) -> Watched:
     """Own an experiment and start its shippers. `alone`: it is the only one, so its sinks stay open while it is idle.
     `sleep` is what is done for some seconds, again and again, while another owner is watched for signs of life.
-    `again`: to replay it, beside whoever watches it.
+    `again`: to replay it, beside whoever watches it. `files`: how many of its writers' files may stay open.
 
     Raises OwnedElsewhere, StoreUnusable, StateOfAnother, UntrustedState; OSError and sqlite3.Error where the state
     cannot be read or written just now.
@@ -245,7 +331,7 @@ def open_watched(
             patience=_patience(config) if again is None else again.patience(config.revise_s),
             streams=StreamConfig(config.lead, config.clock_window_s, None if again is None else again.steps),
             rules=Rules(config.reductions, config.per_rank, samples=Choice(config.samples, config.samples_every)),
-            max_open_files=_file_budget(),
+            max_open_files=files,
         )
     except BaseException:
         if store is not None:
@@ -255,10 +341,21 @@ def open_watched(
     news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
     called = path.resolve().name if again is None else again.name
     shippers = [_shipper(name, path, called, config, store, lease, alone=alone) for name in config.sinks]
+    places = _places_before(state_dir)
     for shipper in shippers:
+        shipper.recall(places.get(shipper.name, ""))
         shipper.start()
     own = OwnRows(path, config.own_rows_s, lease.generation) if config.own_rows_s and again is None else None
     return Watched(lease, store, experiment, shippers, config.poll_s, own, news)
+
+
+def _places_before(state_dir: Path) -> dict[str, str]:
+    """Where sinks delivered to, by name, as the last status says."""
+    try:
+        status = read_status(state_dir)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+    return {} if status is None else {sink.name: sink.where for sink in status.sinks}
 
 
 def _patience(config: Config) -> Patience:
@@ -306,17 +403,6 @@ def _shipper(
     )
     pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
     return Shipper(name, lambda: make_sink(name), run, store, pace=pace, may_ship=lease.held)
-
-
-def _file_budget() -> int:
-    """How many files may stay open: most of what the system allows this process, whose soft limit is raised first."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
-    if soft < wanted:
-        with suppress(OSError, ValueError):  # a service manager may forbid it: then what it gave must do
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-    return max(16, min(soft, 65_536) - 128)
 
 
 def state_problem(path: Path, state_dir: Path, error: Exception, *, gone: bool) -> RlshipError:

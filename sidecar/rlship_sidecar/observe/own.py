@@ -85,6 +85,11 @@ class OwnRows:
         if logger is not None:
             logger.log(self._figures(status, tally, now))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is logging."""
+        return self._logger is not None
+
     def close(self) -> None:
         """Close the file: what was logged is in it. At most 5 s."""
         if self._logger is not None:

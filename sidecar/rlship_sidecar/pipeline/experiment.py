@@ -75,6 +75,29 @@ class Experiment:
         """All files ever read, by name."""
         return self.intake.sources
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do before a file changes, nor before a writer was silent for long enough: every
+        unit is a row, every row is as the files have it, and no file that is there waits to be read.
+        """
+        if self._unrestored or self._unrecovered or self.intake.holding or self.intake.replaced:
+            return False
+        if any(actor.open or actor.dirty or actor.newly_dirty for actor in self.actors.values()):
+            return False
+        return not any(streams.pending or streams.dirty for streams in self.streaming.streams.values())
+
+    @property
+    def all_closed(self) -> bool:
+        """Whether there are writers, every one said that it is done, and all that it wrote is read."""
+        return bool(self.sources) and all(
+            source.gone or (source.writer is not None and source.writer.closed and source.size <= source.read)
+            for source in self.sources.values()
+        )
+
+    def save(self) -> None:
+        """Commit positions that were not worth a transaction so far."""
+        self._commit([], self._saved_at, force=bool(self._changed))
+
     # Restart -------------------------------------------------------------------------------------------------------
 
     def _load(self, now: float) -> None:

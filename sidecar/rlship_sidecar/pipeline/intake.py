@@ -17,7 +17,7 @@ from rlship_sidecar.pipeline.source import Source, new_source, removed
 from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder
 from rlship_sidecar.tail.newcomers import Newcomers
-from rlship_sidecar.tail.opening import Opener
+from rlship_sidecar.tail.opening import Opener, is_foreign
 from rlship_sidecar.tail.tail import Bookmark, Descriptors, Replaced, Tail
 from rlship_sidecar.tally import Tally
 
@@ -107,6 +107,18 @@ class Intake:
     def folders(self) -> list[str]:
         """Where files may change or appear."""
         return [self.folder, *self._newcomers.folders]
+
+    @property
+    def foreign_paths(self) -> list[str]:
+        """Where the files of other frameworks are, and those that may turn out to be such."""
+        names = [name for name, source in self.sources.items() if is_foreign(name) and not source.gone]
+        return sorted({self._opener.path(name) for name in (*names, *self._newcomers.unrecognised)})
+
+    def limit_files(self, limit: int) -> None:
+        """Keep at most `limit` files open."""
+        directory, filesystem, _ = self._given
+        self._given = directory, filesystem, limit
+        self.files.limit_to(limit)
 
     def hinted(self, changed: Mapping[str, Iterable[str]]) -> set[str]:
         """Names of files, given which changed in which folder. One that is not known yet is among them."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlship_sidecar.config import Config, state_dir_for
+from rlship_sidecar.daemon.limits import Budget
 from rlship_sidecar.daemon.watched import Again, Watched, is_damage, open_watched
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.place import make_place
@@ -96,7 +97,8 @@ def replay(
         engine = _engine(order)
         again = Again(folder, f"{order.experiment.resolve().name}-replay", order.steps)
         try:
-            watched = open_watched(order.experiment, config, alone=True, again=again)
+            files = Budget(config.sinks).files_each(1)
+            watched = open_watched(order.experiment, config, alone=True, again=again, files=files)
         except BaseException:
             if engine is not None:
                 engine.close()

@@ -18,6 +18,7 @@ from typing import Any
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.shortage import is_shortage
 from rlship_sidecar.store import schema
 from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.dead_letters import DEAD_DETAILS, bury, letters, totals
@@ -78,6 +79,8 @@ class Store:
             raise
         except sqlite3.DatabaseError as error:
             self.close()
+            if is_shortage(error):  # nothing is wrong with the store
+                raise
             raise StoreUnusable(
                 f"cannot use the store {path}: {error}",
                 "Move it away and start again: rows are rebuilt from the files, into a new W&B run.",

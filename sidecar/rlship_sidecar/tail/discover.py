@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rlship_sidecar.tail.foreign.places import holds_foreign
@@ -15,6 +16,8 @@ from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_utf8
 
 QUIET_S = 60.0  # a folder that has not changed for so long is no experiment for as long as it does not change,
 LOOK_AGAIN_S = 10.0  # or a file in it grows, which is seen this often
+
+NONE_KNOWN: Mapping[str, Path] = {}
 
 
 class Dull:
@@ -41,15 +44,16 @@ class Dull:
             self._seen[folder] = changed_ns, time.monotonic() + LOOK_AGAIN_S
 
 
-def experiments(directory: Path, dull: Dull | None = None) -> list[Path]:
+def experiments(directory: Path, dull: Dull | None = None, known: Mapping[str, Path] = NONE_KNOWN) -> list[Path]:
     """The folder itself if it is an experiment, else its subfolders that are, sorted; raises OSError where it cannot be
-    read. `dull`: what earlier calls found out.
+    read. `dull`: what earlier calls found out. `known`: experiments by path, which are not looked into again.
     """
-    if _is_one(os.fspath(directory), dull):
-        return [directory]
+    itself = os.fspath(directory)
+    if itself in known or _is_one(itself, dull):
+        return [known.get(itself, directory)]
     with os.scandir(directory) as entries:
         folders = [entry.path for entry in entries if is_utf8(entry.name) and entry.is_dir(follow_symlinks=False)]
-    return [Path(folder) for folder in sorted(folders) if _is_one(folder, dull)]
+    return [known.get(folder) or Path(folder) for folder in sorted(folders) if folder in known or _is_one(folder, dull)]
 
 
 def _is_one(folder: str, dull: Dull | None) -> bool:
@@ -93,3 +97,17 @@ def barred(directory: Path) -> dict[str, str]:
         elif os.path.islink(writers):
             found[folder] = f"is left out: {WRITERS_FOLDER} in it is a link, which is not followed"
     return found
+
+
+def newest_change(experiment: Path) -> float:
+    """When a file of an experiment changed last, in Unix seconds; 0.0 if that cannot be seen."""
+    newest = 0.0
+    for folder in (experiment / WRITERS_FOLDER, experiment):
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False):
+                        newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+        except OSError:
+            continue
+    return newest

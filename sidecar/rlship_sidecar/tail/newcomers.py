@@ -46,6 +46,11 @@ class Newcomers:
         """Where such files may change or appear."""
         return self._places.folders
 
+    @property
+    def unrecognised(self) -> list[str]:
+        """Names of files that may be recognised once they hold more."""
+        return list(self._waiting)
+
     def names_of(self, path: str) -> list[str]:
         """Names of the writers in the file at a path; its own name if it is none yet."""
         relative = os.path.relpath(path, self._opener.directory)

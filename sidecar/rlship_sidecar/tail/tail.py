@@ -23,6 +23,7 @@ T = TypeVar("T")
 KNOWN_BYTES = 64
 
 EXCERPT_BYTES = 120
+FREED_AT_ONCE = 4  # descriptors, where the system has none left
 LINE_BYTES = 8192  # read for a line at first: most are no longer
 
 
@@ -109,9 +110,22 @@ class Descriptors:
         if fd is not None:
             self._open.move_to_end(path)
             return fd
-        fd = open_plain(path, self.root)
+        try:
+            fd = open_plain(path, self.root)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._open:
+                raise
+            # Whoever else took the last ones: a file that is read now is worth more than those that were read before.
+            self.limit_to(max(1, len(self._open) - FREED_AT_ONCE))
+            fd = open_plain(path, self.root)
         self.add(path, fd)
         return fd
+
+    def limit_to(self, limit: int) -> None:
+        """Keep at most `limit` open from now on."""
+        self._limit = max(1, limit)
+        while len(self._open) > self._limit:
+            os.close(self._open.popitem(last=False)[1])
 
     def add(self, path: str, fd: int) -> None:
         """Keep an open descriptor as this file's."""

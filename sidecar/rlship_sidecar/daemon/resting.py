@@ -1,0 +1,164 @@
+"""Experiments at rest: finished and delivered, so that nothing of them is open.
+
+An experiment is finished once every writer has closed, or was silent for `SILENT_S`; every unit is a row, every row is
+revised, and every sink confirmed all of them or refused for good. It stays open for `LINGER_S` after its last line,
+unless others wait for its place. Then its sinks, its store and its lease are closed, and what remains is its status,
+its counts and what its files looked like.
+
+Every `LOOK_EVERY_S` its files are compared with that: names, sizes and times, without opening any. If anything
+changed, the experiment is opened again. Looking takes at most `LOOK_SHARE` of a core; where that is too little for all
+files, the looks are further apart.
+
+Where the limits do not let all experiments be open, one that has all its rows but waits for a sink, or for writers that
+are silent, gives its place to the next one. It takes its turn again later.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlship_sidecar.pipeline.experiment import Experiment
+from rlship_sidecar.plainfiles import open_plain
+from rlship_sidecar.report.status import Status
+from rlship_sidecar.tail.listing import SUFFIX
+from rlship_sidecar.tally import Tally
+
+SILENT_S = 600.0
+LINGER_S = 5.0
+LOOK_EVERY_S = 5.0
+LOOK_SHARE = 0.01
+_SLICE_S = 0.05  # of looking, between two rounds over the experiments that are open
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What an experiment's files look like from outside: in `writers` each file of a writer, elsewhere those `files`,
+    and whether `folders` have the same entries. `opens`: the filesystem tells the truth only of a file that is opened.
+    """
+
+    writers: str
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    state_dir: str
+    opens: bool
+    seen: int = 0
+
+    def look(self) -> int:
+        """A number that is another one once any of it changes."""
+        found: list[object] = [_inode(self.state_dir)]
+        for folder in self.folders:
+            try:
+                found.append((folder, os.stat(folder).st_mtime_ns))
+            except OSError as error:
+                found.append((folder, error.errno))
+        found.extend(self._of_file(path) for path in self._paths())
+        return hash(tuple(found))
+
+    def _paths(self) -> Iterator[str]:
+        try:
+            with os.scandir(self.writers) as entries:
+                yield from sorted(entry.path for entry in entries if entry.name.endswith(SUFFIX))
+        except OSError as error:
+            yield f"{self.writers}: {error.errno}"
+        yield from self.files
+
+    def _of_file(self, path: str) -> object:
+        try:
+            if not self.opens:
+                found = os.lstat(path)
+            else:
+                fd = open_plain(path)
+                try:
+                    found = os.fstat(fd)
+                finally:
+                    os.close(fd)
+        except OSError as error:
+            return path, error.errno
+        return path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def changed(self) -> bool:
+        """Whether anything is another than when it was taken."""
+        return self.look() != self.seen
+
+    def silent_s(self, wall: float) -> float:
+        """For how long no file was written to or made, by the files' own times."""
+        newest = 0.0
+        for path in (self.writers, *self.folders, *self._paths()):
+            try:
+                newest = max(newest, os.lstat(path).st_mtime)
+            except OSError:
+                continue
+        return max(0.0, wall - newest)
+
+
+def footprint(experiment: Experiment, state_dir: Path) -> Footprint:
+    """What an experiment's files look like now."""
+    intake = experiment.intake
+    folders = [folder for folder in intake.folders if folder != intake.folder]
+    now = Footprint(
+        intake.folder, tuple(folders), tuple(intake.foreign_paths), str(state_dir), not experiment.filesystem.local
+    )
+    return Footprint(now.writers, now.folders, now.files, now.state_dir, now.opens, now.look())
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1
+
+
+@dataclass(slots=True)
+class Resting:
+    """What is kept of an experiment at rest. `lacks`: what its sinks lack, in words; it is not empty where the
+    experiment only gave up its place. `refused`: what sinks refused for good, in words.
+    """
+
+    footprint: Footprint
+    status: Status
+    tally: Tally
+    refused: list[str] = field(default_factory=list)
+    lacks: list[str] = field(default_factory=list)
+
+    @property
+    def all_refused(self) -> bool:
+        """Whether it has sinks, and none of them takes rows."""
+        return bool(self.status.sinks) and all(sink.state == "refused" for sink in self.status.sinks)
+
+
+class Rest:
+    """The experiments at rest, and when to look at their files."""
+
+    def __init__(self) -> None:
+        self.all: dict[Path, Resting] = {}
+        self._left: deque[Path] = deque()  # to look at in this turn
+        self._turn_at = 0.0
+        self._cost_s = 0.0
+
+    def look(self, now: float) -> list[Path]:
+        """Look at the files of those whose turn it is, for a moment at most; returns those that changed."""
+        if not self._left:
+            if now < self._turn_at:
+                return []
+            self._left.extend(self.all)
+            self._turn_at = now + max(LOOK_EVERY_S, self._cost_s / LOOK_SHARE)
+            self._cost_s = 0.0
+        began = time.monotonic()
+        changed = []
+        while self._left and time.monotonic() < began + _SLICE_S:
+            path = self._left.popleft()
+            resting = self.all.get(path)
+            if resting is not None and resting.footprint.changed():
+                changed.append(path)
+        self._cost_s += time.monotonic() - began
+        return changed
+
+    @property
+    def next_look(self) -> float:
+        """When to look next, in monotonic seconds."""
+        return 0.0 if self._left else self._turn_at
