@@ -398,10 +398,13 @@ class _Daemon:
             return
         queue.full_since = min(queue.full_since, now)
         if queue.recent and now - queue.full_since >= SAY_WAITING_S:
-            self._setbacks.say_once(
-                f"more experiments are at work than may be open at a time ({self._budget.places}): the rest "
-                f"{WAITS_FOR_DESCRIPTORS}; nothing is lost meanwhile"
-            )
+            self._say_full()
+
+    def _say_full(self) -> None:
+        self._setbacks.say_once(
+            f"more experiments are at work than may be open at a time ({self._budget.places}): the rest "
+            f"{WAITS_FOR_DESCRIPTORS}; they take turns meanwhile, and nothing is lost"
+        )
 
     def _open_next(self) -> None:
         """Open the experiment that waits first. Raises _Stopped."""
@@ -461,6 +464,8 @@ class _Daemon:
                 if kept is None and full and (path in fleet.turns or len(fleet.turns) == 0):
                     kept = watched.yields(now, wall, turn_s=TURN_S)
                     full = full and kept is None
+                    if kept is not None and path not in fleet.turns:
+                        self._say_full()
             except (OSError, sqlite3.Error) as error:
                 self._drop(path, watched, error)
                 continue

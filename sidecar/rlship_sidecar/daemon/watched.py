@@ -102,11 +102,14 @@ class Watched:
         """What is kept of the experiment if it is finished and delivered (see `resting`); None if it is not. Nothing is
         closed yet.
         """
-        if now < self.rest_at or (self.own is not None and self.own.is_open):
+        if now < self.rest_at or (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
             return None
-        if now - self.changed_at < linger_s or not all(shipper.at_rest for shipper in self.shippers):
+        if not all(shipper.at_rest for shipper in self.shippers):
+            if self.experiment.all_closed:  # no row will follow for which a flush could wait
+                for shipper in self.shippers:
+                    shipper.begin_drain()
             return None
-        return self._settled(now, wall) if self.experiment.is_settled else None
+        return self._settled(now, wall) if now - self.changed_at >= linger_s else None
 
     def _settled(self, now: float, wall: float) -> Resting | None:
         experiment = self.experiment

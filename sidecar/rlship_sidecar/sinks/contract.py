@@ -51,7 +51,8 @@ Position = Mapping[str, Any]  # how far each file was observed: kept and handed 
 
 
 class Sink(ABC):
-    """One destination. Calls come one at a time: open, (write | flush | observe)*, close; then open again.
+    """One destination. Calls come one at a time, from any thread: open, (write | flush | observe)*, close; then open
+    again.
 
     A sink defines open, write, flush and close. Every other member has the default that stands here. Any call may raise
     SinkUnavailable (retried) or SinkRefused (final); any other exception counts as unavailable. The status shows it.
@@ -71,6 +72,13 @@ class Sink(ABC):
     @staticmethod  # noqa: B027 - a default
     def check_options(options: Mapping[str, Any]) -> None:
         """Raise `options.WrongOption`, or any SinkRefused, for options that cannot be used; called before any start."""
+
+    def destination(self, run: SinkContext) -> str:
+        """For a sink whose `open` is expensive: the name of the place that `open` leads to, found without opening it.
+        The store remembers how many rows that place confirmed, so the sink is opened only for others, and few such
+        sinks at a time. "": `open` is cheap.
+        """
+        return ""
 
     @abstractmethod
     def open(self, run: SinkContext) -> int | None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkReopen, SinkUnavailable
@@ -306,7 +306,7 @@ class Delivery:
             return None
         self._make_sure()
         sink = self._make_sink()
-        expensive = hasattr(sink, "destination")
+        expensive = bool(sink.destination(self._run))
         if expensive and not position.known and self._is_confirmed(sink, count):
             # What the destination can hold of this store's rows is known now. Rows that are made later, before it is
             # opened, must not pass for those that it holds.
@@ -327,9 +327,9 @@ class Delivery:
     def _refusal(self) -> str:
         return f"{self.name} (refused at)"
 
-    def _confirmed_by(self, sink: Any) -> str:
+    def _confirmed_by(self, sink: Sink) -> str:
         """Under which name the store remembers what the sink's destination confirmed, "" if it does not."""
-        destination = sink.destination(self._run) if hasattr(sink, "destination") else ""
+        destination = sink.destination(self._run)
         return f"{self.name} (confirmed by {destination})" if destination else ""
 
     def _is_confirmed(self, sink: Sink, count: int) -> bool:

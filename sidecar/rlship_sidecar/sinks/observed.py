@@ -58,6 +58,10 @@ class ObservingSink(Sink):
             self._following = _Following(self._name, self._sink, run, self._calls)
         return answer
 
+    def destination(self, run: SinkContext) -> str:
+        """The sink's own answer."""
+        return self._sink.destination(run)
+
     def ends_with(self, row: Row) -> bool:
         """The sink's own answer."""
         return self._sink.ends_with(row)

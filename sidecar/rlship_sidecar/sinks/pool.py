@@ -125,7 +125,7 @@ class Lane:
                     self._waiting -= 1
                     self._threads -= 1
                     return None
-                self._change.wait(LINGER_S if wait is None or self._waiting > 1 else wait)
+                self._change.wait(LINGER_S if wait is None else min(wait, LINGER_S))
 
     def _first(self, now: float) -> tuple[Task | None, float | None]:
         """The task to run now; if there is none, seconds until there may be one."""

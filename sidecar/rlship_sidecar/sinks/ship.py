@@ -72,6 +72,7 @@ class Shipper:
         self._stopping = False
         self._ended = False
         self._draining = 0
+        self._flushes_at_once = False
         self._trouble = Trouble()
 
     @property
@@ -143,11 +144,9 @@ class Shipper:
 
     def begin_drain(self) -> None:
         """Flush at once whatever is written from now on; nothing waits for it."""
-        with self._change:
-            if self._draining:
-                return
-            self._draining += 1
-        self.wake()
+        if not self._flushes_at_once:
+            self._flushes_at_once = True
+            self.wake()
 
     def begin_stop(self) -> None:
         """Let it end as soon as its sink lets it."""
@@ -206,7 +205,7 @@ class Shipper:
     def step(self) -> float | None:
         """One thing that is due, for the pool."""
         with self._change:
-            stopping, drain = self._stopping, self._draining > 0
+            stopping, drain = self._stopping, self._flushes_at_once or self._draining > 0
         if stopping:
             self._end()
             return None

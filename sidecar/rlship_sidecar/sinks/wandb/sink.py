@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import shlex
 import shutil
@@ -113,6 +114,7 @@ class WandbSink(Sink):
         self.where = ""
         self._limits = limits or Limits()
         self._env = env
+        self._opened_mode = ""
         self._link: Link | None = None
         self._scratch: Path | None = None
         self._axes: Axes | None = None
@@ -141,6 +143,21 @@ class WandbSink(Sink):
     def child_pid(self) -> int | None:
         """The child's process id while the sink is open."""
         return None if self._link is None else self._link.pid
+
+    def destination(self, run: SinkContext) -> str:
+        """A name of the run that `open` leads to, which starts a client. Once it is open, `opened` says whether that
+        run is online; before, an API key in sight does.
+        """
+        env = dict(self._env) if self._env is not None else environment()
+        options = _options(run.options)
+        mode = self._opened_mode or _expected_mode(_mode(options.get("mode", "auto"), env), env)
+        server = options.get("base_url") or env.get("WANDB_BASE_URL") or ""
+        project = options.get("project") or env.get("WANDB_PROJECT") or ""
+        entity = options.get("entity") or env.get("WANDB_ENTITY") or ""
+        place = "" if mode == "online" else str(options.get("dir") or "")
+        name = options.get("run_id") or run_id(run.store_id)
+        words = "\0".join((mode, server, project, entity, place, name))
+        return f"{mode} {hashlib.sha256(words.encode()).hexdigest()[:16]}"
 
     def open(self, run: SinkContext) -> int | None:
         """Start the child; the server's count of history lines is the answer, offline 0 unless one folder holds every
@@ -195,6 +212,7 @@ class WandbSink(Sink):
         self._pending_bytes = 0
         self._window = FIRST_WINDOW_BYTES
         self.where = str(opened["where"])
+        self._opened_mode = str(opened["mode"])
         if opened["mode"] == "online":
             _accepted.add(state_dir)
         else:
@@ -334,6 +352,15 @@ def _mode(asked: str, env: Mapping[str, str]) -> str:
     if wanted == "disabled":
         raise SinkRefused('sink wandb: WANDB_MODE is "disabled": leave the sink out, or set [sink.wandb] mode')
     return "offline" if wanted in ("offline", "dryrun") else "online"
+
+
+def _expected_mode(mode: str, env: Mapping[str, str]) -> str:
+    """What the client makes of "auto", as far as that can be told without it: a login is an entry in a netrc."""
+    if mode != "auto":
+        return mode
+    netrc = env.get("NETRC") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".netrc")
+    named = env.get("WANDB_API_KEY") or env.get("WANDB_IDENTITY_TOKEN_FILE") or os.path.exists(netrc)
+    return "online" if named else "offline"
 
 
 def run_id(store_id: str) -> str:
