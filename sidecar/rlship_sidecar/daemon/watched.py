@@ -102,7 +102,9 @@ class Watched:
         """What is kept of the experiment if it is finished and delivered (see `resting`); None if it is not. Nothing is
         closed yet.
         """
-        if now < self.rest_at or (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
+        if now < self.rest_at or now >= self.look_at:  # only a look that found nothing more tells
+            return None
+        if (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
             return None
         if not all(shipper.at_rest for shipper in self.shippers):
             if self.experiment.all_closed:  # no row will follow for which a flush could wait
