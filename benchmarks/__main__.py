@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks import idle, ingest, latency, memory, replay, restart, streams, sysmon, tracing, writer
+from benchmarks import experiments, idle, ingest, latency, memory, replay, restart, streams, sysmon, tracing, writer
 from benchmarks.report import Result, load, machine, table
 
 BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
     "ingest": ingest.measure,
     "latency": latency.measure,
     "idle": idle.measure,
+    "experiments": experiments.measure,
     "streams": streams.measure,
     "memory": memory.measure,
     "restart": restart.measure,

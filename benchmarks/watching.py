@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,11 @@ class Watcher:
         """User and system time of all its threads so far, in steps of 10 ms."""
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+    def held(self) -> tuple[int, int, float]:
+        """Descriptors, threads and resident memory in MB (10^6 bytes), of the process without its children."""
+        process = Path(f"/proc/{self.pid}")
+        return len(os.listdir(process / "fd")), len(os.listdir(process / "task")), resident_mb(self.pid)
 
     def peak_mb(self) -> float:
         """The most memory it ever had resident, in MB (10^6 bytes)."""
@@ -73,16 +78,32 @@ def peak_mb(pid: int | str = "self") -> float:
     raise SubjectFailed(f"/proc/{pid}/status has no VmHWM")
 
 
+def resident_mb(pid: int) -> float:
+    """The resident memory of a process, in MB (10^6 bytes)."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 @contextmanager
-def watching(experiment: Path, *flags: str) -> Iterator[Watcher]:
-    """Run `rlship watch` with the jsonl sink on an experiment, and stop it at the end."""
+def watching(
+    experiment: Path,
+    *flags: str,
+    sinks: Sequence[str] = ("jsonl",),
+    nofile: int | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Watcher]:
+    """Run `rlship watch` on an experiment or a folder of them, and stop it at the end. `nofile` limits its open files,
+    `env` are further variables.
+    """
     said = experiment / "watch.stderr"
-    command = [sys.executable, "-m", "rlship", "watch", str(experiment), "--sink", "jsonl", "--quiet", *flags]
+    command = [sys.executable, "-m", "rlship", "watch", str(experiment), "--quiet", *flags]
+    command += [word for sink in sinks for word in ("--sink", sink)]
+    if nofile is not None:
+        command = ["/bin/sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh", *command]
     with said.open("wb") as stderr:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=clean_environment(),
+            env=clean_environment() | dict(env or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,

@@ -26,6 +26,16 @@ WANTED = {
     "ingest": {("ingest", ""), ("ingest", "bare orjson.loads loop")},
     "latency": {(f"{n} writers, {p}", f"fdatasync, {p}") for n in (8, 64) for p in ("p50", "p99")},
     "idle": {("200 idle files", "bare os.stat loop")},
+    "experiments": {
+        *(
+            (f"{name}, {sinks}", "")
+            for name in ("CPU", "memory", "descriptors", "threads")
+            for sinks in ("files", "W&B")
+        ),
+        *((f"rows of running ones after a start, {sinks}", "") for sinks in ("files", "W&B")),
+        ("experiments with all rows, ulimit -n 256", ""),
+        ("a finished one that grows is noticed, files", ""),
+    },
     "streams": {("8 generators, windows of 2 s", "bare read + orjson loop"), ("end of a window to its row, p99", "")},
     "memory": {("pipeline and store", "imports alone"), ("rlship watch --sink jsonl", "imports alone")},
     "restart": {
@@ -75,8 +85,8 @@ def test_an_unknown_name_is_refused() -> None:
     done = run("ingset")
     assert done.returncode == 2
     assert (
-        "no benchmark 'ingset': choose from writer tracing ingest latency idle streams memory restart replay sysmon"
-        in done.stderr
+        "no benchmark 'ingset': choose from "
+        "writer tracing ingest latency idle experiments streams memory restart replay sysmon" in done.stderr
     )
 
 
