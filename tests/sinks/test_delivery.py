@@ -5,14 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.delivery import BACKOFF_MAX_S, BACKOFF_MIN_S, Clocks, Delivery, Pace
+from rlship_sidecar.sinks.gate import Gate
 from rlship_sidecar.sinks.registry import with_defaults
 from tests.kit.clocks import Clock
 from tests.sinks.fakes import Destination, FakeSink, raising
@@ -423,3 +425,78 @@ def test_a_cursor_that_cannot_be_saved_disturbs_no_sink(tells: bool) -> None:
     assert destination.held == list(range(6))
     assert destination.made == 1 and "close" not in destination.calls
     assert source.cursors == {"fake": 6} and delivery.facts.store_error is None
+
+
+class Expensive(FakeSink):
+    """A sink that names its destination."""
+
+    place = "here"
+
+    def destination(self, run: Run) -> str:
+        return self.place
+
+
+def expensive(destination: Destination, source: MemorySource, **options: Any) -> Delivery:
+    return Delivery(
+        "fake",
+        lambda: Expensive(destination),
+        make_run(Path("/experiment")),
+        source,
+        pace=Pace(),
+        clocks=Clocks(Clock(), jitter=lambda: 0.5),
+        **options,
+    )
+
+
+def test_an_expensive_sink_is_opened_for_unconfirmed_rows_only() -> None:
+    """After a restart with nothing to ship it stays closed; one more row opens it, and its own answer counts."""
+    destination, source = Destination(), MemorySource(make_rows(0, 3))
+    settle(expensive(destination, source), drain=True)
+    assert destination.calls.count("open") == 1
+
+    again = expensive(destination, source)
+    assert settle(again) is None and again.at_rest
+    assert destination.calls.count("open") == 1 and again.position.next_row == 3
+
+    destination.held.pop()  # the destination lost a row meanwhile
+    source.append(make_rows(3, 4))
+    settle(again, drain=True)
+    assert destination.held == [0, 1, 2, 3]
+
+
+def test_another_destination_confirmed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one place confirmed says nothing of another: all rows are shipped there."""
+    source = MemorySource(make_rows(0, 3))
+    settle(expensive(Destination(), source), drain=True)
+    monkeypatch.setattr(Expensive, "place", "there")
+    other = Destination()
+    settle(expensive(other, source), drain=True)
+    assert other.held == [0, 1, 2]
+
+
+def test_rows_of_a_store_restored_from_a_copy_pass_for_no_others() -> None:
+    """The destination holds more than the store had when the sidecar started: it is refused, however many rows the
+    store has by the time that the sink is opened.
+    """
+    destination, source = Destination(), MemorySource(make_rows(0, 3))
+    settle(expensive(destination, source), drain=True)
+    destination.held = [0, 1, 2, 3, 4]
+
+    again = expensive(destination, source)
+    assert settle(again) is None
+    source.append(make_rows(3, 9))
+    settle(again, drain=True)
+    assert again.facts.refused is not None and destination.held == [0, 1, 2, 3, 4]
+
+
+def test_few_expensive_sinks_start_at_once() -> None:
+    """While others start it waits, and asks again soon."""
+    gate = Gate(1)
+    assert gate.enter(0)
+    destination, source = Destination(), MemorySource(make_rows(0, 1))
+    delivery = expensive(destination, source, starts=gate)
+    wait = delivery.advance()
+    assert wait is not None and 0 < wait < 1 and destination.calls == []
+    gate.leave(0)
+    settle(delivery, drain=True)
+    assert destination.held == [0] and gate.enter(0)
