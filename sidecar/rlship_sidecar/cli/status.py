@@ -124,7 +124,9 @@ def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | 
         return None
     for sink in known.sinks:
         sink.where = _still_there(sink.where)
-    known.running = holder is not None and not holder.released and _alive(holder, known, lease_ttl_s)
+    known.running = holder is not None and (
+        _rests(known, holder) if holder.released else _alive(holder, known, lease_ttl_s)
+    )
     return known, holder
 
 
@@ -137,6 +139,13 @@ def _still_there(where: str) -> str:
 def _alive(holder: Owner, known: Status, lease_ttl_s: float) -> bool:
     """An owner on another host can only be judged by the age of what it wrote."""
     return holder.alive if holder.alive is not None else time.time() - known.t < lease_ttl_s
+
+
+def _rests(known: Status, holder: Owner) -> bool:
+    """Whether a sidecar that lives put the experiment to rest: it looks at the files, and holds nothing open."""
+    delivered = all(sink.next_row >= known.rows or sink.state == "refused" for sink in known.sinks)
+    made = not any(actor.open_units for actor in known.actors)
+    return holder.alive is True and delivered and made
 
 
 def _incomplete(now: Status) -> bool:
@@ -173,10 +182,13 @@ def _sidecar(now: Status, owner: Owner | None) -> str:
     age = terminal.duration(age_s)
     who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
     # One that gave the experiment up and lives on tries to get it back, unless it is just ending.
-    gave_up = owner is not None and owner.released and age_s > ENDS_S and not _finished(now)
+    gave_up = owner is not None and owner.released and age_s > ENDS_S and not (_finished(now) or now.running)
     if owner and owner.alive and (gave_up or (not owner.released and age_s > STALE_S)):
         host = terminal.clean(owner.host)
         return f"process {owner.pid} on {host} is alive, but its last status is {age} old (state disk full?)"
+    if owner and owner.released and now.running:
+        state = "finished: all writers closed, all rows delivered" if _finished(now) else "at rest: nothing new"
+        return f"{state}; as of {age} ago. The sidecar ({who}) goes on if a file changes"
     if owner and owner.released:
         who = ""
     if now.running:
