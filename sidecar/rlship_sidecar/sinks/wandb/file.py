@@ -96,7 +96,7 @@ class HeldRows:
 
 
 def store_of(path: Path) -> str | None:
-    """The store named in the run's config; None if there is none, or none is left of it."""
+    """The store named in the run's config; None if the file names no store."""
     for data in RecordReader(path).read():
         record = _decode(data)
         if record.WhichOneof("record_type") == "run":

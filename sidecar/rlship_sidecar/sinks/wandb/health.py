@@ -44,7 +44,7 @@ def watch(parent: ParentPipe, broken: list[Check], worn: Check) -> None:
 
 
 def core_pid() -> int | None:
-    """The process id of this process's wandb-core, None if there is none."""
+    """The process id of this process's wandb-core, None if it has no wandb-core."""
     return next((child.pid for child in psutil.Process().children() if "wandb" in child.name()), None)
 
 
@@ -93,7 +93,7 @@ def fatal_in(log: Path) -> Check:
 
 def grown(file: Path, max_file_bytes: int, beside: Callable[[], int] = lambda: 0) -> Check:
     """Says so once the client's own file of the run is that large: it holds all rows since the client started. `beside`
-    tells how many bytes of other files it has made.
+    returns how many bytes of other files it has made.
     """
 
     def large() -> str:

@@ -100,7 +100,7 @@ class Link:
         self.send_line(json.dumps(message).encode())
 
     def send_line(self, line: bytes) -> None:
-        """Send a message that is JSON already. Raises what the child said last, if it is gone."""
+        """Send a message that is JSON already. Raises the child's last word if it is gone."""
         data = memoryview(line + b"\n")
         fd = self._to_child.fileno()
         room = select.poll()
@@ -269,7 +269,7 @@ def with_key(env: Mapping[str, str]) -> dict[str, str]:
     is as it was: the client's own ways (netrc) are left.
 
     The file is read at each start of the client, so that a new key needs no restart. Raises SinkRefused where it cannot
-    be read or is no key; what it holds is never told.
+    be read or is no key; the message never shows what the file holds.
     """
     kept = dict(env)
     if kept.get(KEY_VARIABLE):

@@ -135,7 +135,7 @@ class WandbSink(Sink):
 
     @property
     def trouble(self) -> str:  # type: ignore[override]  # it is asked for, never set
-        """What the child said last of the server, "" if it answers."""
+        """What the child reported last about the server, "" if the server answers."""
         link = self._link
         return "" if link is None else link.trouble
 
@@ -165,7 +165,7 @@ class WandbSink(Sink):
         """
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
-        mode = _mode(options.get("mode", "auto"), env)
+        options["mode"] = _mode(options.get("mode", "auto"), env)
         run.state_dir.mkdir(parents=True, exist_ok=True)
         state_dir = run.state_dir.absolute()  # the child's own working directory is the scratch folder
         folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
@@ -175,27 +175,7 @@ class WandbSink(Sink):
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = ""
-        request: OpenRequest = {
-            "mode": mode,
-            "scratch": str(scratch),
-            "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
-            "entity": options.get("entity") or env.get("WANDB_ENTITY"),
-            "name": options.get("name") or env.get("WANDB_NAME") or run.name,
-            "group": options.get("group") or env.get("WANDB_RUN_GROUP"),
-            "tags": options.get("tags"),
-            "run_id": options.get("run_id") or run_id(run.store_id),
-            "base_url": options.get("base_url"),
-            "transmit_interval": int(options.get("transmit_interval", 1)),
-            "store_id": run.store_id,
-            "rows": run.rows,
-            "axes": axes.pairs,
-            "state_dir": str(state_dir),
-            "offline_root": str(folder or state_dir),
-            "stall_s": self._limits.stall_s,
-            "finish_s": self._limits.finish_s,
-            "init_s": self._limits.init_s,
-            "max_file_bytes": self._limits.max_file_bytes,
-        }
+        request = _open_request(run, options, env, self._limits, axes.pairs, scratch, folder)
         link = self._link = Link(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
         )
@@ -216,8 +196,8 @@ class WandbSink(Sink):
         if opened["mode"] == "online":
             _accepted.add(state_dir)
         else:
-            # A whole run of before is written anew into another folder as soon as a row comes: then is the time.
-            if mode == "auto" and self._next == 0:
+            # An earlier run that is whole stays as it is. A new row makes the next child write it anew: warn then.
+            if options["mode"] == "auto" and self._next == 0:
                 logger.warning(
                     "no W&B API key: the run is written offline; ship it later with: wandb sync %s",
                     shlex.quote(self.where),
@@ -306,6 +286,39 @@ class WandbSink(Sink):
             link.send({"flush": True})
             link.wait(room)
             self._window = min(2 * self._window, WINDOW_BYTES)
+
+
+def _open_request(
+    run: SinkContext,
+    options: Mapping[str, Any],
+    env: Mapping[str, str],
+    limits: Limits,
+    axes: list[tuple[str, str]],
+    scratch: Path,
+    folder: Path | None,
+) -> OpenRequest:
+    """What the child needs to open the run. Variables of W&B stand in for options that are not set."""
+    return {
+        "mode": options["mode"],
+        "scratch": str(scratch),
+        "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
+        "entity": options.get("entity") or env.get("WANDB_ENTITY"),
+        "name": options.get("name") or env.get("WANDB_NAME") or run.name,
+        "group": options.get("group") or env.get("WANDB_RUN_GROUP"),
+        "tags": options.get("tags"),
+        "run_id": options.get("run_id") or run_id(run.store_id),
+        "base_url": options.get("base_url"),
+        "transmit_interval": int(options.get("transmit_interval", 1)),
+        "store_id": run.store_id,
+        "rows": run.rows,
+        "axes": axes,
+        "state_dir": str(run.state_dir.absolute()),
+        "offline_root": str(folder or run.state_dir.absolute()),
+        "stall_s": limits.stall_s,
+        "finish_s": limits.finish_s,
+        "init_s": limits.init_s,
+        "max_file_bytes": limits.max_file_bytes,
+    }
 
 
 def _scratch(state_dir: Path, folder: Path | None) -> Path:
