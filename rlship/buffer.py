@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import threads
+from .records import gap_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ class Tally:
         """The `gap` lines that tell it; stepped and unstepped losses are told apart."""
         lines = []
         if self.stepped:
-            lines.append(f'{{"kind":"gap","n":{self.stepped},"from":{self.first},"to":{self.last},"t":{t:.3f}}}\n')
+            lines.append(gap_line(self.stepped, t, (self.first, self.last)))
         if self.unstepped:
-            lines.append(f'{{"kind":"gap","n":{self.unstepped},"t":{t:.3f}}}\n')
+            lines.append(gap_line(self.unstepped, t))
         return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .encode import why_not_a_name
 from .jsondata import json_value
+from .records import define_line
 from .reduce import reduction_names
 
 TYPE_CHECKING = False
@@ -71,12 +72,12 @@ def lines(entries: Entries) -> list[str]:
             (shown["reduce"],) = shown["reduce"]
         part = f"{json_value(name)}:{json_value(shown)}"
         if parts and size + len(part) > _LINE_BYTES:
-            found.append(f'{{"kind":"define","m":{{{",".join(parts)}}}}}\n')
+            found.append(define_line(parts))
             parts, size = [], 0
         parts.append(part)
         size += len(part)
     if parts:
-        found.append(f'{{"kind":"define","m":{{{",".join(parts)}}}}}\n')
+        found.append(define_line(parts))
     return found
 
 

@@ -141,6 +141,18 @@ def bounded(what: str, name: str, warn: Callable[[str], object]) -> str:
     return name[:LONGEST_NAME]
 
 
+def file_name(identity: Identity, pid: int, writer: str) -> str:
+    """`<actor>-<replica>-r<rank>-<host>-<pid>-<id>.jsonl`, for people: readers go by the first line."""
+    names = [safe(identity.actor), safe(identity.replica), f"r{identity.rank}", safe(identity.host)]
+    return "-".join([*names, str(pid), writer]) + ".jsonl"
+
+
+def safe(text: str) -> str:
+    """A part of a file name: at most 48 letters, digits, `.` and `_`, and no leading dot."""
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._") else "_" for c in text[:48])
+    return "_" + kept[1:] if kept.startswith(".") else kept or "_"
+
+
 class _Place:
     __slots__ = ("rank", "replica", "source", "world")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from . import quota
-from .encode import LINE_LIMIT, json_string, size_of, why_not_a_name
+from .encode import size_of, why_not_a_name
 from .guard import guarded
-from .jsondata import json_object
+from .records import event_line, sample_line
 from .values import UnusableError, number, scalar, why_unusable
 
 TYPE_CHECKING = False
@@ -17,40 +17,6 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 _MOST_TAGGED = 64
-
-
-def event_line(
-    name: str, attrs: Mapping[Any, Any], step: int | None, t: float, told: Callable[[str, str], object]
-) -> str:
-    """An `event` record. `told(attribute, why)` hears of what is not kept as it is. Raises UnusableError."""
-    # To the microsecond as spans are, so that an event inside one stands inside it.
-    head = f'{_head("event", f"{t:.6f}", step)}"name":{json_string(name)},"attrs":{{'
-    body, cut = json_object(attrs, LINE_LIMIT - size_of(head) - 16, told)
-    return f"{head}{body}}}{_cut(cut)}}}\n"
-
-
-def sample_line(
-    table: str,
-    row: Mapping[Any, Any],
-    score: str | None,
-    pri: float,
-    step: int | None,
-    t: float,
-    told: Callable[[str, str], object],
-) -> str:
-    """A `sample` record; `score` is encoded already. `told(column, why)` as above. Raises UnusableError."""
-    ranked = "" if score is None else f'"score":{score},'
-    head = f'{_head("sample", f"{t:.3f}", step)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
-    body, cut = json_object(row, LINE_LIMIT - size_of(head) - 16, told)
-    return f"{head}{body}}}{_cut(cut)}}}\n"
-
-
-def _head(kind: str, t: str, step: int | None) -> str:
-    return f'{{"kind":"{kind}","t":{t},' + ("" if step is None else f'"step":{step},')
-
-
-def _cut(members: str) -> str:
-    return f',"cut":{{{members}}}' if members else ""
 
 
 class Occurrences:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from .records import clock_line
 from .skew import Skew, coarseness_ns
 
 TYPE_CHECKING = False
@@ -99,8 +100,7 @@ class Probe:
         if now - self._written_at < (_SOONEST_S if self._differs(found) else _EVERY_S):
             return
         offset, error = found[0], found[1] + (now - before) + 1e-6  # of the two clocks' reading, and of the rounding
-        mark = ',"client_time":true' if self.client_time else ""
-        self._write(f'{{"kind":"clock","t":{wall:.3f},"offset":{offset:.6f},"err":{error:.6f}{mark}}}\n')
+        self._write(clock_line(wall, offset, error, self.client_time))
         self._written_at, self._written, self._written_client_time = now, found, self.client_time
 
     def _differs(self, found: tuple[float, float]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from .records import event_line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -36,9 +38,7 @@ class Dropped:
 
     def line(self, t: float) -> str:
         """The event that tells it."""
-        step = "" if self.step is None else f'"step":{self.step},'
-        attrs = f'{{"n":{self.n},"pri":{self.pri!r}}}'
-        return f'{{"kind":"event","t":{t:.6f},{step}"name":"samples_dropped","attrs":{attrs}}}\n'
+        return event_line("samples_dropped", {"n": self.n, "pri": self.pri}, self.step, t)
 
 
 class _Use:

@@ -6,8 +6,9 @@ import time
 
 from . import lanes
 from .device_probe import DeviceProbe
-from .encode import json_string, size_of
+from .encode import size_of
 from .guard import raised_by_signal
+from .records import span_form, span_line
 from .wrapping import wrapped
 
 TYPE_CHECKING = False
@@ -78,12 +79,7 @@ class Spans:
     ) -> str:
         """One span's record; `suffix` is added to the name of its lane."""
         form = self._forms.get(name) or self._learn(name)
-        line = form % (t, dur, step or 0, lanes.text(lane, suffix))
-        if step is None:
-            line = line.replace('"step":0,', "", 1)
-        if err is not None:
-            line = f'{line[:-2]},"err":{json_string(err)}}}\n'
-        return line
+        return span_line(form, t, dur, step, lanes.text(lane, suffix), err)
 
     def _usable(self, spans: list[Ended]) -> tuple[list[str], list[int | None], list[tuple[int | None, Exception]]]:
         """Lines, their steps, and what cannot be encoded: kept, it would hold up all others for ever."""
@@ -129,8 +125,7 @@ class Spans:
             if not name:
                 wrong = f"is empty: {UNNAMED!r} stands in its place"
             self._misuse.tell("span", f"span name {name[:200]}", f"span({name[:40]!r}): the name {wrong}")
-        own = json_string(name[:LONGEST_NAME] or UNNAMED).replace("%", "%%")
-        form = f'{{"kind":"span","t":%.6f,"dur":%.9g,"step":%d,"name":{own},"lane":%s}}\n'
+        form = span_form(name[:LONGEST_NAME] or UNNAMED)
         if len(self._forms) >= _MOST_FORMS:
             self._forms.clear()
         self._forms[name] = form

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from . import definitions, family
+from . import definitions, family, records
 from .buffer import Buffer
 from .cuda import let_this_thread_look
 from .declared import Declared
@@ -16,8 +16,7 @@ from .file import LineFile, Part
 from .flusher import Flusher
 from .gathering import Gathering
 from .guard import raised_by_signal
-from .header import file_name, open_record
-from .jsondata import json_value
+from .identity import file_name
 from .misuse import Misuse
 from .notices import Notices, say
 from .probe import Probe
@@ -169,7 +168,7 @@ class Stream:
         self.deferred.settle()
         self.collect()
         self.tell_dropped(self.samples.settle(None))
-        self._control(f'{{"kind":"close","t":{self._clock():.3f},"reason":"exit"}}\n')
+        self._control(records.close_line(self._clock()))
         done = self._flusher.close(max(0.0, deadline - time.monotonic()))
         if not done:
             say(
@@ -207,7 +206,7 @@ class Stream:
         """Write a barrier of time `t`, and before it what was observed of steps up to `step`."""
         self.collect(step)
         self.tell_dropped(self.samples.settle(step))
-        line = f'{{"kind":"barrier","step":{step},"t":{t:.3f}}}\n'
+        line = records.barrier_line(step, t)
         if not self.deferred.hold(step, line):
             self._control(line, step)
         self.promised = max(self.promised, step)
@@ -219,15 +218,14 @@ class Stream:
         self.deferred.settle()
         self.tell_dropped(self.samples.settle(None))
         self.tagged.clear()
-        self._control(f'{{"kind":"rollback","step":{step},"t":{self._clock():.3f}}}\n', step)
+        self._control(records.rollback_line(step, self._clock()), step)
         self.promised = step - 1
 
     def _control(self, line: str, step: int | None = None) -> bool:
         return self.buffer.append_control(line, size_of(line), step)
 
     def _event(self, where: str, error: str) -> None:
-        attrs = json_value({"where": where, "error": error[:1000]})
-        self._control(f'{{"kind":"event","t":{self._clock():.6f},"name":"rlship_error","attrs":{attrs}}}\n')
+        self._control(records.error_line(where, error, self._clock()))
 
     def tell_dropped(self, dropped: list[Dropped]) -> None:
         """Write how many samples were not kept, one event for each step."""
@@ -246,7 +244,7 @@ class Stream:
                 family.withdraw(before)
                 family.announce(self.id, self._checksum)
         writer = self.id or ""
-        header = open_record(
+        header = records.open_line(
             self._identity,
             writer,
             axis=self._axis,
@@ -257,7 +255,9 @@ class Stream:
         )
         # Of the first part only what was declared before it began: a later definition must not govern earlier lines.
         declared = definitions.lines(self._first_definitions) if first else self.declared.lines()
-        return Part(os.path.join(self._folder, "rlship", file_name(self._identity, writer)), [header, *declared])
+        return Part(
+            os.path.join(self._folder, "rlship", file_name(self._identity, os.getpid(), writer)), [header, *declared]
+        )
 
     def _periodic(self) -> float | None:
         try:
@@ -275,7 +275,7 @@ class Stream:
         return soon
 
     def _beat(self) -> None:
-        self._control(f'{{"kind":"beat","t":{self._clock():.3f}}}\n')
+        self._control(records.beat_line(self._clock()))
 
     def _measured(self, line: str) -> None:
         with self.lock:

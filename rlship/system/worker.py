@@ -10,7 +10,7 @@ from .. import threads
 from ..encode import size_of
 from ..guard import raised_by_signal
 from ..notices import say
-from ..occurrences import event_line
+from ..records import event_line
 from . import visible
 from .attribution import Attribution, Share, under
 from .background import Due, Repeated

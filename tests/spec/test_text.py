@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlship import buffer, definitions, encode, filesystem, header, identity, observations, quota, registry, spans
+from rlship import buffer, definitions, encode, filesystem, identity, observations, quota, registry, spans
+from rlship import records as record_lines
 from rlship.flusher import Timing
 from rlship_formats import reading, records, values
 from rlship_formats.reading import KNOWN_KINDS
@@ -83,7 +84,7 @@ def members_read() -> set[str]:
 def members_written() -> set[str]:
     """Names of members in the texts that the Python writer makes records of, and those of its `open`."""
     found = {name for text in texts(modules(PACKAGES["rlship"])) for name in re.findall(r'"(\w+)":', text)}
-    fields = next(node for node in trees([Path(header.__file__)]) if isinstance(node, ast.Dict))
+    fields = next(node for node in trees([Path(record_lines.__file__)]) if isinstance(node, ast.Dict))
     return found | {text for key in fields.keys if (text := text_of(key))}
 
 

@@ -16,7 +16,7 @@ import pytest
 from rlship import quota
 from rlship.encode import LINE_LIMIT
 from rlship.logger import Logger
-from rlship.occurrences import event_line, sample_line
+from rlship.records import event_line, sample_line
 from tests.writer.reading import NOW, kinds, lines, logger_at, records
 from tests.writer.test_logger import SLOW, Stuck
 

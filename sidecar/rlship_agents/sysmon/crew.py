@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from rlship.header import safe
+from rlship.identity import safe
 from rlship_formats.reading import FileReader
 from rlship_formats.records import Open
 from rlship_sidecar.filesystem import filesystem_of
