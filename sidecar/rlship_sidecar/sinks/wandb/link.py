@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -18,11 +19,13 @@ import psutil  # type: ignore[import-untyped, unused-ignore]
 from rlship_sidecar.child_process import module_command
 from rlship_sidecar.plainfiles import make_plain
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.wandb.listening import LISTENER
 from rlship_sidecar.sinks.wandb.protocol import FromChild, Opened, OpenRequest, ToChild, exception_of
 
 logger = logging.getLogger("rlship.sinks.wandb")
 
 OPEN_S = 180.0
+END_S = 1.0  # that a child may take from the end of its output to its own
 # Variables meant for the job's own wandb runs, which must not turn our run into one of them.
 FOREIGN = frozenset(
     {
@@ -84,10 +87,17 @@ class Link:
         self._to_child: IO[bytes] = self._process.stdin
         # A child that is stopped takes nothing from the pipe: whoever writes must not wait for ever.
         os.set_blocking(self._to_child.fileno(), False)
-        self._listener = threading.Thread(
-            target=self._listen, args=(self._process.stdout, log), name="rlship-wandb-child", daemon=True
-        )
-        self._listener.start()
+        self._log = log
+        try:
+            # A descriptor of its own: the listener closes it at the end.
+            said = os.dup(self._process.stdout.fileno())
+            self._process.stdout.close()
+            self._stream = LISTENER.add(said, self._heard_line, self._at_end)
+        except (OSError, RuntimeError):
+            self._process.kill()
+            self._process.wait()
+            self._to_child.close()
+            raise
         self.send({"open": request})
 
     @property
@@ -116,7 +126,7 @@ class Link:
                     raise self._silence("took nothing") from None
                 room.poll(1000.0)
             except OSError as error:
-                self._listener.join(5.0)
+                self._stream.ended.wait(5.0)
                 raise self._failure or SinkUnavailable("sink wandb: its process is gone") from error
 
     def wait_opened(self) -> Opened:
@@ -175,7 +185,7 @@ class Link:
             if self._failure is None and timeout_s > 0:
                 self.send({"close": True})
                 self._process.wait(timeout_s)
-                self._listener.join(5.0)
+                self._stream.ended.wait(5.0)
                 clean = self._closed
         except (subprocess.TimeoutExpired, SinkUnavailable, SinkRefused):
             clean = False
@@ -190,25 +200,27 @@ class Link:
         if core is not None:
             _kill_core(core)
         self._to_child.close()
-        self._listener.join(5.0)
+        self._stream.ended.wait(5.0)
 
-    def _listen(self, stream: IO[bytes], log: Path) -> None:
-        with stream:
-            for text in stream:
-                try:
-                    message = json.loads(text)
-                except ValueError:
-                    message = None
-                if isinstance(message, dict):
-                    self._take(cast(FromChild, message))
-                else:  # printed by startup code of the site, before the child has its own way to speak
-                    logger.warning("sink wandb: its process printed %r", text[:200])
-        self._process.wait()
+    def _heard_line(self, text: bytes) -> None:
+        try:
+            message = json.loads(text)
+        except ValueError:
+            message = None
+        if isinstance(message, dict):
+            self._take(cast(FromChild, message))
+        else:  # printed by startup code of the site, before the child has its own way to speak
+            logger.warning("sink wandb: its process printed %r", text[:200])
+
+    def _at_end(self) -> None:
+        with suppress(subprocess.TimeoutExpired):  # other children are listened to by the same thread
+            self._process.wait(END_S)
         with self._change:
             if self._failure is None and not self._closed:
-                how = f"ended with status {self._process.returncode}"
+                code = self._process.returncode
+                how = "closed its output" if code is None else f"ended with status {code}"
                 self._failure = SinkUnavailable(
-                    f"sink wandb: its process {self.pid} {how}; what it printed is in {log}"
+                    f"sink wandb: its process {self.pid} {how}; what it printed is in {self._log}"
                 )
             self._change.notify_all()
 
