@@ -15,7 +15,7 @@ is used.
 
 from __future__ import annotations
 
-from . import spans as _spans
+from . import tracing as _tracing
 from ._version import __version__
 from .logger import Logger
 from .reduce import Reduce
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, SupportsIndex
 
     from . import mlogger as mlogger
-    from .spans import Span
+    from .tracing import Span
 
 __all__ = [
     "Logger",
@@ -197,8 +197,8 @@ def span(name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
             reserved that is not allocated), each the greatest over ranks and calls. It resets torch's own peak.
     """
     if timer == "cpu" and not memory and type(name) is str:
-        return _spans.Span(current, name)
-    return _spans.make(current, name, timer, memory)  # type: ignore[no-any-return]
+        return _tracing.Span(current, name)
+    return _tracing.make(current, name, timer, memory)  # type: ignore[no-any-return]
 
 
 def set_step(step: SupportsIndex) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from .filesystem import is_network
+
 # The descriptor is no longer good, whatever became of the file: open it again by its path.
 LOST = frozenset(
     (
@@ -55,6 +57,10 @@ class Disk:
 
     def close(self, fd: int) -> None:
         os.close(fd)
+
+    def network(self, path: str) -> bool:
+        """Whether `path` lies on a filesystem that other machines read through the network."""
+        return is_network(path)
 
     def make_folder(self, path: str) -> None:
         """Create a folder if it is missing."""

@@ -46,6 +46,37 @@ class _Piece:
         self.steps = steps
 
 
+class _Doubt:
+    """Lines that were written and may yet be lost, by their steps: one list for each piece."""
+
+    __slots__ = ("lost", "unseen", "unsynced")
+
+    def __init__(self) -> None:
+        # Written since the last sync: added up only if they turn out to be in doubt.
+        self.unsynced: list[list[int | None]] = []
+        # Synced, but only where the descriptor leads to: the path may lead elsewhere.
+        self.unseen: list[list[int | None]] = []
+        self.lost = Tally()
+
+    def lose_unsynced(self) -> None:
+        """A sync failed."""
+        for steps in self.unsynced:
+            for step in steps:
+                self.lost.add(step)
+        self.unsynced.clear()
+
+    def lose_all(self) -> None:
+        """The file is gone, or was cut."""
+        self.unsynced += self.unseen
+        self.unseen.clear()
+        self.lose_unsynced()
+
+    def gaps(self, t: float) -> list[str]:
+        """The `gap` lines of what is lost, once."""
+        lost, self.lost = self.lost, Tally()
+        return lost.records(t)
+
+
 class LineFile:
     """Appends lines to a file of its own.
 
@@ -81,13 +112,9 @@ class LineFile:
         self._front_lines: list[str] = []
         self._header_safe = False
         self.in_vain = False  # the last file was given up because not even its header could be synced
-        # The steps of each piece written since the last sync: added up only if they turn out to be in doubt.
-        self._unsynced: list[list[int | None]] = []
-        # The same for those that are safe, but only where the descriptor leads to.
-        self._unseen: list[list[int | None]] = []
+        self._doubt = _Doubt()
         self._look = look
         self._look_at = 0.0
-        self._lost = Tally()
 
     @property
     def idle(self) -> bool:
@@ -138,7 +165,7 @@ class LineFile:
             if error.errno in LOST:
                 self._let_go(error)
                 raise
-            self._doubt_unsynced()
+            self._doubt.lose_unsynced()
             if self._header_safe:
                 self._measure()
                 self._break_line()
@@ -151,8 +178,8 @@ class LineFile:
 
     def forget_unsynced(self) -> None:
         """All that was written is safe: synced, or on a local filesystem, where a returned write is enough."""
-        self._unseen += self._unsynced
-        self._unsynced.clear()
+        self._doubt.unseen += self._doubt.unsynced
+        self._doubt.unsynced.clear()
         self._header_safe = True
         self.in_vain = False
 
@@ -200,7 +227,7 @@ class LineFile:
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._look
             if self._part is None or in_place(self._disk, self._part.path, self._key):
-                self._unseen.clear()
+                self._doubt.unseen.clear()
             else:
                 self._let_go(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
                 self._reopen()
@@ -219,7 +246,7 @@ class LineFile:
         self._offset = 0
         self._created = True
         self._header_safe = False
-        self._put_front(self._part.header + self._told())
+        self._put_front(self._part.header + self._doubt.gaps(self._clock()))
 
     def _reopen(self) -> None:
         assert self._part is not None
@@ -267,7 +294,7 @@ class LineFile:
         self._created = False
         self._part = None
         self._front = None
-        self._doubt_all()
+        self._doubt.lose_all()
         if self._piece is not None:
             self._piece.pos = self._piece.data.rfind(b"\n", 0, self._piece.pos) + 1
 
@@ -287,7 +314,7 @@ class LineFile:
             if not self._header_safe:
                 self._abandon()
                 return
-            self._doubt_all()
+            self._doubt.lose_all()
         elif (piece := self._front or self._piece) is not None and extra <= len(piece.data) - piece.pos:
             # The call that failed did put bytes there. A line it tore is given up; whole ones are not written again.
             piece.pos += extra
@@ -300,7 +327,7 @@ class LineFile:
     def _break_line(self) -> None:
         """Start a new line: an LF makes what stands before it a line of its own, and a gap says what may be missing."""
         if self._front is not None:
-            self._put_front(["\n", *self._front_lines, *self._told()])
+            self._put_front(["\n", *self._front_lines, *self._doubt.gaps(self._clock())])
             return
         piece = self._piece
         if piece is not None and piece.pos:
@@ -308,26 +335,11 @@ class LineFile:
             end = piece.pos
             if piece.data[end - 1 : end] != b"\n":
                 end = piece.data.index(b"\n", end) + 1
-                self._lost.add(piece.steps[written])
+                self._doubt.lost.add(piece.steps[written])
                 written += 1
             self._release(end)
             self._piece = _Piece(piece.data[end:], piece.steps[written:]) if end < len(piece.data) else None
-        self._put_front(["\n", *self._told(), *self._definitions()])
-
-    def _doubt_unsynced(self) -> None:
-        for steps in self._unsynced:
-            for step in steps:
-                self._lost.add(step)
-        self._unsynced.clear()
-
-    def _doubt_all(self) -> None:
-        self._unsynced += self._unseen
-        self._unseen.clear()
-        self._doubt_unsynced()
-
-    def _told(self) -> list[str]:
-        lost, self._lost = self._lost, Tally()
-        return lost.records(self._clock())
+        self._put_front(["\n", *self._doubt.gaps(self._clock()), *self._definitions()])
 
     def _put_front(self, lines: list[str]) -> None:
         self._front_lines = [line for line in lines if line != "\n"]
@@ -347,6 +359,6 @@ class LineFile:
         if piece is self._front:
             self._front = None
             return
-        self._unsynced.append(piece.steps)
+        self._doubt.unsynced.append(piece.steps)
         self._release(len(piece.data))
         self._piece = None

@@ -9,11 +9,29 @@ from . import threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Protocol
 
     from .buffer import Buffer
     from .file import LineFile
     from .probe import Probe
+
+    class Rounds(Protocol):
+        """What the thread calls in its rounds."""
+
+        def collect(self) -> float | None:
+            """Put batched observations into the buffer. Returns in how many seconds to call again, None: as usual."""
+
+        def beat(self) -> None:
+            """Put a beat record into the buffer."""
+
+        def network(self) -> bool:
+            """Whether written lines have to be synced before others see them."""
+
+        def trouble(self, error: Exception) -> None:
+            """Report a failed attempt."""
+
+        def well(self) -> None:
+            """Report the first attempt that works again."""
 
 
 _RARER = 12
@@ -54,32 +72,16 @@ class Timing:
 class Flusher:
     """Moves lines from the buffer into the file: when woken, every `timing.flush` seconds, and at the end.
 
-    `collect()` puts batched observations into the buffer and may say in how many seconds it wants to be called again,
-    `beat()` puts a beat record there. `network()` says whether written
-    lines have to be synced to be seen. `trouble(error)` is told of every failed attempt, `well()` of the first that
-    works again. `probe`, where there is one, measures the clock on a network filesystem.
+    `probe`, where there is one, measures the clock on a network filesystem.
     """
 
     def __init__(
-        self,
-        buffer: Buffer,
-        file: LineFile,
-        timing: Timing,
-        collect: Callable[[], float | None],
-        beat: Callable[[], None],
-        network: Callable[[], bool],
-        trouble: Callable[[Exception], None],
-        well: Callable[[], None],
-        probe: Probe | None = None,
+        self, buffer: Buffer, file: LineFile, timing: Timing, rounds: Rounds, probe: Probe | None = None
     ) -> None:
+        self.file = file
         self._buffer = buffer
-        self._file = file
         self._timing = timing
-        self._collect = collect
-        self._beat = beat
-        self._network = network
-        self._trouble = trouble
-        self._well = well
+        self._rounds = rounds
         self._probe = probe
         # Bare locks as signals: unlike Event and Condition they may be used in a signal handler at any moment.
         self._signal = threads.lock()
@@ -91,7 +93,7 @@ class Flusher:
         self._asked = 0
         self._done = 0
         self._closing: float | None = None
-        # While the disk fails nobody's wake shortens the wait, or each line logged would be one more attempt.
+        # While the disk fails no wake shortens the wait, or each line logged would be one more attempt.
         self._failing = False
 
     @property
@@ -146,7 +148,7 @@ class Flusher:
 
     def drop_inherited(self) -> None:
         """In a forked child: the thread does not exist here, and the file is the parent's."""
-        self._file.drop_inherited()
+        self.file.drop_inherited()
 
     def _run(self) -> None:
         if not self._writing.acquire(blocking=False):
@@ -158,64 +160,92 @@ class Flusher:
 
     def _loop(self) -> None:
         timing = self._timing
-        network: bool | None = None
-        # Ranks start together: a random phase keeps them from syncing together.
-        next_sync = time.monotonic() + timing.sync * os.urandom(1)[0] / 256
-        last_line = time.monotonic()
-        unsynced = False
-        backoff = timing.backoff
+        state = _State(timing)
         while True:
             asked, closing = self._asked, self._closing
-            soon: float | None = None
+            state.soon = None
             try:
-                if network is None:
-                    network = self._network()
-                if not self._failing:
-                    soon = self._collect()
-                    if time.monotonic() - last_line >= timing.beat and self._buffer.empty and closing is None:
-                        self._beat()
-                    self._file.put(*self._buffer.take())
-                probe = self._probe if network else None
-                if probe:
-                    probe.begin()
-                written = self._file.write_out()
-                if probe:
-                    probe.stamped(self._file.modified_ns)
-                if written:
-                    last_line = time.monotonic()
-                    unsynced = True
-                    if probe:
-                        probe.wrote()
-                if unsynced and not network:
-                    self._file.forget_unsynced()
-                    unsynced = False
-                due = asked > self._done or closing is not None or self._failing  # well only once synced again
-                if unsynced and (due or time.monotonic() >= next_sync):
-                    next_sync = time.monotonic() + timing.sync
-                    if self._file.sync() and probe:
-                        probe.synced()
-                    unsynced = False
+                self._write(state, closing)
+                # While it failed, it is well only once synced again.
+                self._sync(state, asked > self._done or closing is not None or self._failing)
                 if self._failing:
-                    self._failing, backoff = False, timing.backoff
-                    network = None  # what is mounted there may have changed
-                    self._well()
+                    self._failing, state.backoff = False, timing.backoff
+                    state.network = None  # what is mounted there may have changed
+                    self._rounds.well()
                     continue
                 self._done = asked
-                if closing is not None and self._file.idle and self._buffer.empty:
+                if closing is not None and self.file.idle and self._buffer.empty:
                     self._done = -1
-                    self._file.close()
+                    self.file.close()
                     return
-                wait = min(timing.flush, max(0.0, next_sync - time.monotonic())) if unsynced else timing.flush
-            except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on and hears of it once
-                self._trouble(error)
-                self._failing = True
-                if self._probe:
-                    self._probe.failed()
-                # Where each attempt costs a new file, they have to be few.
-                most = timing.backoff_most * (_RARER if self._file.in_vain else 1)
-                wait, backoff = min(backoff, most), min(backoff * 2, most)
+                wait = timing.flush
+                if state.unsynced:
+                    wait = min(wait, max(0.0, state.next_sync - time.monotonic()))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on and one report is made
+                wait = self._wait_after(error, state)
             if closing is not None:
                 if time.monotonic() >= closing:
                     return
                 wait = min(wait, 0.05)
-            self._signal.acquire(timeout=wait if soon is None else min(wait, soon))
+            self._signal.acquire(timeout=wait if state.soon is None else min(wait, state.soon))
+
+    def _write(self, state: _State, closing: float | None) -> None:
+        """Write what is in the buffer and what is left of earlier rounds."""
+        if state.network is None:
+            state.network = self._rounds.network()
+        if not self._failing:
+            state.soon = self._rounds.collect()
+            silent = time.monotonic() - state.last_line >= self._timing.beat
+            if silent and self._buffer.empty and closing is None:
+                self._rounds.beat()
+            self.file.put(*self._buffer.take())
+        probe = self._probe if state.network else None
+        if probe:
+            probe.begin()
+        written = self.file.write_out()
+        if probe:
+            probe.stamped(self.file.modified_ns)
+        if written:
+            state.last_line = time.monotonic()
+            state.unsynced = True
+            if probe:
+                probe.wrote()
+
+    def _sync(self, state: _State, due: bool) -> None:
+        """Make what was written visible to others, on a network filesystem at most every `timing.sync` seconds."""
+        if not state.unsynced:
+            return
+        if not state.network:
+            self.file.forget_unsynced()
+            state.unsynced = False
+        elif due or time.monotonic() >= state.next_sync:
+            state.next_sync = time.monotonic() + self._timing.sync
+            if self.file.sync() and self._probe:
+                self._probe.synced()
+            state.unsynced = False
+
+    def _wait_after(self, error: Exception, state: _State) -> float:
+        """Report a failed attempt. Returns how long to wait before the next one."""
+        self._rounds.trouble(error)
+        self._failing = True
+        if self._probe:
+            self._probe.failed()
+        # Each attempt that costs a new file must be rare.
+        most = self._timing.backoff_most * (_RARER if self.file.in_vain else 1)
+        wait, state.backoff = min(state.backoff, most), min(state.backoff * 2, most)
+        return wait
+
+
+class _State:
+    """What one round of the thread leaves for the next. Plain data."""
+
+    __slots__ = ("backoff", "last_line", "network", "next_sync", "soon", "unsynced")
+
+    def __init__(self, timing: Timing) -> None:
+        self.network: bool | None = None
+        # Ranks start together: a random phase keeps them from syncing together.
+        self.next_sync = time.monotonic() + timing.sync * os.urandom(1)[0] / 256
+        self.last_line = time.monotonic()
+        self.unsynced = False
+        self.backoff = timing.backoff
+        self.soon: float | None = None

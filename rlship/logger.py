@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from sys import modules
 
-from . import definitions, device_values, family, spans
-from .batches import MOST_OBSERVATIONS, NUMBERS
+from . import definitions, quota, tracing
+from .batches import MOST_OBSERVATIONS, NUMBERS, observations
 from .buffer import CAPACITY
 from .disk import Disk
-from .encode import LONGEST_NAME, size_of
-from .filesystem import is_network
+from .encode import LONGEST_NAME, size_of, why_not_a_name
 from .flusher import Timing
+from .gpu import values as device_values
 from .guard import guarded, raised_by_signal
-from .multiprocessing_child import live_with_multiprocessing
-from .occurrences import Occurrences
-from .recording import record
+from .parts import Setup
+from .records import event_line, sample_line
 from .steps import Steps, StepScope, whole_step
 from .stream import Stream
-from .values import GREATEST, INT64
+from .values import GREATEST, INT64, UnusableError, number, scalar, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,11 +25,14 @@ if TYPE_CHECKING:
     from typing import Any, SupportsIndex
 
     from .identity import Identity
-    from .spans import Span
     from .threads import RLock
+    from .tracing import Span
+
+_MOST_TAGGED = 64
+_FINALISER_PRIORITY = -1000
 
 
-class Logger(Occurrences):
+class Logger:
     """One actor of this process, with a file of its own. Made by `rlship.init`; every method may be called by any
     thread.
 
@@ -49,12 +50,10 @@ class Logger(Occurrences):
         *,
         axis: str = "global_step",
         labels: Mapping[str, str] | None = None,
-        parent: str | None = None,
         clock: Callable[[], float] = time.time,
         timing: Timing | None = None,
         buffer_bytes: int = CAPACITY,
         disk: Disk | None = None,
-        network: Callable[[str], bool] = is_network,
     ) -> None:
         self.folder = folder
         self.actor = identity.actor
@@ -64,23 +63,20 @@ class Logger(Occurrences):
         self.attempt = identity.attempt
         self.axis = axis
         self.given: tuple[Any, ...] = (None,) * 4  # what `init` was told of the identity
-        self.checksum = family.identity_of(folder, identity)
-        self._clock = clock
-        self._steps = Steps()
-        self._new_stream = partial(
-            Stream,
+        self.clock = clock
+        self.steps = Steps()
+        self._setup = Setup(
             folder,
             identity,
-            axis=axis,
-            labels=dict(labels or {}),
-            checksum=self.checksum,
-            clock=clock,
-            timing=timing or Timing.for_world(identity.world),
-            buffer_bytes=buffer_bytes,
-            disk=disk or Disk(),
-            network=network,
+            axis,
+            dict(labels or {}),
+            clock,
+            timing or Timing.for_world(identity.world),
+            buffer_bytes,
+            disk or Disk(),
         )
-        self._stream = self._new_stream(parent=parent, declared={})
+        self.checksum = self._setup.checksum
+        self.stream = Stream(self._setup)
 
     # Logging
 
@@ -91,24 +87,24 @@ class Logger(Occurrences):
         weight: float | Sequence[float] | None = None,
     ) -> None:
         """Write one record of `metrics` at `step`. See `rlship.log`."""
-        stream = self._stream
+        stream = self.stream
         try:
             if not stream.live and not self._begin():
                 return
             if step is None:
-                step = self._steps.current()
+                step = self.steps.current()
             elif type(step) is not int or not 0 <= step <= 9007199254740991:
                 step = self._checked(step, "log")
                 if step is None:
                     return
-            t = self._clock()
+            t = self.clock()
             buffer = stream.buffer
             line = None if weight is not None else stream.encoder.line(metrics, step, t)
             if line is not None:
                 buffer.append(line, len(line) if line.isascii() else size_of(line), step)
             else:
                 if not hasattr(metrics, "items"):
-                    stream.refuse(
+                    stream.misuse.refuse(
                         "log", f"log() takes a dict of names and values, not {metrics!r:.200}; it is left out"
                     )
                     return
@@ -131,18 +127,18 @@ class Logger(Occurrences):
         weight: float | Sequence[float] | None = None,
     ) -> None:
         """Add observations of one metric at the implicit step. See `rlship.record_metric`."""
-        stream = self._stream
+        stream = self.stream
         try:
             batches = stream.gathering.batches
             if (
                 (type(value) is float or (type(value) is int and -INT64 <= value < INT64))
                 and type(key) is str
                 # What was asked for by this name says that the name can be used.
-                and (0 < len(key) <= LONGEST_NAME if reduce is None else stream.asked.get(key) is reduce)
+                and (0 < len(key) <= LONGEST_NAME if reduce is None else stream.declared.asked.get(key) is reduce)
                 and stream.live
                 and (weight is None or (type(weight) in NUMBERS and 0 <= weight <= GREATEST))  # type: ignore[operator]
             ):
-                steps = self._steps
+                steps = self.steps
                 step = steps.task.get()
                 if step is None:
                     step = steps.process
@@ -153,11 +149,33 @@ class Logger(Occurrences):
                 if len(entries) >= MOST_OBSERVATIONS:
                     stream.collect()
             elif stream.live or self._begin():
-                record(self, stream, key, value, reduce, weight)
+                self._record(stream, key, value, reduce, weight)
         except Exception as error:  # the promise is that logging never crashes the job
             if raised_by_signal(error):
                 raise
             stream.failed("record_metric", error)
+
+    def _record(self, stream: Stream, key: Any, value: Any, reduce: Any, weight: Any) -> None:
+        """Add observations of one metric at the implicit step, whatever they are."""
+        name = key if type(key) is str else str(key)
+        wrong = why_not_a_name(name)
+        if reduce is not None and wrong is None:
+            stream.declared.ask(name, reduce)
+        step = self.implicit_step()
+        if isinstance(value, dict) or ("torch" in modules and device_values.on_device(value, weight)):
+            self.log({name: value}, step, weight)
+            return
+        try:
+            if wrong is not None:
+                raise UnusableError(wrong)
+            values, weights = observations(value, weight)
+        except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
+            stream.misuse.unusable(name, value, why_unusable(error))
+            return
+        batches = stream.gathering.batches
+        batches.add(name, values, weights, step)
+        if batches.full:
+            stream.collect()
 
     @guarded(None)
     def define(
@@ -170,7 +188,7 @@ class Logger(Occurrences):
         stream: bool | None = None,
     ) -> None:
         """Declare metrics. See `rlship.define`."""
-        own = self._stream
+        own = self.stream
         if not own.live and not self._begin():
             return
 
@@ -181,14 +199,155 @@ class Logger(Occurrences):
 
     def span(self, name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
         """A context manager and decorator that records how long something took. See `rlship.span`."""
-        return spans.make(self._self, name, timer, memory)  # type: ignore[no-any-return]
+        return tracing.make(self._self, name, timer, memory)  # type: ignore[no-any-return]
 
     def _self(self) -> Logger:
         return self
 
     def implicit_step(self) -> int | None:
         """The step of calls that name none."""
-        return self._steps.current()
+        return self.steps.current()
+
+    # Events, tags and samples
+
+    @guarded(None)
+    def event(self, name: str, /, *, step: SupportsIndex | None = None, **attrs: Any) -> None:
+        """Write that something happened. See `rlship.event`."""
+        stream = self.stream
+        if not stream.live and not self._begin():
+            return
+        t = self.clock()
+        found = self.steps.current()
+        if step is not None:
+            found = self._checked(step, "event")
+            if found is None:
+                return
+        named = self._named("event", name)
+        if named == "step_tag" and not (isinstance(attrs.get("tag"), str) and attrs["tag"]):
+            stream.misuse.refuse(
+                "step_tag", "event('step_tag') is how a tag of a step is written: call add_step_tag(tag)"
+            )
+        elif named is not None:
+            self._event(stream, named, attrs, found, t)
+
+    @guarded(None)
+    def add_step_tag(self, tag: str) -> None:
+        """Tag the implicit step. See `rlship.add_step_tag`."""
+        stream = self.stream
+        if not stream.live and not self._begin():
+            return
+        step = self.steps.current()
+        if step is None:
+            stream.misuse.tell(
+                "add_step_tag",
+                "no step add_step_tag",
+                f"add_step_tag({tag!r:.40}) without a step: call set_step(n) before; it is left out",
+            )
+            return
+        named = self._named("add_step_tag", tag)
+        if named is None:
+            return
+        tagged = stream.tagged
+        with stream.lock:
+            tags = tagged.get(step, frozenset())
+            if named in tags:
+                return
+            if self._event(stream, "step_tag", {"tag": named}, step, self.clock()):
+                tagged[step] = tags | {named}
+                while len(tagged) > _MOST_TAGGED:
+                    del tagged[next(iter(tagged))]
+
+    @guarded(None)
+    def clear_step_tags(self) -> None:
+        """End the tags of the implicit step. See `rlship.clear_step_tags`."""
+        step = self.steps.current()
+        if step is not None:
+            self.stream.tagged.pop(step, None)
+
+    @guarded(None)
+    def sample(
+        self, table: str, row: Mapping[str, Any], *, score: Any = None, step: SupportsIndex | None = None
+    ) -> None:
+        """Offer a row of a table. See `rlship.sample`."""
+        stream = self.stream
+        if not stream.live and not self._begin():
+            return
+        t = self.clock()
+        found = self.steps.current()
+        if step is not None:
+            found = self._checked(step, "sample")
+            if found is None:
+                return
+        named = self._named("sample", table)
+        if named is None:
+            return
+        if not hasattr(row, "items"):
+            stream.misuse.refuse("row", f"sample({named[:40]!r}) takes a row as a dict of columns, not {row!r:.200}")
+            return
+        pri = quota.priority()
+        with stream.lock:
+            kept = stream.samples.admits(found, t, pri)
+            passed = stream.samples.passed()
+        if passed:
+            stream.report_dropped(passed)
+        if not kept:
+            return
+
+        def told(column: str, why: str) -> None:
+            message = f"sample({named[:40]!r}): {column!r:.100}: {why}"
+            stream.misuse.tell("sample", f"sample {named} {column[:200]}", message)
+
+        try:
+            line = sample_line(named, row, self._score(named, score), pri, found, t, told)
+        except UnusableError as error:
+            stream.misuse.refuse("columns", f"sample({named[:40]!r}) is left out: {error}")
+            return
+        size = size_of(line)
+        stream.samples.spend(found, t, size)
+        stream.buffer.append(line, size, found)
+        if stream.buffer.size > stream.wake_at:
+            stream.wake()
+
+    def _event(self, stream: Stream, name: str, attrs: Mapping[str, Any], step: int | None, t: float) -> bool:
+        def told(attribute: str, why: str) -> None:
+            message = f"event({name[:40]!r}): {attribute!r:.100}: {why}"
+            stream.misuse.tell("event", f"event {name} {attribute[:200]}", message)
+
+        try:
+            line = event_line(name, attrs, step, t, told)
+        except UnusableError as error:
+            stream.misuse.refuse("attributes", f"event({name[:40]!r}) is left out: {error}")
+            return False
+        kept = stream.buffer.append(line, size_of(line), step)
+        if stream.buffer.size > stream.wake_at:
+            stream.wake()
+        return kept
+
+    def _named(self, call: str, name: Any) -> str | None:
+        """The name as a string; None, and told, where it cannot be used."""
+        found = name if type(name) is str else str(name)
+        wrong = why_not_a_name(found)
+        if wrong is not None:
+            self.stream.misuse.refuse(f"name {call}", f"{call}({found[:40]!r}): {wrong}; the call is left out")
+            return None
+        return found
+
+    def _score(self, table: str, score: Any) -> str | None:
+        if score is None:
+            return None
+        try:
+            found = scalar(score)
+            if found is not None and found - found == 0:
+                return number(found)
+            why = "is not finite"
+        except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the row is good
+            why = why_unusable(error) or "is no number"
+        self.stream.misuse.tell(
+            "sample",
+            f"score {table}",
+            f"sample({table[:40]!r}): the score of type {type(score).__name__} {why}: the row is kept without one",
+        )
+        return None
 
     # Steps
 
@@ -198,39 +357,39 @@ class Logger(Occurrences):
         found = self._checked(step, "set_step", dropped=False)
         if found is None:
             return
-        self._stream.misuse.back("set_step", found, self._stream.promised, self._steps.outside())
-        self._steps.put(found)
+        self.stream.misuse.back("set_step", found, self.stream.promised, self.steps.outside())
+        self.steps.put(found)
 
     def step(self, step: SupportsIndex) -> StepScope:
         """A context manager that sets the implicit step inside. See `rlship.step`."""
-        return StepScope(self._steps, self._checked(step, "step", dropped=False))
+        return StepScope(self.steps, self._checked(step, "step", dropped=False))
 
     @guarded(None)
     def barrier(self, step: SupportsIndex | None = None) -> None:
         """Promise that this process writes nothing more for steps up to `step`. See `rlship.barrier`."""
-        t = self._clock()
-        if not self._stream.live and not self._begin():
+        t = self.clock()
+        if not self.stream.live and not self._begin():
             return
         found = self._own_step(step, "barrier")
         if found is None:
             return
-        self._stream.misuse.back("barrier", found, self._stream.promised)
-        self._stream.barrier(found, t)
-        self._steps.put(found + 1)
+        self.stream.misuse.back("barrier", found, self.stream.promised)
+        self.stream.barrier(found, t)
+        self.steps.put(found + 1)
 
     @guarded(None)
     def rollback(self, step: SupportsIndex) -> None:
         """Go back to `step`. See `rlship.rollback`."""
-        if not self._stream.live and not self._begin():
+        if not self.stream.live and not self._begin():
             return
         found = self._own_step(step, "rollback")
         if found is None:
             return
-        self._stream.rollback(found)
-        self._steps.put(found)
+        self.stream.rollback(found)
+        self.steps.put(found)
 
     def _checked(self, step: Any, call: str, dropped: bool = True) -> int | None:
-        misuse = self._stream.misuse
+        misuse = self.stream.misuse
         try:
             found = whole_step(step)
             misuse.step_on_device(step, call)
@@ -248,10 +407,10 @@ class Logger(Occurrences):
     def _own_step(self, step: Any, call: str) -> int | None:
         if step is not None:
             return self._checked(step, call, dropped=False)
-        found = self._steps.current()
+        found = self.steps.current()
         if found is None:
             told = f"{call}() without a step: give one, or call set_step(n) before"
-            self._stream.misuse.tell(call, f"no step {call}", told)
+            self.stream.misuse.tell(call, f"no step {call}", told)
         return found
 
     # The end
@@ -259,88 +418,102 @@ class Logger(Occurrences):
     @guarded(False)
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until everything logged before is in the file. See `rlship.flush`."""
-        return not self._stream.live or self._stream.flush(timeout)
+        return not self.stream.live or self.stream.flush(timeout)
 
     @guarded(False)
     def close(self, timeout: float | None = None) -> bool:
         """Write what is left and the `close` record. See `rlship.close`."""
-        return self._stream.close(timeout)
+        return self.stream.close(timeout)
 
     # What became of it
 
     @property
     def id(self) -> str | None:
         """The random id of the file that is written; None before the first call of a forked child."""
-        return self._stream.id
+        return self.stream.parts.id
 
     @property
     def path(self) -> str | None:
         """Where the file is, or will be; None while the writing thread has not come to it."""
-        return self._stream.path
+        return self.stream.path
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._stream.closed
+        return self.stream.closed
 
     @property
     def dropped_lines(self) -> int:
         """How many lines were left out because the buffer was full or the call could not be understood."""
-        return self._stream.buffer.dropped
+        return self.stream.buffer.dropped
 
     @property
     def dropped_values(self) -> int:
         """How many values were left out because they are no metrics."""
-        return self._stream.misuse.dropped_values
+        return self.stream.misuse.dropped_values
 
     @property
     def errors(self) -> int:
         """How many attempts to write failed, and how many calls with an error of their own."""
-        return self._stream.errors
+        return self.stream.faults.errors
 
     # For the registry
 
     def adopt(self, parent: str | None) -> None:
         """Make this the writer of a child process of the writer `parent`. Before the first call only."""
-        self._stream.parent = parent
+        self.stream.parts.parent = parent
 
     @guarded(False)
     def start(self) -> bool:
         """Open the file now instead of at the first call. Returns whether calls are taken."""
-        return self._stream.live or self._begin()
+        return self.stream.live or self._begin()
 
     def _begin(self) -> bool:
         """Open for this process, at init or at a forked child's first call. False where calls are to be dropped."""
-        stream = self._stream
+        stream = self.stream
         with stream.lock:  # one thread of several does it
             if stream.live:
                 return True
-            if stream.id is None and not stream.closed:
+            if stream.parts.id is None and not stream.closed:
                 # Before the start: a signal handler may raise out of it, and the lines need their end all the same.
-                live_with_multiprocessing(self.close, stream)
+                _close_with_multiprocessing(self.close, stream)
             return stream.start()
 
     def failed(self, where: str, error: Exception) -> None:
         """Count an internal error and say it once."""
-        self._stream.failed(where, error)
+        self.stream.failed(where, error)
 
     def told(self, where: str, topic: str, message: str) -> None:
         """Say it on stderr and in the file, once for each topic."""
-        self._stream.misuse.tell(where, topic, message)
+        self.stream.misuse.tell(where, topic, message)
 
     @property
     def begun(self) -> bool:
         """Whether this process has opened a file; False in a forked child that has not logged yet."""
-        return self._stream.live
+        return self.stream.live
 
     @property
     def locks(self) -> tuple[RLock, RLock]:
         """The locks that no other thread may hold at a fork, in the order in which they are taken."""
-        return self._stream.lock, self._stream.buffer.lock
+        return self.stream.lock, self.stream.buffer.lock
 
     def after_fork(self) -> None:
         """In a forked child: forget the parent's buffer, thread and file; the first call opens a file of its own."""
-        before = self._stream
-        self._stream = self._new_stream(
-            parent=before.leave_to_parent(), declared=before.declared.entries, closed=before.closed
+        before = self.stream
+        self.stream = Stream(
+            self._setup, parent=before.leave_to_parent(), declared=before.declared.entries, closed=before.closed
         )
+
+
+def _close_with_multiprocessing(close: Callable[[], object], stream: Stream) -> None:
+    """A `multiprocessing` child ends by os._exit, which skips `atexit`, but its own finalisers do run.
+
+    One of a Pool is ended by a signal once its work is done: what it logs must not wait.
+    """
+    process = modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None:
+        return
+    stream.wake_at = 0
+    from multiprocessing.util import Finalize
+
+    Finalize(None, close, exitpriority=_FINALISER_PRIORITY)

@@ -36,7 +36,7 @@ class Disabled(Logger):
 
     def __init__(self) -> None:
         super().__init__("", Identity("", "0", 0, None, 0, "none", ""))
-        self._stream.closed = True
+        self.stream.closed = True
 
     def _begin(self) -> bool:
         return False

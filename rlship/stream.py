@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
-from . import definitions, family, records
+from . import records
 from .buffer import Buffer
-from .cuda import let_this_thread_look
 from .declared import Declared
-from .deferred import Deferred
 from .encode import Encoder, size_of
-from .file import LineFile, Part
+from .faults import Faults
+from .file import LineFile
 from .flusher import Flusher
 from .gathering import Gathering
-from .guard import raised_by_signal
-from .identity import file_name
+from .gpu.cuda import let_this_thread_look
+from .gpu.late import Deferred
 from .misuse import Misuse
 from .notices import Notices, say
+from .parts import Parts
 from .probe import Probe
 from .quota import Quota
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from .definitions import Entries
-    from .disk import Disk
-    from .flusher import Timing
-    from .identity import Identity
+    from .parts import Setup
     from .quota import Dropped
+    from .threads import RLock
 
 # Lines wait at most Timing.flush, or until there are this many bytes of them.
 WAKE_AT = 256 << 10
@@ -45,110 +41,83 @@ class Stream:
     It is new until `start`, then `live`, and `closed` at the end. Any thread may call it. It trusts its arguments: the
     Logger has checked them.
 
-    Attributes: `id` of the file that is written and of the writer whose child this process is (`parent`), each None
-    where there is none; `declared`, what was declared so far; `promised`, the step of the last barrier, -1 before
-    the first; `misuse`, what the job is told of its calls; `samples`, how many are kept; `tagged`, the tags of steps;
-    `errors`, a count.
+    Attributes: `parts`, the files and their ids; `declared`, what was declared so far; `promised`, the step of the last
+    barrier, -1 before the first; `misuse` and `faults`, what is reported of the job's calls and of the writer itself;
+    `samples`, how many are kept; `tagged`, the tags of steps.
     """
 
     def __init__(
-        self,
-        folder: str,
-        identity: Identity,
-        *,
-        axis: str,
-        labels: Mapping[str, str],
-        checksum: str,
-        clock: Callable[[], float],
-        timing: Timing,
-        buffer_bytes: int,
-        disk: Disk,
-        network: Callable[[str], bool],
-        parent: str | None,
-        declared: Entries,
-        closed: bool = False,
+        self, setup: Setup, *, parent: str | None = None, declared: Entries | None = None, closed: bool = False
     ) -> None:
         self.live = False
         self.closed = closed
         self.wake_at = WAKE_AT
-        self.id: str | None = None
-        self.parent = parent
         self.promised = -1
-        self.errors = 0
         self.notices = Notices()
         self.samples = Quota()
         self.tagged: dict[int, frozenset[str]] = {}
-        self.buffer = Buffer(clock, buffer_bytes)
-        self.misuse = Misuse(self.notices, self._event, self.buffer.refuse)
-        self.refuse, self.unusable = self.misuse.refuse, self.misuse.unusable
-        self.encoder = Encoder(self.unusable, several=self.misuse.several)
-        self.gathering = Gathering(self.buffer, self.encoder, self.misuse, clock, self.failed)
-        self.lock = self.gathering.lock
+        self.buffer = Buffer(setup.clock, setup.buffer_bytes)
+        self.misuse = Misuse(self.notices, self.report, self.buffer.refuse)
+        self.faults = Faults(self.notices, self.report)
+        self.encoder = Encoder(self.misuse.unusable, several=self.misuse.several)
+        self.gathering = Gathering(self.buffer, self.encoder, self.misuse, setup.clock, self.faults.failed)
         self.ended_spans = self.gathering.spans.waiting
-        self.declared = Declared(declared, self.gathering, self.misuse, self._control)
-        self.asked = self.declared.asked
-        self._folder = folder
-        self._identity = identity
-        self._axis = axis
-        self._labels = labels
-        self._checksum = checksum
-        self._clock = clock
-        self._timing = timing
-        self._looks = False
-        self._relearn_at = 0.0
+        self.declared = Declared(declared or {}, self.gathering, self.misuse, self.control)
+        self.deferred = Deferred(self.buffer, self.misuse.tell, self.faults.failed)
+        self.parts = Parts(setup, self.declared, parent)
+        self._setup = setup
         self._begin_at = 0.0
-        self._first_id: str | None = None
-        self._first_definitions: Entries = {}
-        self._disk_error = ""
-        self.deferred = Deferred(self.buffer, self.misuse.tell, self.failed)
-        self._file = LineFile(self._next_part, self.declared.lines, self.buffer.release, clock, disk, timing.look)
-        self._flusher = Flusher(
-            self.buffer,
-            self._file,
-            timing,
-            collect=self._periodic,
-            beat=self._beat,
-            network=lambda: network(folder),
-            trouble=self._trouble,
-            well=self._well,
-            probe=None if identity.local_rank else Probe(clock, self._measured),
+        file = LineFile(
+            self.parts.next, self.declared.lines, self.buffer.release, setup.clock, setup.disk, setup.timing.look
         )
-        self.wake = self._flusher.wake
+        # One process of each host measures its clock.
+        probe = None if setup.identity.local_rank else Probe(setup.clock, self._measured)
+        self._flusher = Flusher(self.buffer, file, setup.timing, _Rounds(self, setup), probe)
+
+    @property
+    def lock(self) -> RLock:
+        """Held while observations and spans move into the buffer, and while the Stream starts or closes."""
+        return self.gathering.lock
 
     @property
     def path(self) -> str | None:
-        """Where the file is, or will be; None while the writing thread has not come to it."""
-        return self._file.path
+        """The path of the file, or of the one about to be made; None before the writing thread's first attempt."""
+        return self._flusher.file.path
+
+    def failed(self, where: str, error: Exception) -> None:
+        """Count and report an internal error. Never raises."""
+        self.faults.failed(where, error)
+
+    def wake(self) -> None:
+        """Let the writing thread write now. Never blocks."""
+        self._flusher.wake()
 
     # Life
 
     def start(self) -> bool:
-        """Begin to write. False, and said once, after `close`. Its caller holds the lock and has looked at `live`."""
+        """Begin to write. False, reported once, after `close`. Its caller holds the lock and has looked at `live`."""
         if self.closed:
-            self.notices.once("closed", f"{self._identity.actor} is closed: calls after close() are dropped")
+            self.notices.once("closed", f"{self._setup.identity.actor} is closed: calls after close() are dropped")
             return False
         if time.monotonic() < self._begin_at:
             return False
         self.live = True  # first of all: a signal handler may log from here on, and must not start it once more
         try:
-            if self.id is None:  # else an earlier start was interrupted, perhaps after its thread began
-                self._first_definitions = dict(self.declared.entries)
-                self.id = self._first_id = os.urandom(8).hex()
+            self.parts.begin()
             self._flusher.start()
         except RuntimeError as error:
             self.live = False
             if sys.is_finalizing() or "shutdown" in str(error):
-                self.closed = True  # the interpreter is ending; say it once instead of failing at every call
+                self.closed = True  # the interpreter is ending; one report instead of a failure at every call
                 raise
-            # No thread to be had just now (a full pids cgroup, say): the next call tries again, but not every call.
+            # No thread can be started just now (a full pids cgroup, say): try again at a later call, not at each.
             self._begin_at = time.monotonic() + _AGAIN_S
             self.notices.once("thread", f"cannot start the writing thread: {error}; trying again at later calls")
             return False
         except BaseException:  # a signal handler of the job raised: the next call starts the thread, if none runs
             self.live = False
             raise
-        if self.parent is None:
-            family.announce(self.id, self._checksum)
+        self.parts.announce()
         return True
 
     def close(self, timeout: float | None) -> bool:
@@ -160,21 +129,19 @@ class Stream:
             live, self.live = self.live or self._flusher.running, False
         if not live:
             return True
-        if self.id is not None:
-            family.withdraw(self.id)
-        limit = self._timing.close if timeout is None else timeout
+        self.parts.withdraw()
+        limit = self._setup.timing.close if timeout is None else timeout
         deadline = time.monotonic() + limit
         self.deferred.wait(limit * _FOR_DEVICES)
         self.deferred.settle()
         self.collect()
-        self.tell_dropped(self.samples.settle(None))
-        self._control(records.close_line(self._clock()))
+        self.report_dropped(self.samples.settle(None))
+        self.control(records.close_line(self._setup.clock()))
         done = self._flusher.close(max(0.0, deadline - time.monotonic()))
         if not done:
-            say(
-                f"{self._identity.actor}: not everything could be written to {self._folder} in {limit:g} s before the "
-                f"end"
-            )
+            setup = self._setup
+            what = f"not everything could be written to {setup.folder} in {limit:g} s before the end"
+            say(f"{setup.identity.actor}: {what}")
         return done
 
     def flush(self, timeout: float) -> bool:
@@ -184,11 +151,11 @@ class Stream:
         return self._flusher.flush(max(0.0, deadline - time.monotonic())) and arrived
 
     def leave_to_parent(self) -> str | None:
-        """In a forked child: let go of the file, which is the parent process's. Returns whose child this process is."""
+        """In a forked child: let go of the parent process's file. Returns the writer whose child this process is."""
         self._flusher.drop_inherited()
         self.deferred.leave()
         # A child that never logged has no file, so its own children are its parent's.
-        return self.id if self.live and self.id is not None else self.parent
+        return self.parts.id if self.live and self.parts.id is not None else self.parts.parent
 
     # Lines
 
@@ -205,108 +172,74 @@ class Stream:
     def barrier(self, step: int, t: float) -> None:
         """Write a barrier of time `t`, and before it what was observed of steps up to `step`."""
         self.collect(step)
-        self.tell_dropped(self.samples.settle(step))
+        self.report_dropped(self.samples.settle(step))
         line = records.barrier_line(step, t)
         if not self.deferred.hold(step, line):
-            self._control(line, step)
+            self.control(line, step)
         self.promised = max(self.promised, step)
         self.wake()
 
     def rollback(self, step: int) -> None:
-        """Write a rollback, and before it all that was observed: what is late then is given up."""
+        """Write a rollback, and before it all that was observed: values that are still late are given up."""
         self.collect()
         self.deferred.settle()
-        self.tell_dropped(self.samples.settle(None))
+        self.report_dropped(self.samples.settle(None))
         self.tagged.clear()
-        self._control(records.rollback_line(step, self._clock()), step)
+        self.control(records.rollback_line(step, self._setup.clock()), step)
         self.promised = step - 1
 
-    def _control(self, line: str, step: int | None = None) -> bool:
+    def control(self, line: str, step: int | None = None) -> bool:
+        """Put a line into the buffer that may use its reserve. Returns False if it was dropped."""
         return self.buffer.append_control(line, size_of(line), step)
 
-    def _event(self, where: str, error: str) -> None:
-        self._control(records.error_line(where, error, self._clock()))
+    def report(self, where: str, message: str) -> None:
+        """Write a message of the writer itself into the file, as an event."""
+        self.control(records.error_line(where, message, self._setup.clock()))
 
-    def tell_dropped(self, dropped: list[Dropped]) -> None:
+    def report_dropped(self, dropped: list[Dropped]) -> None:
         """Write how many samples were not kept, one event for each step."""
         for one in dropped:
-            self._control(one.line(self._clock()), one.step)
-
-    # For the writing thread
-
-    def _next_part(self) -> Part:
-        first = self._first_id is not None
-        if first:
-            self._first_id = None
-        else:  # the name is taken, or the file is gone: the lines that follow are another writer's
-            before, self.id = self.id, os.urandom(8).hex()
-            if self.parent is None and before is not None:
-                family.withdraw(before)
-                family.announce(self.id, self._checksum)
-        writer = self.id or ""
-        header = records.open_line(
-            self._identity,
-            writer,
-            axis=self._axis,
-            beat=self._timing.beat,
-            t=self._clock(),
-            parent=self.parent,
-            labels=self._labels,
-        )
-        # Of the first part only what was declared before it began: a later definition must not govern earlier lines.
-        declared = definitions.lines(self._first_definitions) if first else self.declared.lines()
-        return Part(
-            os.path.join(self._folder, "rlship", file_name(self._identity, os.getpid(), writer)), [header, *declared]
-        )
-
-    def _periodic(self) -> float | None:
-        try:
-            self.collect()
-        except Exception as error:  # noqa: BLE001 - whatever it is, what is in the buffer already is written
-            self.failed("gathering", error)
-        if self.deferred and not self._looks:
-            self._looks = True
-            let_this_thread_look()
-        soon = self.deferred.look()
-        now = time.monotonic()
-        if now >= self._relearn_at:
-            self._relearn_at = now + _RELEARN_S
-            self.encoder.relearn()
-        return soon
-
-    def _beat(self) -> None:
-        self._control(records.beat_line(self._clock()))
+            self.control(one.line(self._setup.clock()), one.step)
 
     def _measured(self, line: str) -> None:
         with self.lock:
-            if self.parent is None and not self.closed:  # a child is on the host of its parent
-                self._control(line)
+            if self.parts.parent is None and not self.closed:  # a child is on the host of its parent
+                self.control(line)
 
-    # What goes wrong
 
-    def failed(self, where: str, error: Exception) -> None:
-        """An internal error: count it, and say it once for each place. Never raises: it is called where nothing may."""
+class _Rounds:
+    """What the writing thread does for a Stream in each of its rounds: see `flusher.Rounds`."""
+
+    def __init__(self, stream: Stream, setup: Setup) -> None:
+        self._stream = stream
+        self._setup = setup
+        self._looks = False
+        self._relearn_at = 0.0
+
+    def collect(self) -> float | None:
+        stream = self._stream
         try:
-            self.errors += 1
-            text = f"{type(error).__name__}: {error}"
-            topic = f"error {where} {type(error).__name__}"
-            if self.notices.once(topic, f"internal error in {where}, the job goes on: {text}"):
-                self._event(where, text)
-        except Exception as second:  # the error is counted already, and there is nowhere left to tell it
-            if raised_by_signal(second):
-                raise
+            stream.collect()
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is in the buffer already is written
+            stream.failed("gathering", error)
+        if stream.deferred and not self._looks:
+            self._looks = True
+            let_this_thread_look()
+        soon = stream.deferred.look()
+        now = time.monotonic()
+        if now >= self._relearn_at:
+            self._relearn_at = now + _RELEARN_S
+            stream.encoder.relearn()
+        return soon
 
-    def _trouble(self, error: Exception) -> None:
-        if isinstance(error, OSError):
-            self.errors += 1
-            place = self.path or self._folder
-            self.notices.once("disk", f"cannot write to {place}: {error}; keeping lines in memory and trying again")
-            self._disk_error = str(error)
-        else:
-            self.failed("writing thread", error)
+    def beat(self) -> None:
+        self._stream.control(records.beat_line(self._setup.clock()))
 
-    def _well(self) -> None:
-        if "disk" in self.notices.counts:
-            self.notices.forget("disk")
-            say(f"writing to {self.path} again")
-            self._event("disk", self._disk_error)
+    def network(self) -> bool:
+        return self._setup.disk.network(self._setup.folder)
+
+    def trouble(self, error: Exception) -> None:
+        self._stream.faults.trouble(error, self._stream.path or self._setup.folder)
+
+    def well(self) -> None:
+        self._stream.faults.well(self._stream.path or self._setup.folder)

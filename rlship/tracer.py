@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from .registry import current
-from .spans import Span, make
+from .tracing import Span, make
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .spans import Entry
+    from .tracing import Entry
 
 
 class Tracer:

@@ -69,7 +69,7 @@ class _Worker:
 
     def __init__(self, logger: Logger, interval_s: float) -> None:
         self._logger = logger
-        self._stream = logger._stream  # a forked child has another one, and no such thread
+        self._stream = logger.stream  # a forked child has another one, and no such thread
         self._interval_s = interval_s
         self._pause = threads.lock()
         self._pause.acquire()

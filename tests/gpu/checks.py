@@ -110,7 +110,7 @@ def graphs_can_be_captured(folder: str) -> None:
 
     def wake() -> None:
         while not stop.is_set():
-            logger._stream.wake()
+            logger.stream.wake()
             time.sleep(0.0005)
 
     with torch.cuda.stream(side):

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from rlship.disk import Disk
 from rlship.flusher import Timing
 from rlship.identity import detect
 from rlship.logger import Logger
@@ -150,13 +151,9 @@ def main() -> None:
     clock = Clock(order["skew"])
     # A beat of other than ten seconds is no public setting; here a stopped writer must soon be seen to be silent. On a
     # network filesystem a writer measures its clock.
-    logger = Logger(
-        order["folder"],
-        identity,
-        timing=Timing(beat=1.0),
-        clock=clock,
-        network=lambda _: order["host"] != values.HOSTS[0],
-    )
+    disk = Disk()
+    disk.network = lambda _: order["host"] != values.HOSTS[0]  # type: ignore[method-assign]
+    logger = Logger(order["folder"], identity, timing=Timing(beat=1.0), clock=clock, disk=disk)
     logger.start()
     logger.define(DEFINED)
     dice = random.Random(order["seed"])

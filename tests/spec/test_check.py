@@ -70,7 +70,8 @@ def test_nothing_is_wrong_with_what_a_good_writer_writes(name: str, tmp_path: Pa
     """
     facts = dict(SCRIPTS[name]["open"])
     axis, labels, parent = facts.pop("axis", "global_step"), facts.pop("labels", None), facts.pop("parent", None)
-    logger = Logger(str(tmp_path), detect(**facts, environ={}), axis=axis, labels=labels, parent=parent)
+    logger = Logger(str(tmp_path), detect(**facts, environ={}), axis=axis, labels=labels)
+    logger.adopt(parent)
     logger.start()
     play(SCRIPTS[name], logger)
     logger.close()

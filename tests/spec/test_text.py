@@ -166,9 +166,12 @@ def test_times_and_filesystems_are_told() -> None:
 
 def test_names_with_a_meaning_are_told() -> None:
     """Events that the writer makes by itself, and all reductions."""
-    written = set(
-        re.findall(r'"name":"(\w+)"', " ".join(text_of(node) or "" for node in trees(modules(PACKAGES["rlship"]))))
-    )
+    written = {
+        name
+        for node in trees(modules(PACKAGES["rlship"]))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "event_line"
+        if (name := text_of(node.args[0]))
+    }
     assert written == {"rlship_error", "samples_dropped"}
     assert written | {reading.STEP_TAG, "where", "error"} <= SAID
     assert f"`{' '.join(REDUCTIONS)}`" in TEXT

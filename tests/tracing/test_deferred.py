@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship import deferred
-from rlship.deferred import Deferred
 from rlship.flusher import Timing
+from rlship.gpu import late as deferred
+from rlship.gpu.late import Deferred
 from tests.tracing import fake_torch
 from tests.writer.reading import QUICK, answers, kinds, logger_at, metrics, program, records, soon
 
@@ -226,7 +226,7 @@ def test_a_value_that_never_comes_is_given_up(
 ) -> None:
     """A barrier waits so long and no longer: then a gap of that step stands before it, and it is said once."""
     logger = logger_at(tmp_path)
-    logger._stream.deferred._patience = 0.1
+    logger.stream.deferred._patience = 0.1
     logger.set_step(3)
     with logger.span("x", timer="gpu"):
         logger.log({"a": torch.on_gpu(1.0)})

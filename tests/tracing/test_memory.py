@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship import cuda_memory
+from rlship.gpu import memory as cuda_memory
 from tests.tracing import fake_torch
 from tests.writer.reading import lines, logger_at, metrics, records
 
@@ -76,7 +76,7 @@ def test_nested_spans_keep_their_peaks(actions: list[Any]) -> None:
     while still:
         watch, seen = still.pop(0)  # in any order
         assert watch.end(torch, "x")["x/mem_peak_bytes"] == max(seen)
-    assert cuda_memory.open_spans() == 0
+    assert cuda_memory._open == []
 
 
 def test_threads_do_not_take_each_others_peak(tmp_path: Path, torch: Any) -> None:

@@ -560,7 +560,7 @@ def test_spans_steps_and_barriers_in_any_order(tmp_path_factory: pytest.TempPath
         elif action == "metric":
             logger.record_metric(f"m{n}", 1.5)
         elif action == "collect":
-            logger._stream.collect()
+            logger.stream.collect()
     logger.close()
     found = records(folder)
     said = [

@@ -41,14 +41,14 @@ def identity(**changes: Any) -> Identity:
 
 def logger_at(folder: Path, disk: Disk | None = None, timing: Timing | None = None, **changes: Any) -> Logger:
     """A Logger with a fixed clock and quick timing that does not touch the process's own state at exit."""
-    own = {
-        key: changes.pop(key)
-        for key in ("labels", "axis", "network", "buffer_bytes", "clock", "parent")
-        if key in changes
-    }
+    own = {key: changes.pop(key) for key in ("labels", "axis", "buffer_bytes", "clock") if key in changes}
     own.setdefault("clock", lambda: NOW)
-    own.setdefault("network", lambda path: False)
-    return Logger(str(folder), identity(**changes), disk=disk, timing=timing or Timing(**QUICK), **own)
+    network, parent = changes.pop("network", lambda path: False), changes.pop("parent", None)
+    disk = disk or Disk()
+    disk.network = network  # type: ignore[method-assign]
+    logger = Logger(str(folder), identity(**changes), disk=disk, timing=timing or Timing(**QUICK), **own)
+    logger.adopt(parent)
+    return logger
 
 
 def files(folder: Path) -> list[Path]:

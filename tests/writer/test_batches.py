@@ -71,7 +71,7 @@ def test_every_observation_is_written_once(tmp_path_factory: pytest.TempPathFact
             logger.barrier(name)
             step = name + 1
         else:
-            logger._stream.collect()
+            logger.stream.collect()
     logger.close()
     found: dict[tuple[Any, str], list[tuple[Any, Any]]] = {}
     barriers = iter(before)

@@ -87,7 +87,7 @@ def test_a_filesystem_without_sync_is_taken_as_it_is(tmp_path: Path, number: int
     for i in range(20):
         logger.log({"a": i}, step=i)
         assert logger.flush()
-    assert logger._stream._file._unsynced == []
+    assert logger.stream._flusher.file._doubt.unsynced == []
     logger.close()
     assert logger.errors == 0
     assert kinds(records(tmp_path)) == ["open", *["metrics"] * 20, "close"]

@@ -134,7 +134,7 @@ def test_threads_log_at_once(tmp_path: Path) -> None:
 def test_record_metric_batches_per_step(tmp_path: Path) -> None:
     """Observations of one step become one record: a number, an array, or values with weights where any was weighted."""
     logger = logger_at(tmp_path, timing=SLOW)
-    with logger._stream.lock:  # keep the thread, which has just started, from collecting some of them earlier
+    with logger.stream.lock:  # keep the thread, which has just started, from collecting some of them earlier
         logger.set_step(1)
         logger.record_metric("one", 0.5)
         logger.record_metric("many", 1)
@@ -178,12 +178,12 @@ def test_a_barrier_writes_the_batches_it_covers_before_itself(tmp_path: Path) ->
     """Observations of steps up to n stand before barrier(n), those of later steps are not forced out by it."""
     logger = logger_at(tmp_path, timing=SLOW)
     logger.set_step(1)
-    with logger._stream.lock:  # keep the thread, which the barrier wakes, from collecting the rest too early
+    with logger.stream.lock:  # keep the thread, which the barrier wakes, from collecting the rest too early
         logger.record_metric("a", 1.0)
         with logger.step(7):
             logger.record_metric("a", 7.0)
         logger.barrier(1)
-        waiting = list(logger._stream.buffer._lines)
+        waiting = list(logger.stream.buffer._lines)
     logger.close()
     assert [line for line in waiting if '"m":{"a":7' in line] == []
     found = records(tmp_path)
@@ -260,7 +260,7 @@ def test_going_back_without_rollback_is_told_once(tmp_path: Path, capsys: pytest
 def test_a_reduction_is_declared_once_and_new_ones_add_up(tmp_path: Path) -> None:
     """record_metric writes a define line when a reduction is first asked for, before the observation, and not again."""
     logger = logger_at(tmp_path, timing=SLOW)
-    with logger._stream.lock:  # keep the thread, which has just started, from collecting in between
+    with logger.stream.lock:  # keep the thread, which has just started, from collecting in between
         logger.record_metric("reward", 1.0)
         for _ in range(3):
             logger.record_metric("reward", 2.0, Reduce.MEAN, weight=4)
@@ -305,7 +305,7 @@ def test_a_definition_never_governs_lines_logged_before_it(tmp_path: Path) -> No
 def test_wrong_reductions_are_told_and_the_value_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown reduction names what there is; the observation counts under the default."""
     logger = logger_at(tmp_path, timing=SLOW)
-    with logger._stream.lock:  # keep the thread, which has just started, from collecting the first alone
+    with logger.stream.lock:  # keep the thread, which has just started, from collecting the first alone
         logger.record_metric("a", 1.0, "average")
         logger.record_metric("a", 2.0, "average")
     logger.define("b", "p200")

@@ -37,7 +37,7 @@ def test_reductions_that_two_places_ask_for_differently(tmp_path: Path, capsys: 
     assert ", last after define at " + place in told[1]
     assert "from here on the later one holds" in told[1]
     assert [where for where, _ in answers(tmp_path)] == ["record_metric", "define"]
-    assert logger._stream.notices.counts["reductions replaced"] == 3
+    assert logger.stream.notices.counts["reductions replaced"] == 3
 
 
 @pytest.mark.parametrize("weight", [-1.0, -1, math.nan, math.inf, 10**400, [-1.0], "heavy"])
@@ -66,8 +66,8 @@ def test_wrong_use_amid_quick_calls(
         slow.append(args[2:])
         record(*args)
 
-    record = rlship.logger.record
-    monkeypatch.setattr(rlship.logger, "record", counted)
+    record = rlship.logger.Logger._record
+    monkeypatch.setattr(rlship.logger.Logger, "_record", counted)
     logger = logger_at(tmp_path)
     logger.set_step(1)
     logger.record_metric("a", 1.0, Reduce.SUM)
@@ -211,11 +211,11 @@ def test_a_step_that_goes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str
     logger.set_step(8)
     logger.barrier(7)
     assert capsys.readouterr().err == ""
-    assert logger._stream.notices.counts["back"] == 3
+    assert logger.stream.notices.counts["back"] == 3
     logger.rollback(2)
     logger.set_step(2)
     logger.barrier(2)
-    assert logger._stream.notices.counts["back"] == 3
+    assert logger.stream.notices.counts["back"] == 3
     logger.close()
     assert len(answers(tmp_path)) == 1
 

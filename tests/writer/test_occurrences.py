@@ -147,7 +147,7 @@ def test_memory_of_tags_is_bounded(tmp_path: Path) -> None:
     for step in range(500):
         logger.set_step(step)
         logger.add_step_tag("eval")
-    assert len(logger._stream.tagged) <= 64
+    assert len(logger.stream.tagged) <= 64
     logger.close()
     assert len(tags(tmp_path)) == 500
 
@@ -178,7 +178,7 @@ def test_plain_data_come_back_as_they_are(tmp_path: Path, value: Any, expected: 
     logger = logger_at(tmp_path)
     logger.sample("t", {"v": value})
     logger.event("e", v=value)
-    assert logger._stream.notices.counts == {}
+    assert logger.stream.notices.counts == {}
     logger.close()
     found = records(tmp_path)
     for got in (of_kind(found, "sample")[0]["row"]["v"], of_kind(found, "event")[0]["attrs"]["v"]):
@@ -213,7 +213,7 @@ def test_anything_else_is_its_repr_and_told_once(tmp_path: Path, capsys: pytest.
         assert told.count(f"sample('t'): {column!r}: ") == 1
     events = of_kind(records(tmp_path), "event")
     assert [event["attrs"]["where"] for event in events] == ["sample"] * 6
-    assert logger._stream.notices.counts["sample t colour"] == 3
+    assert logger.stream.notices.counts["sample t colour"] == 3
 
 
 def test_keys_of_one_text_are_one_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -517,7 +517,7 @@ def test_a_descriptor_that_the_job_reused_is_left_open_in_a_child(tmp_path: Path
 import os, sys, rlship
 logger = rlship.init(sys.argv[1], "trainer")
 rlship.log({"a": 1}); assert rlship.flush()
-number = logger._stream._file._fd
+number = logger.stream._flusher.file._fd
 os.close(number)
 own = os.open(sys.argv[1] + "/own.txt", os.O_CREAT | os.O_WRONLY)
 os.dup2(own, number)

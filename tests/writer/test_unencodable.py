@@ -103,7 +103,7 @@ def test_observations_that_cannot_be_encoded_together_are_lost_together(tmp_path
             raise MemoryError
         return [f'{{"t":{NOW},"step":{step},"m":{{}}}}\n']
 
-    logger._stream.encoder.pack = one  # type: ignore[method-assign]
+    logger.stream.encoder.pack = one  # type: ignore[method-assign]
     logger.barrier()
     assert logger.close()
     found = records(tmp_path)
@@ -119,10 +119,9 @@ def test_lines_in_the_buffer_are_written_whatever_becomes_of_others(tmp_path: Pa
     def broken(upto: int | None = None) -> None:
         raise RuntimeError("broken")
 
-    logger._stream.collect = broken  # type: ignore[method-assign]
+    logger.stream.collect = broken  # type: ignore[method-assign]
     logger.log({"a": 1.0})
     assert logger.flush()
     assert [record["m"] for record in metrics(records(tmp_path))] == [{"a": 1}]
-    del logger._stream.collect
-    logger._stream.collect = logger._stream.gathering.move
+    del logger.stream.collect
     assert logger.close()

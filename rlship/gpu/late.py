@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-from . import threads
-from .encode import size_of
-from .guard import raised_by_signal
+from .. import threads
+from ..encode import size_of
+from ..guard import raised_by_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from .buffer import Buffer
+    from ..buffer import Buffer
 
     class Late(Protocol):
         """A value on its way. Its methods are called by one thread at a time."""

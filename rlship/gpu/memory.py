@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import threads
+from .. import threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,8 +92,3 @@ class _Held:
     def __exit__(self, *_: object) -> None:
         if self._got:
             _lock.release()
-
-
-def open_spans() -> int:
-    """How many spans are being watched."""
-    return len(_open)

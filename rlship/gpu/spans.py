@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from . import cuda, cuda_memory
-from .guard import raised_by_signal
+from ..guard import raised_by_signal
+from . import cuda
+from . import memory as gpu_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Mapping
+    from typing import Any, Protocol
 
-    from .logger import Logger
-    from .spans import Ended, Spans
-    from .stream import Stream
+    from ..spans import Ended, Spans
+    from ..stream import Stream
+
+    class Log(Protocol):
+        """What a measured span needs of its Logger."""
+
+        def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None: ...
+
 
 _TIMERS = ("cpu", "gpu")
 
@@ -45,7 +52,7 @@ class DeviceProbe:
         try:
             if cuda.capturing(torch):
                 return None
-            return Measured(name, cuda.Mark(torch) if gpu else None, cuda_memory.begin(torch) if memory else None)
+            return Measured(name, cuda.Mark(torch) if gpu else None, gpu_memory.begin(torch) if memory else None)
         except Exception as error:  # whatever the device says, the CPU's clock goes on
             if raised_by_signal(error):
                 raise
@@ -58,23 +65,23 @@ class Measured:
 
     __slots__ = ("_began", "_name", "_watch")
 
-    def __init__(self, name: str, began: cuda.Mark | None, watch: cuda_memory.Watch | None) -> None:
+    def __init__(self, name: str, began: cuda.Mark | None, watch: gpu_memory.Watch | None) -> None:
         self._name = name
         self._began = began
         self._watch = watch
 
-    def end(self, ended: Ended, logger: Logger, stream: Stream) -> bool:
+    def end(self, ended: Ended, host: Log, stream: Stream) -> bool:
         """Measure the end. True if the span is written later, with the GPU's time."""
         try:
             torch = cuda.initialised()
             if torch is None or cuda.capturing(torch):
                 return False
             if self._watch is not None:
-                entries = cuda_memory.definitions(self._name)
+                entries = gpu_memory.definitions(self._name)
                 missing = {name: entry for name, entry in entries.items() if name not in stream.declared.entries}
                 if missing:
                     stream.declared.declare(missing, "span")
-                logger.log(self._watch.end(torch, self._name), ended[2])
+                host.log(self._watch.end(torch, self._name), ended[2])
             if self._began is None or self._began.device != torch.cuda.current_device():
                 return False  # no time can be taken between two devices
             late = LateSpan(stream.gathering.spans, torch, self._began, cuda.Mark(torch), ended)

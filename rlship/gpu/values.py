@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from ..guard import raised_by_signal
 from . import cuda
-from .guard import raised_by_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from .encode import Encoder
-    from .stream import Stream
+    from ..encode import Encoder
+    from ..stream import Stream
 
 # Pinned memory is dear. What is larger is read at once.
 MOST_BYTES = 8 << 20
@@ -30,7 +30,9 @@ def defer(stream: Stream, metrics: Any, step: int | None, t: float, weight: Any)
     torch = cuda.torch_module()
     try:
         if cuda.initialised() is not None and cuda.capturing(torch):
-            stream.refuse("log capture", "a tensor cannot be read while its CUDA graph is captured; it is left out")
+            stream.misuse.refuse(
+                "log capture", "a tensor cannot be read while its CUDA graph is captured; it is left out"
+            )
             return True
         late = LateValues(stream.encoder, given, step, t, weight, torch)
     except Exception as error:

@@ -1,0 +1,1 @@
+"""Values and times of GPUs. Nothing here imports torch: a job that uses GPUs has done so itself."""

@@ -1,0 +1,280 @@
+"""`span` as jobs use it: a context manager, and a decorator of functions of every kind.
+
+The span of a coroutine covers what it awaits; that of a generator goes from its first item to its end, with what its
+consumer does in between.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial, update_wrapper
+
+from . import lanes
+from .guard import raised_by_signal
+from .spans import LONGEST_NAME, MOST_WAITING, UNNAMED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+    from types import TracebackType
+    from typing import Any, Protocol, TypeAlias, TypeVar
+
+    from .spans import Ended
+    from .steps import Steps
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+    class Staging(Protocol):
+        """What a span needs of the Stream that it is written to. A forked child has another one."""
+
+        live: bool
+        ended_spans: list[Ended]
+
+        def collect(self) -> None: ...
+
+    class Host(Protocol):
+        """What a span needs of the Logger that it belongs to."""
+
+        stream: Any  # a Staging; measurements on a GPU need more of it
+        steps: Steps
+        clock: Callable[[], float]
+
+        def start(self) -> bool: ...
+        def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None: ...
+        def failed(self, where: str, error: Exception) -> None: ...
+        def told(self, where: str, topic: str, message: str) -> None: ...
+
+    class Measured(Protocol):
+        """What is measured of one open span on a GPU. `end` returns True if it writes the span itself, later."""
+
+        def end(self, ended: Ended, host: Any, stream: Any) -> bool: ...
+
+    class DeviceProbe(Protocol):
+        """How the spans of one `Span` are measured on a GPU."""
+
+        def begin(self, stream: Any, name: str) -> Measured | None: ...
+
+    # An open span: its Logger, that one's stream, what is measured on the device, start, and start by `_mark`.
+    Entry: TypeAlias = tuple[Host, Staging, Measured | None, float, float]
+
+_mark = time.perf_counter
+
+
+class Span:
+    """A context manager and decorator: see `rlship.span`. One object may be entered many times at once."""
+
+    __slots__ = ("_device", "_find", "_more", "_name", "_open")
+
+    def __init__(self, find: Callable[[], Host], name: str, device: DeviceProbe | None = None) -> None:
+        self._find = find
+        self._name = name
+        self._device = device
+        # The usual object is entered once at a time. While it is, further entries go into a dict, by lane; each holds
+        # the one of the same lane that it is inside of.
+        self._open: Entry | None = None
+        self._more: dict[Any, tuple[Entry, Any]] | None = None
+
+    def __enter__(self) -> Span:
+        try:
+            host = self._find()
+            stream = host.stream
+            if stream.live or host.start():
+                device = (
+                    None if self._device is None else self._device.begin(stream, self._name[:LONGEST_NAME] or UNNAMED)
+                )
+                if self._open is None:
+                    self._open = host, stream, device, host.clock(), _mark()
+                else:
+                    self._nest((host, stream, device, host.clock(), _mark()))
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            self.failed(error)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            entry = self._open
+            if self._more is not None:
+                entry = self._innermost(self._more)
+            elif entry is not None:
+                self._open = None
+            if entry is not None:
+                self.end(entry, kind)
+        except Exception as own:  # noqa: BLE001 - the promise is that logging never crashes the job
+            self.failed(own)
+
+    def __call__(self, function: F) -> F:
+        """The function with this span around each of its calls."""
+        return wrapped(self, function)
+
+    def begin(self) -> Entry | None:
+        """Start one span, to be ended with `end`. None where nothing is logged. What `__enter__` does, as a value."""
+        host = self._find()
+        stream = host.stream
+        if not stream.live and not host.start():
+            return None
+        device = None if self._device is None else self._device.begin(stream, self._name[:LONGEST_NAME] or UNNAMED)
+        return host, stream, device, host.clock(), _mark()
+
+    def end(self, entry: Entry, kind: type[BaseException] | None = None) -> None:
+        """End the span that `begin` started, with the type of the exception that ended it."""
+        now = _mark()
+        host, stream, device, t, mark = entry
+        if stream is not host.stream:
+            return  # a forked child: the span is its parent's
+        step = host.steps.task.get()
+        if step is None:
+            step = host.steps.process
+        err = None if kind is None or kind is GeneratorExit else kind.__name__
+        ended = (t, now - mark, step, self._name, lanes.current(), err)
+        if device is not None and device.end(ended, host, stream):
+            return
+        waiting = stream.ended_spans
+        waiting.append(ended)
+        if len(waiting) >= MOST_WAITING:
+            stream.collect()
+
+    def failed(self, error: Exception) -> None:
+        """Count an error of our own; one that the job's signal handler raised goes on."""
+        if raised_by_signal(error):
+            raise error
+        self._find().failed("span", error)
+
+    def refuse(self, why: str) -> None:
+        """Say of this span, once, what it cannot do."""
+        self._find().told("span", f"span {self._name[:200]}", f"span({self._name!r:.200}): {why}")
+
+    def _nest(self, entry: Entry) -> None:
+        lane = lanes.current()
+        if self._more is None:
+            self._more = {}
+        self._more[lane] = (entry, self._more.get(lane))
+
+    def _innermost(self, more: dict[Any, tuple[Entry, Any]]) -> Entry | None:
+        """The entry that ends here."""
+        lane = lanes.current()
+        found = more.pop(lane, None)
+        if found is None:
+            entry, self._open = self._open, None
+            # None of both: left in another lane than entered (a generator closed elsewhere).
+            return entry if entry is not None or not more else more.popitem()[1][0]
+        if found[1] is not None:
+            more[lane] = found[1]
+        return found[0]
+
+
+def make(find: Callable[[], Host], name: Any, timer: str = "cpu", memory: bool = False) -> Any:
+    """A Span; around the function itself where that is given instead of a name."""
+    try:
+        given = name if isinstance(name, str) else str(getattr(name, "__qualname__", name))
+    except Exception as error:  # the name's own code may raise anything
+        if raised_by_signal(error):
+            raise
+        given = UNNAMED
+    span = Span(find, given, None if timer == "cpu" and not memory else _probe(timer, memory))
+    decorated = isinstance(name, classmethod) or (callable(name) and not isinstance(name, type))
+    return span(name) if decorated else span
+
+
+def _probe(timer: str, memory: bool) -> DeviceProbe:
+    from .gpu.spans import DeviceProbe
+
+    return DeviceProbe(timer, memory)
+
+
+_GENERATOR = 0x20
+_COROUTINE = 0x80 | 0x100
+_ASYNC_GENERATOR = 0x200
+
+
+class _Call:
+    """One call. Like the `with` statement of a Span, but its entry cannot be mixed up with that of another call."""
+
+    __slots__ = ("_entry", "_span")
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> None:
+        self._entry: Entry | None = None
+        try:
+            self._entry = self._span.begin()
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            self._span.failed(error)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._entry is None:
+            return
+        try:
+            self._span.end(self._entry, kind)
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            self._span.failed(error)
+
+
+def wrapped(span: Span, function: F) -> F:
+    """`function` with `span` around each of its calls; what is no function is given back as it is."""
+    if isinstance(function, (staticmethod, classmethod)):  # what makes them so has to stay the outermost
+        return type(function)(wrapped(span, function.__func__))
+    if not callable(function) or isinstance(function, type):
+        what = f"the class {function.__name__}" if isinstance(function, type) else f"a {type(function).__name__}"
+        span.refuse(f"it is put around {what}, which is no function; put it around the function itself")
+        return function
+    flags = _flags(function)
+    around: Callable[..., Any]
+    if flags & _ASYNC_GENERATOR:
+
+        async def around(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+            with _Call(span):
+                inner = function(*args, **kwargs)
+                step = inner.__anext__()
+                while True:
+                    try:
+                        item = await step
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        await inner.aclose()
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the generator's
+                        step = inner.athrow(error)
+                    else:
+                        step = inner.asend(sent)
+
+    elif flags & _GENERATOR:
+
+        def around(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            with _Call(span):
+                return (yield from function(*args, **kwargs))
+
+    elif flags & _COROUTINE:
+
+        async def around(*args: Any, **kwargs: Any) -> Any:
+            with _Call(span):
+                return await function(*args, **kwargs)
+
+    else:
+
+        def around(*args: Any, **kwargs: Any) -> Any:
+            with _Call(span):
+                return function(*args, **kwargs)
+
+    return update_wrapper(around, function)  # type: ignore[return-value]
+
+
+def _flags(function: Any) -> int:
+    """What kind of function is called in the end. Not `inspect`, which takes longer to import than this package."""
+    while isinstance(function, partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None) or getattr(
+        getattr(type(function), "__call__", None),  # noqa: B004 - its code is looked at
+        "__code__",
+        None,
+    )
+    flags: int = getattr(code, "co_flags", 0)
+    # How `asyncio` and `inspect` mark functions that only give a coroutine back.
+    marked = hasattr(function, "_is_coroutine_mark") or hasattr(function, "_is_coroutine")
+    return flags | (0x80 if marked and not flags & (_GENERATOR | _ASYNC_GENERATOR) else 0)
