@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from .encode import size_of
 from .guard import raised_by_signal
-from .observations import Observations
-from .values import UnusableError, number, plain, plain_weights, weight_number
+from .values import Observations, UnusableError, number, plain, plain_weights, weight_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

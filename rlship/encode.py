@@ -6,8 +6,7 @@ that is not a plain finite number takes `Encoder.lines`.
 
 from __future__ import annotations
 
-from .observations import Observations
-from .values import INT64, SUMMARY, UnusableError, observed, plain, plain_weights, summary, why_unusable
+from .values import INT64, SUMMARY, Observations, UnusableError, observed, plain, plain_weights, summary, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from .buffer import Buffer
+    from .clock import Probe
     from .file import LineFile
-    from .probe import Probe
 
     class Rounds(Protocol):
         """What the thread calls in its rounds."""

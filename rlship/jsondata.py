@@ -7,8 +7,7 @@ from itertools import islice
 
 from .encode import json_string, size_of, why_not_a_name
 from .guard import raised_by_signal
-from .observations import count_of
-from .values import UnusableError, number, why_unusable
+from .values import UnusableError, count_of, number, why_unusable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import time
 
 from . import records
 from .buffer import Buffer
+from .clock import Probe
 from .declared import Declared
 from .encode import Encoder, size_of
 from .faults import Faults
@@ -18,7 +19,6 @@ from .gpu.late import Deferred
 from .misuse import Misuse
 from .notices import Notices, say
 from .parts import Parts
-from .probe import Probe
 from .quota import Quota
 
 TYPE_CHECKING = False

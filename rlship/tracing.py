@@ -10,6 +10,7 @@ import time
 from functools import partial, update_wrapper
 
 from . import lanes
+from .gpu.spans import DeviceProbe
 from .guard import raised_by_signal
 from .spans import LONGEST_NAME, MOST_WAITING, UNNAMED
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Protocol, TypeAlias, TypeVar
 
+    from .gpu.spans import Measured
     from .spans import Ended
     from .steps import Steps
 
@@ -43,16 +45,6 @@ if TYPE_CHECKING:
         def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None: ...
         def failed(self, where: str, error: Exception) -> None: ...
         def told(self, where: str, topic: str, message: str) -> None: ...
-
-    class Measured(Protocol):
-        """What is measured of one open span on a GPU. `end` returns True if it writes the span itself, later."""
-
-        def end(self, ended: Ended, host: Any, stream: Any) -> bool: ...
-
-    class DeviceProbe(Protocol):
-        """How the spans of one `Span` are measured on a GPU."""
-
-        def begin(self, stream: Any, name: str) -> Measured | None: ...
 
     # An open span: its Logger, that one's stream, what is measured on the device, start, and start by `_mark`.
     Entry: TypeAlias = tuple[Host, Staging, Measured | None, float, float]
@@ -172,15 +164,9 @@ def make(find: Callable[[], Host], name: Any, timer: str = "cpu", memory: bool =
         if raised_by_signal(error):
             raise
         given = UNNAMED
-    span = Span(find, given, None if timer == "cpu" and not memory else _probe(timer, memory))
+    span = Span(find, given, None if timer == "cpu" and not memory else DeviceProbe(timer, memory))
     decorated = isinstance(name, classmethod) or (callable(name) and not isinstance(name, type))
     return span(name) if decorated else span
-
-
-def _probe(timer: str, memory: bool) -> DeviceProbe:
-    from .gpu.spans import DeviceProbe
-
-    return DeviceProbe(timer, memory)
 
 
 _GENERATOR = 0x20

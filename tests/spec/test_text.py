@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rlship import buffer, definitions, encode, filesystem, identity, observations, quota, registry, spans
+from rlship import buffer, definitions, encode, filesystem, identity, quota, registry, spans
 from rlship import records as record_lines
+from rlship import values as written_values
 from rlship.flusher import Timing
 from rlship_formats import reading, records, values
 from rlship_formats.reading import KNOWN_KINDS
@@ -129,7 +130,7 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "500 characters": (spans.LONGEST_NAME,),
     "200 characters": (identity.LONGEST_NAME,),
     "8192 characters": (registry._MOST_LABELS,),
-    "262,144": (observations.MOST_ELEMENTS,),
+    "262,144": (written_values.MOST_ELEMENTS,),
     "65,536 bytes": (definitions._LINE_BYTES,),
     "8,388,608 bytes": (buffer.CAPACITY,),
 }

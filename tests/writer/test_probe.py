@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlship import probe
+from rlship import clock as probe
 from rlship.disk import Disk
 from rlship.flusher import Timing
 from tests.writer.reading import QUICK, kinds, lines, logger_at, records, soon

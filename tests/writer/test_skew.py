@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship.skew import DRIFT, Skew, coarseness_ns
+from rlship.clock import DRIFT, Skew, coarseness_ns
 
 EPOCH = 1763600000.0
 

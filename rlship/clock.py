@@ -1,16 +1,31 @@
-"""The writer's measurement of its host's clock, from syncs that are made anyway."""
+"""The writer's measurement of its host's clock, from syncs that are made anyway.
+
+`Skew` is the arithmetic, without any clock or file. The server stamps a file with its own time when data arrive. If the
+data left this host after `began` and arrived before `ended`, the stamp lies between the server's times at these moments.
+So it bounds the difference of the clocks from both sides. What several bounds have in common is narrower than each of
+them; clocks drift, so old bounds are widened. One bound on each side is left out, because it may be wrong: a server that
+stood still for a moment stamps late.
+
+`Probe` watches one file being written and synced, and makes `clock` records.
+"""
 
 from __future__ import annotations
 
 import time
 
 from .records import clock_line
-from .skew import Skew, coarseness_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# Seconds that two clocks drift apart in a second at most: crystals stay below a fifth of it, a slewing daemon reaches
+# it.
+DRIFT = 5e-4
+# A stamp is the server's last tick (10 ms at most; more where its processor stood still), and as coarse as its
+# filesystem keeps it.
+_TICK_S = 0.020
+_KEPT = 32
 # How long one `clock` record holds, and the least time between two where the clock was set in between.
 _EVERY_S = 30.0
 _SOONEST_S = 5.0
@@ -25,6 +40,56 @@ _MOSTLY_STILL = 0.7
 _COARSE = 5
 # A Logger that was given another clock is not stamped with its times.
 _SAME_S = 0.005
+
+
+def coarseness_ns(mtime_ns: int) -> int:
+    """The coarsest resolution, in ns, of a filesystem that keeps this time: 2 s, 1 s, 0.1 s … 1 ns."""
+    if mtime_ns % 1_000_000_000 == 0:
+        return 1_000_000_000 if mtime_ns % 2_000_000_000 else 2_000_000_000
+    step = 100_000_000
+    while mtime_ns % step:
+        step //= 10
+    return step
+
+
+class Skew:
+    """What is known of the server's clock minus this host's monotonic clock.
+
+    Of the host's wall clock only the value at the moment of asking matters, so that setting it does no harm.
+    """
+
+    __slots__ = ("_bounds",)
+
+    def __init__(self) -> None:
+        self._bounds: list[tuple[float, float, float]] = []  # when, and the least and the most that it was then
+
+    def observe(self, began: float, ended: float, mtime_ns: int) -> None:
+        """Data that left after `began` and had arrived by `ended` (monotonic seconds) were stamped with `mtime_ns`."""
+        stamped = mtime_ns / 1e9
+        late = max(_TICK_S, coarseness_ns(mtime_ns) / 1e9)
+        meanwhile = DRIFT * (ended - began)  # between the stamp and `ended`
+        newest = (ended, stamped - ended - meanwhile, stamped + late - began + meanwhile)
+        self._bounds = [*self._bounds[1 - _KEPT :], newest]
+        low, high = self._shared(ended)
+        if low > high:  # a clock was set, or the host slept, so that what was known before is void
+            self._bounds = [newest]
+
+    def offset(self, now: float, wall: float) -> tuple[float, float] | None:
+        """This host's clock, which shows `wall` at `now`, minus the server's, and the error of that; both seconds.
+
+        None before the first observation.
+        """
+        if not self._bounds:
+            return None
+        low, high = self._shared(now)
+        return wall - (now + (low + high) / 2), (high - low) / 2
+
+    def _shared(self, now: float) -> tuple[float, float]:
+        """What all bounds have in common, but for the one that says most on each side."""
+        lows = sorted(low - DRIFT * (now - at) for at, low, _ in self._bounds)
+        highs = sorted(high + DRIFT * (now - at) for at, _, high in self._bounds)
+        spared = 1 if len(lows) > 2 else 0
+        return lows[-1 - spared], highs[spared]
 
 
 class Probe:
