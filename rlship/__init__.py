@@ -73,7 +73,7 @@ def log(
             (observations and their weights), or a summary `{"n": 32, "sum": 7.2, "min": 0, "max": 1}` (`n` and any of
             w, sum, min, max, first, last, m2). Any other dict is a group: `{"loss": {"pg": 1}}` is the metric
             `loss/pg`. NaN and infinities are kept and counted as such. A value that cannot be used is left out, and
-            said once for each name.
+            reported once for each name.
         step: 0..2^53-1. Default: the implicit step (`set_step`, `step`, `barrier`); without one the record belongs to
             no step and is aligned by its time.
         weight: weight of the observations in mean, std and sum, a finite number >= 0, or one for each element of an
@@ -221,7 +221,7 @@ def step(step: SupportsIndex) -> StepScope:
 def barrier(step: SupportsIndex | None = None) -> None:
     """Say that this process writes nothing more for steps up to `step`, and make `step + 1` the implicit step.
 
-    A local marker: it waits for nobody. When all ranks have said it, the step's row is complete. A process that never
+    A local marker: it does not wait. The step's row is complete when all ranks have passed it. A process that never
     calls it is understood to be done with a step when it logs a later one.
 
     Args:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Lost: TypeAlias = tuple[Step, Exception]  # the step of what cannot be encoded, and why
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
-MOST_OBSERVATIONS = 1024
+MAX_OBSERVATIONS = 1024
 # A weight of these types, from 0 to `GREATEST`, needs no further look.
 NUMBERS = frozenset((float, int))
 
@@ -60,7 +60,7 @@ _NOWHERE = object()
 class Batches:
     """The observations of one Stream that are not lines yet. `add` needs no lock, `move` its caller's.
 
-    `lost(step, error)` is told of each observation that cannot be encoded and is left out.
+    Calls `lost(step, error)` for each observation that cannot be encoded and is left out.
 
     `entries` and `marked`, the step that was marked last, are for callers in a hurry: `if step is not batches.marked:
     batches.mark(step)`, then append to `entries`.
@@ -90,7 +90,7 @@ class Batches:
     @property
     def full(self) -> bool:
         """Whether it is time to move."""
-        return len(self.entries) + self.values >= MOST_OBSERVATIONS
+        return len(self.entries) + self.values >= MAX_OBSERVATIONS
 
     def holds(self, name: str) -> bool:
         """Whether an observation of `name` may not have been moved yet."""

@@ -1,4 +1,4 @@
-"""The bounded buffer between the threads that log and the one that writes, and what it says when it was full."""
+"""The bounded buffer between the threads that log and the one that writes, and its gaps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tally:
         self.stepped += 1
 
     def records(self, t: float) -> list[str]:
-        """The `gap` lines that tell it; stepped and unstepped losses are told apart."""
+        """The `gap` lines that report it, one for lines with a step and one for lines without."""
         lines = []
         if self.stepped:
             lines.append(gap_line(self.stepped, t, (self.first, self.last)))
@@ -69,7 +69,7 @@ class Buffer:
         self._lines: list[str] = []
         self._steps: list[int | None] = []
         self._dropped = Tally()
-        # One comparison on the fast path covers "full" and "drops not told yet": then this is below zero.
+        # One comparison on the fast path covers "full" and "drops not reported yet": then this is below zero.
         self._limit = capacity
         self.size = 0
         self.dropped = 0
@@ -143,7 +143,7 @@ class Buffer:
 
     @property
     def empty(self) -> bool:
-        """No line waits to be taken, and no drop to be told."""
+        """No line waits to be taken, and no drop to be reported."""
         return not self._lines and not self._dropped
 
     def _drop(self, step: int | None) -> None:

@@ -1,9 +1,9 @@
 """The writer's measurement of its host's clock, from syncs that are made anyway.
 
 `Skew` is the arithmetic, without any clock or file. The server stamps a file with its own time when data arrive. If the
-data left this host after `began` and arrived before `ended`, the stamp lies between the server's times at these moments.
+data left this host after `began` and arrived before `ended`, the stamp lies between the server's times of these two.
 So it bounds the difference of the clocks from both sides. What several bounds have in common is narrower than each of
-them; clocks drift, so old bounds are widened. One bound on each side is left out, because it may be wrong: a server that
+them; clocks drift, so old bounds are widened. One bound on each side is left out, as it may be wrong: a server that
 stood still for a moment stamps late.
 
 `Probe` watches one file being written and synced, and makes `clock` records.

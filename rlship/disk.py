@@ -82,7 +82,7 @@ def _refuse_link(path: str) -> None:
 
 
 def in_place(disk: Disk, path: str, key: tuple[int, int]) -> bool:
-    """Whether who opens `path` finds the file that `key` (device, inode) is, or would but for a folder's new name."""
+    """True if `path` still refers to the file `key` (device, inode), or would if a folder had kept its name."""
     try:
         status = disk.stat(path)
     except FileNotFoundError:
@@ -93,6 +93,6 @@ def in_place(disk: Disk, path: str, key: tuple[int, int]) -> bool:
             folder = os.path.dirname(folder)
         # Where a mount was taken away, what is left of the path is on another filesystem.
         return os.stat(folder).st_dev == key[0]
-    except OSError:  # it tells nothing of the descriptor
+    except OSError:  # the descriptor may be good all the same
         return True
     return (status.st_dev, status.st_ino) == key

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     LeftOut: TypeAlias = tuple[str, Any, str]  # name, value, why
 
-LINE_LIMIT = 1 << 20  # the format's; the LF is counted here too
-LONGEST_NAME = 1000  # of a metric, an event, a table or a column, in characters
-_DEEPEST = 30  # dicts in dicts
-_MOST_TEMPLATES = 256
+MAX_LINE_BYTES = 1 << 20  # the format's; the LF is counted here too
+MAX_NAME = 1000  # of a metric, an event, a table or a column, in characters
+_MAX_DEPTH = 30  # dicts in dicts
+_MAX_TEMPLATES = 256
 _STEPPED = '{"t":%.3f,"step":%d,'
 _PLAIN = frozenset((float, int, bool))
 
@@ -28,10 +28,10 @@ _CONTROL = {code: f"\\u{code:04x}" for code in range(32)}
 
 
 def why_not_a_name(name: str) -> str | None:
-    """What to say of a name that cannot be used; None of one that can."""
+    """Why a name cannot be used; None if it can."""
     if not name:
         return "the name is empty"
-    return f"the name has {len(name)} characters, {LONGEST_NAME} are allowed" if len(name) > LONGEST_NAME else None
+    return f"the name has {len(name)} characters, {MAX_NAME} are allowed" if len(name) > MAX_NAME else None
 
 
 def json_string(text: str) -> str:
@@ -60,15 +60,15 @@ class _Template:
 
 
 class Encoder:
-    """Makes metrics records. `unusable(name, value, why)` is told of every value that is left out.
+    """Makes metrics records. Calls `unusable(name, value, why)` for each value that is left out.
 
-    Where `several` is given it is told first of all that one call leaves out, and returns whether that is said then.
+    `several` gets all values that one call leaves out. If it returns True it has reported them together.
     """
 
     def __init__(
         self,
         unusable: Callable[[str, Any, str], None],
-        limit: int = LINE_LIMIT,
+        limit: int = MAX_LINE_BYTES,
         several: Callable[[list[LeftOut]], bool] = lambda left_out: False,
     ) -> None:
         self._unusable = unusable
@@ -113,7 +113,7 @@ class Encoder:
         A column whose value needs all its digits is written with %.17g, which is as exact as repr and faster; one with
         a short repr keeps it, so that a learning rate reads 0.0003.
         """
-        named = all(type(key) is str and 0 < len(key) <= LONGEST_NAME for key in metrics)
+        named = all(type(key) is str and 0 < len(key) <= MAX_NAME for key in metrics)
         if not (named and _PLAIN.issuperset(map(type, values))):
             return None
         quick, exact, integers = [], [], []
@@ -127,7 +127,7 @@ class Encoder:
                 quick.append(f"{name}:%d")
                 exact.append(f"{name}:%d")
         template = _Template(integers, f'"m":{{{",".join(quick)}}}}}\n', f'"m":{{{",".join(exact)}}}}}\n')
-        if len(self._templates) >= _MOST_TEMPLATES:
+        if len(self._templates) >= _MAX_TEMPLATES:
             self._templates.clear()
         key = (*metrics, *map(type, values))
         self._templates[key] = template
@@ -196,8 +196,8 @@ class Encoder:
                         raise UnusableError("the value carries its own weights: leave `weight` out")
                     weights = plain_weights(value["w"])
                     encoded = observed(v, weights if isinstance(weights, list) else [weights])
-                elif prefix.count("/") >= _DEEPEST:
-                    raise UnusableError(f"it is more than {_DEEPEST} dicts deep")
+                elif prefix.count("/") >= _MAX_DEPTH:
+                    raise UnusableError(f"it is more than {_MAX_DEPTH} dicts deep")
                 else:
                     self._collect(name + "/", value, weight, found, left_out)
                     continue

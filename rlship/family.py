@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .identity import Identity
 
 VARIABLE = "RLSHIP_PARENT"
-_MOST_ANCESTORS = 64
+_MAX_ANCESTORS = 64
 
 
 def announce(writer: str, checksum: str) -> None:
@@ -54,7 +54,7 @@ def parent_of(checksum: str) -> str | None:
     if not candidates:
         return None
     pid = os.getppid()
-    for _ in range(_MOST_ANCESTORS):
+    for _ in range(_MAX_ANCESTORS):
         above, start = _status(pid)
         if (pid, start) in candidates:
             return candidates[pid, start]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Gathering:
     """The observations and spans of one Stream on their way into its buffer.
 
-    What cannot be encoded is left out: `failed(where, error)` is told, and the buffer counts it for a gap of its step.
+    What cannot be encoded is left out: `failed(where, error)` reports it, and the buffer counts it for a gap.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the job may see of an exception inside a call: nothing of ours, and everything that is its own."""
+"""Exceptions inside a call: those of the writer are caught, those of the job's signal handlers pass."""
 
 from __future__ import annotations
 

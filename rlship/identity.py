@@ -1,6 +1,6 @@
-"""Who this process is: rank, world and attempt from the launcher, replica and host.
+"""The identity of this process: rank, world and attempt from the launcher, replica and host.
 
-Every launcher says it in other environment variables. The first one that gives a rank wins; the order goes from what
+Each launcher sets environment variables of its own. The first one that gives a rank wins; the order goes from what
 sets the rank of this very process to what only placed it (a batch system or a pod may start a launcher that starts us,
 and leaks its own variables to us). Arguments of `init` come before `RLSHIP_*`, and those before any launcher.
 """
@@ -49,7 +49,7 @@ _OUTER_WEIGHT = 1000
 # A file whose first line says more is refused by its readers.
 RANKS_END = 1 << 20
 ATTEMPTS_END = 1 << 53
-LONGEST_NAME = 200
+MAX_NAME = 200
 
 
 class Identity:
@@ -89,7 +89,7 @@ def detect(
     environ: Mapping[str, str] | None = None,
     warn: Callable[[str], object] = lambda message: None,
 ) -> Identity:
-    """Find out who this process is. `warn` is told of each value that cannot be used; the next source is then asked.
+    """Find out who this process is. Calls `warn` for each value that cannot be used, and asks the next source.
 
     Rank and world come as a pair from one source, so that a rank is never combined with the size of another group; a
     rank without a world is legal. Only a world given on its own (`world=`, `RLSHIP_WORLD`) is combined with a
@@ -135,10 +135,10 @@ def detect(
 
 
 def bounded(what: str, name: str, warn: Callable[[str], object]) -> str:
-    """At most LONGEST_NAME characters of a name."""
-    if len(name) > LONGEST_NAME:
-        warn(f"{what}={name[:40]!r}… has {len(name)} characters: only the first {LONGEST_NAME} are kept")
-    return name[:LONGEST_NAME]
+    """At most MAX_NAME characters of a name."""
+    if len(name) > MAX_NAME:
+        warn(f"{what}={name[:40]!r}… has {len(name)} characters: only the first {MAX_NAME} are kept")
+    return name[:MAX_NAME]
 
 
 def file_name(identity: Identity, pid: int, writer: str) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-_DEEPEST = 30
+_MAX_DEPTH = 30
 # What one entry of `cut` takes beside the name: a number of up to 12 digits, a colon and a comma, with room to spare.
 _CUT_BYTES = 20
 _SMALL = 64
@@ -22,7 +22,7 @@ _QUICK_TEXT = 256 << 10
 _QUICK_LIST = 64 << 10
 _QUICK_INT = 1 << 63
 # Of lists, sets and so on whose reprs are made for one value: more take the job a tenth of a second and more.
-_MOST_PARTS = 1 << 18
+_MAX_PARTS = 1 << 18
 _TEXT_PART = 32  # so many characters of a text count as one
 _SAME_KEYS = "several of its keys, of which the last one's value is kept, are all written as"
 _SCALARS = frozenset((str, float, int, bool, type(None)))
@@ -191,7 +191,7 @@ class _Pieces:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.parts = _MOST_PARTS
+        self.parts = _MAX_PARTS
         self.texts: list[str] = []
         self.odd = ""
 
@@ -206,8 +206,8 @@ class _Pieces:
             self.add(json_string(value[: self.room + 1]))
         elif value is None or isinstance(value, (bool, int, float)):
             self._add_number(value)
-        elif depth >= _DEEPEST:
-            self._add_repr(value, f"it is more than {_DEEPEST} lists or dicts deep")
+        elif depth >= _MAX_DEPTH:
+            self._add_repr(value, f"it is more than {_MAX_DEPTH} lists or dicts deep")
         elif isinstance(value, dict):
             self._add_dict(value, depth)
         elif isinstance(value, (list, tuple)):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_LONGEST = 200
+_MAX_NAME = 200
 
 
 class Lane:
@@ -21,7 +21,7 @@ class Lane:
     __slots__ = ("text",)
 
     def __init__(self, name: str) -> None:
-        self.text = json_string(name[:_LONGEST])
+        self.text = json_string(name[:_MAX_NAME])
 
 
 # By thread object rather than by number: numbers are used again.
@@ -51,7 +51,7 @@ def text(lane: Any, suffix: str = "") -> str:
         found = lane.text
     else:  # a task of asyncio, or of a loop that brings its own kind
         get_name = getattr(lane, "get_name", None)
-        found = json_string(str(get_name() if callable(get_name) else "task")[:_LONGEST])
+        found = json_string(str(get_name() if callable(get_name) else "task")[:_MAX_NAME])
     return f'{found[:-1]}{suffix}"' if suffix else found
 
 

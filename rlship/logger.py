@@ -6,10 +6,10 @@ import time
 from sys import modules
 
 from . import definitions, quota, tracing
-from .batches import MOST_OBSERVATIONS, NUMBERS, observations
+from .batches import MAX_OBSERVATIONS, NUMBERS, observations
 from .buffer import CAPACITY
 from .disk import Disk
-from .encode import LONGEST_NAME, size_of, why_not_a_name
+from .encode import MAX_NAME, size_of, why_not_a_name
 from .flusher import Timing
 from .gpu import values as device_values
 from .guard import guarded, raised_by_signal
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .threads import RLock
     from .tracing import Span
 
-_MOST_TAGGED = 64
+_MAX_TAGGED = 64
 _FINALISER_PRIORITY = -1000
 
 
@@ -134,7 +134,7 @@ class Logger:
                 (type(value) is float or (type(value) is int and -INT64 <= value < INT64))
                 and type(key) is str
                 # What was asked for by this name says that the name can be used.
-                and (0 < len(key) <= LONGEST_NAME if reduce is None else stream.declared.asked.get(key) is reduce)
+                and (0 < len(key) <= MAX_NAME if reduce is None else stream.declared.asked.get(key) is reduce)
                 and stream.live
                 and (weight is None or (type(weight) in NUMBERS and 0 <= weight <= GREATEST))  # type: ignore[operator]
             ):
@@ -146,7 +146,7 @@ class Logger:
                     batches.mark(step)
                 entries = batches.entries
                 entries.append((key, value, step, weight))
-                if len(entries) >= MOST_OBSERVATIONS:
+                if len(entries) >= MAX_OBSERVATIONS:
                     stream.collect()
             elif stream.live or self._begin():
                 self._record(stream, key, value, reduce, weight)
@@ -254,7 +254,7 @@ class Logger:
                 return
             if self._event(stream, "step_tag", {"tag": named}, step, self.clock()):
                 tagged[step] = tags | {named}
-                while len(tagged) > _MOST_TAGGED:
+                while len(tagged) > _MAX_TAGGED:
                     del tagged[next(iter(tagged))]
 
     @guarded(None)

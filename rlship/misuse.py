@@ -1,4 +1,4 @@
-"""What a job does that cannot be done as it says: one helpful answer to each thing, on stderr and in the file."""
+"""Calls that cannot be carried out as they are written: one report of each kind, on stderr and in the file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def caller() -> str:
 
 
 class Misuse:
-    """Tells a thing the first time and counts it every time. `told(where, message)` writes it into the file.
+    """Reports each topic the first time and counts it every time. `told(where, message)` writes it into the file.
 
     Attributes: `dropped_values`, how many values were left out.
     """
@@ -47,7 +47,7 @@ class Misuse:
         self._places: dict[str, str] = {}
 
     def tell(self, where: str, topic: str, message: str) -> None:
-        """Say it, unless something was said about `topic` before. `where` is the call, or what it is about."""
+        """Report `message` unless `topic` was reported before. `where` is the call, or its subject."""
         if self._notices.once(topic, message):
             self._told(where, message)
 
@@ -104,7 +104,7 @@ class Misuse:
     def back(self, call: str, step: int, promised: int, before: int | None = None) -> None:
         """A step goes backwards: behind the barrier `promised`, or only behind `before`, the step that was set.
 
-        The same barrier once more is none.
+        Repeating the same barrier is allowed.
         """
         if step < promised or (step == promised and call != "barrier"):
             after = f"barrier({promised})"

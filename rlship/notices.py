@@ -1,4 +1,4 @@
-"""What the writer has to tell the person who reads the job's stderr: each thing once."""
+"""Messages of the writer on the job's stderr: each topic once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-_MOST = 1000
-_MOST_TEXT = 1000  # in UTF-8 less than the page that a pipe has to have room for
+_MAX_TOPICS = 1000
+_MAX_TEXT = 1000  # in UTF-8 less than the page that a pipe has to have room for
 _HOME = os.getpid()
 
 
@@ -29,7 +29,7 @@ class Notices:
     def once(self, topic: str, message: str) -> bool:
         """Print `rlship: message` unless something was said about `topic` before. Returns whether it was said now."""
         seen = self.counts.get(topic, 0)
-        if seen == 0 and len(self.counts) >= _MOST:
+        if seen == 0 and len(self.counts) >= _MAX_TOPICS:
             return False
         self.counts[topic] = seen + 1
         if seen:
@@ -43,15 +43,15 @@ class Notices:
 
 
 def say(message: str) -> None:
-    """Print one line on stderr; where there is none (closed, detached), there is nobody to tell."""
+    """Print one line on stderr. Does nothing if stderr is closed or detached."""
     stream = sys.stderr
     if stream is None:
         return
-    text = f"rlship: {message[:_MOST_TEXT]}\n"
+    text = f"rlship: {message[:_MAX_TEXT]}\n"
     try:
         fd = _descriptor(stream)
         if fd >= 0 and not threads.takes_text(fd):
-            return  # the job must not wait for who reads its pipe
+            return  # the job must not wait for the reader of its pipe
         if fd >= 0 and os.getpid() != _HOME:
             os.write(fd, text.encode("utf-8", "backslashreplace"))
         else:
@@ -65,7 +65,7 @@ def say(message: str) -> None:
 def _descriptor(stream: TextIO) -> int:
     """Where a forked child writes past the stream, or -1.
 
-    At the fork another thread may have held the lock of the stream's buffer, which nobody gives back in the child.
+    At the fork another thread may have held the lock of the stream's buffer, and in the child nothing releases it.
     """
     try:
         return stream.fileno()

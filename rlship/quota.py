@@ -1,4 +1,4 @@
-"""How many samples of a step a writer keeps, so that none fills the disk."""
+"""How many samples of a step a writer keeps, so that samples never fill the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_STEP = 1 << 20
 _WINDOW_S = 10.0
-_MOST_STEPS = 64
+_MAX_STEPS = 64
 
 
 def priority() -> float:
@@ -60,8 +60,8 @@ class _Use:
 class Quota:
     """At most about `budget` bytes of samples for each step.
 
-    The first half of the budget is for whoever comes. After that the threshold for `pri` goes down as samples come and
-    as the budget is used: the fair random few of a step are those with the smallest `pri`, and they come through
+    The first half of the budget is for the first samples. After that the threshold for `pri` goes down as samples
+    come and as the budget is used: the fair random few of a step are those with the smallest `pri`, and they come through
     however many there are. Whether a sample is kept does not depend on how long it is.
     """
 
@@ -97,7 +97,7 @@ class Quota:
             use.kept += 1
 
     def settle(self, upto: int | None) -> list[Dropped]:
-        """What was dropped of steps up to `upto` (None: of all, and of none) and not told yet. They are done with."""
+        """What was dropped of steps up to `upto` (None: all samples) and not reported yet. Forgets these steps."""
         due = [key for key in [*self._uses] if upto is None or 0 <= key <= upto]
         return self._told([use for key in due if (use := self._uses.pop(key, None)) is not None])
 
@@ -107,7 +107,7 @@ class Quota:
         if newest is None:
             return []
         keys = [*self._uses]
-        many = set(keys[: max(0, len(keys) - _MOST_STEPS)])
+        many = set(keys[: max(0, len(keys) - _MAX_STEPS)])
         behind = [key for key in keys if key in many or (newest < key < 0 if newest < 0 else 0 <= key < newest)]
         found = self._told([use for key in behind if (use := self._uses.get(key)) is not None])
         for key in many:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from ._version import __version__
-from .encode import LINE_LIMIT, json_string, size_of
+from .encode import MAX_LINE_BYTES, json_string, size_of
 from .jsondata import json_object, json_value
 
 TYPE_CHECKING = False
@@ -104,7 +104,7 @@ def event_line(
     """
     # To the microsecond as spans are, so that an event inside one stands inside it.
     head = f'{_head("event", f"{t:.6f}", step)}"name":{json_string(name)},"attrs":{{'
-    body, cut = json_object(attrs, LINE_LIMIT - size_of(head) - 16, told)
+    body, cut = json_object(attrs, MAX_LINE_BYTES - size_of(head) - 16, told)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
 
@@ -125,7 +125,7 @@ def sample_line(
     """A `sample` record; `score` is encoded already. Calls `told(column, why)` as above. Raises UnusableError."""
     ranked = "" if score is None else f'"score":{score},'
     head = f'{_head("sample", f"{t:.3f}", step)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
-    body, cut = json_object(row, LINE_LIMIT - size_of(head) - 16, told)
+    body, cut = json_object(row, MAX_LINE_BYTES - size_of(head) - 16, told)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
 

@@ -41,8 +41,8 @@ class Reduce(str, enum.Enum):
 
 
 NAMES = tuple(member.value for member in Reduce)
-_LONGEST = 100  # what the format allows
-_OWN = f"the name of your own with a dot in it, of at most {_LONGEST} characters"
+_MAX_NAME = 100  # what the format allows
+_OWN = f"the name of your own with a dot in it, of at most {_MAX_NAME} characters"
 _MEANT = {"median": " (the median is p50)", "avg": " (that is mean)", "average": " (that is mean)"}
 _ALLOWED = f"use one or several of {', '.join(NAMES)}, or {_OWN}"
 
@@ -68,4 +68,4 @@ def reduction_names(reduce: str | Iterable[str]) -> list[str]:
 
 def _is_own(name: str) -> bool:
     """Whether this may be the name of an entry point: short, with a dot inside."""
-    return "." in name[1:-1] and len(name) <= _LONGEST and not any(c.isspace() for c in name)
+    return "." in name[1:-1] and len(name) <= _MAX_NAME and not any(c.isspace() for c in name)

@@ -11,7 +11,7 @@ from operator import methodcaller
 from . import family, threads
 from .encode import json_string
 from .guard import raised_by_signal
-from .identity import LONGEST_NAME, Identity, bounded, detect
+from .identity import MAX_NAME, Identity, bounded, detect
 from .logger import Logger
 from .notices import Notices, say
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CLOSE_S = 5.0
-_MOST_LABELS = 8 << 10
+_MAX_LABELS = 8 << 10
 
 _loggers: dict[tuple[str, str], Logger] = {}
 _default: Logger | None = None
@@ -157,7 +157,7 @@ def _init(
     replica, rank, world, attempt = given
 
     def warn(message: str) -> None:
-        _notices.once(message, f"{name[:LONGEST_NAME]}: {message}")
+        _notices.once(message, f"{name[:MAX_NAME]}: {message}")
 
     identity = detect(name, replica, rank, world, attempt, warn=warn)
     if inherited is not None and family.identity_of(folder, identity) == inherited.checksum:
@@ -223,12 +223,12 @@ def _usable_labels(labels: Any, warn: Callable[[str], object]) -> dict[str, str]
         warn(f"labels={labels!r:.200} is not a dict of names and values, so it is left out")
         return {}
     kept: dict[str, str] = {}
-    room = _MOST_LABELS
+    room = _MAX_LABELS
     for key, value in labels.items():
         name, text = str(key)[:1000], str(value)[:1000]
         room -= len(json_string(name)) + len(json_string(text))
         if room < 0:
-            warn(f"the labels are longer than {_MOST_LABELS} characters: {name[:40]!r} and those after it are left out")
+            warn(f"the labels are longer than {_MAX_LABELS} characters: {name[:40]!r} and those after it are left out")
             break
         kept[name] = text
     return kept

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     Ended: TypeAlias = tuple[float, float, int | None, str, Any, str | None]
 
 # Spans are put into lines early when there are so many, so that a stalled disk cannot let them grow.
-MOST_WAITING = 1024
-LONGEST_NAME = 500
+MAX_WAITING = 1024
+MAX_NAME = 500
 UNNAMED = "unnamed"
-_MOST_FORMS = 1024
+_MAX_FORMS = 1024
 
 
 class Spans:
     """The ended spans of one Stream that are not lines yet. Adding to `waiting` needs no lock, `move` its caller's.
 
-    `lost(step, error)` is told of each span that cannot be encoded and is left out.
+    Calls `lost(step, error)` for each span that cannot be encoded and is left out.
     """
 
     def __init__(self, misuse: Misuse, lost: Callable[[int | None, Exception], object]) -> None:
@@ -107,13 +107,13 @@ class Spans:
         return lines, steps
 
     def _learn(self, name: str) -> str:
-        if not 0 < len(name) <= LONGEST_NAME:
-            wrong = f"has {len(name)} characters, {LONGEST_NAME} are allowed: it is shortened"
+        if not 0 < len(name) <= MAX_NAME:
+            wrong = f"has {len(name)} characters, {MAX_NAME} are allowed: it is shortened"
             if not name:
                 wrong = f"is empty: {UNNAMED!r} stands in its place"
             self._misuse.tell("span", f"span name {name[:200]}", f"span({name[:40]!r}): the name {wrong}")
-        form = span_form(name[:LONGEST_NAME] or UNNAMED)
-        if len(self._forms) >= _MOST_FORMS:
+        form = span_form(name[:MAX_NAME] or UNNAMED)
+        if len(self._forms) >= _MAX_FORMS:
             self._forms.clear()
         self._forms[name] = form
         return form

@@ -36,7 +36,7 @@ def reentrant_lock() -> threading.RLock:
 
 
 def start(target: Callable[[], None]) -> None:
-    """Run `target` in a real daemon thread. Raises RuntimeError where there is none to be had."""
+    """Run `target` in a real daemon thread. Raises RuntimeError if the system has none left."""
     monkey = _patched()
     if monkey:
         monkey.get_original("_thread", "start_new_thread")(target, ())

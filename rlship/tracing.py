@@ -12,7 +12,7 @@ from functools import partial, update_wrapper
 from . import lanes
 from .gpu.spans import DeviceProbe
 from .guard import raised_by_signal
-from .spans import LONGEST_NAME, MOST_WAITING, UNNAMED
+from .spans import MAX_NAME, MAX_WAITING, UNNAMED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ class Span:
             host = self._find()
             stream = host.stream
             if stream.live or host.start():
-                device = (
-                    None if self._device is None else self._device.begin(stream, self._name[:LONGEST_NAME] or UNNAMED)
-                )
+                device = None if self._device is None else self._device.begin(stream, self._name[:MAX_NAME] or UNNAMED)
                 if self._open is None:
                     self._open = host, stream, device, host.clock(), _mark()
                 else:
@@ -106,7 +104,7 @@ class Span:
         stream = host.stream
         if not stream.live and not host.start():
             return None
-        device = None if self._device is None else self._device.begin(stream, self._name[:LONGEST_NAME] or UNNAMED)
+        device = None if self._device is None else self._device.begin(stream, self._name[:MAX_NAME] or UNNAMED)
         return host, stream, device, host.clock(), _mark()
 
     def end(self, entry: Entry, kind: type[BaseException] | None = None) -> None:
@@ -124,7 +122,7 @@ class Span:
             return
         waiting = stream.ended_spans
         waiting.append(ended)
-        if len(waiting) >= MOST_WAITING:
+        if len(waiting) >= MAX_WAITING:
             stream.collect()
 
     def failed(self, error: Exception) -> None:

@@ -18,7 +18,7 @@ _SCALARS = frozenset((float, int, bool, type(None)))
 
 ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
 # Of one value. More would hardly fit in the buffer, and encoding them is most of a second of the job's time.
-MOST_ELEMENTS = 1 << 18
+MAX_ELEMENTS = 1 << 18
 
 
 class UnusableError(ValueError):
@@ -26,7 +26,7 @@ class UnusableError(ValueError):
 
 
 def why_unusable(error: Exception) -> str:
-    """What to say of a value that gave this error. Raises it where it is not the value's fault."""
+    """Why a value that gave this error cannot be used. Raises the error if it is not the value's fault."""
     if isinstance(error, UnusableError):
         return str(error)
     if isinstance(error, RecursionError) or raised_by_signal(error):
@@ -74,8 +74,8 @@ def plain(value: Any) -> Scalar | list[Scalar]:
     kind = type(value)
     if kind in _SCALARS:
         return value  # type: ignore[no-any-return]
-    if (count := count_of(value)) > MOST_ELEMENTS:
-        raise UnusableError(f"it has {count} elements, {MOST_ELEMENTS} are allowed: log a summary of them")
+    if (count := count_of(value)) > MAX_ELEMENTS:
+        raise UnusableError(f"it has {count} elements, {MAX_ELEMENTS} are allowed: log a summary of them")
     if kind is list or kind is tuple:
         if kind is list and _SCALARS.issuperset(map(type, value)):
             return value  # type: ignore[no-any-return]

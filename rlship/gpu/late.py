@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 PATIENCE_S = 5.0  # how long a barrier waits for values of its steps
-OLDEST_S = 300.0  # a value that no barrier waits for is given up then
-MOST = 8192
+MAX_AGE_S = 300.0  # a value that no barrier waits for is given up then
+MAX_VALUES = 8192
 LOOK_S = 0.02  # how often values are looked at while a barrier waits for them
 
 _PATIENT_S = 0.1
@@ -71,9 +71,11 @@ class Deferred:
 
     def add(self, value: Late) -> None:
         """Write `value` when it has arrived."""
-        if len(self._values) >= MOST:
+        if len(self._values) >= MAX_VALUES:
             self._told(
-                "device", "deferred full", f"{MOST} values of a device have not arrived: further ones are left out"
+                "device",
+                "deferred full",
+                f"{MAX_VALUES} values of a device have not arrived: further ones are left out",
             )
             self._buffer.refuse(value.step)
             return
@@ -138,7 +140,7 @@ class Deferred:
         return any(value.step is not None and value.step <= step for value, _ in list(self._values))
 
     def _write_arrived(self) -> None:
-        oldest = self._now() - OLDEST_S
+        oldest = self._now() - MAX_AGE_S
         for entry in list(self._values):
             value, since = entry
             try:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..stream import Stream
 
 # Pinned memory is dear. What is larger is read at once.
-MOST_BYTES = 8 << 20
-_MOST_DEPTH = 20
+MAX_BYTES = 8 << 20
+_MAX_DEPTH = 20
 
 
 class Unreadable(Exception):
@@ -58,7 +58,7 @@ def on_device(value: Any, weight: Any) -> bool:
 def _holds(value: Any, tensor: type, depth: int) -> bool:
     if isinstance(value, tensor):
         return _device_type(value) != "cpu"
-    if depth < _MOST_DEPTH:
+    if depth < _MAX_DEPTH:
         if isinstance(value, dict):
             return any(_holds(item, tensor, depth + 1) for item in value.values())
         # A list of numbers may be long; one that begins with a number holds no tensors.
@@ -123,8 +123,8 @@ def _check(tensors: list[Any], torch: Any) -> None:
         if type(tensor) not in (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", torch.Tensor)):
             raise Unreadable(f"of type {type(tensor).__name__}, not a plain tensor")
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    if size > MOST_BYTES:
-        raise Unreadable(f"of {size} bytes, more than {MOST_BYTES} at once")
+    if size > MAX_BYTES:
+        raise Unreadable(f"of {size} bytes, more than {MAX_BYTES} at once")
 
 
 def _each(value: Any, tensor: type, found: Callable[[Any], None]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .processes import Use
     from .readings import GpuProcess
 
-_MOST_REMEMBERED = 10_000
+_MAX_REMEMBERED = 10_000
 
 
 class Attribution:
@@ -40,7 +40,7 @@ class Attribution:
     def _proven(self, pid: int) -> bool:
         who = (pid, self._processes.started.get(pid, 0))
         if not self._seen.get(who):
-            if len(self._seen) > _MOST_REMEMBERED:
+            if len(self._seen) > _MAX_REMEMBERED:
                 self._seen.clear()
             self._seen[who] = holds_gpu(pid, self._root)
         return self._seen[who]

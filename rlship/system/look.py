@@ -37,7 +37,7 @@ _FIELDS = (
     (139, _ALL_LINKS, "nvlink_recv_per_s", _KIB),
 )
 # More than any link or bus can carry in a second: a counter that seems to have grown by more was reset.
-_MOST_PER_S = 4e12
+_MAX_PER_S = 4e12
 _PERCENT = 0.01
 # What stands for "not available" where a call has no other way to say it: all bits of a number.
 _NONE = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
@@ -143,7 +143,7 @@ class Look:
                 if value:  # some drivers say 0 for a sensor that is not there
                     found[figure] = int(value)
                 continue
-            rate = self._rates.of(figure, int(value), t, bits=bits, most=_MOST_PER_S / scale)
+            rate = self._rates.of(figure, int(value), t, bits=bits, most=_MAX_PER_S / scale)
             if rate is not None:
                 found[figure] = round(rate * scale)
         self._measured_bus(found)

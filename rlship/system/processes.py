@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 # Looking at all processes may take so much of the time, and is never done more often than that.
 _SHARE = 0.002
 _LEAST_S = 2.0
-_MOST_S = 60.0
-_MOST_STEPS = 64
+_MAX_S = 60.0
+_MAX_STEPS = 64
 
 
 class Use:
@@ -78,7 +78,7 @@ class Processes:
         for pid, parent in parents.items():
             self._children.setdefault(parent, []).append(pid)
         cost = time.thread_time() - began
-        self._look_at = now + min(_MOST_S, max(_LEAST_S, cost / _SHARE))
+        self._look_at = now + min(_MAX_S, max(_LEAST_S, cost / _SHARE))
         return True
 
     def alive(self, pid: int) -> bool:
@@ -87,7 +87,7 @@ class Processes:
 
     def above(self, pid: int, wanted: Collection[int]) -> int | None:
         """The first of `wanted` on the way up from `pid`, itself included."""
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             if pid in wanted:
                 return pid
             parent = self._parents.get(pid)

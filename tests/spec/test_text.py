@@ -120,17 +120,17 @@ def test_every_reason_is_in_the_tables() -> None:
 
 TIMES = Timing()
 LIMITS: dict[str, tuple[float, ...]] = {
-    "1,048,576 bytes": (records.MAX_LINE_BYTES, encode.LINE_LIMIT, quota.BYTES_PER_STEP, buffer.RESERVE),
+    "1,048,576 bytes": (records.MAX_LINE_BYTES, encode.MAX_LINE_BYTES, quota.BYTES_PER_STEP, buffer.RESERVE),
     "9007199254740991": (records.MAX_STEP, identity.ATTEMPTS_END - 1),
     "1,048,576 (2^20)": (records.MAX_WORLD, identity.RANKS_END),
     "946684800..4102444800": (records.T_MIN, records.T_MAX),
     "10^9 s": (records.MAX_OFFSET_S, reading.MAX_DURATION_S),
     "100 characters": (values.MAX_CUSTOM_NAME,),
-    "1000 characters": (encode.LONGEST_NAME,),
-    "500 characters": (spans.LONGEST_NAME,),
-    "200 characters": (identity.LONGEST_NAME,),
-    "8192 characters": (registry._MOST_LABELS,),
-    "262,144": (written_values.MOST_ELEMENTS,),
+    "1000 characters": (encode.MAX_NAME,),
+    "500 characters": (spans.MAX_NAME,),
+    "200 characters": (identity.MAX_NAME,),
+    "8192 characters": (registry._MAX_LABELS,),
+    "262,144": (written_values.MAX_ELEMENTS,),
     "65,536 bytes": (definitions._LINE_BYTES,),
     "8,388,608 bytes": (buffer.CAPACITY,),
 }

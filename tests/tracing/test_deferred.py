@@ -320,7 +320,7 @@ def test_a_rollback_is_not_passed(tmp_path: Path, torch: Any) -> None:
 
 def test_too_many_late_values_are_left_out(tmp_path: Path, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that never answers cannot let the memory grow: values beyond a number are dropped, with a gap."""
-    monkeypatch.setattr(deferred, "MOST", 3)
+    monkeypatch.setattr(deferred, "MAX_VALUES", 3)
     logger = logger_at(tmp_path)
     for i in range(5):
         logger.log({"a": torch.on_gpu(float(i))}, step=i)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship.encode import LINE_LIMIT, LONGEST_NAME, Encoder
+from rlship.encode import MAX_LINE_BYTES, MAX_NAME, Encoder
 
 
 class Heard:
@@ -35,7 +35,7 @@ def encode(metrics: dict[Any, Any], step: int | None = 1, weight: Any = None) ->
     encoder = Encoder(heard)
     line = None if weight is not None else encoder.line(metrics, step, 5.0)
     made = [line] if line is not None else encoder.lines(metrics, step, 5.0, weight)
-    assert all(text.endswith("\n") and text.count("\n") == 1 and len(text.encode()) <= LINE_LIMIT for text in made)
+    assert all(text.endswith("\n") and text.count("\n") == 1 and len(text.encode()) <= MAX_LINE_BYTES for text in made)
     return [orjson.loads(text) for text in made], heard
 
 
@@ -345,11 +345,11 @@ def test_a_short_record_that_does_not_fit_the_limit_is_split_too() -> None:
     assert {name: value for record in records for name, value in record["m"].items()} == given_values
 
 
-@pytest.mark.parametrize("length", [LONGEST_NAME + 1, LINE_LIMIT])
+@pytest.mark.parametrize("length", [MAX_NAME + 1, MAX_LINE_BYTES])
 def test_a_name_that_is_too_long_is_left_out(length: int) -> None:
     """It is told with its length, and its record's other values are kept; one of the longest name is kept."""
-    (record,), heard = encode({"a" * length: 1.0, "b": 2.0, "c" * LONGEST_NAME: 3.0})
-    assert record["m"] == {"b": 2.0, "c" * LONGEST_NAME: 3.0}
+    (record,), heard = encode({"a" * length: 1.0, "b": 2.0, "c" * MAX_NAME: 3.0})
+    assert record["m"] == {"b": 2.0, "c" * MAX_NAME: 3.0}
     assert [why for _, why in heard.told] == [f"the name has {length} characters, 1000 are allowed"]
 
 

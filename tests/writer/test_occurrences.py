@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rlship import quota
-from rlship.encode import LINE_LIMIT
+from rlship.encode import MAX_LINE_BYTES
 from rlship.logger import Logger
 from rlship.records import event_line, sample_line
 from tests.writer.reading import NOW, kinds, lines, logger_at, records
@@ -271,7 +271,7 @@ def test_lists_that_share_their_parts_end_where_the_line_does() -> None:
     line = sample_line("t", {"v": shared(100)}, None, 0.5, 1, NOW, lambda name, why: told.append(why))
     record = json.loads(line)
     assert record["row"]["v"].startswith("[" * 30 + '"<list of 2>","<list of 2>"],["<list')
-    assert (len(line) <= LINE_LIMIT, record["cut"]) == (True, {"v": 2})
+    assert (len(line) <= MAX_LINE_BYTES, record["cut"]) == (True, {"v": 2})
 
 
 def test_a_tensor_on_a_device_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,7 +296,7 @@ def test_long_texts_are_shortened_to_fit_a_line(text: str) -> None:
     """The line is at most 1 MiB and nearly that; what is kept is the beginning, and `cut` has the whole length."""
     row = {"prompt": "short", "response": text, "n": 3}
     line = sample_line("t", row, "0.5", 0.5, 12, NOW, lambda column, why: None)
-    assert LINE_LIMIT * 0.95 < len(line.encode()) <= LINE_LIMIT
+    assert MAX_LINE_BYTES * 0.95 < len(line.encode()) <= MAX_LINE_BYTES
     found = json.loads(line)
     assert found["cut"] == {"response": len(text)}
     assert (found["row"]["prompt"], found["row"]["n"]) == ("short", 3)
@@ -335,7 +335,7 @@ def test_the_longest_values_are_shortened_to_one_length() -> None:
 def test_events_are_shortened_too() -> None:
     """An attribute of 2 MB does not make a line that no reader takes."""
     found = event_line("e", {"text": "x" * 2_000_000}, 1, NOW, lambda attribute, why: None)
-    assert len(found) <= LINE_LIMIT
+    assert len(found) <= MAX_LINE_BYTES
     assert json.loads(found)["cut"] == {"text": 2_000_000}
 
 

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlship.identity import LONGEST_NAME, Identity
+from rlship.identity import MAX_NAME, Identity
 from rlship.logger import Logger
 from rlship_agents.scrape.endpoints import Endpoint
 from rlship_agents.scrape.figures import OF_ENDPOINT, Figure, Figures
@@ -28,7 +28,7 @@ class Writers:
     def __init__(self, folder: str, actor: str, endpoint: Endpoint, local: int = 0) -> None:
         """`folder`: the experiment's; `local`: which of this process's endpoints it is, from 0."""
         self._folder = folder
-        self._actor = actor[:LONGEST_NAME]
+        self._actor = actor[:MAX_NAME]
         self._endpoint = endpoint
         self._local = local
         self._ranks: dict[Engine, int] = {OF_ENDPOINT: 0}
