@@ -60,8 +60,8 @@ class _Use:
 class Quota:
     """At most about `budget` bytes of samples for each step.
 
-    The first half of the budget is for the first samples. After that the threshold for `pri` goes down as samples
-    come and as the budget is used: the fair random few of a step are those with the smallest `pri`, and they come through
+    The first half of the budget is for the first samples. After that the threshold for `pri` goes down as samples come
+    and as the budget is used. The fair random few of a step are those with the smallest `pri`; they come through
     however many there are. Whether a sample is kept does not depend on how long it is.
     """
 
