@@ -59,6 +59,35 @@ def _walk(path: str, root: str) -> int:
     return at
 
 
+def make_folder(path: Path, *roots: Path) -> None:
+    """Make the folder `path` and those on the way to it, but none of `roots`: what lies below one of them is made only
+    while that is there. Raises FileNotFoundError once a job's folder was renamed or removed, which must not come back
+    as an empty one; and other OSErrors.
+    """
+    root = next((root for root in roots if root in (path, *path.parents)), None)
+    if root is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    on_the_way = [folder for folder in (*reversed(path.parents), path) if root in folder.parents]
+    os.stat(root)
+    for folder in on_the_way:
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+
+
+def pinned(folder: str | Path) -> str:
+    """A path of this folder for other programs, as long as this process lives. It stays with a folder that is renamed,
+    and under one that is removed nothing can be made. The folder's own path where `/proc` does not show it. Raises
+    OSError.
+    """
+    fd = os.open(folder, _FOLDER | os.O_NOFOLLOW)
+    path = f"/proc/{os.getpid()}/fd/{fd}"
+    if os.path.isdir(path):
+        return path
+    os.close(fd)
+    return os.fspath(folder)
+
+
 def read_plain(path: str | Path, most: int) -> bytes:
     """The first `most` bytes of the regular file at `path`; raises OSError, NotAFile."""
     with open(open_plain(os.fspath(path)), "rb") as file:

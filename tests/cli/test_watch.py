@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlship_sidecar.cli.group import rlship
+from rlship_sidecar.ownership import lease as leasing
 from rlship_sidecar.report.status import STATUS_FILE
 from tests.kit.waiting import wait_until
 
@@ -410,3 +411,22 @@ def test_a_wrong_sink_option_is_a_usage_problem(
     for part in told:
         assert part in done.stderr
     assert not (experiment / "rlship" / "state").exists()
+
+
+def test_a_folder_that_is_renamed_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are delivered: the lease of a folder that is gone was not taken by another sidecar."""
+    for name in ("a", "b"):
+        an_experiment(tmp_path / "outputs" / name)
+    inherit = leasing.inherit
+
+    def and_rename(state_dir: Path, *given: Any) -> None:
+        inherit(state_dir, *given)
+        if state_dir.parts[-3] == "a":
+            os.rename(tmp_path / "outputs" / "a", tmp_path / "renamed")
+
+    monkeypatch.setattr(leasing, "inherit", and_rename)
+    result = CliRunner().invoke(rlship, ["watch", "--once", "--sink", "jsonl", str(tmp_path / "outputs")])
+    assert result.exit_code == 1, result.output
+    assert "it is gone" in result.stderr
+    assert os.listdir(tmp_path / "outputs") == ["b"]
+    assert len((tmp_path / "outputs" / "b" / "rlship" / "state" / "rows.jsonl").read_bytes().splitlines()) == 3

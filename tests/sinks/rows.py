@@ -42,7 +42,8 @@ def make_rows(first: int, end: int) -> list[Row]:
 
 
 def make_run(folder: Path, *, store_id: str = "store1", rows: int = 0, **options: Any) -> Run:
-    """An experiment in `folder`."""
+    """An experiment in `folder`, with the state folder that the sidecar makes before it opens a sink."""
+    (folder / "rlship" / "state").mkdir(parents=True, exist_ok=True)
     return Run("grpo", folder, folder / "rlship" / "state", store_id, rows, options)
 
 

@@ -441,6 +441,11 @@ class _Daemon:
                 raise
             self._unusable(path, error)
             return
+        except LeaseLost as error:
+            if os.path.exists(state_dir_for(path, self._config)):
+                raise
+            self._unusable(path, error)  # the folder was renamed or removed meanwhile
+            return
         kept = fleet.rest.all.pop(path, None)
         watched.before = kept.tally if kept is not None else None
         fleet.active[path] = watched

@@ -279,7 +279,7 @@ def acquire(
     """Become the owner, and beat from then on in a thread; raises OwnedElsewhere if somebody is, after at most `ttl_s`
     seconds of watching whether it beats; StoreUnusable where the last one's store is damaged.
     """
-    state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir.mkdir(exist_ok=True)
     while True:
         # Who removed the leases did not mean to give up the store.
         last = max((*_leases(state_dir), *stores(state_dir)), default=-1)

@@ -15,6 +15,7 @@ import orjson
 
 from rlship_sidecar import state_file
 from rlship_sidecar.filesystem import sync_folder
+from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.budget import GLOBAL_REDUCE, PER_RANK_NO_REDUCE, check_budget
 from rlship_sidecar.sinks.claim import Claim
@@ -60,7 +61,7 @@ class JsonlSink(Sink):
         path = _path(run)
         self.where = str(path)
         with _outages(self.where):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent, run.state_dir, run.experiment)
             if path.exists():  # before anything is put in its place: /dev/null is there for all of the machine
                 _check_regular(path, path.stat())
             claim = self._claim = Claim("jsonl", path, path, run)

@@ -178,7 +178,6 @@ class _Following:
         with self._calls:
             self._sink.observe(lines, self._observer.places)
         if self._position_file is not None:
-            self._position_file.parent.mkdir(parents=True, exist_ok=True)
             # Not durable: what was shown cannot be taken back anyway, and this is written twice a second.
             state_file.replace(
                 self._position_file, msgspec.json.encode(Progress(0, self._observer.places)), durable=False

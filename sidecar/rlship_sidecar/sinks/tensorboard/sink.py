@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlship_formats.values import Histogram
-from rlship_sidecar.plainfiles import make_plain
+from rlship_sidecar.plainfiles import make_folder, make_plain
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.claim import Claim
@@ -66,7 +66,7 @@ class TensorBoardSink(Sink):
         self._run = run
         self.where = str(folder)
         with _outages(self.where):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, run.state_dir, run.experiment)
             self._budget = budget.budget("tensorboard", run.state_dir, run.options)
             self.note = ""
             _refuse_other_stores(folder, run)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, health, offline, online
 from rlship_sidecar.sinks.wandb.file import HeldRows
@@ -39,9 +40,19 @@ Inbox = queue.SimpleQueue[ToChild]
 
 @dataclass(slots=True)
 class Tables:
-    """How many bytes of tables were logged."""
+    """How many bytes of tables were logged. `beside`: two paths of the run's folder, which the client would make anew
+    for a table after the folder was renamed or removed.
+    """
 
     bytes: int = 0
+    beside: tuple[Path, Path] | None = None
+
+    def check(self) -> None:
+        """Raise SinkUnavailable once the run's folder is not where it was."""
+        if self.beside is not None:
+            path, pinned_path = self.beside
+            if not path.exists() or not path.samefile(pinned_path):
+                raise SinkUnavailable(f"sink wandb: {path} is gone")
 
 
 def main() -> None:
@@ -93,6 +104,7 @@ def _leave(scratch: str) -> NoReturn:
 def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
     if request["base_url"]:
         os.environ["WANDB_BASE_URL"] = request["base_url"]
+    _keep_in(request["scratch"])
     client.prepare()
     mode = client.mode(request["mode"])
     if mode == "offline":
@@ -111,6 +123,14 @@ def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
     _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, next_row, request["stall_s"]), tables)
 
 
+def _keep_in(scratch: str) -> None:
+    """Have the client keep its files there: it leaves folders behind in the temporary folder, and copies of tables in
+    two others. It makes what is missing of their paths, but not a folder that is gone.
+    """
+    folder = pinned(scratch)
+    os.environ.update(TMPDIR=folder, WANDB_CACHE_DIR=f"{folder}/cache", WANDB_DATA_DIR=f"{folder}/data")
+
+
 def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> NoReturn:
     made = online.runs_of(request).made
     found = offline.prepare(
@@ -122,7 +142,9 @@ def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> No
     run = client.init(request, found, "offline", request["offline_root"])
     file = Path(run.settings.sync_file)
     held = HeldRows(file)
-    os.environ["WANDB_DATA_DIR"] = str(file.parent / "data")  # `wandb sync` takes the run's tables from there
+    folder = Path(request["offline_root"], file.parent.relative_to(run.settings.root_dir))
+    # `wandb sync` takes the run's tables from there, which it knows by their whole paths.
+    os.environ["WANDB_DATA_DIR"] = str(folder / "data")
 
     def position() -> int:
         rows = held.update().rows
@@ -131,9 +153,10 @@ def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> No
         return rows
 
     core = health.core_pid()
-    parent.send({"opened": 0, "mode": "offline", "where": str(file.parent), "core": core, "notes": []})
+    parent.send({"opened": 0, "mode": "offline", "where": str(folder), "core": core, "notes": []})
     health.watch(parent, [health.core_death(core)], lambda: "")
-    _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, 0, request["stall_s"]), Tables())
+    tables = Tables(beside=(folder, file.parent))
+    _take_rows(request, run, inbox, parent, Acknowledgements(parent, position, 0, request["stall_s"]), tables)
 
 
 def _take_rows(
@@ -154,6 +177,8 @@ def _take_rows(
             if (actor, axis) not in defined:
                 defined.add((actor, axis))
                 client.define(run, actor, axis)
+            if message["tables"]:
+                tables.check()
             values = message["values"]
             for key in message["hists"]:
                 values[key] = client.histogram(values[key])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb.protocol import OpenRequest, Rejected
 
@@ -129,7 +130,7 @@ def init(request: OpenRequest, run_id: str, mode: Literal["online", "offline"], 
             config={"store_id": request["store_id"]},
             resume="allow",
             mode=mode,
-            dir=root,
+            dir=pinned(root),
             settings=settings,
         )
     except wandb.errors.AuthenticationError as error:

@@ -79,7 +79,7 @@ class Link:
                 stderr=errors,
                 bufsize=0,
                 cwd=folder,
-                env=_child_env(env, folder),
+                env=_child_env(env),
                 # A Ctrl-C at the terminal is for the sidecar, which then drains and closes.
                 start_new_session=True,
             )
@@ -254,19 +254,11 @@ def _kill_core(pid: int) -> None:
         return
 
 
-def _child_env(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    kept = {
+def _child_env(env: Mapping[str, str]) -> dict[str, str]:
+    return {
         name: value
         for name, value in env.items()
         if name not in FOREIGN and (name in INNER_KEPT or not name.startswith(INNER))
-    }
-    # The client leaves folders behind in the temporary folder, and copies of tables in two others; here they go with
-    # the rest.
-    return {
-        **kept,
-        "TMPDIR": str(folder),
-        "WANDB_CACHE_DIR": str(folder / "cache"),
-        "WANDB_DATA_DIR": str(folder / "data"),
     }
 
 

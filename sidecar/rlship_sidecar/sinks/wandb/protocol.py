@@ -160,6 +160,8 @@ def last_word(problem: BaseException) -> LastWord:
         return {"reopen": str(problem)}
     if isinstance(problem, SinkUnavailable):
         return {"unavailable": str(problem)}
+    if isinstance(problem, FileNotFoundError):
+        return {"unavailable": f"sink wandb: {problem.filename} is gone"}
     return {"unavailable": f"{type(problem).__name__}: {problem}"}
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 
 from rlship_sidecar import state_file
+from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
@@ -166,11 +167,10 @@ class WandbSink(Sink):
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
         options["mode"] = _mode(options.get("mode", "auto"), env)
-        run.state_dir.mkdir(parents=True, exist_ok=True)
         state_dir = run.state_dir.absolute()  # the child's own working directory is the scratch folder
         folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, run.state_dir.absolute(), run.experiment.absolute())
         scratch = self._scratch = _scratch(run.state_dir, folder)
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
