@@ -22,18 +22,8 @@ WANDB_MODULES = {
 IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 # A folder or module of the sidecar may import those before it. The order is that of docs/architecture.md.
 ORDER = (
-    *(
-        "child_process",
-        "entrypoint",
-        "errors",
-        "filesystem",
-        "output",
-        "plainfiles",
-        "rows",
-        "state_file",
-        "steps",
-        "tally",
-    ),
+    *("child_process", "entrypoint", "errors", "filesystem", "output", "plainfiles", "shortage", "rows"),
+    *("state_file", "steps", "tally"),
     *("tail", "decode", "align", "store", "reduce", "streams", "bounded_toml", "config", "pipeline"),
     *("report", "sinks", "observe", "ownership", "daemon", "replay"),
     *("export", "tabular", "checking", "demo", "cli"),
