@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,16 @@ def test_it_writes_in_the_experiment_only(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
     place = experiment / "rlship"
     assert status.notes == [f"{place} cannot be written by the sidecar: the run has no rows of its own figures"]
+
+
+def test_a_folder_that_goes_is_not_made_again(experiment: Path) -> None:
+    """Neither by the first row nor by those after it: the job's folder stays where it was renamed to."""
+    telling = own(experiment / "job")
+    (experiment / "job" / "rlship").mkdir(parents=True)
+    telling.tell(with_job(), Tally(), 100.0)
+    telling.tell(with_job(), Tally(), 110.0)
+    (experiment / "job").rename(experiment / "renamed")
+    shutil.rmtree(experiment / "renamed")
+    telling.tell(with_job(), Tally(), 120.0)
+    telling.close()
+    assert not (experiment / "job").exists()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlship.disk import Disk
 from rlship.identity import Identity
 from rlship.logger import Logger
 from rlship_sidecar.report.status import SinkStatus, Status
@@ -41,6 +42,17 @@ _OF_A_SINK: dict[str, tuple[str | list[str], str]] = {
 }
 
 
+class _FoundFolders(Disk):
+    """A disk on which no folder is made: a job's folder that was renamed or removed would come back as an empty one."""
+
+    def make_folder(self, path: str) -> None:
+        """Leave it to the job's own writers."""
+
+
+def _new_logger(folder: str, identity: Identity) -> Logger:
+    return Logger(folder, identity, disk=_FoundFolders())
+
+
 class OwnRows:
     """Logs every `every_s` seconds while the job is at work. Not longer: a run would never end whose sidecar told for
     ever how idle it is, and each record wakes the sidecar. The file is closed then, and another begun when it goes on.
@@ -54,13 +66,13 @@ class OwnRows:
         every_s: float,
         attempt: int,
         *,
-        new_logger: Callable[[str, Identity], Logger] = Logger,
+        new_logger: Callable[[str, Identity], Logger] | None = None,
         used: Callable[[], tuple[float, int]] | None = None,
     ) -> None:
         self._folder = str(experiment)
         self._every_s = every_s
         self._attempt = attempt
-        self._new_logger = new_logger
+        self._new_logger = new_logger or _new_logger
         self._used = used or _used
         self._logger: Logger | None = None
         self._next: float | None = None
@@ -91,9 +103,9 @@ class OwnRows:
         return self._logger is not None
 
     def close(self) -> None:
-        """Close the file: what was logged is in it. At most 5 s."""
+        """Close the file: what was logged is in it. At most 5 s, and none where its folder is gone."""
         if self._logger is not None:
-            self._logger.close(5.0)
+            self._logger.close(5.0 if os.path.isdir(os.path.join(self._folder, "rlship")) else 0.0)
             self._logger = None
 
     def _open(self, sinks: Iterable[SinkStatus]) -> Logger | None:
