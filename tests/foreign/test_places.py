@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from rlship_formats.foreign.contract import Reader
+from rlship_formats.foreign.verl import READER as VERL
 from rlship_sidecar.tail import discover
 from rlship_sidecar.tail.discover import Dull, experiments
 from rlship_sidecar.tail.foreign.places import Places
 from rlship_sidecar.tail.foreign.readers import Readers
 from tests.foreign.made_up import DOCUMENT, SHARED, reading
 from tests.foreign.titan import put
+from tests.pipeline.simulated import simulation
 
 LINE = b'{"n":1,"a":2.0}\n'
 
@@ -54,12 +56,30 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (experiment / "structured_logs").symlink_to(outside / "structured_logs")
     (experiment / "m.jsonl").symlink_to(outside / "structured_logs" / "a.jsonl")
     os.mkfifo(experiment / "f.jsonl")
-    (experiment / "a#b.jsonl").touch()
+    (experiment / "a (replaced 1)").touch()
+    (experiment / "a#b").touch()
     (experiment / "g.jsonl").mkdir()
-    assert found(experiment, "structured_logs/*.jsonl", "*.jsonl") == (
+    assert found(experiment, "structured_logs/*.jsonl", "*.jsonl", "a*") == (
         [],
-        ["a#b.jsonl", "f.jsonl", "m.jsonl", "structured_logs"],
+        ["a (replaced 1)", "a#b", "f.jsonl", "m.jsonl", "structured_logs"],
     )
+
+
+def test_names_with_a_number_sign_are_read(tmp_path: Path) -> None:
+    """It parts a file's name from that of one of several writers in it, and may stand in the file's own name, too."""
+    shared = Reader(SHARED.name, ("logs*/*.shared.jsonl",), SHARED.bind)
+    with reading(shared, VERL), simulation() as sim:
+        (sim.directory / "logs#2").mkdir()
+        (sim.directory / "logs#2" / "a#1.shared.jsonl").write_bytes(LINE)
+        for name in ("run #3.jsonl", "run#4.jsonl"):
+            (sim.directory / name).write_bytes(b'{"step":1,"data":{"critic/score/mean":0.5}}\n')
+        sim.finish()
+        names = ["./run #3.jsonl", "./run#4.jsonl", "logs#2/a#1.shared.jsonl#a", "logs#2/a#1.shared.jsonl#b"]
+        assert sorted(sim.experiment.sources) == names
+        assert {row.unit.actor for row in sim.rows()} >= {"trainer", "a"}
+        assert not sim.experiment.intake.oddities
+        sim.restart()
+        assert sorted(sim.experiment.sources) == names
 
 
 def test_folders_are_listed_again_when_they_change(tmp_path: Path) -> None:

@@ -148,6 +148,43 @@ def test_a_half_written_document_is_waited_for() -> None:
         assert len(sim.rows()) == 4
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("value", [1.0, 2.0], ids=["grown", "other"])
+@pytest.mark.parametrize("mode", ["wb", "r+b"], ids=["cut", "over"])
+def test_a_document_that_is_rewritten_slowly_in_place(mode: str, value: float, restarts: bool) -> None:
+    """While rows of what it held wait for their close. The new one holds them again: nothing is lost or missed."""
+    with simulation() as sim:
+        path = save(sim, 4, history(4))
+        sim.tick()
+        text = json.dumps({"global_step": 6, "log_history": history(6, value)}, indent=2).encode()
+        with open(path, mode, buffering=0) as file:
+            for begin in range(0, len(text), 60):
+                file.write(text[begin : begin + 60])
+                sim.wait(0.5)
+                sim.tick()
+                if restarts:
+                    sim.restart()
+            file.truncate()
+        settle(sim)
+        sim.finish()
+        assert figures(sim) == {step: {"trainer/loss": value * step} for step in range(1, 7)}
+        assert not sim.dead()
+        assert survey(sim.experiment, [], now=sim.now, wall=0.0).complete
+
+
+def test_a_document_that_stays_half_written_is_named() -> None:
+    """Nothing is read of it, and at the end the data are not complete."""
+    with simulation() as sim:
+        path = save(sim, 4, history(4))
+        settle(sim)
+        path.write_bytes(path.read_bytes()[:-9])
+        sim.finish()
+        told = survey(sim.experiment, [], now=sim.now, wall=0.0)
+        assert not told.complete
+        assert "being written" in sim.experiment.sources["checkpoint-4/trainer_state.json"].problem
+        assert not sim.dead()
+
+
 def one_row() -> Row:
     with simulation() as sim:
         save(sim, 1, history(1))

@@ -15,6 +15,7 @@ WRITERS_FOLDER = "rlship"
 SUFFIX = ".jsonl"
 PART = "#"  # in the name of a writer that shares a foreign file: between the file's and its own
 SETTLED_S = 1.0
+_PART = re.compile(rf"{PART}(\w+)\Z")  # names of parts have no dot, which those of files have at their end
 _ASIDE = re.compile(r" \(replaced \d+\)$")
 RELIST_EVERY_S = 10.0
 
@@ -79,6 +80,12 @@ def list_writers(folder: str | int) -> Listing:
             else:
                 odd.append(name)
     return Listing(dict(sorted(files.items())), sorted(odd))
+
+
+def split_part(name: str) -> tuple[str, str]:
+    """The file and the part that a writer's name stands for; "" for the part of a writer that has a file to itself."""
+    match = _PART.search(name)
+    return (name, "") if match is None else (name[: match.start()], match[1])
 
 
 def is_aside(name: str) -> bool:

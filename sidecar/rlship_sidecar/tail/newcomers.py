@@ -17,6 +17,9 @@ NAMED = (SUFFIX, ".json")  # what is left alone of other names, as logs for peop
 YOUNG_S = 60.0  # a file that is not recognised is tried at every look for so long, then as often as folders are listed
 RETRY_S = 10.0
 MOST_TOLD = 100
+ODD = (
+    "not a regular file in a folder of this experiment, or its name is not UTF-8 or ends in `#word` or ` (replaced 1)`"
+)
 UNKNOWN = "not recognised: no reader knows its first lines; left alone"
 
 
@@ -70,7 +73,7 @@ class Newcomers:
         listed = self._places.look(now, force=force)
         self.inodes = {}
         for name in listed.odd:
-            self.oddities[name] = "not a regular file in a folder of this experiment, or its name is not one to keep"
+            self.oddities[name] = ODD
         for file, inode in listed.files.items():
             if file in self._names:
                 self.inodes.update(dict.fromkeys(self._names[file], inode))

@@ -13,7 +13,7 @@ from rlship_sidecar.tail.foreign.documents import Documents
 from rlship_sidecar.tail.foreign.places import Places
 from rlship_sidecar.tail.foreign.readers import readers
 from rlship_sidecar.tail.foreign.tail import ForeignTail, recognise, relative_of
-from rlship_sidecar.tail.listing import PART, WRITERS_FOLDER, Folder, is_aside
+from rlship_sidecar.tail.listing import PART, WRITERS_FOLDER, Folder, is_aside, split_part
 from rlship_sidecar.tail.tail import Descriptors, Tail
 
 
@@ -40,13 +40,13 @@ class Opener:
         """Where a file is. One that was set aside is nowhere."""
         if not is_foreign(name):
             return os.path.join(self.folder, name)
-        return os.path.join(self.directory, name if is_aside(name) else name.partition(PART)[0])
+        return os.path.join(self.directory, name if is_aside(name) else split_part(name)[0])
 
     def tail(self, name: str) -> Tail:
         """A reader of a file."""
-        if not is_foreign(name) or is_aside(name):
+        if not is_foreign(name):
             return Tail(self.path(name), self._files)
-        file, _, part = name.partition(PART)
+        file, part = (name, "") if is_aside(name) else split_part(name)
         return ForeignTail(self.path(name), relative_of(file), part, self._files, self._documents, self.readers)
 
     def recognise(self, file: str) -> dict[str, ForeignTail]:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase, translate
 from rlship_sidecar.tail.foreign.documents import Documents
 from rlship_sidecar.tail.foreign.readers import Readers
 from rlship_sidecar.tail.foreign.tail import recognise, relative_of
-from rlship_sidecar.tail.listing import PART, SUFFIX, WRITERS_FOLDER, Folder, Listing, is_aside, is_utf8
+from rlship_sidecar.tail.listing import SUFFIX, WRITERS_FOLDER, Folder, Listing, is_aside, is_utf8, split_part
 
 _Pattern = tuple[str, ...]  # of the rest of a path, by folders
 
@@ -94,7 +94,7 @@ def _listed(fd: int, relative: str, patterns: Iterable[_Pattern], known: re.Patt
             if not known.match(name) or name.startswith(".") or (not relative and name == WRITERS_FOLDER):
                 continue
             ends = {len(pattern) == 1 for pattern in patterns if fnmatchcase(name, pattern[0])}
-            if not is_utf8(name) or PART in name or is_aside(name):
+            if not is_utf8(name) or is_aside(name) or (True in ends and split_part(name)[1]):
                 found.odd.append(os.fsencode(relative + name).decode("utf-8", "replace"))
             elif True in ends and entry.is_file(follow_symlinks=False):
                 found.files[f"{relative or './'}{name}"] = entry.inode()

@@ -123,6 +123,7 @@ class ForeignTail(Tail):
 
     def _bound(self) -> Native:
         if self._native is None:
+            os.stat(self.path)  # a file that is gone is not one that no reader knows
             bound = recognise(self.path, self._relative, self._readers, self._documents)
             if bound is not None:
                 self._guarded(lambda: self.bind(bound))
@@ -141,8 +142,6 @@ class ForeignTail(Tail):
 
     def size(self) -> int:
         """The size of what is read, in bytes; raises OSError."""
-        if self._native is None:
-            os.stat(self.path)  # a file that is gone is not one that nobody knows
         self._bound()
         if self.of_document:
             return self._guarded(lambda: self._documents.size(self.path))
