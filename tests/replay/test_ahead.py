@@ -26,7 +26,7 @@ from rlship_sidecar.replay import ahead, run
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine, EngineLost
 from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.local import LocalEngine
-from rlship_sidecar.replay.packed import Packing, Stretch, Task, Unpacking
+from rlship_sidecar.replay.packed import DecodedChunk, Packing, Task, Unpacking
 from rlship_sidecar.replay.run import Order, replay
 from rlship_sidecar.tail.tail import Bookmark
 from tests.pipeline.simulated import scratch, simulation
@@ -233,8 +233,8 @@ def test_a_schema_that_was_forgotten() -> None:
     for step in range(4):
         schema = Schema(("a",), (Asks(),)) if step % 2 else known.of(("a",), (Asks(),))
         batch.run(0, schema).add(step, T0 + step, 10 * step, struct.pack("d", step))
-    stretch = Stretch(batch, Bookmark(40), T0, None, False)
-    _, (arrived,) = Unpacking(known).unpack(Packing().pack("a.jsonl", [stretch]))
+    chunk = DecodedChunk(batch, Bookmark(40), T0, None, False)
+    _, (arrived,) = Unpacking(known).unpack(Packing().pack("a.jsonl", [chunk]))
     assert [(line.step, line[-1]) for line in arrived.batch().lines] == [
         (step, struct.pack("d", step)) for step in range(4)
     ]
@@ -354,20 +354,20 @@ def test_memory_does_not_grow_with_the_files(job: Path) -> None:
 
 
 def test_messages_keep_every_bit(job: Path) -> None:
-    """A stretch unpacked is the stretch packed, with schemas that are the same objects for equal metrics."""
+    """A chunk unpacked is the chunk packed, with schemas that are the same objects for equal metrics."""
     path = job / "rlship" / "r0.jsonl"
     data = path.read_bytes()
     head = data.index(b"\n") + 1
     mark = Bookmark(head, data[:64], data[head - 64 : head])
     task = Task("r0.jsonl", str(path), mark, 1 << 20, 30, 1 << 16, read_open(orjson.loads(data[:head])), T0, None, ())
     decoding = Decoding()
-    stretches = decoding.stretches(task)
+    chunks = decoding.chunks(task)
     schemas = Schemas()
     unpacking = Unpacking(schemas)
-    name, found = unpacking.unpack(Packing().pack("r0.jsonl", stretches))
-    assert name == "r0.jsonl" and len(found) == len(stretches)
+    name, found = unpacking.unpack(Packing().pack("r0.jsonl", chunks))
+    assert name == "r0.jsonl" and len(found) == len(chunks)
     batches = [one.batch() for one in found]
-    for one, batch, other in zip(found, batches, stretches):
+    for one, batch, other in zip(found, batches, chunks):
         assert (one.mark, one.t, one.barrier_t, one.more) == other[1:]
         assert (one.lowest, one.highest, list(one.kept)) == (batch.lowest, batch.highest, batch.kept)
         assert [line[:4] for line in batch.lines] == [line[:4] for line in other.batch.lines]

@@ -1,6 +1,6 @@
 """Files decoded ahead by other processes, for the one that aligns, reduces and commits.
 
-What is asked for next is under way before it is asked for: a stretch of each file, and never more than AHEAD_BYTES of
+What is asked for next is under way before it is asked for: a chunk of each file, and never more than AHEAD_BYTES of
 files altogether, however large these are. A file goes on in this process wherever the others cannot: at its end, where
 something is wrong with it, or where an answer does not come.
 """
@@ -48,7 +48,7 @@ class Engine(Protocol):
 
 @dataclass(slots=True)
 class _File:
-    """A file that is decoded elsewhere. `ready` are stretches not taken yet, of `size` bytes together; the next task
+    """A file that is decoded elsewhere. `ready` are chunks not taken yet, of `size` bytes together; the next task
     begins where the last one of them ends. `under_way`: bytes of the task that was submitted, 0 for none.
     """
 
@@ -117,16 +117,16 @@ class DecodedAhead:
                 del self._files[source.name]  # nobody is at it: it is read on in this process
                 return None
             self._collect(wait=True)
-        stretch, size = file.ready[0]
-        # A stretch is taken whole: of one that goes on beyond the limit not all units could keep their values.
-        if stretch.lowest > limit or stretch.highest > limit + MAX_KEPT - self._intake.most_steps:
-            return Taken(None, stretch.mark, True)
+        chunk, size = file.ready[0]
+        # A chunk is taken whole: of one that goes on beyond the limit not all units could keep their values.
+        if chunk.lowest > limit or chunk.highest > limit + MAX_KEPT - self._intake.most_steps:
+            return Taken(None, chunk.mark, True)
         file.ready.popleft()
         file.size -= size
         self._bytes -= size
-        batch = stretch.batch()
-        source.decoder.follow(batch, stretch.t, stretch.barrier_t)
-        return Taken(batch, stretch.mark, stretch.more or bool(file.ready))
+        batch = chunk.batch()
+        source.decoder.follow(batch, chunk.t, chunk.barrier_t)
+        return Taken(batch, chunk.mark, chunk.more or bool(file.ready))
 
     def _file(self, source: Source) -> _File | None:
         """The file, if it is one that others may decode: native, opened, and with enough to be read."""
@@ -166,24 +166,24 @@ class DecodedAhead:
             return
         self._left = self._left or bool(answers)
         for answer in answers:
-            name, stretches = self._unpacking.unpack(answer)
-            self._arrived(self._files[name], stretches)
+            name, chunks = self._unpacking.unpack(answer)
+            self._arrived(self._files[name], chunks)
 
-    def _arrived(self, file: _File, stretches: Sequence[Arrived]) -> None:
+    def _arrived(self, file: _File, chunks: Sequence[Arrived]) -> None:
         self._bytes -= file.under_way
         file.under_way = 0
         sizes = []
-        for stretch in stretches:
-            size = stretch.mark.offset - file.mark.offset
+        for chunk in chunks:
+            size = chunk.mark.offset - file.mark.offset
             sizes.append(size)
-            file.ready.append((stretch, size))
+            file.ready.append((chunk, size))
             file.size += size
             self._bytes += size
-            file.marks += [line for _, line in stretch.kept]
-            file.mark, file.t, file.barrier_t = stretch.mark, stretch.t, stretch.barrier_t
+            file.marks += [line for _, line in chunk.kept]
+            file.mark, file.t, file.barrier_t = chunk.mark, chunk.t, chunk.barrier_t
         if sizes:
             file.source.wants(max(sizes))
-        file.over = not stretches or not stretches[-1].more
+        file.over = not chunks or not chunks[-1].more
 
     def _lost(self) -> None:
         self._engine = None

@@ -1,4 +1,4 @@
-"""Decodes stretches of files for another process, through the intake's own reading."""
+"""Decodes chunks of files for another process, through the intake's own reading."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlship_sidecar.decode.lines import Batch
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.pipeline.intake import Intake
 from rlship_sidecar.pipeline.source import Source, new_source
-from rlship_sidecar.replay.packed import Packing, Stretch, Task
+from rlship_sidecar.replay.packed import DecodedChunk, Packing, Task
 from rlship_sidecar.tail.tail import Tail
 
 
@@ -19,20 +19,20 @@ class Decoding:
     def __init__(self) -> None:
         self._intakes: dict[str, Intake] = {}
         self._packing = Packing()
-        self._stretches: list[Stretch] = []
+        self._chunks: list[DecodedChunk] = []
 
     def answer(self, task: Task) -> bytes:
-        """What a task's lines say, as a message; without stretches where the file cannot be read on just now."""
-        return self._packing.pack(task.name, self.stretches(task))
+        """What a task's lines say, as a message; without chunks where the file cannot be read on just now."""
+        return self._packing.pack(task.name, self.chunks(task))
 
-    def stretches(self, task: Task) -> list[Stretch]:
+    def chunks(self, task: Task) -> list[DecodedChunk]:
         """The same, unpacked."""
         intake = self._intake(os.path.dirname(task.path))
         source = new_source(task.name, Tail(task.path, intake.files), intake.schemas)
         source.mark, source.piece_bytes = task.mark, task.piece_bytes
         source.decoder.restore(task.opened, task.t, task.barrier_t, task.marks)
         intake.sources, intake.room = {task.name: source}, lambda actor: task.most_steps
-        found = self._stretches = []
+        found = self._chunks = []
         while source.read < task.mark.offset + task.size:
             before = source.read
             more = intake.read(-math.inf, [task.name], self._take, end=True)
@@ -43,7 +43,7 @@ class Decoding:
 
     def _take(self, source: Source, batch: Batch, now: float) -> None:
         decoder = source.decoder
-        self._stretches.append(Stretch(batch, source.mark, decoder.t, decoder.barrier_t, False))
+        self._chunks.append(DecodedChunk(batch, source.mark, decoder.t, decoder.barrier_t, False))
 
     def _intake(self, folder: str) -> Intake:
         found = self._intakes.get(folder)

@@ -23,12 +23,12 @@ _SAME = ("lowest", "highest", "begins", "newest_t", "inherited_t", "consumed")  
 _RARE = tuple(
     field.name for field in fields(Batch) if field.name not in (*_SAME, "runs", "streams", "barriers", "schemas")
 )
-_MOST_SCHEMAS = 1024
+_MAX_SCHEMAS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A part of a native file to decode: from `mark` on, about `size` bytes, in stretches of `most_steps` steps and
+    """A part of a native file to decode: from `mark` on, about `size` bytes, in chunks of `most_steps` steps and
     about `piece_bytes` bytes. The rest is the decoder's state there: the `open` record, the times that lines inherit,
     and the define and rollback lines before.
     """
@@ -46,8 +46,8 @@ class Task:
 
 
 class Arrived(NamedTuple):
-    """A stretch as it came: `batch` unpacks it, which is left until it is needed, as its lines are many objects.
-    `lowest`, `highest` and `kept` are the batch's; the rest is as in `Stretch`.
+    """A chunk as it came: `batch` unpacks it, which is left until it is needed, as its lines are many objects.
+    `lowest`, `highest` and `kept` are the batch's; the rest is as in `DecodedChunk`.
     """
 
     batch: Callable[[], Batch]
@@ -60,7 +60,7 @@ class Arrived(NamedTuple):
     more: bool
 
 
-class Stretch(NamedTuple):
+class DecodedChunk(NamedTuple):
     """Consecutive lines of a file, decoded: the batch ends at `mark`, where the decoder has these times. `more`: there
     was more to read.
     """
@@ -73,24 +73,23 @@ class Stretch(NamedTuple):
 
 
 class Packing:
-    """Packs stretches. What a schema comes to is worked out once."""
+    """Packs chunks. What a schema comes to is worked out once."""
 
     def __init__(self) -> None:
         self._known: dict[Schema, bytes] = {}
 
-    def pack(self, name: str, stretches: Sequence[Stretch]) -> bytes:
+    def pack(self, name: str, chunks: Sequence[DecodedChunk]) -> bytes:
         """A message."""
         self._places: dict[Schema, int] = {}
         packed = [
-            (self._batch(stretch.batch), tuple(stretch.mark), stretch.t, stretch.barrier_t, stretch.more)
-            for stretch in stretches
+            (self._batch(chunk.batch), tuple(chunk.mark), chunk.t, chunk.barrier_t, chunk.more) for chunk in chunks
         ]
         return pickle.dumps((name, [self._schema(schema) for schema in self._places], packed), 5)
 
     def _schema(self, schema: Schema) -> bytes:
         found = self._known.get(schema)
         if found is None:
-            if len(self._known) >= _MOST_SCHEMAS:
+            if len(self._known) >= _MAX_SCHEMAS:
                 self._known.clear()
             found = self._known[schema] = pickle.dumps((schema.names, schema.asks), 5)
         return found
@@ -139,7 +138,7 @@ class Unpacking:
         self._known: dict[bytes, Schema] = {}
 
     def unpack(self, message: bytes) -> tuple[str, list[Arrived]]:
-        """The file's name and its stretches, in order."""
+        """The file's name and its chunks, in order."""
         name, schemas, packed = pickle.loads(message)
         known = [self._schema(schema) for schema in schemas]
         return name, [
@@ -150,7 +149,7 @@ class Unpacking:
     def _schema(self, packed: bytes) -> Schema:
         found = self._known.get(packed)
         if found is None:
-            if len(self._known) >= _MOST_SCHEMAS:
+            if len(self._known) >= _MAX_SCHEMAS:
                 self._known.clear()
             found = self._known[packed] = self._schemas.of(*pickle.loads(packed))
         return found
