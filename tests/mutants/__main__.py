@@ -30,7 +30,36 @@ class Mutant(NamedTuple):
 
 PIPELINE = "tests/pipeline/test_against_reference.py"
 STREAMS = "tests/pipeline/test_streams_against_reference.py"
+READER = "tests/pipeline/test_decoder_equals_reader.py"
 MUTANTS = (
+    Mutant(
+        "a metrics line hands no time on",
+        "sidecar/rlship_sidecar/decode/decoder.py",
+        "        reader.t = t\n        if t > batch.newest_t:",
+        "        if t > batch.newest_t:",
+        READER,
+    ),
+    Mutant(
+        "the quick way keeps to a schema that a define has changed",
+        "sidecar/rlship_sidecar/decode/decoder.py",
+        "            self._usual = self._last = None\n            batch.kept",
+        "            batch.kept",
+        READER,
+    ),
+    Mutant(
+        "the quick way takes a line of a bad step",
+        "sidecar/rlship_sidecar/decode/decoder.py",
+        "not 0 <= step <= MAX_STEP):",
+        "not -2 <= step <= MAX_STEP):",
+        READER,
+    ),
+    Mutant(
+        "a clock record that proves nothing counts",
+        "sidecar/rlship_sidecar/streams/clocks.py",
+        "if not host or record.client_time:",
+        "if not host:",
+        "tests/spec/test_rows.py",
+    ),
     Mutant(
         "a late barrier revises no aligned row",
         "sidecar/rlship_sidecar/streams/actor.py",

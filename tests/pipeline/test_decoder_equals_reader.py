@@ -205,7 +205,6 @@ COMMON = st.builds(
     st.integers(0, 3),
     NUMBERS,
 )
-RUNS = st.tuples(COMMON, st.integers(1, 5)).map(lambda drawn: [drawn[0]] * drawn[1])
 DAMAGED = st.builds(
     lambda line, place, piece: line[: place % len(line)] + piece + line[place % len(line) + len(piece) :],
     st.one_of(RECORDS, COMMON),
@@ -213,9 +212,17 @@ DAMAGED = st.builds(
     st.sampled_from((b"", b"x", b'"', b"\x00", b"}", b" ", b"9", b"-", b"\xff")),
 )
 OTHERS = st.sampled_from((*DEAD_LINES, *IDLE_LINES, *BAD_OPENS, OPEN))
-ONE = st.one_of(RECORDS, DAMAGED, OTHERS).map(lambda line: [line])
+ANY = st.one_of(RECORDS, DAMAGED, OTHERS)
+ONE = ANY.map(lambda line: [line])
+DEFINES = st.sampled_from([body.format(x=1) for body in BODIES if '"define"' in body]).map(
+    lambda body: ("{" + body + "}").encode()
+)
+# A run of one line, something else, and the line again: the shortcut must notice what has changed.
+RUNS = st.tuples(COMMON, st.integers(1, 4), st.one_of(DEFINES, DEFINES, ANY), st.integers(0, 2)).map(
+    lambda drawn: [drawn[0]] * drawn[1] + [drawn[2]] + [drawn[0]] * drawn[3]
+)
 OPENINGS = st.sampled_from(([OPEN], [OPEN], [OPEN], [], [b'{"kind":"open","rlship":2,"id":"a","actor":"b"}', OPEN]))
-FILES = st.tuples(OPENINGS, st.lists(st.one_of(RUNS, RUNS, ONE, ONE), max_size=14)).map(
+FILES = st.tuples(OPENINGS, st.lists(st.one_of(RUNS, RUNS, ONE), max_size=14)).map(
     lambda drawn: [*drawn[0], *(line for lines in drawn[1] for line in lines)]
 )
 

@@ -110,7 +110,7 @@ class Crew:
 
 
 def first_line(path: str) -> bytes | None:
-    """The first line of a file without its LF; b"" where there is none to be had, None where it is not whole yet."""
+    """The first line of a file without its LF; b"" if the file has no usable one, None if the line is not whole yet."""
     try:
         data = read_plain(path, _MAX_LINE_BYTES)
     except OSError:

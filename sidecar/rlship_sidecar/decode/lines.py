@@ -150,7 +150,7 @@ class Sparse(NamedTuple):
 class BarrierLines:
     """Barrier records of one segment that follow each other, in columns: record i is of `steps[i]`, was written at
     `ts[i]` and begins at byte `offsets[i]`. `before_t` is the time of the one before them in their segment, None if
-    there is none.
+    they are its first.
     """
 
     segment: int

@@ -86,7 +86,7 @@ def lines(file: WriterFile) -> Iterator[bytes]:
 
 @contextmanager
 def files_of(experiment: Path) -> Iterator[list[WriterFile]]:
-    """The files of an experiment, of other frameworks too, by name; raises OSError where there are none."""
+    """The files of an experiment, of other frameworks too, by name; raises OSError if it has no folder of them."""
     files = Descriptors(1, keep=True, root=str(experiment))  # they are read one after the other
     opener = Opener(str(experiment), files)
     try:

@@ -56,7 +56,7 @@ def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | No
 
 def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | None = None) -> Exported:
     """The same as a Parquet file: the samples' own columns stand beside the fields as `row.<name>`, as numbers or bools
-    where all values are, else as text (JSON of what is none). `cut` is JSON. Raises UsageProblem without pyarrow.
+    where all values are, else as text (JSON of what is not a text). `cut` is JSON. Raises UsageProblem without pyarrow.
     """
     try:
         import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
