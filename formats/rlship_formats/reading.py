@@ -478,8 +478,9 @@ def derive_metric(record: Span | Event) -> DerivedMetric:
     """A span stands for its duration at its end, an event for one more of its name."""
     if isinstance(record, Event):
         return DerivedMetric(record.t, f"event/{record.name}", 1.0, EVENT_REDUCTIONS)
-    end = record.t + record.dur
-    return DerivedMetric(end if T_MIN <= end <= T_MAX else record.t, f"{record.name}_s", record.dur, SPAN_REDUCTIONS)
+    name, _, t, dur, _, _ = record
+    end = t + dur
+    return DerivedMetric(end if T_MIN <= end <= T_MAX else t, f"{name}_s", dur, SPAN_REDUCTIONS)
 
 
 Timed: TypeAlias = "Metrics | Define | Span | Event | Sample | Barrier | Rollback | Lost | Clock | Beat | Close"

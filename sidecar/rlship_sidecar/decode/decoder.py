@@ -220,13 +220,14 @@ class Decoder:
         if kind is DeadLetter:
             batch.dead.append(Dead(offset, record.reason, excerpt_of(line)))
             return True
-        if kind in _STEPPED and record.step is not None:
-            if kind is not BarrierRecord and record.step != pace.step:
-                if pace.refuses(record.step, first=first):
+        step = record.step if kind in _STEPPED else None
+        if step is not None:
+            if step != pace.step and kind is not BarrierRecord:
+                if pace.refuses(step, first=first):
                     reader.t = before  # as if it had not been read: it will be read again
                     return False
-                batch.saw(record.step, reader.segment)
-            if record.t == before and not has_time(body):
+                batch.saw(step, reader.segment)
+            if reader.t == before and not has_time(body):
                 batch.inherited_t += 1
         if reader.t > batch.newest_t and kind is not Unknown:
             batch.newest_t = reader.t
