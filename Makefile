@@ -1,7 +1,8 @@
 # Needs make and Python 3.10 or newer with venv; everything else is installed into $(VENV).
 PYTHON ?= python3
 VENV ?= .venv
-JOBS ?= auto
+# More than cores: many tests wait for other processes.
+JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 DIR ?= demo
 MINUTES ?= 10
 SEED ?= 1

@@ -56,11 +56,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# These take longer than the others together.
-LONG = ("idle", "restart", "streams")
+SHORT = ("writer", "ingest")
 
 
-@pytest.mark.parametrize("name", [*(name for name in WANTED if name not in LONG), *long(*LONG)])
+@pytest.mark.parametrize("name", [*SHORT, *long(*(name for name in WANTED if name not in SHORT))])
 def test_each_benchmark_runs(name: str, tmp_path: Path) -> None:
     """`--quick` runs a benchmark to its end, finds what it promises in finite numbers, judges none of them, and leaves
     no files behind.

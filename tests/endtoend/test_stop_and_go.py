@@ -7,6 +7,8 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+
 from rlship_sidecar.rows import Unit
 from tests.endtoend.evidence import check_rows, newest, shipped, state_of, stored
 from tests.endtoend.job import crew
@@ -54,6 +56,7 @@ def tear(file: Path) -> None:
         os.truncate(file, file.stat().st_size - 10)
 
 
+@pytest.mark.long
 def test_kill_9_of_the_sidecar_again_and_again(tmp_path: Path) -> None:
     """The daemon is killed at random moments while ranks log, write late lines, die and come back: in the end the file
     has each row once, and the newest of each unit is what the files say.

@@ -185,6 +185,7 @@ def test_two_sidecars_of_one_store_do_no_harm(tmp_path: Path, backend: LoopbackB
     assert run.resent + len(run.rewritten) > 0, "they never sent the same row"
 
 
+@pytest.mark.long
 def test_the_clients_own_file_does_not_grow_for_ever(tmp_path: Path, backend: LoopbackBackend) -> None:
     """The client keeps every row of its life in a file: once that is large a new client begins a new one, and the old
     file is gone.

@@ -219,6 +219,7 @@ def test_an_offline_run_that_is_killed_frozen_and_torn_is_one_whole_folder(
     check_whole(backend.run("offline", "store1"), 500)
 
 
+@pytest.mark.long
 def test_offline_first_and_online_later(
     tmp_path: Path, backend: LoopbackBackend, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_server_that_shows_an_old_state_is_not_written_to(tmp_path: Path) -> N
         assert definitions(backend) == [("reward/*", "global_step"), ("trainer/*", "global_step")]
 
 
+@pytest.mark.long
 def test_a_client_that_silently_gave_up_is_replaced(tmp_path: Path) -> None:
     """After a 409 the client takes rows and sends none, for good, without an error. It is noticed, and the next child
     delivers.
@@ -161,6 +162,7 @@ def test_a_server_that_answers_but_takes_no_rows_is_noticed(tmp_path: Path) -> N
         wait_until(lambda: gone(processes))
 
 
+@pytest.mark.long
 def test_an_outage_is_told_waited_out_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that goes away: the status says so, at most the window of rows is under way, and afterwards all arrive
     once.
