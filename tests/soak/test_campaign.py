@@ -40,11 +40,11 @@ def campaign(folder: Path, *options: object) -> dict[str, Any]:
 
 @pytest.mark.timeout(DEADLINE_S + 20)
 def test_a_round_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
-    """In half a minute writers and sidecars die and the server fails; each sink holds every row once."""
+    """In half a minute processes of every kind are struck in many ways; then each sink holds every row once."""
     report = campaign(tmp_path, "--round", 0)
     assert report["rounds"] == 1
     assert report["sigkills"] >= 5, report["signals"]
-    assert report["server_faults"] >= 1, report["struck"]
+    assert len(report["struck"]) >= 8, report["struck"]
     assert min(counts["expected"] for counts in report["places"].values()) >= 100
 
 
