@@ -34,7 +34,7 @@ METHOD = (
     "until rows.jsonl of the last of them has the row. Once all finished ones are at rest (their leases are released): "
     "CPU in a window of {window:.0f} s in which nothing is logged, from /proc/<pid>/stat; resident memory, descriptors "
     "and threads of the process at its end. Then a finished one grows by a step: seconds until rows.jsonl has it. "
-    "The same with W&B online against a server on 127.0.0.1: the stores of the finished ones are told that it has "
+    "The same with W&B online against a server on 127.0.0.1: the stores of the finished ones record that it has "
     "confirmed all of their rows, and the running ones are delivered before the start. Clients are counted apart."
 )
 

@@ -67,7 +67,7 @@ class ClockSeries:
 
     @property
     def since(self) -> float:
-        """The time of the first record; infinity if there is none."""
+        """The time of the first record; infinity without records."""
         return self._times[0] if self._times else math.inf
 
     def __getitem__(self, place: int) -> Clock:

@@ -235,7 +235,7 @@ def survives(mutant: Mutant) -> bool:
         file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
         paths = os.pathsep.join(str(tree / part) for part in ("", "sidecar", "formats"))
         hasty = ("-p", "no:cacheprovider", "-p", "tests.mutants.hasty")
-        command = [sys.executable, "-m", "pytest", "-x", "-q", *hasty, *mutant.tests.split()]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--all-cases", *hasty, *mutant.tests.split()]
         done = subprocess.run(
             command, cwd=tree, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, check=False
         )
