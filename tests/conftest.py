@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.kit import cases, tools
 
-# How fast examples are made depends on what else the machine does.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How fast examples are made depends on what else the machine does. The rest is that of the profile in use.
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
