@@ -62,8 +62,8 @@ MUTANTS = (
     ),
     Mutant(
         "a late barrier revises no aligned row",
-        "sidecar/rlship_sidecar/streams/actor.py",
-        "            if place is None or place <= closed_to:",
+        "sidecar/rlship_sidecar/streams/affected.py",
+        "            if place is None or place <= self.frontier.place:",
         "            if place is None:",
         STREAMS,
     ),
@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant(
         "a line before the frontier is forgotten",
         "sidecar/rlship_sidecar/streams/actor.py",
-        "            self.soil(self._window_unit(index), now)\n        elif",
-        "            pass\n        elif",
+        "        if not self.affected.window(index, now):",
+        "        if not self.frontier.covers(index):",
         STREAMS,
     ),
     Mutant(
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         "a late record is lost",
         "sidecar/rlship_sidecar/align/actor.py",
-        "                self.soil(step, partial, now)\n                return None",
+        "                self.mark_dirty(step, now, partial=partial)\n                return None",
         "                return None",
         PIPELINE,
     ),

@@ -422,7 +422,7 @@ def test_nothing_changed_no_revision() -> None:
         running.sim.write("r0.jsonl", b'{"step":0,"m":{}}\n{"kind":"barrier","step":0}\n{"step":0,"m":{"loss":"x"}}\n')
         running.wait(11)
         assert running.rows() == [(0, "complete")]
-        assert running.actor.dirty == {}
+        assert running.actor.revisions.dirty == {}
 
 
 def test_a_late_evaluation_ships_only_its_own_keys() -> None:
@@ -439,7 +439,7 @@ def test_a_dirty_row_survives_a_restart() -> None:
         running.sim.tick()
         running.write("r0", log(0, loss=6.0))
         running.sim.tick()
-        assert len(running.actor.dirty) == 1
+        assert len(running.actor.revisions.dirty) == 1
         running.sim.restart()
         assert logged(running.newest()) == {"trainer/loss": 3.0}
         running.wait(20)
@@ -526,4 +526,4 @@ def test_marks_alone_open_no_step(count: int) -> None:
         actor.add_writer(writer, 0.0)
         actor.apply(writer, Batch(marks=[Mark("barrier", 0, 9), Mark("close", 0, -1)], begins=9, consumed=2), 1.0)
     assert actor.closings(1e6) == actor.closings(1e6, end=True) == []
-    assert actor.dirty == {}
+    assert actor.revisions.dirty == {}

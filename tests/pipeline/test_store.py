@@ -14,6 +14,7 @@ from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from rlship_sidecar.store.schema import VERSION
 from rlship_sidecar.store.store import DEAD_DETAILS, Changes, SavedBlock, SavedWriter, Store, StoreUnusable
+from rlship_sidecar.store.units import ActorUnits
 from tests.pipeline.simulated import scratch
 
 LOCAL = pytest.mark.parametrize("local", [True, False], ids=["wal", "rollback journal"])
@@ -135,21 +136,21 @@ def test_the_newest_revision_is_the_units_state(path: Path) -> None:
     """Earlier revisions stay as rows; whether a unit lacks ranks is its newest revision's word."""
     with opened(path) as store:
         store.commit(Changes(rows=[row(0, 7, missing=("0.1",)), row(1, 8), row(2, 10, missing=("0.1",))]))
-        assert store.row_of("trainer", 7) is True
-        assert store.rows_between("trainer", 0, 9, partial=False) == [(7, True), (8, False)]
-        assert store.rows_between("trainer", 0, 99, partial=True) == [(7, True), (10, True)]
+        assert ActorUnits(store, "trainer").row_of(7) is True
+        assert ActorUnits(store, "trainer").rows_between(0, 9, partial=False) == [(7, True), (8, False)]
+        assert ActorUnits(store, "trainer").rows_between(0, 99, partial=True) == [(7, True), (10, True)]
         assert sum(rows for _, rows, *_ in store.lacking()) == 2
         store.commit(Changes(rows=[row(3, 7, revision=1)]))
         assert store.newest(Unit("trainer", "step", 7)) == row(3, 7)
-        assert store.row_of("trainer", 7) is False
-        assert (store.row_of("trainer", 9), store.row_of("generator", 7)) == (None, None)
+        assert ActorUnits(store, "trainer").row_of(7) is False
+        assert (ActorUnits(store, "trainer").row_of(9), ActorUnits(store, "generator").row_of(7)) == (None, None)
         assert (
             sum(rows for _, rows, *_ in store.lacking()),
-            store.highest("trainer"),
-            store.highest("generator"),
+            ActorUnits(store, "trainer").highest_step(),
+            ActorUnits(store, "generator").highest_step(),
         ) == (1, 10, -1)
         assert store.newest(Unit("trainer", "step", 9)) is None
-        view = store.of_actor("trainer")
+        view = ActorUnits(store, "trainer")
         assert (view.row_of(8), view.rows_between(8, 10, partial=False)) == (False, [(8, False), (10, True)])
 
 
@@ -394,4 +395,4 @@ def test_a_store_written_before_is_read(path: Path) -> None:
         assert store.newest(Unit("a", "step", 3)) == Row(
             Unit("a", "step", 3), 1.5, {"global_step": 3}, {"a/x": 2.0}, Coverage(("0.0",), 2, ("0.1",), (), (0,))
         )
-        assert store.row_of("a", 3) is True
+        assert ActorUnits(store, "a").row_of(3) is True

@@ -181,7 +181,7 @@ def test_memory_does_not_grow_with_history(monkeypatch: pytest.MonkeyPatch) -> N
             sim.wait(1.0)
             sim.tick()
         streams = sim.experiment.streaming.streams["generator"]
-        assert streams.recent.count <= 1000 and len(streams.pending) <= 2 and not streams.dirty
+        assert streams.recent.count <= 1000 and len(streams.pending) <= 2 and not streams.revisions.dirty
         assert len(rows(sim, "aligned")) >= 1990
 
 

@@ -10,8 +10,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Segment, Writer, side_by_side
+from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.roster import Roster, Waiting
-from rlship_sidecar.align.units import MAX_KEPT, Closing, Dirty, EarlyBarriers, OpenUnit, Patience, RowIndex
+from rlship_sidecar.align.units import MAX_KEPT, Closing, EarlyBarriers, OpenUnit, Patience, RowIndex
 from rlship_sidecar.align.window import Window
 from rlship_sidecar.decode.lines import Batch, Mark
 from rlship_sidecar.rows import STEP, Unit
@@ -26,14 +27,15 @@ class Actor:
     patience: Patience = field(default_factory=Patience)
     roster: Roster = field(default_factory=Roster)
     open: dict[int, OpenUnit] = field(default_factory=dict)
-    dirty: dict[int, Dirty] = field(default_factory=dict)
-    newly_dirty: set[int] = field(default_factory=set)
     highest_closed: int = -1
     kept: int = 0
     metrics_at: float = 0.0
     early: EarlyBarriers = field(default_factory=EarlyBarriers)
-    _revised_at: dict[int, float] = field(default_factory=dict)
+    revisions: Revisions = field(init=False)
     _blocker: tuple[int, Writer] | None = None
+
+    def __post_init__(self) -> None:
+        self.revisions = Revisions(self.patience.revise_s)
 
     # Lines in ------------------------------------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class Actor:
         if unit is None:
             partial = self.rows.row_of(step) if step <= self.highest_closed else None
             if partial is not None:
-                self.soil(step, partial, now)
+                self.mark_dirty(step, now, partial=partial)
                 return None
             unit = self._open(step, now)
         if writer.starts.setdefault(step, offset) > offset:
@@ -117,7 +119,7 @@ class Actor:
                     if unit.window is not None:
                         unit.window.barriers.append((segment, t, offset, before_t))
                 elif step <= self.highest_closed and (partial := self.rows.row_of(step)) is not None:
-                    self.soil(step, partial, now)
+                    self.mark_dirty(step, now, partial=partial)
                 else:
                     self.early.add(step, (segment, t, offset, before_t))
 
@@ -139,7 +141,7 @@ class Actor:
             if unit is None:
                 if (partial := self.rows.row_of(step)) is not None:
                     if late:
-                        self.soil(step, partial, now)
+                        self.mark_dirty(step, now, partial=partial)
                     continue
                 self._open(step, now, keep=False)
             elif unit.window is not None:
@@ -223,15 +225,11 @@ class Actor:
         last = min(last, self.highest_closed)
         if first <= last:
             for step, lacks in self.rows.rows_between(first, last, partial=partial):
-                self.soil(step, lacks, now)
+                self.mark_dirty(step, now, partial=lacks)
 
-    def soil(self, step: int, partial: bool, now: float) -> None:
+    def mark_dirty(self, step: int, now: float, *, partial: bool) -> None:
         """A step's row may have changed; `partial`: it lacks ranks now."""
-        if step not in self.dirty:
-            self.dirty[step] = Dirty(now, partial)
-            self.newly_dirty.add(step)
-        elif now < self.dirty[step].since:
-            self.dirty[step].since = now
+        self.revisions.mark_dirty(Unit(self.name, STEP, step), now, partial=partial)
 
     # Decisions out -------------------------------------------------------------------------------------------------
 
@@ -327,26 +325,7 @@ class Actor:
         rest = sorted(step for step, unit in self.open.items() if unit.window is None and step > needed[-1])
         return needed + rest[: max(0, MAX_KEPT - self.kept - len(needed))]
 
-    def due(self, now: float, *, end: bool = False, limit: int = MAX_KEPT) -> list[int]:
-        """Dirty steps to revise, lowest first: at once when that completes the row, else at most every `revise_s`."""
-        revise_s = self.patience.revise_s
-        self._revised_at = {step: at for step, at in self._revised_at.items() if now - at < revise_s}
-        found = []
-        for step in sorted(self.dirty)[: 4 * limit]:
-            dirty = self.dirty[step]
-            if end or self._is_due(step, dirty, now):
-                found.append(step)
-                if len(found) == limit:
-                    break
-        return found
-
-    def _is_due(self, step: int, dirty: Dirty, now: float) -> bool:
-        recent = step in self._revised_at
-        if not recent and now - dirty.since >= self.patience.revise_s:
-            return True
-        return (dirty.partial or not recent) and self._waiting(step, now).over
-
-    def revised(self, step: int, now: float) -> None:
-        """A dirty step was recomputed."""
-        del self.dirty[step]
-        self._revised_at[step] = now
+    def due(self, now: float, *, end: bool = False) -> list[int]:
+        """Dirty steps to revise: at once when that completes the row, else at most every `revise_s`."""
+        due = self.revisions.due(now, end=end, complete=lambda unit: self._waiting(unit.index, now).over)
+        return [unit.index for unit in due]

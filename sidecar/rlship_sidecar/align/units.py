@@ -38,14 +38,6 @@ class OpenUnit:
     line_at: float = 0.0
 
 
-@dataclass(slots=True)
-class Dirty:
-    """A closed step whose row may have changed."""
-
-    since: float
-    partial: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Closing:
     """A decision to close a step; `how` is "complete", "partial" or "end"."""

@@ -6,12 +6,13 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
+from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.decode.lines import Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
@@ -25,6 +26,7 @@ from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import STEP, RankName, Row, Unit
 from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.store.units import ActorUnits
 from rlship_sidecar.streams.streaming import Streaming
 
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
@@ -82,9 +84,9 @@ class Experiment:
         """
         if self._unrestored or self._unrecovered or self.intake.holding or self.intake.replaced:
             return False
-        if any(actor.open or actor.dirty or actor.newly_dirty for actor in self.actors.values()):
+        if any(actor.open or actor.revisions.dirty or actor.revisions.unsaved for actor in self.actors.values()):
             return False
-        return not any(streams.pending or streams.dirty for streams in self.streaming.streams.values())
+        return not any(streams.pending or streams.revisions.dirty for streams in self.streaming.streams.values())
 
     @property
     def all_closed(self) -> bool:
@@ -110,13 +112,12 @@ class Experiment:
             if source.writer is not None:
                 self._actor(source.writer.open.actor).add_writer(source.writer, now)
         for actor in self.actors.values():
-            actor.dirty.clear()  # children that were loaded before their parents made it so: the store knows better
+            actor.revisions.clear()  # a child that was loaded before its parent made rows dirty: the store knows better
         dirty = self.store.dirty()
         for unit in dirty:
             if unit.kind == STEP:
-                self._actor(unit.actor).soil(unit.index, self.store.row_of(unit.actor, unit.index) is True, now)
-        for actor in self.actors.values():
-            actor.newly_dirty.clear()
+                actor = self._actor(unit.actor)
+                actor.revisions.restore(unit, now, partial=actor.rows.row_of(unit.index) is True)
         writers = [source.writer for source in self.sources.values() if source.writer is not None]
         self.streaming = Streaming(
             self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
@@ -177,8 +178,8 @@ class Experiment:
     def _actor(self, name: str) -> Actor:
         actor = self.actors.get(name)
         if actor is None:
-            actor = self.actors[name] = Actor(name, self.store.of_actor(name), self.patience)
-            actor.highest_closed = self.store.highest(name)
+            rows = ActorUnits(self.store, name)
+            actor = self.actors[name] = Actor(name, rows, self.patience, highest_closed=rows.highest_step())
         return actor
 
     # One tick ------------------------------------------------------------------------------------------------------
@@ -249,15 +250,18 @@ class Experiment:
         piece = self._sweep.next_piece(self._dirty_units())
         for unit, partial in piece:
             # Dirty for ever: a piece waits for no `revise_s`.
-            if unit.kind == STEP:
-                self._actor(unit.actor).soil(unit.index, partial, -math.inf)
-            else:
-                self.streaming.of(unit.actor).soil(unit, -math.inf)
+            self._revisions_of(unit).mark_dirty(unit, -math.inf, partial=partial)
         return bool(piece)
 
     def _dirty_units(self) -> int:
-        steps = sum(len(actor.dirty) for actor in self.actors.values())
-        return steps + sum(len(streams.dirty) for streams in self.streaming.streams.values())
+        return sum(len(revisions.dirty) for revisions in self._revisions())
+
+    def _revisions(self) -> Iterator[Revisions]:
+        yield from (actor.revisions for actor in self.actors.values())
+        yield from (streams.revisions for streams in self.streaming.streams.values())
+
+    def _revisions_of(self, unit: Unit) -> Revisions:
+        return self._actor(unit.actor).revisions if unit.kind == STEP else self.streaming.of(unit.actor).revisions
 
     def _apply(self, source: Source, batch: Batch, now: float) -> None:
         if batch.opened is not None:
@@ -318,8 +322,7 @@ class Experiment:
         return sum(len(actor.open) for actor in self.actors.values())
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
-        dirty = [Unit(actor.name, STEP, step) for actor in self.actors.values() for step in actor.newly_dirty]
-        dirty += [unit for streams in self.streaming.streams.values() for unit in streams.newly_dirty]
+        dirty = [unit for revisions in self._revisions() for unit in revisions.unsaved]
         urgent = rows or self._revised or dirty or self._dead or self.store.changed or force
         if not urgent and (not self._changed or now - self._saved_at < SAVE_EVERY_S):
             return
@@ -342,9 +345,7 @@ class Experiment:
         for source in changed:
             source.fresh_marks.clear()
             source.fresh_blocks.clear()
-        for actor in self.actors.values():
-            actor.newly_dirty.clear()
-        for streams in self.streaming.streams.values():
-            streams.newly_dirty.clear()
+        for revisions in self._revisions():
+            revisions.unsaved.clear()
         self._changed, self._dead, self._counts = {}, [], {}
         self._saved_at = now

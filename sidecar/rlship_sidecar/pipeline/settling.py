@@ -72,8 +72,9 @@ class StepRows:
             if windows is None:
                 continue
             for step in steps:
-                actor.revised(step, now)
-                revised.append(Unit(name, STEP, step))
+                unit = Unit(name, STEP, step)
+                actor.revisions.done(unit, now)
+                revised.append(unit)
                 row = self._revision(actor, step, windows.get(step), first_no + len(rows))
                 if row is not None:
                     rows.append(row)

@@ -27,22 +27,6 @@ SHARED_CACHE_KB = 256  # of rows that are read once, in order
 
 
 @dataclass(frozen=True, slots=True)
-class ActorRows:
-    """The rows of one actor's steps, as `align` asks for them."""
-
-    store: Store
-    actor: str
-
-    def row_of(self, step: int) -> bool | None:
-        """See `Store.row_of`."""
-        return self.store.row_of(self.actor, step)
-
-    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
-        """See `Store.rows_between`."""
-        return self.store.rows_between(self.actor, first, last, partial=partial)
-
-
-@dataclass(frozen=True, slots=True)
 class SweepState:
     """A sweep makes every row again with the row function of this number; it has got to this unit, in order."""
 
@@ -218,27 +202,6 @@ class Store:
         body = found.fetchone()
         return None if body is None else Row.from_json(body[0])
 
-    def of_actor(self, actor: str) -> ActorRows:
-        """The rows of one actor."""
-        return ActorRows(self, actor)
-
-    def row_of(self, actor: str, step: int) -> bool | None:
-        """None if the step has no row, else whether that row lacks ranks."""
-        found = self._reader().execute(
-            "select partial from units where actor = ? and kind = 'step' and number = ?", (actor, step)
-        )
-        partial = found.fetchone()
-        return None if partial is None else bool(partial[0])
-
-    def rows_between(self, actor: str, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
-        """(step, lacks ranks) of an actor's rows from `first` to `last`, or of those that lack ranks."""
-        found = self._reader().execute(
-            "select number, partial from units "
-            "where actor = ? and kind = 'step' and number between ? and ? and partial >= ?",
-            (actor, first, last, partial),
-        )
-        return [(step, bool(lacks)) for step, lacks in found]
-
     def lacking(self) -> list[tuple[str, int, int, int, str]]:
         """(actor, how many, first, last) of the units of a kind whose newest rows lack ranks, and the kind."""
         found = self._reader().execute(
@@ -327,12 +290,6 @@ class Store:
             return None
         lead, window_s = json.loads(before[0][0])
         return lead, window_s
-
-    def highest(self, actor: str) -> int:
-        """The highest step of an actor that has a row, or -1."""
-        found = self._reader().execute("select max(number) from units where actor = ? and kind = 'step'", (actor,))
-        highest = found.fetchone()[0]
-        return -1 if highest is None else highest
 
     # Files ---------------------------------------------------------------------------------------------------------
 

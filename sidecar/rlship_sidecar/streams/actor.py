@@ -1,7 +1,8 @@
 """One actor's aligned and clock units: which become rows now, which are revised. Pure but for its tables in the store.
 
 No unit is kept open: all up to a *frontier* are closed, lines beyond it wait. A line at or before it makes its unit
-dirty. `now` is always seconds of a monotonic clock; other times are Unix seconds, on the common clock if *corrected*.
+dirty (see `affected`). `now` is always seconds of a monotonic clock; other times are Unix seconds, on the common clock
+if *corrected*.
 The rules: docs/semantics.md, "Stream lines".
 """
 
@@ -10,16 +11,19 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 
 from rlship_sidecar.align.lineage import Segment, Writer
-from rlship_sidecar.align.units import MAX_KEPT, Dirty, Patience
+from rlship_sidecar.align.revisions import Revisions
+from rlship_sidecar.align.units import MAX_KEPT, Patience
 from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, StreamLine
-from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Unit
+from rlship_sidecar.reduce.naming import POLICY_VERSION
+from rlship_sidecar.rows import ALIGNED
 from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.units import ActorUnits
+from rlship_sidecar.streams.affected import AffectedRows
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
-from rlship_sidecar.streams.frontiers import Frontier, Names, load_frontier, note_gap, save_frontier
+from rlship_sidecar.streams.frontiers import Names, load_frontier, note_gap, save_frontier
 from rlship_sidecar.streams.recent import Recent
 from rlship_sidecar.streams.timeline import Moved, Stretch, Timeline
 
@@ -57,14 +61,16 @@ class Streams:
         self.recent = Recent()
         self.writers: dict[str, Writer] = {}
         self.pending: dict[int, float] = {}
-        self.dirty: dict[Unit, Dirty] = {}
-        self.newly_dirty: set[Unit] = set()
+        self.revisions = Revisions(patience.revise_s)
+        self.affected = AffectedRows(ActorUnits(ledger, actor), timeline, self.frontier, self.revisions, window_s)
         self._ledger = ledger
         self._clocks = clocks
         self._timeline = timeline
         self._patience = patience
         self._schemas: set[Schema] = set()
-        self._lately: dict[str, float] = {}  # the newest times of files, without those that later lines are far behind
+        # The newest times of files. A time far ahead of the lines that follow was a wrong clock's, and must not count
+        # as progress: it would close every window up to it.
+        self._lately: dict[str, float] = {}
         self._held_up: tuple[int, float] | None = None  # the next step, and since when it is waited for
 
     # Lines in ------------------------------------------------------------------------------------------------------
@@ -90,7 +96,7 @@ class Streams:
                 self.gone(writer, now)
             elif mark.gap is not None and mark.gap.first is None:
                 note_gap(self._ledger, self.actor, writer.file, mark.t, mark.gap.n)
-                self._soil_at(self._clocks.corrected(writer.open.host, mark.t), now)
+                self.affected.at(self._clocks.corrected(writer.open.host, mark.t), now)
 
     def take_in(self, writer: Writer, lines: Iterable[tuple[Segment, StreamLine]], now: float) -> None:
         """Stream lines of a file, which wait or make their units dirty."""
@@ -111,8 +117,9 @@ class Streams:
             writer.stream_t = least
             self.writers[writer.file] = writer
             if writer.root is writer:
+                # A rank is expected from its first stream line on. Now that is earlier: rows since then lack it.
                 ends = corrected(host, least), math.inf if before is None else corrected(host, before)
-                self._touch(min(ends), max(ends), now)  # an earlier line's clock may have been off by less
+                self.affected.between(min(ends), max(ends), now)  # an earlier line's clock may have been off by less
 
     def recover(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
         """Lines that were applied before a restart, read again: which windows wait.
@@ -131,153 +138,74 @@ class Streams:
 
     def begin_anew(self) -> None:
         """Nothing counts as closed."""
-        self.frontier = Frontier()
+        self.frontier.reopen()
         self.pending.clear()
         save_frontier(self._ledger, self.actor, self.frontier)
 
     def _meet(self, t: float, now: float) -> None:
         """There is a line at a corrected time."""
         index = math.floor(t / self.window_s)
-        if self.frontier.covers(index):
-            self.soil(self._window_unit(index), now)
-        elif index not in self.pending:
-            self.pending[index] = now
-        if t <= self.frontier.end:
-            self._soil_step_at(t, now)
-
-    def _soil_at(self, t: float, now: float) -> None:
-        index = math.floor(t / self.window_s)
-        if self.frontier.covers(index):
-            self.soil(self._window_unit(index), now)
-        if t <= self.frontier.end:
-            self._soil_step_at(t, now)
-
-    def _soil_step_at(self, t: float, now: float) -> None:
-        stretch = self._timeline.covering(t)
-        if stretch is not None and stretch.place <= self.frontier.place:
-            self.soil(self._step_unit(stretch.step), now)
+        if not self.affected.window(index, now):
+            self.pending.setdefault(index, now)
+        self.affected.step_at(t, now)
 
     def _note_stepped(self, batch: Batch, now: float) -> None:
         names = batch.names.union(*(schema.names for schema in batch.schemas))
         if self.names.note(names, stepped=True):
-            self._soil_all_steps(now)
+            # A metric that is logged with steps too has other keys in aligned rows.
+            self.affected.kinds((ALIGNED,), now)
 
     def _note_streamed(self, names: Iterable[str], now: float) -> None:
         # What is logged with steps as well has other keys; rows made so far do not hold the metric.
         self.names.note(names, stepped=False)
 
-    def _soil_all_steps(self, now: float) -> None:
-        for (step,) in self._ledger.ask("select number from units where actor = ? and kind = 'aligned'", (self.actor,)):
-            self.soil(self._step_unit(step), now)
-
     # What coverage depends on --------------------------------------------------------------------------------------
 
     def _heard(self, writer: Writer, before_t: float, now: float) -> None:
         """Its rank is there up to a later time than before."""
+        # A rank is missing from a unit after whose end nothing of it came. So rows that end between the two times are
+        # concerned, and only those that lack ranks, unless a clock record turned the two around.
         host = writer.open.host
         before, after = self._clocks.corrected(host, before_t), self._clocks.corrected(host, writer.newest_t)
         if before <= self._closed_to() or self.frontier.ahead:
-            self._touch(min(before, after), max(before, after), now, partial=before <= after)
+            self.affected.between(min(before, after), max(before, after), now, partial=before <= after)
 
     def gone(self, writer: Writer, now: float) -> None:
         """It closed: it is missing nowhere from now on, and not expected later."""
         corrected, host = self._clocks.corrected, writer.open.host
         ends = [corrected(host, t) for t in (writer.newest_t, writer.close_t) if t is not None]
-        self._touch(min(ends), math.inf, now)
+        self.affected.between(min(ends), math.inf, now)
 
     def moved_home(self, now: float) -> None:
         """A child counts for another rank from now on: before its lines as well, for these said that its rank is there
         still.
         """
-        self._touch(-math.inf, math.inf, now)
+        self.affected.between(-math.inf, math.inf, now)
 
     def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
         """The times that coverage goes by may be others on the common clock."""
         for t in (writer.stream_t, writer.newest_t, writer.close_t):
             if t is not None and shift.concerns(t):
                 ends = t - shift.before, t - shift.after
-                self._touch(min(ends), max(ends), now)
+                self.affected.between(min(ends), max(ends), now)
 
     def unread_shifted(self, shift: Shift, now: float) -> None:
         """Lines that cannot be read stand elsewhere on the common clock: any row of their time may lose some."""
         ends = [t - offset for t in (shift.low, shift.high) for offset in (shift.before, shift.after)]
-        self._touch(min(ends), max(ends), now)
+        self.affected.between(min(ends), max(ends), now)
 
     def line_shifted(self, t: float, shift: Shift, now: float) -> None:
         """What a writer did at `t` of its clock stands at another time of the common one."""
-        self._soil_at(t - shift.before, now)
+        self.affected.at(t - shift.before, now)
         self._meet(t - shift.after, now)
 
     def timeline_moved(self, moved: Moved, now: float) -> None:
         """Steps cover other times than before."""
-        closed_to = self.frontier.place
-        for step, place in moved.steps.items():
-            if place is None or place <= closed_to:
-                self.soil(self._step_unit(step), now)
-        if "policy_version" in self.names.streamed:
-            self._touch_windows(moved.low, moved.high, now, partial=False)
-
-    def soil_kinds(self, kinds: Container[str], now: float) -> None:
-        """All rows of these kinds may have changed."""
-        for found in self._ledger.ask("select actor, kind, number from units where actor = ?", (self.actor,)):
-            unit = Unit.from_disk(*found)
-            if unit.kind in kinds:
-                self.soil(unit, now)
-
-    def soil_points(self, writer: Writer, now: float) -> None:
-        """A file's points may have changed."""
-        some = Unit(self.actor, POINT, 0, writer.open.id)
-        found = self._ledger.ask(
-            "select number from units where actor = ? and kind = ?", (self.actor, some.kind_on_disk)
-        )
-        for (offset,) in found:
-            self.soil(replace(some, index=offset), now)
+        self.affected.timeline_moved(moved, now, versions=POLICY_VERSION in self.names.streamed)
 
     def _closed_to(self) -> float:
         clock = self.frontier.clock
         return max(self.frontier.end, -math.inf if clock is None else (clock + 1) * self.window_s)
-
-    def _touch(self, low: float, high: float, now: float, *, partial: bool = False) -> None:
-        """Rows whose units end in low..high, or begin there, may have changed; `partial`: of those that lack ranks."""
-        self._touch_windows(low, high, now, partial=partial)
-        if low > self.frontier.end:
-            return
-        behind = self._timeline.after((high, -1), 1) if high < math.inf else []
-        found = self._ledger.ask(
-            "select number from timeline join units on number = timeline.step and actor = ? and kind = 'aligned' "
-            "where until between ? and ? and partial >= ?",
-            (self.actor, low, behind[0].end if behind else math.inf, partial),
-        )
-        for (step,) in found:
-            self.soil(self._step_unit(step), now)
-
-    def _touch_windows(self, low: float, high: float, now: float, *, partial: bool) -> None:
-        clock = self.frontier.clock
-        first = -math.inf if low == -math.inf else math.floor(low / self.window_s) - 1
-        last = math.inf if high == math.inf else math.floor(high / self.window_s) + 1
-        near = clock is not None and low <= (clock + 1) * self.window_s
-        if not near and not any(first <= index <= last for index in self.frontier.ahead):
-            return
-        found = self._ledger.ask(
-            "select number from units where actor = ? and kind = 'clock' and number between ? and ? and partial >= ?",
-            (self.actor, first, last, partial),
-        )
-        for (index,) in found:
-            self.soil(self._window_unit(index), now)
-
-    def _window_unit(self, index: int) -> Unit:
-        return Unit(self.actor, CLOCK, index)
-
-    def _step_unit(self, step: int) -> Unit:
-        return Unit(self.actor, ALIGNED, step)
-
-    def soil(self, unit: Unit, now: float) -> None:
-        """A unit's row may have changed."""
-        if unit not in self.dirty:
-            self.dirty[unit] = Dirty(now, False)
-            self.newly_dirty.add(unit)
-        elif now < self.dirty[unit].since:
-            self.dirty[unit].since = now
 
     # Decisions out -------------------------------------------------------------------------------------------------
 
@@ -344,17 +272,3 @@ class Streams:
     def bounds(self) -> tuple[float, float]:
         """The least and the greatest offset of the clocks of the writers' hosts."""
         return self._clocks.bounds({writer.open.host for writer in self.writers.values()})
-
-    def due(self, now: float, *, end: bool = False) -> list[Unit]:
-        """Dirty units to revise, those first that have been dirty for longest."""
-        revise_s = self._patience.revise_s
-        found: list[Unit] = []
-        # Bounded, because a clock record can make every unit of a long job dirty.
-        for unit, dirty in islice(self.dirty.items(), 4 * MAX_KEPT):
-            if len(found) < MAX_KEPT and (end or now - dirty.since >= revise_s):
-                found.append(unit)
-        return found
-
-    def revised(self, unit: Unit) -> None:
-        """A dirty unit was recomputed."""
-        del self.dirty[unit]

@@ -32,6 +32,11 @@ class Frontier:
             self.clock = index
             self.ahead = {other for other in self.ahead if other > index}
 
+    def reopen(self) -> None:
+        """Nothing counts as closed."""
+        self.clock, self.end, self.step = None, -math.inf, -1
+        self.ahead.clear()
+
     @property
     def place(self) -> tuple[float, int]:
         """Of the last closed step."""

@@ -87,8 +87,7 @@ class Streaming:
         for streams in self.streams.values():
             self._forget_recent(streams)
         for unit in dirty:
-            self.of(unit.actor).soil(unit, now)
-            self.of(unit.actor).newly_dirty.clear()
+            self.of(unit.actor).revisions.restore(unit, now)
         self._times.begin({host: max(w.newest_t for w in found) for host, found in self._by_host.items()})
         self.made_with = self._store.adopt_streams(self.config.lead, self.config.clock_window_s)
         if self.made_with is not None:
@@ -99,7 +98,7 @@ class Streaming:
         self._rebuild(now)
         for streams in self.streams.values():
             streams.begin_anew()
-            streams.soil_kinds((ALIGNED, CLOCK), now)
+            streams.affected.kinds((ALIGNED, CLOCK), now)
         for actor in self._actors.values():
             actor.touch_all(now)
 
@@ -137,13 +136,13 @@ class Streaming:
         self._by_host.setdefault(opened.host, []).append(writer)
         if opened.t and (not self.origin or opened.t < self.origin):
             self.origin = opened.t
-            self._soil_all(_BY_ORIGIN, now)
+            self._all_affected(_BY_ORIGIN, now)
         if name == self.config.lead:
             self._take_axis(now)
         if moved:
             self.of(name).moved_home(now)
         for child in moved:
-            self.of(name).soil_points(child, now)
+            self.of(name).affected.points(child, now)
         if name == self.config.lead and any(child.file in self.timeline.sources() for child in moved):
             self._rebuild(now)
 
@@ -153,16 +152,16 @@ class Streaming:
         axis = min(writers, key=lambda writer: writer.segments[0].merge_key).open.axis
         if axis != self.axis:
             self.axis = axis
-            self._soil_all(frozenset((ALIGNED,)), now)
+            self._all_affected(frozenset((ALIGNED,)), now)
             if not self._loading:
                 for actor in self._actors.values():
                     if POLICY_VERSION in self.of(actor.name).names.stepped:
                         actor.touch_all(now)
 
-    def _soil_all(self, kinds: frozenset[str], now: float) -> None:
+    def _all_affected(self, kinds: frozenset[str], now: float) -> None:
         if not self._loading:
             for streams in self.streams.values():
-                streams.soil_kinds(kinds, now)
+                streams.affected.kinds(kinds, now)
 
     def apply(self, writer: Writer, batch: Batch, before_t: float, now: float) -> None:
         """New lines of a file, whose greatest `t` was `before_t` up to now; its actor has taken them in."""
@@ -191,6 +190,8 @@ class Streaming:
 
     def _shift(self, shift: Shift, now: float) -> None:
         """A host's clock counts as another one: lines and barriers stand elsewhere on the common one."""
+        # The timeline first: lines and barriers are looked up in it, and must find the steps where they are now. What
+        # the steps left behind is dirty too, by `moved`.
         moved = Moved()
         if shift.before != shift.after:
             self.timeline.shift(shift, moved)
@@ -240,10 +241,12 @@ class Streaming:
         for step in steps:
             partial = actor.rows.row_of(step)
             if partial is not None:
-                actor.soil(step, partial, now)
+                actor.mark_dirty(step, now, partial=partial)
 
     def _rebuild(self, now: float) -> None:
         """Make the timeline anew from the files of the lead; without those that cannot be read just now."""
+        # A barrier that counts hides those that it beat, and only the files still have them. So whenever a writer stops
+        # counting for its rank, taking its barriers out is not enough.
         moved = Moved()
         self.timeline.clear(moved)
         lead = self._actors.get(self.config.lead)
@@ -258,7 +261,7 @@ class Streaming:
 
     def _note_barriers(self, writer: Writer, batch: Batch, moved: Moved) -> None:
         for barriers in batch.barriers:
-            # Segments that are just being taken in are not known yet: their barriers are noted then.
+            # A batch may hold a rollback that its actor has not taken in yet: its barriers are noted then.
             if barriers.segment < len(writer.segments):
                 self.timeline.note(writer.segments[barriers.segment], barriers, moved)
 
@@ -275,14 +278,14 @@ class Streaming:
         lead_open = lead.open.keys() if lead is not None else frozenset[int]()
         for name in sorted(self.streams):
             streams = self.streams[name]
-            if name in hindered or not (streams.writers or streams.dirty):
+            if name in hindered or not (streams.writers or streams.revisions.dirty):
                 continue
             closings = streams.closings(now, lead_open, wall=wall, end=end)
             if closings:
                 self._close(streams, closings, fetching, made, end=end)
-            due = streams.due(now, end=end)
+            due = streams.revisions.due(now, end=end)
             if due:
-                self._revise(streams, due, fetching, made)
+                self._revise(streams, due, now, fetching, made)
         return made
 
     def _setting(self) -> Setting:
@@ -300,12 +303,12 @@ class Streaming:
             row = self._row(streams, unit, windows.get(unit))
             if row is not None:
                 made.add(row, "end" if end else "partial" if row.coverage.missing else "complete")
-            if streams.dirty.pop(unit, None) is not None:
+            if streams.revisions.forget(unit):
                 made.revised.append(unit)
         streams.closed(closings)
         made.more = made.more or end or len(units) >= MAX_KEPT
 
-    def _revise(self, streams: Streams, due: Sequence[Unit], fetching: Fetching, made: Made) -> None:
+    def _revise(self, streams: Streams, due: Sequence[Unit], now: float, fetching: Fetching, made: Made) -> None:
         stretches = [self.timeline.stretch(unit.index) for unit in due if unit.kind == ALIGNED]
         wanted = Wanted([unit.index for unit in due if unit.kind == CLOCK], [s for s in stretches if s is not None])
         windows = self._windows(streams, wanted, fetching)
@@ -322,7 +325,7 @@ class Streaming:
                 row = self._row(streams, unit, windows.get(unit))
             if row is not None:
                 made.add(row, "revision")
-            streams.revised(unit)
+            streams.revisions.done(unit, now)
             made.revised.append(unit)
         made.more = made.more or len(due) >= MAX_KEPT
 

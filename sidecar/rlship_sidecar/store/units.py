@@ -1,0 +1,66 @@
+"""Which units of an actor have rows: the questions that the stages ask before they mark one dirty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, STEP, Unit
+from rlship_sidecar.store.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class ActorUnits:
+    """The units of one actor that have rows."""
+
+    ledger: Ledger
+    actor: str
+
+    def row_of(self, step: int) -> bool | None:
+        """None if the step has no row, else whether that row lacks ranks."""
+        found = self.ledger.ask(
+            "select partial from units where actor = ? and kind = ? and number = ?", (self.actor, STEP, step)
+        )
+        return bool(found[0][0]) if found else None
+
+    def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
+        """(step, lacks ranks) of the rows of steps from `first` to `last`, or of those that lack ranks."""
+        return [(step, bool(lacks)) for step, lacks in self._between(STEP, first, last, partial)]
+
+    def highest_step(self) -> int:
+        """The highest step that has a row, or -1."""
+        found = self.ledger.ask("select max(number) from units where actor = ? and kind = ?", (self.actor, STEP))
+        return -1 if found[0][0] is None else int(found[0][0])
+
+    def windows_between(self, first: float, last: float, *, partial: bool) -> list[int]:
+        """The windows of time from `first` to `last` that have rows, or of those that lack ranks."""
+        return [index for index, _ in self._between(CLOCK, first, last, partial)]
+
+    def steps_ending(self, low: float, high: float, *, partial: bool) -> list[int]:
+        """The aligned steps that have rows, or of those that lack ranks, and that end from `low` to `high`."""
+        found = self.ledger.ask(
+            "select number from timeline join units on number = timeline.step and actor = ? and kind = ? "
+            "where until between ? and ? and partial >= ?",
+            (self.actor, ALIGNED, low, high, partial),
+        )
+        return [step for (step,) in found]
+
+    def points(self, writer: str) -> list[Unit]:
+        """The points of a writer."""
+        kind = Unit(self.actor, POINT, 0, writer).kind_on_disk
+        found = self.ledger.ask("select number from units where actor = ? and kind = ?", (self.actor, kind))
+        return [Unit(self.actor, POINT, offset, writer) for (offset,) in found]
+
+    def all(self) -> list[Unit]:
+        """Every unit that has a row."""
+        found = self.ledger.ask("select kind, number from units where actor = ?", (self.actor,))
+        return [Unit.from_disk(self.actor, kind, index) for kind, index in found]
+
+    def _between(self, kind: str, first: float, last: float, partial: bool) -> list[tuple[int, bool]]:
+        return [
+            (index, bool(lacks))
+            for index, lacks in self.ledger.ask(
+                "select number, partial from units "
+                "where actor = ? and kind = ? and number between ? and ? and partial >= ?",
+                (self.actor, kind, first, last, partial),
+            )
+        ]
