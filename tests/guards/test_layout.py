@@ -58,6 +58,17 @@ def test_packages_are_typed(package: str) -> None:
     assert (PACKAGES[package] / "__init__.py").is_file()
 
 
+def test_the_store_owns_its_sql() -> None:
+    """Other folders ask the store by name. The tables of a ledger are read and changed nowhere else."""
+    own = PACKAGES["rlship_sidecar"] / "store"
+    asking = re.compile(r"\.(ask|change)\(")
+    assert not [
+        name_of(file)
+        for file in modules(PACKAGES["rlship_sidecar"])
+        if own not in file.parents and asking.search(file.read_text(encoding="utf-8"))
+    ]
+
+
 def test_modules_are_named_for_what_they_are() -> None:
     """No module has a name under which anything could be put."""
     assert not [name_of(f) for f in modules(ROOT) if VAGUE_NAMES & set(re.split(r"[^a-z]+", f.stem.lower()))]

@@ -80,11 +80,7 @@ def replayed(
 
 
 def _units(store: Store) -> list[RowsFound]:
-    found = store.ask(
-        "select actor, case when kind like 'point:%' then 'point' else kind end as what, count(*), min(number), "
-        "max(number), sum(partial) from units group by actor, what order by actor, what"
-    )
-    return [RowsFound(*counts) for counts in found]
+    return [RowsFound(*counts) for counts in store.unit_counts()]
 
 
 def keys_of(store: Store) -> dict[str, list[str]]:

@@ -210,6 +210,14 @@ class Store:
         )
         return found.fetchall()
 
+    def unit_counts(self) -> list[tuple[str, str, int, int, int, int]]:
+        """(actor, kind, how many, first and last index, how many lack ranks) of all units; points are of one kind."""
+        found = self._reader().execute(
+            "select actor, case when kind like 'point:%' then 'point' else kind end as what, count(*), min(number), "
+            "max(number), sum(partial) from units group by actor, what order by actor, what"
+        )
+        return found.fetchall()
+
     def experiment(self) -> tuple[str, int] | None:
         """The experiment that this store was made for: its absolute path and its folder's inode; None: a new store."""
         found = self._connection.execute("select value from meta where key = 'experiment'").fetchone()

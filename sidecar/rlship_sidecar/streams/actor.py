@@ -20,10 +20,11 @@ from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, StreamLine
 from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.rows import ALIGNED
 from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.store.units import ActorUnits
 from rlship_sidecar.streams.affected import AffectedRows
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
-from rlship_sidecar.streams.frontiers import Names, load_frontier, note_gap, save_frontier
+from rlship_sidecar.streams.frontiers import Names, load_frontier, save_frontier
 from rlship_sidecar.streams.recent import Recent
 from rlship_sidecar.streams.timeline import Moved, Stretch, Timeline
 
@@ -56,14 +57,14 @@ class Streams:
     ) -> None:
         self.actor = actor
         self.window_s = window_s
-        self.frontier = load_frontier(ledger, actor)
-        self.names = Names(ledger, actor)
+        self._state = StreamState(ledger, actor)
+        self.frontier = load_frontier(self._state)
+        self.names = Names(self._state)
         self.recent = Recent()
         self.writers: dict[str, Writer] = {}
         self.pending: dict[int, float] = {}
         self.revisions = Revisions(patience.revise_s)
         self.affected = AffectedRows(ActorUnits(ledger, actor), timeline, self.frontier, self.revisions, window_s)
-        self._ledger = ledger
         self._clocks = clocks
         self._timeline = timeline
         self._patience = patience
@@ -95,7 +96,7 @@ class Streams:
             if mark.kind == "close":
                 self.gone(writer, now)
             elif mark.gap is not None and mark.gap.first is None:
-                note_gap(self._ledger, self.actor, writer.file, mark.t, mark.gap.n)
+                self._state.add_gap(writer.file, mark.t, mark.gap.n)
                 self.affected.at(self._clocks.corrected(writer.open.host, mark.t), now)
 
     def take_in(self, writer: Writer, lines: Iterable[tuple[Segment, StreamLine]], now: float) -> None:
@@ -140,7 +141,7 @@ class Streams:
         """Nothing counts as closed."""
         self.frontier.reopen()
         self.pending.clear()
-        save_frontier(self._ledger, self.actor, self.frontier)
+        save_frontier(self._state, self.frontier)
 
     def _meet(self, t: float, now: float) -> None:
         """There is a line at a corrected time."""
@@ -256,7 +257,7 @@ class Streams:
             self.frontier.close(index, far=index * self.window_s > closings.latest)
         if closings.steps:
             self.frontier.end, self.frontier.step = closings.steps[-1].place
-        save_frontier(self._ledger, self.actor, self.frontier)
+        save_frontier(self._state, self.frontier)
         self._forget_old()
 
     def _forget_old(self) -> None:

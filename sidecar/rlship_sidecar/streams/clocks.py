@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rlship_formats.clocks import UNKNOWN, ClockSeries, HostClocks, Offset, counts_over
 from rlship_formats.reading import Clock
+from rlship_sidecar.store.clock_records import ClockTable
 from rlship_sidecar.store.ledger import Ledger
 
 KEPT = 256  # newest records of a host that need no look into the store
@@ -48,7 +49,7 @@ class StoredClocks(HostClocks):
     """The clocks of all hosts of an experiment."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self._table = ClockTable(ledger)
         self._hosts: dict[str, _Host] = {}
         self._any: bool | None = None
 
@@ -56,7 +57,7 @@ class StoredClocks(HostClocks):
     def known(self) -> bool:
         """Whether there is a record of any host."""
         if self._any is None:
-            self._any = bool(self._ledger.ask("select 1 from clocks limit 1"))
+            self._any = self._table.any()
         return self._any
 
     def offset(self, host: str, t: float) -> Offset:
@@ -81,8 +82,7 @@ class StoredClocks(HostClocks):
 
     def newest(self) -> dict[str, Clock]:
         """The newest record of each host that has one."""
-        hosts = self._ledger.ask("select distinct host from clocks order by host")
-        found = {host: (self._hosts.get(host) or self._load(host)).series for (host,) in hosts}
+        found = {host: (self._hosts.get(host) or self._load(host)).series for host in self._table.hosts()}
         return {host: series[-1] for host, series in found.items() if series}
 
     def note(self, host: str, record: Clock) -> Shift | None:
@@ -92,12 +92,11 @@ class StoredClocks(HostClocks):
         known = self._hosts.get(host) or self._load(host)
         t = record.t
         before = self.offset(host, t)
-        same = self._ledger.ask("select t, offset, err from clocks where host = ? and t = ?", (host, t))
-        if same and not counts_over(record, Clock(*same[0])):
+        same = self._table.at(host, t)
+        if same is not None and not counts_over(record, same):
             return None
-        below = self._ledger.ask("select 1 from clocks where host = ? and t < ? limit 1", (host, t))
-        above = self._ledger.ask("select min(t) from clocks where host = ? and t > ?", (host, t))[0][0]
-        self._ledger.change("insert or replace into clocks values (?, ?, ?, ?)", (host, t, record.offset, record.err))
+        below, above = self._table.any_before(host, t), self._table.next_t(host, t)
+        self._table.put(host, record)
         self._keep(known, record)
         self._any = True
         if before == (record.offset, record.err):
@@ -114,20 +113,16 @@ class StoredClocks(HostClocks):
             known.all = False
 
     def _load(self, host: str) -> _Host:
-        found = self._ledger.ask(
-            "select t, offset, err from clocks where host = ? order by t desc limit ?", (host, KEPT)
-        )
+        found = self._table.newest(host, KEPT)
         known = self._hosts[host] = _Host(all=len(found) < KEPT)
-        for record in reversed(found):
-            known.series.add(Clock(*record))
+        for record in found:
+            known.series.add(record)
         if found:
-            known.least, known.greatest = self._ledger.ask(
-                "select min(offset), max(offset) from clocks where host = ?", (host,)
-            )[0]
+            known.least, known.greatest = self._table.offsets(host)
         return known
 
     def _stored(self, host: str, t: float) -> Offset:
         """The offset at a time before the records that are kept. The store orders them as a `ClockSeries` does."""
-        columns = "select offset, err from clocks where host = ?"
-        found = self._ledger.ask(f"{columns} and t <= ? order by t desc limit 1", (host, t))
-        return Offset(*(found or self._ledger.ask(f"{columns} order by t limit 1", (host,)))[0])
+        found = self._table.up_to(host, t) or self._table.first(host)
+        assert found is not None
+        return Offset(found.offset, found.err)

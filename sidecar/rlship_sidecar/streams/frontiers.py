@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.stream_state import StreamState
 
 
 @dataclass(slots=True)
@@ -43,56 +43,30 @@ class Frontier:
         return self.end, self.step
 
 
-def load_frontier(ledger: Ledger, actor: str) -> Frontier:
+def load_frontier(state: StreamState) -> Frontier:
     """An actor's frontier."""
-    found = ledger.ask("select clock, until, step from frontiers where actor = ?", (actor,))
-    frontier = Frontier(*found[0]) if found else Frontier()
-    beyond = -1 if frontier.clock is None else frontier.clock
-    rows = ledger.ask("select number from units where actor = ? and kind = 'clock' and number > ?", (actor, beyond))
-    frontier.ahead.update(index for (index,) in rows)
+    frontier = Frontier(*(state.frontier() or ()))
+    frontier.ahead = state.windows_beyond(-1 if frontier.clock is None else frontier.clock)
     return frontier
 
 
-def save_frontier(ledger: Ledger, actor: str, frontier: Frontier) -> None:
-    """Remember it."""
-    ledger.change(
-        "insert or replace into frontiers values (?, ?, ?, ?)", (actor, frontier.clock, frontier.end, frontier.step)
-    )
+def save_frontier(state: StreamState, frontier: Frontier) -> None:
+    """Keep it."""
+    state.save_frontier(frontier.clock, frontier.end, frontier.step)
 
 
 class Names:
     """The metrics of an actor that have been logged with a step, and those without."""
 
-    def __init__(self, ledger: Ledger, actor: str) -> None:
-        self._ledger = ledger
-        self._actor = actor
-        self.stepped: set[str] = set()
-        self.streamed: set[str] = set()
-        for name, stepped in ledger.ask("select name, stepped from names where actor = ?", (actor,)):
-            (self.stepped if stepped else self.streamed).add(name)
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+        self.stepped = state.names(stepped=True)
+        self.streamed = state.names(stepped=False)
 
     def note(self, names: Iterable[str], *, stepped: bool) -> bool:
         """Take in names. Returns whether one of them is new here and has been logged in the other way."""
         known, others = (self.stepped, self.streamed) if stepped else (self.streamed, self.stepped)
-        both = False
-        for name in names:
-            if name not in known:
-                known.add(name)
-                both = both or name in others
-                self._ledger.change("insert or ignore into names values (?, ?, ?)", (self._actor, name, stepped))
-        return both
-
-
-def note_gap(ledger: Ledger, actor: str, file: str, t: float, n: int) -> None:
-    """A writer dropped `n` lines without a step at `t` of its clock."""
-    ledger.change("insert into gaps values (?, ?, ?, ?)", (actor, file, t, n))
-
-
-def gaps(ledger: Ledger, actor: str, low: float, high: float) -> list[tuple[str, float, int]]:
-    """(file, t, n) of an actor's dropped lines from `low` to `high`."""
-    return [
-        (file, t, n)
-        for file, t, n in ledger.ask(
-            "select file, t, n from gaps where actor = ? and t between ? and ?", (actor, low, high)
-        )
-    ]
+        new = {name for name in names if name not in known}
+        known.update(new)
+        self._state.add_names(new, stepped=stepped)
+        return not new.isdisjoint(others)

@@ -22,8 +22,8 @@ from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.ledger import Ledger
+from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.streams.clocks import StoredClocks
-from rlship_sidecar.streams.frontiers import gaps
 from rlship_sidecar.streams.recent import Kept
 from rlship_sidecar.streams.timeline import Stretch, Timeline
 
@@ -195,7 +195,7 @@ def _gap(unit: Unit, roster: Roster, at: Setting, span: tuple[float, float]) -> 
     """Lines without a step that the actor's writers dropped then."""
     hosts = {writer.open.host for writer in roster.writers.values()}
     least, greatest = at.clocks.bounds(hosts)
-    found = gaps(at.ledger, unit.actor, span[0] + least - _SLACK_S, span[1] + greatest + _SLACK_S)
+    found = StreamState(at.ledger, unit.actor).gaps(span[0] + least - _SLACK_S, span[1] + greatest + _SLACK_S)
     dropped = 0
     for file, t, n in found:
         corrected = at.clocks.corrected(roster.writers[file].open.host, t)

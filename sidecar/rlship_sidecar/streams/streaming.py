@@ -17,10 +17,10 @@ from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.streams.actor import Closings, Streams
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.files import Fetching, Files
-from rlship_sidecar.streams.frontiers import gaps
 from rlship_sidecar.streams.made import Made
 from rlship_sidecar.streams.marked_times import MarkedTimes
 from rlship_sidecar.streams.points import chosen, point_again, point_row, writer_of
@@ -211,7 +211,7 @@ class Streaming:
                 if shift.concerns(line.t):
                     streams.line_shifted(line.t, shift, now)
         if writer.newest_t >= shift.low:
-            for file, t, _ in gaps(self._store, streams.actor, shift.low, shift.high):
+            for file, t, _ in StreamState(self._store, streams.actor).gaps(shift.low, shift.high):
                 if file == writer.file and shift.concerns(t):
                     streams.line_shifted(t, shift, now)
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlship_sidecar.align.lineage import Age, Segment, replica_key
 from rlship_sidecar.decode.lines import BarrierLines
+from rlship_sidecar.store.ended_steps import EndedStep, EndedSteps, Place
 from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 
-_PUT = "insert or replace into timeline values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 KEPT = 4096  # steps of which is known without the store whose barrier counts
 
 _Rank = tuple[tuple[int, int, str], int]
 _Claim = tuple[_Rank, Age, str]
-
-Place = tuple[float, int]  # of a step in the order of steps: when it ended, and its number
 
 
 class Stretch(NamedTuple):
@@ -56,7 +54,7 @@ class Timeline:
     """The steps of the lead. Only barriers of root writers may be noted."""
 
     def __init__(self, ledger: Ledger, clocks: StoredClocks) -> None:
-        self._ledger = ledger
+        self._steps = EndedSteps(ledger)
         self._clocks = clocks
         self._claims: dict[int, _Claim] = {}
 
@@ -64,15 +62,13 @@ class Timeline:
 
     def stretch(self, step: int) -> Stretch | None:
         """The times of a step, None if it has no barrier."""
-        found = self._ledger.ask("select until, step, since from timeline where step = ?", (step,))
-        return self._with_start(*found[0]) if found else None
+        found = self._steps.get(step)
+        return self._with_start(found) if found is not None else None
 
     def covering(self, t: float) -> Stretch | None:
         """The step that covers a time."""
-        found = self._ledger.ask(
-            "select until, step, since from timeline where until >= ? order by until, step limit 1", (t,)
-        )
-        stretch = self._with_start(*found[0]) if found else None
+        found = self._steps.first_ending(t)
+        stretch = self._with_start(found) if found is not None else None
         return stretch if stretch is not None and t > stretch.start else None
 
     def current(self, t: float) -> int | None:
@@ -80,40 +76,31 @@ class Timeline:
         covering = self.covering(t)
         if covering is not None:
             return covering.step
-        found = self._ledger.ask(
-            "select step from timeline where until <= ? order by until desc, step desc limit 1", (t,)
-        )
-        return found[0][0] if found else None
+        found = self._steps.last_ended(t)
+        return found.step if found is not None else None
 
     def after(self, place: Place, limit: int) -> list[Stretch]:
         """The next steps behind a place in their order."""
-        found = self._ledger.ask(
-            "select until, step, since from timeline where (until, step) > (?, ?) order by until, step limit ?",
-            (*place, limit),
-        )
         stretches: list[Stretch] = []
-        for end, step, begin in found:
-            before = stretches[-1].end if stretches else self._end_before(end, step)
-            stretches.append(Stretch(step, max(before, begin), end))
+        for found in self._steps.after(place, limit):
+            before = stretches[-1].end if stretches else self._end_before(found.place)
+            stretches.append(Stretch(found.step, max(before, found.since), found.until))
         return stretches
 
     def empty(self) -> bool:
         """Whether no step has ended."""
-        return not self._ledger.ask("select 1 from timeline limit 1")
+        return self._steps.last() is None
 
     def sources(self) -> set[str]:
         """The files whose barriers count."""
-        return {file for (file,) in self._ledger.ask("select distinct file from timeline")}
+        return self._steps.files()
 
-    def _with_start(self, end: float, step: int, begin: float) -> Stretch:
-        return Stretch(step, max(self._end_before(end, step), begin), end)
+    def _with_start(self, found: EndedStep) -> Stretch:
+        return Stretch(found.step, max(self._end_before(found.place), found.since), found.until)
 
-    def _end_before(self, end: float, step: int) -> float:
-        found = self._ledger.ask(
-            "select until from timeline where (until, step) < (?, ?) order by until desc, step desc limit 1",
-            (end, step),
-        )
-        return found[0][0] if found else -math.inf
+    def _end_before(self, place: Place) -> float:
+        found = self._steps.before(place)
+        return found.until if found is not None else -math.inf
 
     # What changes it -----------------------------------------------------------------------------------------------
 
@@ -146,76 +133,66 @@ class Timeline:
         steps = barriers.steps
         host = segment.writer.open.host
         places = [(self._clocks.corrected(host, t), step) for step, t in zip(steps, barriers.ts)]
-        highest = self._ledger.ask("select max(step) from timeline")[0][0]
-        if any(a >= b for a, b in pairwise([-1 if highest is None else highest, *steps])):
+        if any(a >= b for a, b in pairwise([self._steps.highest(), *steps])):
             return False
-        last = self._ledger.ask("select until, step from timeline order by until desc, step desc limit 1")
-        if any(a >= b for a, b in pairwise([*last, *places])):
+        last = self._steps.last()
+        if any(a >= b for a, b in pairwise([*([] if last is None else [last.place]), *places])):
             return False
-        lines = [self._line(segment, *place, t) for place, t in zip(places, barriers.ts)]
-        for line in lines:
-            self._ledger.change(_PUT, line)
+        for place, t in zip(places, barriers.ts):
+            self._steps.put(self._ended(segment, *place, t))
         moved.steps.update((step, (end, step)) for end, step in places)
-        moved.add(last[0][0] if last else -math.inf, math.inf)
+        moved.add(-math.inf if last is None else last.until, math.inf)
         return True
 
     def _take(self, segment: Segment, step: int, t: float, before: Place | None, moved: Moved) -> None:
         end = self._clocks.corrected(segment.writer.open.host, t)
-        self._put(self._line(segment, end, step, t), before, moved)
+        self._put(self._ended(segment, end, step, t), before, moved)
 
-    def _line(self, segment: Segment, end: float, step: int, t: float) -> tuple[Any, ...]:
-        """The line of a step that ends with a barrier record written at `t`."""
+    def _ended(self, segment: Segment, end: float, step: int, t: float) -> EndedStep:
+        """A step that ends with a barrier record written at `t`."""
         opened, since = segment.writer.open, segment.since
         who = (segment.writer.file, opened.host, opened.replica, opened.rank, opened.attempt, opened.t, opened.id)
-        return (step, end, self._clocks.corrected(opened.host, since), t, since, *who, segment.number)
+        return EndedStep(step, end, self._clocks.corrected(opened.host, since), t, since, *who, segment.number)
 
     def shift(self, shift: Shift, moved: Moved) -> None:
         """A clock of a host counts as another one."""
-        found = self._ledger.ask(
-            "select * from timeline where host = ? "
-            "and ((until_t >= ? and until_t < ?) or (since_t >= ? and since_t < ?))",
-            (shift.host, shift.low, shift.high, shift.low, shift.high),
-        )
-        for step, until, _, end_t, begin_t, file, host, *rest in found:
-            end, begin = self._clocks.corrected(host, end_t), self._clocks.corrected(host, begin_t)
-            self._put((step, end, begin, end_t, begin_t, file, host, *rest), (until, step), moved)
+        for found in self._steps.timed_between(shift.host, shift.low, shift.high):
+            until = self._clocks.corrected(found.host, found.until_t)
+            since = self._clocks.corrected(found.host, found.since_t)
+            self._put(found._replace(until=until, since=since), found.place, moved)
 
     def clear(self, moved: Moved) -> None:
         """Forget every step."""
-        moved.steps.update((step, None) for (step,) in self._ledger.ask("select step from timeline"))
+        moved.steps.update((step, None) for step in self._steps.numbers())
         moved.add(-math.inf, math.inf)
-        self._ledger.change("delete from timeline")
+        self._steps.clear()
         self._claims.clear()
 
-    def _put(self, values: tuple[Any, ...], before: Place | None, moved: Moved) -> None:
-        """Write the line of a step, whose place was `before` if it had one."""
+    def _put(self, ended: EndedStep, before: Place | None, moved: Moved) -> None:
+        """Keep a step, whose place was `before` if it had one."""
         if before is not None:
             self._concerns(before, moved)
-        self._ledger.change(_PUT, values)
-        step, end, *_ = values
-        self._concerns((end, step), moved)
+        self._steps.put(ended)
+        self._concerns(ended.place, moved)
 
     def _concerns(self, place: Place, moved: Moved) -> None:
         """The step at a place and the one behind it are about to change, or just have."""
-        behind = self._ledger.ask(
-            "select until, step from timeline where (until, step) > (?, ?) order by until, step limit 1", place
-        )
+        # The step behind begins where this one ends, so it covers other times as well.
+        behind = self._steps.after(place, 1)
         moved.steps[place[1]] = place
-        moved.steps.update((step, (until, step)) for until, step in behind)
-        moved.add(self._end_before(*place), behind[0][0] if behind else math.inf)
+        moved.steps.update((ended.step, ended.place) for ended in behind)
+        moved.add(self._end_before(place), behind[0].until if behind else math.inf)
 
     def _place(self, step: int) -> Place | None:
-        found = self._ledger.ask("select until, step from timeline where step = ?", (step,))
-        return found[0] if found else None
+        found = self._steps.get(step)
+        return found.place if found is not None else None
 
     def _held(self, step: int) -> _Claim | None:
-        found = self._ledger.ask(
-            "select replica, rank, attempt, open_t, id, segment, file from timeline where step = ?", (step,)
-        )
-        if not found:
+        found = self._steps.get(step)
+        if found is None:
             return None
-        replica, rank, attempt, open_t, id, segment, file = found[0]
-        claim = (replica_key(replica), rank), (attempt, open_t, id, segment), file
+        age = found.attempt, found.open_t, found.id, found.segment
+        claim = (replica_key(found.replica), found.rank), age, found.file
         self._remember(step, claim)
         return claim
 
