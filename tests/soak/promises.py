@@ -29,8 +29,9 @@ def flat(row: Row) -> dict[str, float | int | str]:
             keys[f"{of}/missing_ranks"] = " ".join(coverage.missing)
         if row.tags:
             keys[f"{of}/tags"] = " ".join(row.tags)
-        if row.arrival.revision:
-            keys[f"{of}/revision"] = row.arrival.revision
+    if row.arrival.revision:
+        of = SAID_OF.get(row.unit.kind, "point/{}").format(row.unit.actor)
+        keys[f"{of}/revision"] = row.arrival.revision
     for key, values in changed(row, row.per_rank).items():
         keys |= {f"{key}/r{rank}": value for rank, value in values}
     return {**keys, **changed(row, row.figures)}
