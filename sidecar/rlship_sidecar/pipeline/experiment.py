@@ -334,7 +334,7 @@ class Experiment:
             Changes(
                 [source.saved() for source in changed],
                 [(source.name, offset, line) for source in changed for offset, line in source.fresh_marks],
-                [block for source in changed for block in source.fresh_blocks],
+                [block for source in changed for block in source.index.fresh],
                 rows=rows,
                 dirty=dirty,
                 revised=self._revised,
@@ -344,7 +344,7 @@ class Experiment:
         )
         for source in changed:
             source.fresh_marks.clear()
-            source.fresh_blocks.clear()
+            source.index.fresh.clear()
         for revisions in self._revisions():
             revisions.unsaved.clear()
         self._changed, self._dead, self._counts = {}, [], {}

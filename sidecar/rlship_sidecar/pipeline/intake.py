@@ -219,7 +219,7 @@ class Intake:
     def _note_end(self, source: Source, *, left: bool) -> None:
         """Nothing more is to come from a file that is read: then nobody waits for its writer."""
         if source.writer is not None:
-            source.writer.ended = not (left or source.held or source.problem)
+            source.writer.ended = not (left or source.held_since is not None or source.problem)
 
     def _grown(self, source: Source, now: float, *, end: bool) -> bool:
         writer = source.writer
@@ -272,7 +272,7 @@ class Intake:
                 apply(source, taken.batch, now)
             return taken.more
         start = source.mark
-        hold = not self._local and not (source.held and now - source.held_at >= NUL_WAIT_S)
+        hold = not self._local and not (source.held_since is not None and now - source.held_since >= NUL_WAIT_S)
         try:
             piece = source.tail.read(start, source.piece_bytes, size=source.size, hold_nul=hold)
         except OSError as error:
@@ -299,7 +299,7 @@ class Intake:
             if offset < end:
                 batch.dead.append(too_long(offset, excerpt))
         batch.dead += [Dead(offset, why, excerpt_of(raw)) for offset, why, raw in piece.dead if offset < end]
-        source.held = False
+        source.held_since = None
         source.advance(batch, piece.bookmark(end))
         apply(source, batch, now)
         self._count(source, batch, end - start.offset)
@@ -313,8 +313,8 @@ class Intake:
         self.tally.took(actor, batch.consumed, read_bytes)
 
     def _hold(self, source: Source, now: float) -> None:
-        if not source.held:
-            source.held, source.held_at = True, now
+        if source.held_since is None:
+            source.held_since = now
         source.problem = f"NUL bytes from byte {source.read} on: waiting for what belongs there"
         self.holding = True
 

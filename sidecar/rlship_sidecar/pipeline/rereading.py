@@ -68,7 +68,7 @@ def read_stream_line(source: Source, store: Store, schemas: Schemas, offset: int
     """The applied stream line that begins at a byte of the file; raises as `read_again` does."""
     _still_there(source)
     marks = store.marks(source.name) + source.fresh_marks
-    block = next((block for block in source.fresh_blocks if block.start <= offset < block.stop), None)
+    block = next((block for block in source.index.fresh if block.start <= offset < block.stop), None)
     batch = _read_block(
         source, schemas, block or store.block_at(source.name, offset) or source.unfinished(), marks, None
     )

@@ -1,8 +1,4 @@
-"""One writer's file inside the sidecar: its tail, its decoder, how far it is applied, and the index of its blocks.
-
-The block index says which steps and times each 256 KiB of the file holds, so that a unit can be read again without
-reading the file.
-"""
+"""One writer's file inside the sidecar: its tail, its decoder, how far it is applied, what the store keeps of it."""
 
 from __future__ import annotations
 
@@ -17,18 +13,34 @@ from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch
 from rlship_sidecar.decode.schemas import Schemas
+from rlship_sidecar.pipeline.block_index import BlockIndex
 from rlship_sidecar.store.changes import SavedBlock, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tail.foreign.tail import ForeignTail
 from rlship_sidecar.tail.listing import is_aside
 from rlship_sidecar.tail.tail import START, Bookmark, Replaced, Tail
 
-BLOCK_BYTES = 256 * 1024
-PIECE_BYTES, LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at first, then as many as are used
+PIECE_BYTES, MIN_PIECE_BYTES, MAX_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at first, then as many as are used
+
+
+class _Block(msgspec.Struct, array_like=True):
+    """The fields of a `BlockIndex`, in an array within that of `_State`."""
+
+    start: int
+    t: float
+    lowest: int
+    highest: int
+    barrier_t: float | None
+    t_low: float | None
+    t_high: float | None
 
 
 class _State(msgspec.Struct, array_like=True):
-    """What the store keeps of a file besides its position: enough to go on as if there had been no restart."""
+    """What the store keeps of a file besides its position: enough to go on as if there had been no restart.
+
+    It is stored as a JSON array, so the order of the fields is the format, which stores of former releases have. A new
+    field goes to the end, with a default; none is moved or removed. `tests/pipeline/test_source.py` has such arrays.
+    """
 
     open: Open | None
     segments: list[tuple[int | None, int, int, float]]
@@ -39,7 +51,7 @@ class _State(msgspec.Struct, array_like=True):
     newest_t: float
     t: float
     barrier_t: float | None
-    block: tuple[int, float, int, int, float | None, float | None, float | None]
+    block: _Block
     opened_at: int
     foreign: bool
     head: bytes
@@ -52,8 +64,9 @@ class _State(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True)
 class Source:
-    """A file. What lies before `mark` is applied; `at_step` is the last step read (-1: none); `fresh_…` is not yet in
-    the store. `moved`: its name has come to mean another inode, `held`: NUL bytes are waited for since `held_at`.
+    """A file. What lies before `mark` is applied; `at_step` is the last step read (-1: none); `fresh_marks` are define
+    and rollback lines that the store lacks. `moved`: its name has come to mean another inode. `held_since`: when NUL
+    bytes were first waited for.
     `unrestored`: where the applied lines begin whose steps were open at a restart, or that rows were made without
     because the file was missing, until they are taken in again. `missed`: rows may have been made without them.
     `missed_at`: when what was read of it was first found missing.
@@ -72,25 +85,17 @@ class Source:
     problem: str = ""
     inode: int = 0
     moved: bool = False
-    held: bool = False
-    held_at: float = 0.0
+    held_since: float | None = None
     unrestored: int | None = None
     missed: bool = False
     missed_at: float | None = None
     piece_bytes: int = PIECE_BYTES
-    block_start: int = 0
-    block_t: float = 0.0
-    block_lowest: int = -1
-    block_highest: int = -1
-    block_barrier_t: float | None = None
-    block_t_low: float | None = None
-    block_t_high: float | None = None
-    fresh_blocks: list[SavedBlock] = field(default_factory=list)
+    index: BlockIndex = field(default_factory=BlockIndex)
     fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
 
     def wants(self, size: int) -> None:
         """Lines of about so many bytes are to be read at a time."""
-        self.piece_bytes = min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, 17 * size // 16))
+        self.piece_bytes = min(MAX_PIECE_BYTES, max(MIN_PIECE_BYTES, 17 * size // 16))
 
     @property
     def read(self) -> int:
@@ -125,46 +130,20 @@ class Source:
 
     def advance(self, batch: Batch, mark: Bookmark) -> None:
         """A batch that ends at `mark` is applied."""
-        self.mark, end = mark, mark.offset
+        self.mark = mark
         if batch.highest >= 0:
             self.at_step = batch.highest
-            self._index(batch.lowest, batch.highest)
-        for barriers in batch.barriers:
-            self._index(min(barriers.steps), max(barriers.steps))
-        if batch.streams:
-            ts = [line.t for line in batch.streams]
-            low, high = min(ts), max(ts)
-            self.block_t_low = low if self.block_t_low is None else min(self.block_t_low, low)
-            self.block_t_high = high if self.block_t_high is None else max(self.block_t_high, high)
         self.fresh_marks.extend(batch.kept)
-        if end - self.block_start >= BLOCK_BYTES:
-            self.fresh_blocks.append(self.unfinished())
-            self.block_start, self.block_t, self.block_barrier_t = end, self.decoder.t, self.decoder.barrier_t
-            self.block_lowest = self.block_highest = -1
-            self.block_t_low = self.block_t_high = None
-
-    def _index(self, lowest: int, highest: int) -> None:
-        self.block_highest = max(self.block_highest, highest)
-        self.block_lowest = lowest if self.block_lowest < 0 else min(self.block_lowest, lowest)
+        self.index.advance(self.name, batch, mark.offset, self.decoder)
 
     def unfinished(self) -> SavedBlock:
-        """The block that the file's end is in."""
-        return SavedBlock(
-            self.name,
-            self.block_start,
-            self.read,
-            self.block_t,
-            self.block_lowest,
-            self.block_highest,
-            self.block_barrier_t,
-            self.block_t_low,
-            self.block_t_high,
-        )
+        """The block that the applied end is in."""
+        return self.index.unfinished(self.name, self.read)
 
     def blocks(self, store: Store, lowest: int, highest: int) -> list[SavedBlock]:
         """All blocks that may hold records of these steps, the unfinished one included."""
         found = store.blocks(self.name, lowest, highest)
-        for block in (*self.fresh_blocks, self.unfinished()):
+        for block in (*self.index.fresh, self.unfinished()):
             if block.lowest >= 0 and block.lowest <= highest and block.highest >= lowest:
                 found.append(block)
         return found
@@ -172,7 +151,7 @@ class Source:
     def blocks_at(self, store: Store, low: float, high: float) -> list[SavedBlock]:
         """All blocks that may hold stream lines with `t` in low..high, the unfinished one included."""
         found = store.blocks_at(self.name, low, high)
-        for block in (*self.fresh_blocks, self.unfinished()):
+        for block in (*self.index.fresh, self.unfinished()):
             if block.t_low is not None and block.t_high is not None and block.t_low <= high and block.t_high >= low:
                 found.append(block)
         return found
@@ -180,33 +159,31 @@ class Source:
     def saved(self) -> SavedWriter:
         """What the store has to keep of this file now."""
         writer = self.writer
-        block = (self.block_start, *self.unfinished()[3:])
-        if writer is None:
-            reader = self.decoder.reader
-            state = _State(
-                None, [], [], -1, True, False, 0.0, reader.t, None, block, 0, reader.unsupported, *self.mark[1:]
-            )
-        else:
-            segments = [(s.begins, s.barrier, s.last, s.since) for s in writer.segments]
-            state = _State(
-                writer.open,
-                segments,
-                writer.gaps,
-                writer.lowest,
-                writer.implicit,
-                writer.closed,
-                writer.newest_t,
-                self.decoder.t,
-                self.decoder.barrier_t,
-                block,
-                self.opened_at,
-                False,
-                *self.mark[1:],
-                self.missed,
-                writer.stream_t,
-                writer.close_t,
-                writer.point_t,
-            )
+        index = self.index
+        state = _State(
+            open=None,
+            segments=[],
+            gaps=[],
+            lowest=-1,
+            implicit=True,
+            closed=False,
+            newest_t=0.0,
+            t=self.decoder.reader.t if writer is None else self.decoder.t,
+            barrier_t=None,
+            block=_Block(index.start, index.t, index.lowest, index.highest, index.barrier_t, index.t_low, index.t_high),
+            opened_at=0,
+            foreign=self.decoder.reader.unsupported,
+            head=self.mark.head,
+            before=self.mark.before,
+        )
+        if writer is not None:
+            state.open = writer.open
+            state.segments = [(s.begins, s.barrier, s.last, s.since) for s in writer.segments]
+            state.gaps, state.lowest, state.newest_t = writer.gaps, writer.lowest, writer.newest_t
+            state.implicit, state.closed = writer.implicit, writer.closed
+            state.barrier_t, state.opened_at = self.decoder.barrier_t, self.opened_at
+            state.foreign, state.missed = False, self.missed
+            state.stream_t, state.close_t, state.point_t = writer.stream_t, writer.close_t, writer.point_t
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
 
@@ -232,10 +209,10 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     if state.open is not None and isinstance(tail, ForeignTail):
         tail.expect(state.open.writer)
     source.mark = Bookmark(saved.read, state.head, state.before)
-    source.block_start, source.block_t, source.block_lowest, source.block_highest, source.block_barrier_t = state.block[
-        :5
-    ]
-    source.block_t_low, source.block_t_high = state.block[5:]
+    block = state.block
+    source.index = BlockIndex(
+        block.start, block.t, block.lowest, block.highest, block.barrier_t, block.t_low, block.t_high
+    )
     if state.open is None:
         source.decoder.reader = FileReader(t=state.t, unsupported=state.foreign)
         return source
