@@ -13,6 +13,7 @@ from rlship_sidecar.pipeline.sweep import PIECE
 from rlship_sidecar.reduce.rules import ROW_FUNCTION
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import ALIGNED, CLOCK, STEP, Unit
+from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
 from tests.pipeline.older import OLDER, make_older
 from tests.pipeline.simulated import Simulation, simulation
@@ -66,7 +67,7 @@ def made_before(*, close: bool = False, steps: int = STEPS) -> Iterator[Simulati
             sim.tick()
             if close:
                 sim.finish()
-        assert sim.store.row_function() == OLDER
+        assert MadeWith(sim.store).row_function() == OLDER
         sim.restart()
         yield sim
 
@@ -85,7 +86,7 @@ def test_rows_of_a_running_experiment_are_revised_once() -> None:
         assert {unit.kind for unit in sim.final()} == {STEP, ALIGNED, CLOCK, "point"}
         assert not up_to_date(sim)
         sim.tick()
-        assert up_to_date(sim) and sim.store.row_function() == ROW_FUNCTION
+        assert up_to_date(sim) and MadeWith(sim.store).row_function() == ROW_FUNCTION
         assert {row.arrival.revision for row in sim.rows()[before:]} == {1}
         check_numbering(sim.rows())
         (news,) = sim.experiment.news()
@@ -103,11 +104,11 @@ def test_rows_that_come_out_equal_are_no_revision() -> None:
         sim.tick()
         sim.store.change("delete from meta where key = 'row_function'")
         rows = sim.rows()
-        assert sim.store.row_function() == 1
+        assert MadeWith(sim.store).row_function() == 1
         sim.experiment.tick(sim.now + 10.0, 0.0)  # commits
         sim.restart()
         sim.tick()
-        assert sim.store.row_function() == ROW_FUNCTION
+        assert MadeWith(sim.store).row_function() == ROW_FUNCTION
         assert sim.rows()[: len(rows)] == rows and {row.arrival.revision for row in sim.rows()} == {0}
 
 
@@ -115,7 +116,7 @@ def test_new_rows_come_before_a_piece_of_revisions() -> None:
     """Each look makes the new rows first and revises no more than a piece, so that a long history holds up nothing."""
     with made_before() as sim:
         step = STEPS
-        while sim.store.row_function() != ROW_FUNCTION:
+        while MadeWith(sim.store).row_function() != ROW_FUNCTION:
             before = len(sim.rows())
             write(sim, step, step + 1)
             sim.wait(1.0)
@@ -141,7 +142,7 @@ def test_a_finished_experiment_keeps_its_rows_until_it_grows() -> None:
             sim.restart()
         sim.write("late.jsonl", file(log(3, loss=5.0), CLOSE, id="late", rank=0, attempt=1, world=2))
         sim.finish()
-        assert up_to_date(sim) and sim.store.row_function() == ROW_FUNCTION
+        assert up_to_date(sim) and MadeWith(sim.store).row_function() == ROW_FUNCTION
         assert len(sim.experiment.news()) == 1
 
 
@@ -151,12 +152,12 @@ def test_a_sweep_goes_on_where_it_was_and_begins_again_with_another_function(mon
         sim.experiment.tick(sim.now, 0.0)
         some = len(sim.rows())
         sim.restart()
-        assert sim.store.row_function() == OLDER and not sim.experiment.news()
+        assert MadeWith(sim.store).row_function() == OLDER and not sim.experiment.news()
         with monkeypatch.context() as patch:
             make_older(patch.setattr)
             sim.restart()
             sim.tick()
-            assert sim.store.row_function() == OLDER and sim.store.sweep() is None
+            assert MadeWith(sim.store).row_function() == OLDER and MadeWith(sim.store).sweep() is None
             again = [row for row in sim.rows()[some:] if row.arrival.revision]
             assert again and all(row.arrival.revision == 2 for row in again)
         sim.restart()
@@ -184,7 +185,7 @@ def test_a_kill_within_a_sweep_changes_no_final_row() -> None:
             surviving(sim, sim.finish)
             passed, FUSE.fatal = FUSE.moments, -1
             assert not differing(expected, sim.final()), fatal
-            assert sim.store.row_function() == ROW_FUNCTION
+            assert MadeWith(sim.store).row_function() == ROW_FUNCTION
             check_numbering(sim.rows())
             sim.stop()
         assert fatal > 50

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlship_sidecar.align.actor import Actor
@@ -30,6 +30,18 @@ from rlship_sidecar.store.units import ActorUnits
 from rlship_sidecar.streams.streaming import Streaming
 
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
+
+
+@dataclass(slots=True)
+class Unsaved:
+    """What the next commit makes durable besides rows: files that went on, dead letters, counts, and units that are not
+    dirty any more.
+    """
+
+    changed: dict[str, Source] = field(default_factory=dict)
+    dead: list[tuple[str, Dead]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    revised: list[Unit] = field(default_factory=list)
 
 
 class Experiment:
@@ -55,10 +67,7 @@ class Experiment:
         self.actors: dict[str, Actor] = {}
         self.rules = rules or Rules()
         self.patience = patience or Patience()
-        self._changed: dict[str, Source] = {}
-        self._dead: list[tuple[str, Dead]] = []
-        self._counts: dict[str, int] = {}
-        self._revised: list[Unit] = []
+        self._unsaved = Unsaved()
         self._unrestored: list[Source] = []
         self._hindered: set[str] = set()
         self._saved_at = now
@@ -156,17 +165,17 @@ class Experiment:
                     waiting.append(source)
                     if not source.missed:
                         source.miss(source.unrestored)
-                        self._changed[source.name] = source
+                        self._unsaved.changed[source.name] = source
                     if not isinstance(error, FileNotFoundError):
                         self._hindered.add(actor.name)
                     continue
                 if not isinstance(error, FileNotFoundError):
                     raise
-                self._dead.append((source.name, Dead(source.unrestored, "file gone before its row", "")))
+                self._unsaved.dead.append((source.name, Dead(source.unrestored, "file gone before its row", "")))
             if source.missed:
                 self.streaming.whole_again(source.writer, now)
             source.unrestored, source.missed = None, False
-            self._changed[source.name] = source
+            self._unsaved.changed[source.name] = source
         self._unrestored = waiting
 
     def _verified(self) -> list[SavedWriter]:
@@ -205,16 +214,18 @@ class Experiment:
         open_before = self._open_units()
         settled = self._step_rows.close(self._hindered, now, timers=only is None, end=end and not more)
         first_no = self.store.row_count() + len(settled)
-        revisions, self._revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
+        revisions, self._unsaved.revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
         rows = settled + revisions
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
         # At most so many units of an actor are closed or revised at a time: there may be more.
-        done = open_before - self._open_units() + len(self._revised)
+        done = open_before - self._open_units() + len(self._unsaved.revised)
         more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed or swept
         settle = (end and not more) or bool(intake.replaced)
         if settle:  # save as well how far rows are made, in case a file is another when it is seen again
-            self._changed |= {s.name: s for s in self.sources.values() if s.writer is not None and s.writer.starts}
+            self._unsaved.changed |= {
+                s.name: s for s in self.sources.values() if s.writer is not None and s.writer.starts
+            }
         self._commit(rows, now, force=settle)
         if intake.replaced:
             self._set_aside(intake.replaced, now)
@@ -273,18 +284,18 @@ class Experiment:
             before_t = source.writer.newest_t
             self._actor(source.writer.open.actor).apply(source.writer, batch, now)
             self.streaming.apply(source.writer, batch, before_t, now)
-        self._changed[source.name] = source
-        self._dead.extend((source.name, dead) for dead in batch.dead)
+        self._unsaved.changed[source.name] = source
+        self._unsaved.dead.extend((source.name, dead) for dead in batch.dead)
         for name, count in batch.counts.items():
-            self._counts[name] = self._counts.get(name, 0) + count
+            self._unsaved.counts[name] = self._unsaved.counts.get(name, 0) + count
 
     def _take_missed(self) -> None:
         """Files that rows were made without may come back."""
         for source in self._recall.missed:
-            self._changed[source.name] = source
+            self._unsaved.changed[source.name] = source
             if source not in self._unrestored:
                 self._unrestored.append(source)
-        self._dead += self._recall.dead
+        self._unsaved.dead += self._recall.dead
         self._recall.missed, self._recall.dead = [], []
 
     def _set_aside(self, replaced: list[Source], now: float) -> None:
@@ -314,7 +325,7 @@ class Experiment:
         """Rows of streams, numbered on from `first_no`, and whether there may be more at once."""
         hindered = self._hindered.union(writer.open.actor for writer in self._unrecovered)
         made = self.streaming.rows(now, wall, hindered, self._recall.fetching(now, end=end), end=end)
-        self._revised += made.revised
+        self._unsaved.revised += made.revised
         self._take_missed()
         return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more
 
@@ -323,10 +334,10 @@ class Experiment:
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
         dirty = [unit for revisions in self._revisions() for unit in revisions.unsaved]
-        urgent = rows or self._revised or dirty or self._dead or self.store.changed or force
-        if not urgent and (not self._changed or now - self._saved_at < SAVE_EVERY_S):
+        urgent = rows or self._unsaved.revised or dirty or self._unsaved.dead or self.store.changed or force
+        if not urgent and (not self._unsaved.changed or now - self._saved_at < SAVE_EVERY_S):
             return
-        changed = self._changed.values()
+        changed = self._unsaved.changed.values()
         for source in changed:
             if source.writer is not None:
                 source.writer.forget_starts(self.actors[source.writer.open.actor].open)
@@ -337,9 +348,9 @@ class Experiment:
                 [block for source in changed for block in source.index.fresh],
                 rows=rows,
                 dirty=dirty,
-                revised=self._revised,
-                dead=self._dead,
-                counts=self._counts,
+                revised=self._unsaved.revised,
+                dead=self._unsaved.dead,
+                counts=self._unsaved.counts,
             )
         )
         for source in changed:
@@ -347,5 +358,5 @@ class Experiment:
             source.index.fresh.clear()
         for revisions in self._revisions():
             revisions.unsaved.clear()
-        self._changed, self._dead, self._counts = {}, [], {}
+        self._unsaved = Unsaved()
         self._saved_at = now

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rlship_sidecar.reduce import rules
 from rlship_sidecar.rows import Unit
+from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
 
 PIECE = 64  # units that one look makes dirty at most
@@ -20,16 +21,16 @@ class Sweep:
     """
 
     def __init__(self, store: Store, settings: str) -> None:
-        self._store = store
+        self._made_with = MadeWith(store)
         self._function = rules.ROW_FUNCTION
-        store.adopt(settings, self._function)
-        self.active = store.sweep() is not None
-        self.pending = not self.active and store.row_function() != self._function
+        self._made_with.adopt(settings, self._function)
+        self.active = self._made_with.sweep() is not None
+        self.pending = not self.active and self._made_with.row_function() != self._function
 
     def begin(self) -> str:
         """Begin with the first unit. Returns what a person should know of it."""
-        before = self._store.row_function()
-        self._store.begin_sweep(self._function)
+        before = self._made_with.row_function()
+        self._made_with.begin_sweep(self._function)
         self.active, self.pending = True, False
         return (
             f"its rows were made with row function {before}, this rlship has {self._function}: those that come out "
@@ -43,6 +44,6 @@ class Sweep:
         """
         if not self.active or dirty >= PIECE:
             return []
-        piece = self._store.advance_sweep(PIECE - dirty)
+        piece = self._made_with.advance_sweep(PIECE - dirty)
         self.active = len(piece) == PIECE - dirty
         return piece

@@ -22,6 +22,7 @@ from rlship_sidecar.report.status import (
 )
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
 from rlship_sidecar.rows import Row, Unit, count_ranks
+from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tail.listing import WRITERS_FOLDER
 from rlship_sidecar.tail.opening import is_foreign
@@ -74,7 +75,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         ],
         notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
         claims=claims,
-        row_function=store.row_function(),
+        row_function=MadeWith(store).row_function(),
     )
 
 

@@ -5,13 +5,11 @@ One `commit` is one transaction. Rows are numbered 0, 1, 2, … and never change
 
 from __future__ import annotations
 
-import json
 import secrets
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +22,6 @@ from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.dead_letters import DEAD_DETAILS, bury, letters, totals
 
 SHARED_CACHE_KB = 256  # of rows that are read once, in order
-
-
-@dataclass(frozen=True, slots=True)
-class SweepState:
-    """A sweep makes every row again with the row function of this number; it has got to this unit, in order."""
-
-    function: int
-    actor: str
-    kind: str
-    index: int
 
 
 class StoreUnusable(RlshipError):
@@ -229,75 +217,6 @@ class Store:
     def claim(self, experiment: str, inode: int) -> None:
         """Say which experiment it is for: a new one's, or one that was moved."""
         self._connection.execute("insert or replace into meta values ('experiment', ?)", (f"{inode} {experiment}",))
-
-    def adopt(self, settings: str, function: int) -> None:
-        """Note what rows are made with from now on: the configuration's reductions and the number of the row function.
-
-        A sweep over every row begins where the reductions are not those of before. One that is under way begins again
-        where it was made with other reductions or another function. `begin_sweep` is the caller's where the number
-        alone is another: a finished experiment keeps its rows.
-        """
-        before = self._meta("reductions") or "{}"
-        if self._row_count == 0:
-            with self._transaction():
-                self._put_meta(reductions=settings, row_function=str(function))
-                self._connection.execute("delete from meta where key = 'sweep'")
-            return
-        under_way = self.sweep()
-        if before != settings or (under_way is not None and under_way.function != function):
-            with self._transaction():
-                self._put_meta(reductions=settings)
-                self.begin_sweep(function)
-
-    def row_function(self) -> int:
-        """The number of the row function that every row was made with. A store without one counts as 1."""
-        return int(self._meta("row_function") or 1)
-
-    def sweep(self) -> SweepState | None:
-        """The sweep that is under way."""
-        found = self._meta("sweep")
-        return None if found is None else SweepState(*json.loads(found))
-
-    def begin_sweep(self, function: int) -> None:
-        """Begin to make every row again with a row function, in the transaction that the next `commit` ends."""
-        self._put_meta(sweep=json.dumps([function, "", "", 0]))
-
-    def advance_sweep(self, limit: int) -> list[tuple[Unit, bool]]:
-        """The next units of the sweep and whether their rows lack ranks, in the transaction that the next `commit`
-        ends. Fewer than `limit`: the sweep is over, for units that come meanwhile are made with its function.
-        """
-        state = self.sweep()
-        assert state is not None
-        found = self.ask(
-            "select actor, kind, number, partial from units where (actor, kind, number) > (?, ?, ?) "
-            "order by actor, kind, number limit ?",
-            (state.actor, state.kind, state.index, limit),
-        )
-        if len(found) == limit:
-            self._put_meta(sweep=json.dumps([state.function, *found[-1][:3]]))
-        else:
-            self._put_meta(row_function=str(state.function))
-            self.change("delete from meta where key = 'sweep'")
-        return [(Unit.from_disk(actor, kind, index), bool(partial)) for actor, kind, index, partial in found]
-
-    def _meta(self, key: str) -> str | None:
-        found = self.ask("select value from meta where key = ?", (key,))
-        return None if not found else str(found[0][0])
-
-    def _put_meta(self, **values: str) -> None:
-        for key, value in values.items():
-            self.change("insert or replace into meta values (?, ?)", (key, value))
-
-    def adopt_streams(self, lead: str, window_s: float) -> tuple[str, float] | None:
-        """Take in the configuration's lead and clock window. Returns those that rows were made with, if others."""
-        settings = json.dumps([lead, window_s])
-        before = self.ask("select value from meta where key = 'streams'")
-        if before != [(settings,)]:
-            self.change("insert or replace into meta values ('streams', ?)", (settings,))
-        if not before or before == [(settings,)]:
-            return None
-        lead, window_s = json.loads(before[0][0])
-        return lead, window_s
 
     # Files ---------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from rlship_sidecar.decode.lines import Batch, Dense, Sparse, StreamLine
 from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
+from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.streams.actor import Closings, Streams
@@ -89,7 +90,7 @@ class Streaming:
         for unit in dirty:
             self.of(unit.actor).revisions.restore(unit, now)
         self._times.begin({host: max(w.newest_t for w in found) for host, found in self._by_host.items()})
-        self.made_with = self._store.adopt_streams(self.config.lead, self.config.clock_window_s)
+        self.made_with = MadeWith(self._store).adopt_streams(self.config.lead, self.config.clock_window_s)
         if self.made_with is not None:
             self._begin_anew(now)
 
