@@ -99,7 +99,7 @@ WRITERS = [lead(0, 0), lead(0, 1), lead(1, 0)]
 BARRIERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), TIMES), max_size=12)
 
 
-def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: StoredClocks) -> list[timing.Stretch]:
+def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: StoredClocks) -> list[timing.StepInterval]:
     """The rule of docs/semantics.md, on (writer, step, t)."""
     chosen: dict[int, tuple[Any, Writer, float]] = {}
     for place, step, t in noted:
@@ -108,10 +108,10 @@ def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: StoredClo
         if step not in chosen or claim > chosen[step][0]:
             chosen[step] = claim, writer, t
     ends = sorted((clocks.corrected(w.open.host, t), step, w) for step, (_, w, t) in chosen.items())
-    found: list[timing.Stretch] = []
+    found: list[timing.StepInterval] = []
     for end, step, writer in ends:
         begin = clocks.corrected(writer.open.host, writer.open.t)
-        found.append(timing.Stretch(step, max(begin, found[-1].end if found else -math.inf), end))
+        found.append(timing.StepInterval(step, max(begin, found[-1].end if found else -math.inf), end))
     return found
 
 
@@ -126,7 +126,7 @@ def test_the_timeline_is_that_of_the_lowest_rank(
         ledger = Memory()
         clocks = StoredClocks(ledger)
         timeline = Timeline(ledger, clocks)
-        before: list[timing.Stretch] = []
+        before: list[timing.StepInterval] = []
         noted: list[tuple[int, int, float]] = []
         for turn in range(max(len(barriers), len(records))):
             moved = Moved()

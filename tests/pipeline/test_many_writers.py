@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlship_formats.reading import read_open
 from rlship_sidecar.align.lineage import Segment, Writer, counting, seated, side_by_side
-from rlship_sidecar.align.roster import MOST_GENERATIONS, Roster
+from rlship_sidecar.align.roster import MAX_GENERATIONS, Roster
 from rlship_sidecar.report.claims import CLOCK_SLACK_S, overlapping_of
 
 MANY = 20_000
@@ -87,7 +87,7 @@ def test_twenty_thousand_writers_of_one_rank_take_no_time() -> None:
 
 def test_families_end_at_sixteen_generations() -> None:
     """Who has 16 ancestors counts for the first of them, who has more for itself, in whatever order the files come."""
-    members = range(MOST_GENERATIONS + 3)
+    members = range(MAX_GENERATIONS + 3)
     for order in (members, reversed(members)):
         family = Roster()
         found = {}
@@ -96,7 +96,7 @@ def test_families_end_at_sixteen_generations() -> None:
             found[number] = writer(number, **parent)
             family.add(found[number])
         roots = [found[number].root.file for number in members]
-        assert roots == ["f0"] * (MOST_GENERATIONS + 1) + [f"f{MOST_GENERATIONS + 1}", f"f{MOST_GENERATIONS + 2}"]
+        assert roots == ["f0"] * (MAX_GENERATIONS + 1) + [f"f{MAX_GENERATIONS + 1}", f"f{MAX_GENERATIONS + 2}"]
 
 
 @given(

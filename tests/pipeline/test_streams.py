@@ -171,7 +171,7 @@ def test_another_lead_and_other_windows(sim: Simulation) -> None:
 
 def test_memory_does_not_grow_with_history(monkeypatch: pytest.MonkeyPatch) -> None:
     """After very many lines no more of them are held, and no more is kept open, than after a few."""
-    monkeypatch.setattr("rlship_sidecar.streams.recent.MOST", 500)
+    monkeypatch.setattr("rlship_sidecar.streams.recent.MAX_LINES", 500)
     with simulation() as sim:
         sim.write("t.jsonl", file(beat=10))
         sim.write("g.jsonl", file(id="g", actor="generator", beat=10))

@@ -14,7 +14,7 @@ from rlship_formats.records import MAX_STEP
 from rlship_sidecar.align.lineage import Order, Segment, Writer, order_of, replica_key, seated, side_by_side
 from rlship_sidecar.rows import RankName
 
-MOST_GENERATIONS = 16  # of a family: who has more ancestors is its own root
+MAX_GENERATIONS = 16  # of a family: who has more ancestors is its own root
 _NOT_SEEN = Order(None, (), (), (), False)
 
 
@@ -115,7 +115,7 @@ class Roster:
         """Children of a writer, and theirs, as far as families go."""
         found: dict[str, Writer] = {}
         generation = [writer]
-        for _ in range(MOST_GENERATIONS + 1):
+        for _ in range(MAX_GENERATIONS + 1):
             named = {parent.open.id for parent in generation}
             generation = [child for id in named for child in self._children.get(id, ()) if child.file not in found]
             if not generation:
@@ -153,7 +153,7 @@ class Roster:
             parent = self._by_id.get(at.open.parent)
             if parent is None or parent is at:
                 return at
-            if parent.open.id in seen or len(seen) > MOST_GENERATIONS:
+            if parent.open.id in seen or len(seen) > MAX_GENERATIONS:
                 return writer
             seen.add(parent.open.id)
             at = parent

@@ -18,7 +18,7 @@ from rlship_sidecar.reduce.figures import UNDEFINED, Figure
 
 GROUP = "rlship.reductions"
 
-_MOST_PROBLEMS = 100
+_MAX_PROBLEMS = 100
 _OPERATIONS = ("add", "merge", "value", "state", "from_state")
 # It is anyone's code, and must not stop the sidecar: a module that misses something may call `sys.exit`.
 _ANY = (Exception, SystemExit)
@@ -111,7 +111,7 @@ class Customs:
         return make
 
     def _failed(self, name: str, what: str) -> None:
-        if name not in self.problems and len(self.problems) < _MOST_PROBLEMS:
+        if name not in self.problems and len(self.problems) < _MAX_PROBLEMS:
             told = excerpt_of(what.encode("utf-8", "replace"))
             self.problems[name] = f"reduction {excerpt_of(name.encode('utf-8', 'replace'))} {told}"
 

@@ -12,7 +12,7 @@ DEAD_DETAILS = 1000  # letters kept in full per file and reason (lines and value
 _NO_METRIC = "\n"  # marks a dead line among dead values, whose metric may have any name, the empty one too
 
 
-def bury(connection: sqlite3.Connection, dead: Iterable[tuple[str, Dead]]) -> None:
+def insert(connection: sqlite3.Connection, dead: Iterable[tuple[str, Dead]]) -> None:
     """Take in dead letters with their files, in the transaction that is under way."""
     for file, letter in dead:
         count = connection.execute(

@@ -19,7 +19,7 @@ from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.shortage import is_shortage
 from rlship_sidecar.store import schema
 from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
-from rlship_sidecar.store.dead_letters import DEAD_DETAILS, bury, letters, totals
+from rlship_sidecar.store.dead_letters import DEAD_DETAILS, insert, letters, totals
 
 SHARED_CACHE_KB = 256  # of rows that are read once, in order
 
@@ -164,7 +164,7 @@ class Store:
         many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
         many("insert or ignore into dirty values (?, ?, ?)", map(_key_of, changes.dirty))
         many("delete from dirty where actor = ? and kind = ? and number = ?", map(_key_of, changes.revised))
-        bury(connection, changes.dead)
+        insert(connection, changes.dead)
         many(
             "insert into counts values (?, ?) on conflict (name) do update set count = count + excluded.count",
             changes.counts.items(),

@@ -26,9 +26,9 @@ from rlship_sidecar.streams.affected import AffectedRows
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.frontiers import Names, load_frontier, save_frontier
 from rlship_sidecar.streams.recent import Recent
-from rlship_sidecar.streams.timeline import Moved, Stretch, Timeline
+from rlship_sidecar.streams.timeline import Moved, StepInterval, Timeline
 
-MOST_STEPS = 256  # that one look closes; most of them have no line of a quiet stream
+MAX_STEPS = 256  # that one look closes; most of them have no line of a quiet stream
 FAR_S = 86_400.0  # a time so far ahead of others says that a clock was wrong
 KEPT_S = 60.0  # lines so much older than what is closed are still at hand
 
@@ -41,7 +41,7 @@ class Closings:
 
     latest: float = math.inf
     windows: list[int] = field(default_factory=list)
-    steps: list[Stretch] = field(default_factory=list)
+    steps: list[StepInterval] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.windows or self.steps)
@@ -239,10 +239,10 @@ class Streams:
             held_up = held_up or ((index + 1) * self.window_s >= reach and patient)
             if not held_up or (index * self.window_s > decided.latest and not patient):
                 decided.windows.append(index)
-        for stretch in self._timeline.after(self.frontier.place, MOST_STEPS):
-            if stretch.step in lead_open or (stretch.end >= reach and self._patient(stretch.step, now)):
+        for interval in self._timeline.after(self.frontier.place, MAX_STEPS):
+            if interval.step in lead_open or (interval.end >= reach and self._patient(interval.step, now)):
                 break
-            decided.steps.append(stretch)
+            decided.steps.append(interval)
         return decided
 
     def _patient(self, step: int, now: float) -> bool:

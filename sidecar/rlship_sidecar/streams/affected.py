@@ -46,10 +46,10 @@ class AffectedRows:
         """The step that covers a time."""
         if t > self.frontier.end:
             return
-        stretch = self.timeline.covering(t)
+        interval = self.timeline.covering(t)
         # Steps may share an end: only their order says whether this one is closed.
-        if stretch is not None and stretch.place <= self.frontier.place:
-            self._step(stretch.step, now)
+        if interval is not None and interval.place <= self.frontier.place:
+            self._step(interval.step, now)
 
     def between(self, low: float, high: float, now: float, *, partial: bool = False) -> None:
         """Rows whose units end in low..high, or begin there; `partial`: only those that lack ranks.

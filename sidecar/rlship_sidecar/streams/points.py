@@ -13,7 +13,7 @@ from rlship_sidecar.decode.lines import Dense, Sparse, StreamLine, Value
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.rows import POINT, Coverage, Row, Unit
-from rlship_sidecar.streams.rows import ELAPSED, Setting
+from rlship_sidecar.streams.rows import ELAPSED, RowContext
 
 # Lines of a file may come a little out of order; one from so much earlier says that the clock was set.
 _SET_BACK_S = 60.0
@@ -35,7 +35,7 @@ def chosen(writer: Writer, lines: Iterable[StreamLine]) -> list[tuple[Segment, D
     return found
 
 
-def point_row(segment: Segment, line: Dense | Sparse, at: Setting) -> Row:
+def point_row(segment: Segment, line: Dense | Sparse, at: RowContext) -> Row:
     """The row of a single line: its metrics that are declared as streams."""
     writer = segment.writer
     window = Window()
@@ -57,7 +57,7 @@ def writer_of(unit: Unit, writers: Iterable[Writer]) -> Writer:
     return min((w for w in writers if w.open.id == unit.writer), key=lambda writer: writer.file)
 
 
-def point_again(writer: Writer, lines: Iterable[StreamLine], at: Setting) -> Row | None:
+def point_again(writer: Writer, lines: Iterable[StreamLine], at: RowContext) -> Row | None:
     """A point's row, from what its line in the file says; None if that is gone."""
     for line in lines:
         if type(line) is Dense or type(line) is Sparse:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from rlship_sidecar.align.lineage import Segment
 from rlship_sidecar.decode.lines import StreamLine
 
-MOST = 50_000
+MAX_LINES = 50_000
 
 Kept: TypeAlias = "tuple[Segment, StreamLine]"
 
@@ -17,7 +17,7 @@ Kept: TypeAlias = "tuple[Segment, StreamLine]"
 class Recent:
     """Every applied stream line from `whole_from` on (its own `t`, uncorrected), at most `most` of them."""
 
-    def __init__(self, whole_from: float = -math.inf, most: int = MOST) -> None:
+    def __init__(self, whole_from: float = -math.inf, most: int = MAX_LINES) -> None:
         self.whole_from = whole_from
         self.count = 0
         self._most = most

@@ -25,13 +25,13 @@ from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.streams.clocks import StoredClocks
 from rlship_sidecar.streams.recent import Kept
-from rlship_sidecar.streams.timeline import Stretch, Timeline
+from rlship_sidecar.streams.timeline import StepInterval, Timeline
 
 ELAPSED = "clock/elapsed_s"
 _SLACK_S = 1.0  # ranges of the files' own times may be too wide, but never too narrow
 
 
-class Setting(NamedTuple):
+class RowContext(NamedTuple):
     """What all rows of an experiment's streams depend on. `axis`: the lead's, None without a lead; `origin`: the least
     `open.t`, 0 if there is none.
     """
@@ -49,16 +49,16 @@ class Wanted(NamedTuple):
     """Units whose lines are looked for: clock windows, and steps in their order."""
 
     windows: Collection[int]
-    steps: Sequence[Stretch]
+    steps: Sequence[StepInterval]
 
     def within(self, only: Steps | None) -> Wanted:
         """Without what is not of these steps: windows of time are of none."""
-        return self if only is None else Wanted((), [stretch for stretch in self.steps if stretch.step in only])
+        return self if only is None else Wanted((), [interval for interval in self.steps if interval.step in only])
 
     def ranges(self, window_s: float, least: float, greatest: float) -> list[tuple[float, float]]:
         """The times of the lines' own clocks, off by `least` to `greatest` seconds, that may be theirs: disjoint."""
         spans = [(index * window_s, (index + 1) * window_s) for index in self.windows]
-        spans += [(stretch.start, stretch.end) for stretch in self.steps if stretch.start < stretch.end]
+        spans += [(interval.start, interval.end) for interval in self.steps if interval.start < interval.end]
         merged: list[tuple[float, float]] = []
         for low, high in sorted((low + least - _SLACK_S, high + greatest + _SLACK_S) for low, high in spans):
             if merged and low <= merged[-1][1]:
@@ -73,8 +73,8 @@ def sorted_in(
 ) -> dict[Unit, Window]:
     """The window of each wanted unit that has lines."""
     found: dict[Unit, Window] = {}
-    steps = sorted(wanted.steps, key=lambda stretch: stretch.place)
-    ends = [stretch.end for stretch in steps]
+    steps = sorted(wanted.steps, key=lambda interval: interval.place)
+    ends = [interval.end for interval in steps]
     windows = set(wanted.windows)
     for segment, line in lines:
         t = clocks.corrected(segment.writer.open.host, line.t)
@@ -88,26 +88,26 @@ def sorted_in(
 
 
 def aligned_row(
-    actor: str, stretch: Stretch, window: Window, roster: Roster, stepped: Collection[str], at: Setting
+    actor: str, interval: StepInterval, window: Window, roster: Roster, stepped: Collection[str], at: RowContext
 ) -> Row:
     """The row of the lines that a step covers; `stepped` are the metrics that the actor logs with steps too."""
     naming = Naming(actor, aligned=stepped)
-    seconds = stretch.end - stretch.start if stretch.start > -math.inf else None
+    seconds = interval.end - interval.start if interval.start > -math.inf else None
     assert at.axis is not None
     return _row(
-        Unit(actor, ALIGNED, stretch.step),
+        Unit(actor, ALIGNED, interval.step),
         naming,
         window,
         roster,
         at,
-        span=(stretch.start, stretch.end),
+        span=(interval.start, interval.end),
         seconds=seconds,
-        x={at.axis: stretch.step},
-        now=stretch.step,
+        x={at.axis: interval.step},
+        now=interval.step,
     )
 
 
-def clock_row(actor: str, index: int, window: Window, roster: Roster, at: Setting) -> Row:
+def clock_row(actor: str, index: int, window: Window, roster: Roster, at: RowContext) -> Row:
     """The row of one window of time."""
     span = (index * at.window_s, (index + 1) * at.window_s)
     return _row(
@@ -142,7 +142,7 @@ def _row(
     naming: Naming,
     window: Window,
     roster: Roster,
-    at: Setting,
+    at: RowContext,
     *,
     span: tuple[float, float],
     seconds: float | None,
@@ -191,7 +191,7 @@ def _expected(roster: Roster, clocks: StoredClocks, start: float, end: float) ->
     return len(waited), [rank for rank, waits in waited.items() if waits and rank not in reached]
 
 
-def _gap(unit: Unit, roster: Roster, at: Setting, span: tuple[float, float]) -> int:
+def _gap(unit: Unit, roster: Roster, at: RowContext, span: tuple[float, float]) -> int:
     """Lines without a step that the actor's writers dropped then."""
     hosts = {writer.open.host for writer in roster.writers.values()}
     least, greatest = at.clocks.bounds(hosts)

@@ -22,12 +22,12 @@ from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.streams.actor import Closings, Streams
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.files import Fetching, Files
-from rlship_sidecar.streams.made import Made
 from rlship_sidecar.streams.marked_times import MarkedTimes
 from rlship_sidecar.streams.points import chosen, point_again, point_row, writer_of
 from rlship_sidecar.streams.recent import Kept, Recent
+from rlship_sidecar.streams.result import StreamResult
 from rlship_sidecar.streams.rows import (
-    Setting,
+    RowContext,
     Wanted,
     aligned_row,
     clock_row,
@@ -268,12 +268,14 @@ class Streaming:
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
-    def rows(self, now: float, wall: float, hindered: Collection[str], fetching: Fetching, *, end: bool) -> Made:
+    def rows(
+        self, now: float, wall: float, hindered: Collection[str], fetching: Fetching, *, end: bool
+    ) -> StreamResult:
         """Everything that becomes a row or a revision now; `hindered`: actors whose files cannot be read just now."""
-        made = Made(self._store, self.config.steps)
-        at = self._setting()
+        result = StreamResult(self._store, self.config.steps)
+        at = self._context()
         for segment, line in self._points:
-            made.add(point_row(segment, line, at), "complete")
+            result.add(point_row(segment, line, at), "complete")
         self._points = []
         lead = self._actors.get(self.config.lead)
         lead_open = lead.open.keys() if lead is not None else frozenset[int]()
@@ -283,35 +285,39 @@ class Streaming:
                 continue
             closings = streams.closings(now, lead_open, wall=wall, end=end)
             if closings:
-                self._close(streams, closings, fetching, made, end=end)
+                self._close(streams, closings, fetching, result, end=end)
             due = streams.revisions.due(now, end=end)
             if due:
-                self._revise(streams, due, now, fetching, made)
-        return made
+                self._revise(streams, due, now, fetching, result)
+        return result
 
-    def _setting(self) -> Setting:
-        return Setting(
+    def _context(self) -> RowContext:
+        return RowContext(
             self._store, self.clocks, self.timeline, self._rules, self.config.clock_window_s, self.axis, self.origin
         )
 
-    def _close(self, streams: Streams, closings: Closings, fetching: Fetching, made: Made, *, end: bool) -> None:
+    def _close(
+        self, streams: Streams, closings: Closings, fetching: Fetching, result: StreamResult, *, end: bool
+    ) -> None:
         windows = self._windows(streams, Wanted(closings.windows, closings.steps).within(self.config.steps), fetching)
         if windows is None:
             return
         units = [Unit(streams.actor, CLOCK, index) for index in closings.windows]
-        units += [Unit(streams.actor, ALIGNED, stretch.step) for stretch in closings.steps]
+        units += [Unit(streams.actor, ALIGNED, interval.step) for interval in closings.steps]
         for unit in units:
             row = self._row(streams, unit, windows.get(unit))
             if row is not None:
-                made.add(row, "end" if end else "partial" if row.coverage.missing else "complete")
+                result.add(row, "end" if end else "partial" if row.coverage.missing else "complete")
             if streams.revisions.forget(unit):
-                made.revised.append(unit)
+                result.revised.append(unit)
         streams.closed(closings)
-        made.more = made.more or end or len(units) >= MAX_KEPT
+        result.more = result.more or end or len(units) >= MAX_KEPT
 
-    def _revise(self, streams: Streams, due: Sequence[Unit], now: float, fetching: Fetching, made: Made) -> None:
-        stretches = [self.timeline.stretch(unit.index) for unit in due if unit.kind == ALIGNED]
-        wanted = Wanted([unit.index for unit in due if unit.kind == CLOCK], [s for s in stretches if s is not None])
+    def _revise(
+        self, streams: Streams, due: Sequence[Unit], now: float, fetching: Fetching, result: StreamResult
+    ) -> None:
+        intervals = [self.timeline.interval(unit.index) for unit in due if unit.kind == ALIGNED]
+        wanted = Wanted([unit.index for unit in due if unit.kind == CLOCK], [s for s in intervals if s is not None])
         windows = self._windows(streams, wanted, fetching)
         if windows is None:
             return
@@ -321,14 +327,14 @@ class Streaming:
                 lines = fetching.line_at(writer, unit.index)
                 if lines is None:
                     continue
-                row = point_again(writer, lines, self._setting())
+                row = point_again(writer, lines, self._context())
             else:
                 row = self._row(streams, unit, windows.get(unit))
             if row is not None:
-                made.add(row, "revision")
+                result.add(row, "revision")
             streams.revisions.done(unit, now)
-            made.revised.append(unit)
-        made.more = made.more or len(due) >= MAX_KEPT
+            result.revised.append(unit)
+        result.more = result.more or len(due) >= MAX_KEPT
 
     def _windows(self, streams: Streams, wanted: Wanted, fetching: Fetching) -> dict[Unit, Window] | None:
         least, greatest = streams.bounds()
@@ -347,9 +353,9 @@ class Streaming:
         """The row of a unit as it is now; None if it has no lines and never had any."""
         roster = self._actors[streams.actor].roster
         if window is not None and unit.kind == CLOCK:
-            return clock_row(streams.actor, unit.index, window, roster, self._setting())
-        stretch = self.timeline.stretch(unit.index) if window is not None else None
-        if window is not None and stretch is not None:
-            return aligned_row(streams.actor, stretch, window, roster, streams.names.stepped, self._setting())
+            return clock_row(streams.actor, unit.index, window, roster, self._context())
+        interval = self.timeline.interval(unit.index) if window is not None else None
+        if window is not None and interval is not None:
+            return aligned_row(streams.actor, interval, window, roster, streams.names.stepped, self._context())
         before = self._store.newest(unit)
         return None if before is None or is_nothing(before) else nothing_left(before)

@@ -22,7 +22,7 @@ _Rank = tuple[tuple[int, int, str], int]
 _Claim = tuple[_Rank, Age, str]
 
 
-class Stretch(NamedTuple):
+class StepInterval(NamedTuple):
     """The times that a step covers: above `start`, up to `end`."""
 
     step: int
@@ -60,16 +60,16 @@ class Timeline:
 
     # What it says --------------------------------------------------------------------------------------------------
 
-    def stretch(self, step: int) -> Stretch | None:
+    def interval(self, step: int) -> StepInterval | None:
         """The times of a step, None if it has no barrier."""
         found = self._steps.get(step)
         return self._with_start(found) if found is not None else None
 
-    def covering(self, t: float) -> Stretch | None:
+    def covering(self, t: float) -> StepInterval | None:
         """The step that covers a time."""
         found = self._steps.first_ending(t)
-        stretch = self._with_start(found) if found is not None else None
-        return stretch if stretch is not None and t > stretch.start else None
+        interval = self._with_start(found) if found is not None else None
+        return interval if interval is not None and t > interval.start else None
 
     def current(self, t: float) -> int | None:
         """The step that covers a time, or else the last one that ends before."""
@@ -79,13 +79,13 @@ class Timeline:
         found = self._steps.last_ended(t)
         return found.step if found is not None else None
 
-    def after(self, place: Place, limit: int) -> list[Stretch]:
+    def after(self, place: Place, limit: int) -> list[StepInterval]:
         """The next steps behind a place in their order."""
-        stretches: list[Stretch] = []
+        intervals: list[StepInterval] = []
         for found in self._steps.after(place, limit):
-            before = stretches[-1].end if stretches else self._end_before(found.place)
-            stretches.append(Stretch(found.step, max(before, found.since), found.until))
-        return stretches
+            before = intervals[-1].end if intervals else self._end_before(found.place)
+            intervals.append(StepInterval(found.step, max(before, found.since), found.until))
+        return intervals
 
     def empty(self) -> bool:
         """Whether no step has ended."""
@@ -95,8 +95,8 @@ class Timeline:
         """The files whose barriers count."""
         return self._steps.files()
 
-    def _with_start(self, found: EndedStep) -> Stretch:
-        return Stretch(found.step, max(self._end_before(found.place), found.since), found.until)
+    def _with_start(self, found: EndedStep) -> StepInterval:
+        return StepInterval(found.step, max(self._end_before(found.place), found.since), found.until)
 
     def _end_before(self, place: Place) -> float:
         found = self._steps.before(place)

@@ -10,7 +10,7 @@ from rlship_sidecar.store.store import Store
 
 
 @dataclass(slots=True)
-class Made:
+class StreamResult:
     """`rows` have no number yet, and with `steps` are of these alone; `revised` are units that are not dirty any more;
     `more`: there may be more to do at once.
     """
