@@ -66,6 +66,7 @@ def made_before(*, close: bool = False, steps: int = STEPS) -> Iterator[Simulati
             sim.wait(10.0)
             sim.tick()
             if close:
+                sim.write("node.jsonl", file({"t": T0 + 3.0, "m": {"load": 0.5}}, id="n", actor="node"))  # never closes
                 sim.finish()
         assert MadeWith(sim.store).row_function() == OLDER
         sim.restart()

@@ -28,6 +28,7 @@ from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.store.units import ActorUnits
 from rlship_sidecar.streams.streaming import Streaming
+from rlship_sidecar.tally import observes
 
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
 
@@ -237,11 +238,16 @@ class Experiment:
         return [*self._news, *self.intake.news()]
 
     def finished(self) -> bool:
-        """Whether nothing is left to come: every line that is there is in a row, and each writer closed or its rank
-        began a later attempt.
+        """Whether nothing is left to come: every line that is there is in a row, and each writer of the job closed or
+        its rank began a later attempt.
         """
         attempts: dict[tuple[str, RankName], int] = {}
-        writers = [source.writer for source in self.sources.values() if source.writer is not None]
+        # An agent of a node may write on, or be killed, long after the job.
+        writers = [
+            source.writer
+            for source in self.sources.values()
+            if source.writer is not None and not observes(source.writer.open.actor, source.writer.open.agent)
+        ]
         for writer in writers:
             rank = writer.open.actor, writer.rank
             attempts[rank] = max(writer.open.attempt, attempts.get(rank, 0))
