@@ -1,12 +1,16 @@
-"""What the documents say about the command line exists."""
+"""What the documents say about the command line exists, and their links lead to something."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
+from urllib.parse import unquote
 
 import click
+import pytest
 
 from rlship_sidecar.cli.group import SETTINGS, rlship
 from rlship_sidecar.report.status import (
@@ -22,16 +26,20 @@ from rlship_sidecar.report.status import (
 from tests.guards.tree import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKING = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(page for folder in ("docs", "formats", "tests", "examples") for page in (ROOT / folder).rglob("*.md")),
+]
+FENCED = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 # Commands of others that have the word as an argument: pip install rlship, docker run rlship …
 COMMAND = re.compile(r"(?:^|[|;&$(]|python3? -m|uvx|sudo|nohup|exec|bin/)\s*rlship((?:[ \t]+[^\s|;&`)]+)*)")
 
 
 def code(text: str) -> Iterator[str]:
     """Lines of fenced blocks, joined where they end in a backslash, and spans of inline code."""
-    fenced = re.compile(r"^ *```[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-    for block in fenced.findall(text):
+    for block in FENCED.findall(text):
         yield from block.replace("\\\n", " ").splitlines()
-    yield from re.findall(r"`([^`\n]+)`", fenced.sub("", text))
+    yield from re.findall(r"`([^`\n]+)`", FENCED.sub("", text))
 
 
 def problems(text: str) -> list[str]:
@@ -99,3 +107,58 @@ def test_every_field_of_the_status_is_documented() -> None:
     told = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "status.md").read_text(encoding="utf-8")))
     parts = (Status, ActorStatus, WriterStatus, SinkStatus, DeadLetterStatus, LackingStatus, StreamStatus, ClockStatus)
     assert [f"{part.__name__}.{one.name}" for part in parts for one in fields(part) if one.name not in told] == []
+
+
+def anchors(text: str) -> set[str]:
+    """What GitHub lets the headings of a page be linked by: the second of two equal ones ends in -1."""
+    seen: Counter[str] = Counter()
+    found = set()
+    for title in re.findall(r"^#+ (.*?)\s*$", FENCED.sub("", text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return found
+
+
+def dead_links(page: Path, text: str) -> list[str]:
+    """Links in `text`, which stands in `page`, to files and headings that do not exist. Other sites are not asked."""
+    found = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", FENCED.sub("", text))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = unquote(target).partition("#")
+        other = page.parent / name if name else page
+        if not other.exists():
+            found.append(f"{target}: no such file")
+        elif anchor and anchor not in anchors(text if other == page else other.read_text(encoding="utf-8")):
+            found.append(f"{target}: no such heading")
+    return found
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link to a file of the project, and to a heading, leads there."""
+    assert dead_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_dead_links_are_found() -> None:
+    """A file and a heading that do not exist are found; sites, code and the second of equal headings pass."""
+    text = """
+# One `--flag`, and [two](there.md)
+## Again
+## Again
+[a](#one---flag-and-two) [b](#again-1) [c](#again-2) [d](README.md#documents) [e](README.md#nowhere) [f](no.md)
+[g](https://example.com/#h) `[h](no.md)`
+```sh
+# [i](no.md)
+```
+[j](#i)
+"""
+    assert dead_links(ROOT / "docs" / "query.md", text) == [
+        "there.md: no such file",
+        "#again-2: no such heading",
+        "README.md#nowhere: no such heading",
+        "no.md: no such file",
+        "#i: no such heading",
+    ]

@@ -21,7 +21,7 @@ from rlship_formats.values import REDUCTIONS
 from tests.guards.tree import PACKAGES, ROOT, modules
 from tests.spec import decoded
 from tests.spec.schemas import documents, faults
-from tests.spec.vectors import SPEC, VECTORS
+from tests.spec.vectors import SPEC
 
 TEXT = SPEC.read_text(encoding="utf-8")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -191,27 +191,6 @@ def test_examples_are_records(line: str) -> None:
     opened = b'{"kind":"open","id":"a","actor":"trainer"}\n'
     (_, said) = decoded.by_reference(opened + line.encode() + b"\n")["lines"]
     assert "record" in said and "dead_values" not in said
-
-
-def anchors(page: Path) -> set[str]:
-    """What headings of a page can be linked by."""
-    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-PAGES = [SPEC, VECTORS / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    """Every link to a file of the project, and to a heading, leads there."""
-    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", page.read_text(encoding="utf-8"))):
-        if "://" in target:
-            continue
-        name, _, anchor = target.partition("#")
-        other = (page.parent / name).resolve() if name else page
-        assert other.exists(), target
-        assert not anchor or anchor in anchors(other), target
 
 
 def test_a_member_that_is_not_told_is_found() -> None:
