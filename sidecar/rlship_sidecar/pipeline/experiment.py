@@ -108,7 +108,7 @@ class Experiment:
 
     def save(self) -> None:
         """Commit positions that were not worth a transaction so far."""
-        self._commit([], self._saved_at, force=bool(self._changed))
+        self._commit([], self._saved_at, force=bool(self._unsaved.changed))
 
     # Restart -------------------------------------------------------------------------------------------------------
 
