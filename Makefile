@@ -51,7 +51,7 @@ fuzz: $(VENV)/.installed-dev ## Fuzz what reads files with RUNS inputs each, gui
 soak: $(VENV)/.installed-dev ## Strike a job and its sidecar at random for MINUTES, from SEED, and look for lost rows
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(if $(LANES),--lanes $(LANES))
 
-nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/nfs.md)
+nfs: $(VENV)/.installed-dev ## Try it on NFS, in a virtual machine (minutes; Debian, and see docs/campaigns.md)
 	$(BIN)/python -m tests.nfs
 
 gpu: $(VENV)/.installed-dev ## Try GPU times, tensors and system metrics on a real GPU (VENV needs torch with CUDA)

@@ -12,7 +12,7 @@ import pytest
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.ship import Clocks, Pace, Shipper, Trouble
+from rlship_sidecar.sinks.ship import Clocks, Pace, Shipper, TroubleWatch
 from tests.kit.clocks import Clock
 from tests.kit.waiting import wait_until
 from tests.sinks.fakes import Destination, FakeSink, raising
@@ -221,7 +221,7 @@ def test_a_call_that_blocks_is_interrupted_when_it_has_to_end(tmp_path: Path) ->
 
 def test_trouble_lasts_while_nothing_is_confirmed() -> None:
     """It begins with the complaint, anew with every row that is confirmed all the same, and ends with the complaint."""
-    trouble = Trouble()
+    trouble = TroubleWatch()
     assert trouble.look("", 5, 100.0) == 0.0
     assert (trouble.look("down", 5, 101.0), trouble.look("down still", 5, 109.0)) == (0.0, 8.0)
     assert (trouble.look("slow", 6, 110.0), trouble.look("slow", 6, 113.0)) == (0.0, 3.0)

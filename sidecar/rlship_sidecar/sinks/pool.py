@@ -23,7 +23,7 @@ STUCK_S = 5.0
 LINGER_S = 5.0
 
 
-class Task(Protocol):
+class PoolTask(Protocol):
     """What a lane runs. A task is run by one thread at a time, not always the same."""
 
     @property
@@ -43,13 +43,13 @@ class Lane:
         self._width = width
         self._clock = clock
         self._change = threading.Condition()
-        self._due: dict[Task, float] = {}
-        self._running: dict[Task, float] = {}  # since when
-        self._again: set[Task] = set()  # scheduled while they ran
+        self._due: dict[PoolTask, float] = {}
+        self._running: dict[PoolTask, float] = {}  # since when
+        self._again: set[PoolTask] = set()  # scheduled while they ran
         self._threads = 0
         self._waiting = 0  # of the threads, those that have no task
 
-    def schedule(self, task: Task) -> None:
+    def schedule(self, task: PoolTask) -> None:
         """Run a task as soon as a thread is free; once more if it runs just now. Never waits."""
         with self._change:
             if task in self._running:
@@ -59,7 +59,7 @@ class Lane:
             self._staff()
             self._change.notify_all()
 
-    def withdraw(self, task: Task) -> bool:
+    def withdraw(self, task: PoolTask) -> bool:
         """Run a task no more. False if it runs just now."""
         with self._change:
             self._due.pop(task, None)
@@ -97,7 +97,7 @@ class Lane:
                     else:  # an error of ours ends this thread; the next `schedule` starts another
                         self._threads -= 1
 
-    def _put_back(self, task: Task, wait: float | None) -> None:
+    def _put_back(self, task: PoolTask, wait: float | None) -> None:
         del self._running[task]
         if task in self._again:
             self._again.discard(task)
@@ -106,7 +106,7 @@ class Lane:
             self._due[task] = self._clock() + wait
         self._change.notify_all()
 
-    def _take(self) -> Task | None:
+    def _take(self) -> PoolTask | None:
         """Wait for a task that is due and may run now. None: the thread is to end."""
         with self._change:
             idle_since = self._clock()
@@ -127,7 +127,7 @@ class Lane:
                     return None
                 self._change.wait(LINGER_S if wait is None else min(wait, LINGER_S))
 
-    def _first(self, now: float) -> tuple[Task | None, float | None]:
+    def _first(self, now: float) -> tuple[PoolTask | None, float | None]:
         """The task to run now; if there is none, seconds until there may be one."""
         if not self._due:
             return None, None

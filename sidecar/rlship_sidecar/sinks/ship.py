@@ -18,7 +18,7 @@ INTERRUPT_AFTER_S = 1.0
 STUCK_S = 10.0
 
 
-class Trouble:
+class TroubleWatch:
     """Since when a sink has complained while it confirmed nothing."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Shipper:
         self._ended = False
         self._draining = 0
         self._flushes_at_once = False
-        self._trouble = Trouble()
+        self._trouble = TroubleWatch()
 
     @property
     def refused(self) -> SinkRefused | None:
