@@ -21,11 +21,13 @@ from rlship_sidecar.report.status import STATUS_FILE
 from tests.kit.waiting import wait_until
 
 MAIN = "from rlship_sidecar.cli import main; main()"
-# What runs as another user must have imported everything before.
+# Another user may not be allowed to read the checkout, as in a private home: so all modules are imported before.
 UNPRIVILEGED = """
-import os
-from rlship_sidecar import config
+import importlib, os, pkgutil
+import rlship_sidecar
 from rlship_sidecar.cli import main
+for module in pkgutil.walk_packages(rlship_sidecar.__path__, "rlship_sidecar."):
+    importlib.import_module(module.name)
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)
