@@ -129,9 +129,12 @@ def test_the_first_generation(state_dir: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
-    """The state directory is made; where there is none nobody owns."""
-    assert owner(tmp_path / "a" / "b") is None
-    assert acquired(tmp_path / "a" / "b").generation == 0
+    """The state directory is made, but nothing above it; where there is none there is no owner."""
+    assert owner(tmp_path / "a") is None
+    assert acquired(tmp_path / "a").generation == 0
+    with pytest.raises(FileNotFoundError):
+        acquired(tmp_path / "b" / "c")
+    assert not (tmp_path / "b").exists()
 
 
 def test_a_living_owner_on_this_host_is_respected_at_once(state_dir: Path) -> None:

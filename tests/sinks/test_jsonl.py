@@ -127,10 +127,12 @@ def test_a_path_must_be_a_name(tmp_path: Path, value: object) -> None:
 
 def test_a_folder_that_cannot_be_written_is_an_outage(tmp_path: Path) -> None:
     """What an administrator may repair while we run is tried again, not refused."""
-    (tmp_path / "rlship").write_text("a file where the folder should be")
+    run = make_run(tmp_path)
+    run.state_dir.rmdir()
+    run.state_dir.write_text("a file where the folder should be")
 
     with pytest.raises(SinkUnavailable, match=r"rows\.jsonl"):
-        JsonlSink().open(make_run(tmp_path))
+        JsonlSink().open(run)
 
 
 def change(path: Path, how: str) -> None:

@@ -311,7 +311,6 @@ def test_what_is_left_of_a_kill_of_all_is_removed(tmp_path: Path, backend: Loopb
     them, and nothing else.
     """
     run = make_run(tmp_path, rows=3, project="left")
-    run.state_dir.mkdir(parents=True)
     left, other = tmp_path / "rlship-wandb-left", tmp_path / "other"
     for folder in (left, other):
         folder.mkdir()
