@@ -22,14 +22,14 @@ PLAIN = "-"  # the unit of plain numbers, in columns
 _PAGE_HEAD = """\
 # The catalogue of metrics
 
-Metrics that RL post-training jobs have in common. A metric that is logged under one of these names needs no `define`:
-it is reduced as written here and has this unit. `rlship metrics` prints the same list, and
-`rlship metrics actor/pg_loss` finds a name that another framework uses. This page is made from
+Reference: the metrics that RL post-training jobs have in common. A metric that is logged under one of these names needs
+no `define`: it has the reductions and the unit of this page. `rlship metrics` prints the same list, and
+`rlship metrics actor/pg_loss` finds a name that another framework uses. This page is generated from
 `names.py` and `foreign_names.py` in `formats/rlship_formats/catalogue/`.
 
 ## Which reductions a metric gets
 
-The first of these that says something about the metric:
+The first of these that names the metric decides:
 
 1. the configuration: `[reductions]` in `rlship.toml`;
 2. the job: `rlship.define(…)`, or `reduce` of `record_metric`, in the file of the process that logs it;
@@ -37,26 +37,26 @@ The first of these that says something about the metric:
 4. the mean.
 
 A name is only looked up: a row shows the metric under the name that was logged, and its values as they were logged. A
-foreign name may imply another reduction or unit than the catalogue's; then these count. `critic/rewards/max` is reduced
-by `max` alone, and `perf/max_memory_allocated_gb` is in GiB.
+foreign name may imply another reduction or unit than the catalogue's. Then the implied ones count: `critic/rewards/max`
+is reduced by `max` alone, and `perf/max_memory_allocated_gb` is in GiB.
 
 From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
 
 ## Names
 
-The first reduction is the metric itself, the others are shown as `<metric>/<reduction>`. Where the meaning names a
-weight, log it with `weight=`: a mean of shares is the share of all only with their denominators as weights.
-*Increments* are how many more since the last time they were logged. Metrics marked *per rank* keep a value for every
-rank and name the one that has the greatest.
+- The first reduction is the metric itself. The others are shown as `<metric>/<reduction>`.
+- Where the meaning names a weight, log it with `weight=`. A mean of shares is the share of all only with their
+  denominators as weights.
+- *Increments* are how many more since the last time they were logged.
+- Metrics marked *per rank* keep a value for every rank and name the rank that has the greatest.
 """
 
 _FOREIGN_HEAD = """
 ## Foreign names
 
-What is written in parentheses differs from the catalogue: the reduction, the unit, and by what a value is to be
-multiplied to be in the catalogue's unit. A standard deviation that was already taken is averaged. Names that mean
-something which no metric of the catalogue is are not listed: those of hit rates, of KL times a coefficient, of memory
-as a share of the device's.
+Parentheses hold what differs from the catalogue: the reduction, the unit, and the factor that brings a value into the
+catalogue's unit. A standard deviation that was already taken is averaged. The list leaves out names whose meaning no
+metric of the catalogue has: hit rates, KL times a coefficient, memory as a share of the device's.
 """
 
 
