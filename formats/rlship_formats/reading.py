@@ -4,7 +4,7 @@ This module is the definition, and it is written to be compared with the text. E
 decoder reads the most frequent lines in a quicker way beside it; tests/pipeline/test_decoder_equals_reader.py compares
 the two. Pure: no I/O, no clock.
 
-A new kind of record starts here: its class, its function, and its entry in `READERS` (docs/contributing/record.md).
+A new kind of record starts here: its class, its function, and its entry in `READERS` (CONTRIBUTING.md).
 Records are named tuples because a frozen dataclass takes three times as long to make.
 """
 

@@ -11,27 +11,24 @@ from typing import Any
 import pytest
 
 from rlship_sidecar.reduce import custom
+from tests.contributing.page import PAGE, code_below
 from tests.foreign.made_up import reading
 from tests.guards.tree import ROOT
 from tests.pipeline.simulated import simulation
 from tests.reference.building import barrier, define, file, log
 
-PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
-
-def code_below(heading: str) -> dict[str, Any]:
+def names_below(heading: str) -> dict[str, Any]:
     """The names that the first Python block below a heading defines."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert block is not None, f"CONTRIBUTING.md has no code below {heading!r}"
     names: dict[str, Any] = {"__name__": "mypkg"}
-    exec(block[1], names)
+    exec(code_below(heading)[0], names)
     return names
 
 
 def test_the_places_exist() -> None:
     """Every folder and file that the page draws or names is there."""
-    tree = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    text = PAGE.read_text(encoding="utf-8")
+    tree = re.search(r"```text\n(.*?)```", text, re.DOTALL)
     assert tree is not None
     folders: list[str] = []
     for line in tree[1].splitlines():
@@ -39,13 +36,13 @@ def test_the_places_exist() -> None:
         name = line.split()[0]
         folders[depth:] = [name]
         assert (ROOT / "".join(folders)).exists(), line
-    for link in re.findall(r"\]\(([^)#]+)", PAGE):
+    for link in re.findall(r"\]\(([^)#]+)", text):
         assert (ROOT / link).exists(), link
 
 
 def test_a_reduction() -> None:
     """The reduction of the page merges without loss, and its value is in a row."""
-    kind = code_below("Add a reduction")["Range"]
+    kind = names_below("Add a reduction")["Range"]
     custom.check(kind, [(1.0, 1.0), (2.5, 1.0), (-3.0, 1.0)])
     mypkg = types.ModuleType("mypkg")
     mypkg.Range = kind  # type: ignore[attr-defined]
@@ -63,7 +60,7 @@ def test_a_reduction() -> None:
 
 def test_a_format() -> None:
     """The reader of the page turns a line into a row."""
-    reader = code_below("Add a format")["READER"]
+    reader = names_below("Add a format")["READER"]
     with reading(reader), simulation() as sim:
         (sim.directory / "history").mkdir()
         (sim.directory / "history" / "a.jsonl").write_bytes(b'{"epoch":3,"loss":0.5}\n')

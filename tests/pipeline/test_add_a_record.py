@@ -1,8 +1,7 @@
-"""What docs/contributing/record.md says is all that a new kind of record takes: its code is run as it stands there."""
+"""What CONTRIBUTING.md says is all that a new kind of record takes: its code is run as it stands there."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +13,10 @@ from rlship_sidecar.checking.file import FileCheck
 from rlship_sidecar.decode import decoder
 from rlship_sidecar.export.reading import entries, files_of
 from rlship_sidecar.sinks.observing import Place, observation
-from tests.guards.tree import ROOT
+from tests.contributing.page import code_below
 from tests.pipeline.simulated import simulation
 
-PAGE = (ROOT / "docs" / "contributing" / "record.md").read_text(encoding="utf-8")
-READER, TAKER = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+READER, TAKER = code_below("Add a kind of record")
 
 T = 1763600000.0
 OPEN = b'{"kind":"open","rlship":1,"id":"0123456789abcdef","actor":"trainer","t":1763600000.0}'

@@ -18,6 +18,7 @@ from rlship_sidecar.sinks.contract import Run, Sink
 from rlship_sidecar.sinks.jsonl import JsonlSink
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from tests.contributing.page import PAGE, code_below
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.readback import jsonl_numbers, offline_rows, tensorboard_points
 from tests.sinks.rows import make_run
@@ -86,14 +87,11 @@ def wandb_offline(folder: Path, backend: LoopbackBackend) -> Place:
     )
 
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "contributing" / "sink.md"
-
-
 def documented(folder: Path, backend: LoopbackBackend) -> Place:
     """The sink whose code is in the documentation, as it stands there."""
-    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    (code,) = code_below("Add a sink")
     names: dict[str, Any] = {}
-    exec(compile(code, DOCUMENT, "exec"), names)
+    exec(compile(code, PAGE, "exec"), names)
     (folder / "rlship" / "state").mkdir(parents=True)
 
     def numbers() -> list[int]:
