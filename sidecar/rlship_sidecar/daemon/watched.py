@@ -33,7 +33,7 @@ from rlship_sidecar.sinks.contract import Run
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.steps import Steps
-from rlship_sidecar.store.counting import CountingStore
+from rlship_sidecar.store.store import CountingStore
 from rlship_sidecar.tally import Tally
 
 IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us

@@ -307,3 +307,18 @@ def _key_of(unit: Unit) -> tuple[str, str, int]:
 def _unit_fields(row: Row) -> tuple[str, str, int, int, int, bool]:
     arrival = row.arrival
     return *_key_of(row.unit), arrival.no, arrival.revision, bool(row.coverage.missing)
+
+
+class CountingStore(Store):
+    """A store with `made`: rows committed by this process, by actor and by why they appeared (`Arrival.closed`)."""
+
+    def __init__(self, path: Path, *, local: bool) -> None:
+        super().__init__(path, local=local)
+        self.made: dict[tuple[str, str], int] = {}
+
+    def commit(self, changes: Changes) -> None:
+        """See `Store.commit`."""
+        super().commit(changes)
+        for row in changes.rows:
+            key = row.unit.actor, row.arrival.closed
+            self.made[key] = self.made.get(key, 0) + 1
