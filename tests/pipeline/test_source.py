@@ -17,7 +17,6 @@ from rlship_sidecar.align import actor as align
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Dense, Sparse
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.pipeline import block_index
 from rlship_sidecar.pipeline import source as sourcing
 from rlship_sidecar.pipeline.rereading import read_again, read_from_floor
 from rlship_sidecar.pipeline.source import Source, load_source
@@ -69,7 +68,7 @@ def test_the_block_index_changes_nothing(data: st.DataObject) -> None:
     """With blocks of a line or two and one open step kept, everything is read again all the time: rows are the same."""
     files, overrides = data.draw(experiments()), data.draw(configurations())
     with pytest.MonkeyPatch.context() as patch, simulation(overrides=overrides) as sim:
-        patch.setattr(block_index, "BLOCK_BYTES", data.draw(st.sampled_from((1, 150, 400))))
+        patch.setattr(sourcing, "BLOCK_BYTES", data.draw(st.sampled_from((1, 150, 400))))
         patch.setattr(align, "MAX_KEPT", data.draw(st.sampled_from((1, 2))))
         visible = dict.fromkeys(files, 0)
         for lengths in data.draw(arrivals(files)):
@@ -91,7 +90,7 @@ def test_reading_steps_again_gives_their_lines(data: st.DataObject, steps: set[i
     """Whatever the blocks, exactly the lines of the steps asked for come again, in file order and as at first."""
     files = data.draw(experiments())
     with pytest.MonkeyPatch.context() as patch, simulation() as sim:
-        patch.setattr(block_index, "BLOCK_BYTES", data.draw(st.sampled_from((1, 150, 400, 1 << 18))))
+        patch.setattr(sourcing, "BLOCK_BYTES", data.draw(st.sampled_from((1, 150, 400, 1 << 18))))
         for name, content in files.items():
             sim.write(name, content)
         sim.tick()
@@ -120,7 +119,7 @@ def test_a_few_steps_of_a_big_file_are_read_cheaply(sim: Simulation, monkeypatch
     content = big_file()
     sim.write("a.jsonl", content)
     sim.tick()
-    assert len(content) > 4 * block_index.BLOCK_BYTES
+    assert len(content) > 4 * sourcing.BLOCK_BYTES
     read: list[int] = []
     real = os.pread
 
@@ -133,7 +132,7 @@ def test_a_few_steps_of_a_big_file_are_read_cheaply(sim: Simulation, monkeypatch
     for steps in ([3], [1501], [3998, 3999], list(range(3000, 3020))):
         read.clear()
         assert again(sim, "a.jsonl", steps) == [line for line in all_lines(content) if line[0] in steps]
-        assert sum(read) < 2.5 * (block_index.BLOCK_BYTES + sourcing.PIECE_BYTES)
+        assert sum(read) < 2.5 * (sourcing.BLOCK_BYTES + sourcing.PIECE_BYTES)
     assert again(sim, "a.jsonl", [9999]) == []
 
 
@@ -268,7 +267,7 @@ def test_saved_blocks_cover_a_file_without_gaps(sim: Simulation) -> None:
     source: Source = sim.experiment.sources["a.jsonl"]
     assert blocks[0].start == 0
     assert [block.start for block in blocks[1:]] + [source.index.start] == [block.stop for block in blocks]
-    assert all(block.stop - block.start >= block_index.BLOCK_BYTES for block in blocks)
+    assert all(block.stop - block.start >= sourcing.BLOCK_BYTES for block in blocks)
     lines = all_lines(content)
     for block in blocks:
         steps = [line[0] for line in lines if block.start <= line[2] < block.stop]
