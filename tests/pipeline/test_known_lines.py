@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_STEP, Asks, is_step, time_of
-from rlship_sidecar.decode import decoder, usual
-from rlship_sidecar.decode.decoder import Decoder
+from rlship_sidecar.decode import decoder
+from rlship_sidecar.decode.decoder import Decoder, Pace, read_barrier, take_usual
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.decode.usual import Pace, read_barrier, take_usual
 from tests.kit.cases import number
 
 ASKS = (Asks(), Asks())
@@ -231,6 +230,5 @@ def test_files_say_the_same_by_either_way(lines: list[bytes], max_steps: int, la
     expected = told(lines, max_steps, last_step)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "COMMON", b"no line begins like this")
-        patch.setattr(usual, "BARRIER", b"no line begins like this")
-        patch.setattr(decoder, "read_barrier", usual.read_barrier)
+        patch.setattr(decoder, "BARRIER", b"no line begins like this")
         assert told(lines, max_steps, last_step) == expected

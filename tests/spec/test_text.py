@@ -32,7 +32,7 @@ SAID = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`([^`\n]+)`", PROSE))
 }
 READERS = [
     *(PACKAGES["rlship_formats"] / f"{name}.py" for name in ("records", "reading", "values")),
-    *(PACKAGES["rlship_sidecar"] / "decode" / f"{name}.py" for name in ("decoder", "usual")),
+    PACKAGES["rlship_sidecar"] / "decode" / "decoder.py",
 ]
 
 
