@@ -24,9 +24,9 @@ from rlship_sidecar.daemon import loop as daemon
 from rlship_sidecar.daemon import watched
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership import lease as leasing
-from rlship_sidecar.report import status
 from rlship_sidecar.report.status import read_status
 from rlship_sidecar.sinks import ship
+from rlship_sidecar.sinks.registry import with_defaults
 from rlship_sidecar.sinks.tensorboard.sink import event
 from rlship_sidecar.store.store import Store
 from tests.endtoend.evidence import check_rows, remove, shipped, state_of, stored
@@ -212,7 +212,7 @@ def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypat
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(source, target)
 
-    monkeypatch.setattr(status.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     told: list[Any] = []
     experiment = an_experiment(tmp_path / "job")
     config = Config(sinks=["jsonl", "tensorboard"])
@@ -320,7 +320,7 @@ def test_a_sink_that_hangs_is_not_vouched_for(tmp_path: Path, monkeypatch: pytes
 
         flush = close = lambda self: None
 
-    monkeypatch.setattr(watched, "make_sink", lambda name: Hanging())
+    monkeypatch.setattr(watched, "make_sink", lambda name: with_defaults(Hanging)())
     stop = ship.Shipper.stop
     monkeypatch.setattr(ship.Shipper, "stop", lambda shipper, timeout_s=0.2: stop(shipper, min(timeout_s, 0.2)))
     experiment = an_experiment(tmp_path / "job", 3)

@@ -11,7 +11,7 @@ import pytest
 from rlship_sidecar.sinks import pool
 from rlship_sidecar.sinks.gate import STARTING_S, Gate
 from rlship_sidecar.sinks.pool import Lane
-from tests.sinks.fakes import Clock
+from tests.kit.clocks import Clock
 
 
 class Job:

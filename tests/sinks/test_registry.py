@@ -13,8 +13,8 @@ from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import registry
 from rlship_sidecar.sinks.contract import Sink, SinkRefused
-from rlship_sidecar.sinks.delivery import Delivery, Pace
-from tests.sinks.fakes import Clock
+from rlship_sidecar.sinks.delivery import Clocks, Delivery, Pace
+from tests.kit.clocks import Clock
 from tests.sinks.rows import MemorySource, make_rows, make_run
 
 
@@ -112,7 +112,7 @@ def test_a_plugin_of_four_methods_is_a_whole_sink(monkeypatch: pytest.MonkeyPatc
     assert (sink.where, sink.note, sink.trouble) == ("a list", "", "")
     source = MemorySource(make_rows(0, 3))
     run = make_run(tmp_path)
-    delivery = Delivery("old", lambda: sink, run, source, pace=Pace(), clock=Clock(), jitter=lambda: 0.0)
+    delivery = Delivery("old", lambda: sink, run, source, pace=Pace(), clocks=Clocks(Clock()))
     while delivery.advance(drain=True) == 0.0:
         pass
     delivery.interrupt()

@@ -175,7 +175,7 @@ def test_a_restart_without_news_leaves_the_folder_and_one_with_news_writes_it_an
     assert shipper.stop()
 
     assert [row["_step"] for row in offline_rows(state)] == [0, 1, 2, 3, 4]
-    assert source.cursors == {"wandb": 5}
+    assert source.cursors["wandb"] == 5
 
 
 def sync(folder: Path, home: Path, backend: LoopbackBackend) -> None:

