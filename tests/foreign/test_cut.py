@@ -76,6 +76,23 @@ def test_the_later_life_supersedes_metric_by_metric(longer: bool, seen: bool) ->
         assert sorted(writer.file for writer in told.writers) == ["./0.cut.jsonl", "./0.cut.jsonl (replaced 1)"]
 
 
+def test_a_row_names_the_lives_that_it_mixes() -> None:
+    """Step 2 was done by three lives, each with a metric of its own; a later line of the last one changes no number."""
+    with reading(CUT), simulation() as sim:
+        path = sim.directory / "0.cut.jsonl"
+        for life, name in enumerate(("a", "bb", "ccc")):
+            path.write_bytes(lines(1 + life // 2, 3, **{"loss": float(life), name: 1.0}))
+            settle(sim)
+        with open(path, "ab") as file:
+            file.write(lines(2, 2, late=1.0))
+        settle(sim)
+        sim.finish()
+        rows = {unit.index: row for unit, row in sim.final().items()}
+        assert figures(sim)[2] == {"loss": 2.0, "a": 1.0, "bb": 1.0, "ccc": 1.0, "late": 1.0}
+        assert {step: row.coverage.attempts for step, row in rows.items()} == {1: (0, 1), 2: (0, 1, 2), 3: (0, 1, 2)}
+        assert not sim.dead()
+
+
 def test_a_row_of_several_ranks_stays_where_it_would_need_what_is_gone() -> None:
     """What rank 0 had of the step cannot be taken out of a figure of both: the row stays, and a dead letter says so."""
     with reading(CUT), simulation() as sim:

@@ -89,6 +89,22 @@ def test_a_restart_is_a_new_file_whose_steps_count() -> None:
             3: 5.0,
             4: 5.0,
         }
+        assert {row.coverage.attempts for row in sim.rows()} == {(0,)}
+
+
+def test_a_row_of_two_lives_says_so() -> None:
+    """A metric that only the former life logged stays, and so the row names two attempts, as a native one would."""
+    with simulation() as sim:
+        put(sim.directory, A, *(scalar("loss", 1.0, at, at) for at in (1, 2, 3)), scalar("val", 7.0, 3, 3))
+        later = "training.global_rank_0.20260101-000100-CCCCCC.jsonl"
+        put(sim.directory, later, *(scalar("loss", 5.0, 30 + at, at) for at in (3, 4)))
+        sim.finish()
+        rows = {unit.index: row for unit, row in sim.final().items()}
+        assert {key: rows[3].figures[key] for key in ("trainer/loss", "trainer/val")} == {
+            "trainer/loss": 5.0,
+            "trainer/val": 7.0,
+        }
+        assert {step: row.coverage.attempts for step, row in rows.items()} == {1: (0,), 2: (0,), 3: (0, 1), 4: (0,)}
 
 
 def test_two_generators_of_one_rank_that_run_at_one_time_both_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from rlship_sidecar.rows import Coverage
 from tests.reference.asking import without_repeats
@@ -40,10 +41,25 @@ def step_coverage(
         expected=expected,
         missing=neighbours(missing),
         absent=neighbours(absent),
-        attempts=tuple(sorted({c.writer.attempt for c in counting})),
+        attempts=attempts_of(counting),
         gap=sum(n for writer in crew for n, first, last in writer.gaps if first <= step <= last),
         underivable=tuple(sorted(underivable)),
     )
+
+
+def attempts_of(counting: Sequence[Contribution]) -> tuple[int, ...]:
+    """The attempts of the counting writers; section "Attempts of foreign files" for those with a path as their name."""
+    found = {c.writer.attempt for c in counting if "/" not in c.writer.file}
+    foreign = [c for c in counting if "/" in c.writer.file]
+    for rank in without_repeats(rank_order(c.root) for c in foreign):
+        lives = {id(c.segment): (c.root, c.segment) for c in foreign if rank_order(c.root) == rank}
+        segments = sorted(lives.values(), key=lambda pair: age(*pair))
+        number = segments[0][0].attempt
+        found.add(number)
+        for (older, _), (newer, _) in pairwise(segments):
+            number = max(newer.attempt, number if side_by_side(older, newer) else number + 1)
+            found.add(number)
+    return tuple(sorted(found))
 
 
 def ranks_in(counting: Sequence[Contribution]) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlship_sidecar.rows import Coverage, Unit
 from tests.reference.asking import Keys, asked_for
-from tests.reference.coverage import neighbours, ranks_in
+from tests.reference.coverage import attempts_of, neighbours, ranks_in
 from tests.reference.experiment import Experiment
 from tests.reference.figures import Figures, histogram, no_rate, rate_over
 from tests.reference.order import Contribution, age, contributions_of, lines_of, making_up, rank_order
@@ -142,7 +142,7 @@ def stretch_row(
         ranks=neighbours(ranks_in(counting)),
         expected=len(expected),
         missing=neighbours([rank for rank in missing if rank not in ranks_in(counting)]),
-        attempts=tuple(sorted({contribution.writer.attempt for contribution in counting})),
+        attempts=attempts_of(counting),
         gap=sum(lost),
         underivable=tuple(sorted(result.underivable)),
     )

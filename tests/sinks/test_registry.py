@@ -117,7 +117,7 @@ def test_a_plugin_of_four_methods_is_a_whole_sink(monkeypatch: pytest.MonkeyPatc
         pass
     delivery.interrupt()
     delivery.close(abandon=True)
-    assert sink.held == [0, 1, 2] and delivery.where == "a list" and delivery.complaint() == ""
+    assert sink.held == [0, 1, 2] and delivery.facts.where == "a list" and delivery.complaint() == ""
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rlship_formats.records import Gap, Open
 from rlship_sidecar.rows import RankName, name_ranks
+from rlship_sidecar.tail.listing import is_foreign
 
 SIDE_BY_SIDE_S = 60.0
 
@@ -237,9 +238,30 @@ def order_of(owners: tuple[Segment, ...]) -> Order:
         None if places == tuple(range(len(owners))) else places,
         segments,
         rank_names({segment.writer.rank for segment in segments}),
-        tuple(sorted({segment.writer.open.attempt for segment in segments})),
+        attempts_of(segments),
         all(segment.writer.root is segment.writer for segment in segments),
     )
+
+
+def attempts_of(segments: Iterable[Segment]) -> tuple[int, ...]:
+    """The attempts of segments, ascending. Files of other frameworks do not say which attempt they are of: where a row
+    has several segments of such a rank, each later one is of another life of it, and has the next number.
+    """
+    found: set[int] = set()
+    foreign: dict[RankName, list[Segment]] = {}
+    for segment in segments:
+        if is_foreign(segment.writer.file):
+            foreign.setdefault(segment.writer.rank, []).append(segment)
+        else:
+            found.add(segment.writer.open.attempt)
+    for of_rank in foreign.values():
+        number, older = -1, None
+        for segment in sorted(of_rank, key=lambda one: one.age):
+            together = older is not None and side_by_side(older.writer, segment.writer)
+            number = max(segment.writer.open.attempt, number if together else number + 1)
+            found.add(number)
+            older = segment
+    return tuple(sorted(found))
 
 
 def rank_names(ranks: Iterable[RankName]) -> tuple[str, ...]:

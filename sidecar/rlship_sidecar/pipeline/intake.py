@@ -15,9 +15,9 @@ from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.source import Source, new_source, removed
 from rlship_sidecar.plainfiles import NotAFile
-from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder
+from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder, is_foreign
 from rlship_sidecar.tail.newcomers import Newcomers
-from rlship_sidecar.tail.opening import Opener, is_foreign
+from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import Bookmark, Descriptors, Replaced, Tail
 from rlship_sidecar.tally import Tally
 

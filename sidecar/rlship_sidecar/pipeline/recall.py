@@ -20,7 +20,7 @@ from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import Streams
 from rlship_sidecar.streams.files import Fetching, Files, Ranges
 from rlship_sidecar.streams.recent import Kept
-from rlship_sidecar.tail.opening import is_foreign
+from rlship_sidecar.tail.listing import is_aside, is_foreign
 
 GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before they are made without it
 
@@ -97,7 +97,8 @@ class Recall:
         """A row that the last `steps` are made to, with what it keeps of its unit's last one of files that are lacking:
         all of it, which a dead letter says, where one cannot know what.
         """
-        made = with_former(row, before) if self.lacking else row
+        lives = sum(is_aside(source.name) for source in self.lacking)
+        made = with_former(row, before, lives) if self.lacking else row
         if made is None:
             reason = "file gone before a revision"
             self.dead += [(source.name, Dead(source.read, reason, "")) for source in self.lacking]

@@ -10,15 +10,16 @@ from rlship_sidecar.rows import Row, count_ranks
 _AFTER = ("", *(f"/{name}" for name in (*REDUCTIONS, "nonfinite")))
 
 
-def with_former(row: Row, before: Row) -> Row | None:
+def with_former(row: Row, before: Row, lives: int) -> Row | None:
     """`row`, made of the new lines alone, with what of `before` no new line supersedes: as if the former lines were
     there. None where one cannot know that: only if both are of the same one rank, nothing was merged with what is gone.
+    `lives`: how many former files had the name of one that `row` is made of; their attempts come before its own.
     """
     if row.coverage.ranks != before.coverage.ranks or count_ranks(row.coverage.ranks) != 1:
         return None
     made = {**row.figures, **row.hists, **row.per_rank}.keys()
     own = {key + after for key in made for after in _AFTER} | set(row.coverage.underivable)
-    attempts = sorted({*row.coverage.attempts, *before.coverage.attempts})
+    attempts = sorted({*(attempt + lives for attempt in row.coverage.attempts), *before.coverage.attempts})
     left = {key for key in before.keys() if key not in own}  # noqa: SIM118 - a row is no dict
     return replace(
         row,

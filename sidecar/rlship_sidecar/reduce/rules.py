@@ -11,7 +11,7 @@ import orjson
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.samples import Choice
 
-ROW_FUNCTION = 2
+ROW_FUNCTION = 3
 """The number of the row function: everything from a file's lines to a row's values, coverage, axes and tags.
 
 Whoever changes what equal lines and an equal configuration come to adds one. The store knows the number that its rows

@@ -8,7 +8,7 @@ from itertools import groupby
 from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Writer
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import is_document
-from rlship_sidecar.tail.opening import is_foreign
+from rlship_sidecar.tail.listing import is_foreign
 from rlship_sidecar.tally import NODE_AGENT, OWN_ACTOR
 
 CLOCK_SLACK_S = 1.0  # between hosts

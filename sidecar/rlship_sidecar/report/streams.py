@@ -11,7 +11,7 @@ from rlship_sidecar.report.status import LackingStatus, StreamStatus
 from rlship_sidecar.rows import CLOCK, RankName, Unit
 from rlship_sidecar.streams.actor import Streams
 from rlship_sidecar.streams.streaming import Streaming
-from rlship_sidecar.tail.opening import is_foreign
+from rlship_sidecar.tail.listing import is_foreign
 
 
 def stream_statuses(experiment: Experiment, now: float, grace_s: float) -> list[StreamStatus]:

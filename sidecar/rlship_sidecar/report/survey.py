@@ -24,8 +24,7 @@ from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_s
 from rlship_sidecar.rows import Row, Unit, count_ranks
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.tail.listing import WRITERS_FOLDER
-from rlship_sidecar.tail.opening import is_foreign
+from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_foreign
 from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200

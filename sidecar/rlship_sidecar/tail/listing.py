@@ -82,6 +82,11 @@ def list_writers(folder: str | int) -> Listing:
     return Listing(dict(sorted(files.items())), sorted(odd))
 
 
+def is_foreign(name: str) -> bool:
+    """Whether a file is another framework's, by its name."""
+    return "/" in name
+
+
 def split_part(name: str) -> tuple[str, str]:
     """The file and the part that a writer's name stands for; "" for the part of a writer that has a file to itself."""
     match = _PART.search(name)

@@ -10,8 +10,8 @@ from itertools import islice
 
 from rlship_sidecar.tail.foreign.places import Places
 from rlship_sidecar.tail.foreign.tail import ForeignTail
-from rlship_sidecar.tail.listing import SUFFIX
-from rlship_sidecar.tail.opening import Opener, is_foreign
+from rlship_sidecar.tail.listing import SUFFIX, is_foreign
+from rlship_sidecar.tail.opening import Opener
 
 NAMED = (SUFFIX, ".json")  # what is left alone of other names, as logs for people, is nothing to tell of
 YOUNG_S = 60.0  # a file that is not recognised is tried at every look for so long, then as often as folders are listed

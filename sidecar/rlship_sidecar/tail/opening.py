@@ -13,13 +13,8 @@ from rlship_sidecar.tail.foreign.documents import Documents
 from rlship_sidecar.tail.foreign.places import Places
 from rlship_sidecar.tail.foreign.readers import readers
 from rlship_sidecar.tail.foreign.tail import ForeignTail, recognise, relative_of
-from rlship_sidecar.tail.listing import PART, WRITERS_FOLDER, Folder, is_aside, split_part
+from rlship_sidecar.tail.listing import PART, WRITERS_FOLDER, Folder, is_aside, is_foreign, split_part
 from rlship_sidecar.tail.tail import Descriptors, Tail
-
-
-def is_foreign(name: str) -> bool:
-    """Whether a file is another framework's, by its name."""
-    return "/" in name
 
 
 class Opener:
