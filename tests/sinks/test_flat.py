@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlship_sidecar.rows import Coverage, Row, Unit
-from rlship_sidecar.sinks.flat import axis, flatten
+from rlship_sidecar.rows import Coverage, Row, Unit, axis, flatten
 from tests.sinks.rows import make_row
 
 

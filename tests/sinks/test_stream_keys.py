@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rlship_sidecar.rows import Coverage, Row, Unit
+from rlship_sidecar.rows import Coverage, Row, Unit, flatten
 from rlship_sidecar.sinks.console import line
-from rlship_sidecar.sinks.flat import flatten
 from rlship_sidecar.sinks.wandb.point import point
 
 T = 1763600000.0

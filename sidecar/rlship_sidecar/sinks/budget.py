@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlship_sidecar import state_file
-from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.flat import rank_keys
+from rlship_sidecar.rows import Row, rank_keys
 from rlship_sidecar.sinks.options import WrongOption
 
 GLOBAL_REDUCE, PER_RANK_REDUCE = MODES = ("global_reduce", "per_rank_reduce")

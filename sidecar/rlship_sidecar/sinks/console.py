@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rlship_sidecar import output
-from rlship_sidecar.rows import Row, count_ranks
+from rlship_sidecar.rows import Row, axis, count_ranks, family, rank_keys
 from rlship_sidecar.sinks.budget import MODES as REDUCED
 from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, check_budget
 from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused
-from rlship_sidecar.sinks.flat import axis, family, rank_keys
 from rlship_sidecar.sinks.observing import text
 from rlship_sidecar.sinks.options import check_names
 from rlship_sidecar.sinks.tables import brief, tables

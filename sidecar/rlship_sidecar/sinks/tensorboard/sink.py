@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlship_formats.values import Histogram
 from rlship_sidecar.plainfiles import make_folder, make_plain
-from rlship_sidecar.rows import Row
+from rlship_sidecar.rows import Row, axis, flatten, rank_keys
 from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.flat import axis, flatten, rank_keys
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
 from rlship_sidecar.sinks.tensorboard.events import encode, read

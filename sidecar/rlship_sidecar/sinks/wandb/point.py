@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.flat import axis, family, flatten
+from rlship_sidecar.rows import Row, axis, family, flatten
 from rlship_sidecar.sinks.tables import shown
 
 MAX_POINT_BYTES = 1_000_000
