@@ -8,8 +8,8 @@ from sys import modules
 from . import definitions, quota, tracing
 from .batches import MAX_OBSERVATIONS, NUMBERS, observations
 from .buffer import CAPACITY
-from .disk import Disk
 from .encode import MAX_NAME, size_of, why_not_a_name
+from .file import Disk
 from .flusher import Timing
 from .gpu import values as device_values
 from .guard import guarded, raised_by_signal

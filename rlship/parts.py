@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .declared import Declared
     from .definitions import Entries
-    from .disk import Disk
+    from .file import Disk
     from .flusher import Timing
     from .identity import Identity
 

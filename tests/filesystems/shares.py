@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from rlship.disk import Disk
+from rlship.file import Disk
 from tests.filesystems.mirror import Mirror
 from tests.kit.waiting import wait_until
 

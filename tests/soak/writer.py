@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rlship.disk import Disk
+from rlship.file import Disk
 from rlship.flusher import Timing
 from rlship.identity import detect
 from rlship.logger import Logger

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlship.disk import Disk
+from rlship.file import Disk
 from rlship.flusher import Timing
 from rlship.identity import Identity
 from rlship.logger import Logger

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlship.disk import Disk
-from rlship.file import LineFile, Part
+from rlship.file import Disk, LineFile, Part
 from tests.writer.reading import whole
 
 

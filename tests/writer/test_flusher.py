@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlship import threads
-from rlship.disk import Disk
+from rlship.file import Disk
 from rlship.flusher import Timing
 from tests.writer.reading import files, kinds, logger_at, metrics, records, whole
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlship import Reduce
-from rlship.disk import Disk
+from rlship.file import Disk
 from rlship.flusher import Timing
 from tests.writer.reading import NOW, QUICK, kinds, lines, logger_at, metrics, records, soon
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rlship import clock as probe
-from rlship.disk import Disk
+from rlship.file import Disk
 from rlship.flusher import Timing
 from tests.writer.reading import QUICK, kinds, lines, logger_at, records, soon
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlship.disk import Disk
+from rlship.file import Disk
 from rlship.identity import Identity
 from rlship.logger import Logger
 from rlship_sidecar.report.status import SinkStatus, Status
