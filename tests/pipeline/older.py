@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rlship_sidecar.pipeline import settling
+from rlship_sidecar.pipeline import experiment
 from rlship_sidecar.reduce import rules
 from rlship_sidecar.streams import streaming
 
 Put = Callable[[object, str, object], object]
 
 OLDER = rules.ROW_FUNCTION - 1
-MAKERS = ((settling, "reduce_unit"), *((streaming, name) for name in ("clock_row", "aligned_row", "point_row")))
+MAKERS = ((experiment, "reduce_unit"), *((streaming, name) for name in ("clock_row", "aligned_row", "point_row")))
 
 
 def make_older(put: Put = setattr) -> None:

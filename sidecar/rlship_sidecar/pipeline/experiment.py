@@ -6,24 +6,26 @@ A `tick` reads what is new, decides what closes, reduces it and commits position
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.revisions import Revisions
-from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
+from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
+from rlship_sidecar.align.window import Window
 from rlship_sidecar.decode.lines import Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.intake import Intake, words
 from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import read_from_floor
-from rlship_sidecar.pipeline.settling import StepRows
 from rlship_sidecar.pipeline.source import Source, load_source, removed, still_there
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
-from rlship_sidecar.rows import STEP, RankName, Row, Unit
+from rlship_sidecar.reduce.unit import reduce_unit
+from rlship_sidecar.rows import STEP, Arrival, RankName, Row, Unit
+from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.store.units import ActorUnits
@@ -31,6 +33,101 @@ from rlship_sidecar.streams.streaming import Streaming
 from rlship_sidecar.tally import observes
 
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """Makes the rows of steps: those that can be closed, and revisions of dirty ones. Both by the one reduce function.
+
+    `actors` are the experiment's own, by name. With `steps`, only these steps become rows. The other steps are read all
+    the same, because rows depend on which writers wrote when.
+    """
+
+    store: Store
+    actors: Mapping[str, Actor]
+    recall: Recall
+    streaming: Streaming
+    rules: Rules
+    steps: Steps | None = None
+
+    def close(self, hindered: Collection[str], now: float, *, timers: bool, end: bool) -> list[Row]:
+        """Rows of the steps that close now, numbered on; `hindered`: actors whose files cannot be read just now."""
+        rows: list[Row] = []
+        first_no = self.store.row_count()
+        for name in sorted(self.actors):
+            actor = self.actors[name]
+            if name in hindered:
+                continue
+            closings = self._wanted(actor, actor.closings(now, timers=timers, end=end))
+            if not self._refill(actor, closings, now, end=end):
+                continue
+            for closing in closings:
+                window = actor.close(closing.step)
+                assert window is not None
+                if window.empty:
+                    continue  # the only file that had lines of it is gone
+                row = self._reduced(Unit(name, STEP, closing.step), window, actor)
+                rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
+        return rows
+
+    def _wanted(self, actor: Actor, closings: list[Closing]) -> list[Closing]:
+        """Of closings those that become rows; the others are over with this."""
+        if self.steps is None:
+            return closings
+        for closing in closings:
+            if closing.step not in self.steps:
+                actor.close(closing.step)
+        return [closing for closing in closings if closing.step in self.steps]
+
+    def revise(self, now: float, *, first_no: int, end: bool) -> tuple[list[Row], list[Unit]]:
+        """Revisions that are due, numbered on from `first_no`, and the units that are not dirty any more."""
+        rows: list[Row] = []
+        revised = []
+        for name in sorted(self.actors):
+            actor = self.actors[name]
+            steps = actor.due(now, end=end)
+            if not steps:
+                continue
+            windows = self.recall.steps(actor, steps, now, closing=False, end=end)
+            if windows is None:
+                continue
+            for step in steps:
+                unit = Unit(name, STEP, step)
+                actor.revisions.done(unit, now)
+                revised.append(unit)
+                row = self._revision(actor, step, windows.get(step), first_no + len(rows))
+                if row is not None:
+                    rows.append(row)
+        return rows, revised
+
+    def _reduced(self, unit: Unit, window: Window, actor: Actor) -> Row:
+        streaming = self.streaming
+        return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis)
+
+    def _refill(self, actor: Actor, closings: list[Closing], now: float, *, end: bool) -> bool:
+        """Fetch values that were not kept, and samples. False: a file cannot be read just now, so nothing closes."""
+        if steps := actor.unfilled(closings):
+            windows = self.recall.steps(actor, steps, now, closing=True, end=end)
+            if windows is None:
+                return False
+            actor.refill(windows)
+        return self.recall.show(actor.windows(closings), now=now, end=end)
+
+    def _revision(self, actor: Actor, step: int, window: Window | None, no: int) -> Row | None:
+        """The next revision of a row, or None if nothing in it changed."""
+        unit = Unit(actor.name, STEP, step)
+        before = self.store.newest(unit)
+        if window is None or before is None or window.empty:
+            return None
+        row = self.recall.kept(self._reduced(unit, window, actor), before)
+        changed = row.differing(before)
+        if row == before and not changed:
+            return None
+        return _numbered(row, no, before.arrival.revision + 1, changed, "revision")
+
+
+def _numbered(row: Row, no: int, revision: int, changed: tuple[str, ...], how: str) -> Row:
+    return replace(row, arrival=Arrival(no, revision, changed, how))
 
 
 @dataclass(slots=True)
