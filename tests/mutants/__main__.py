@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         "a rank's contribution is dropped from a plain sum",
-        "sidecar/rlship_sidecar/reduce/blocks.py",
+        "sidecar/rlship_sidecar/reduce/unit.py",
         "np.add.accumulate(matrix, axis=0)[-1]",
         "np.add.accumulate(matrix, axis=0)[-2 if len(matrix) > 1 else -1]",
         "tests/pipeline/test_reduce.py",
@@ -132,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         "whole columns are put in order by ranks rather than by value",
-        "sidecar/rlship_sidecar/reduce/blocks.py",
+        "sidecar/rlship_sidecar/reduce/unit.py",
         "np.sort(self._matrix.T[wanted], axis=1)",
         "self._matrix.T[wanted]",
         "tests/pipeline/test_reduce.py",

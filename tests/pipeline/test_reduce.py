@@ -19,13 +19,12 @@ from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Window
 from rlship_sidecar.decode.lines import Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.reduce.blocks import reduce_blocks
 from rlship_sidecar.reduce.custom import GROUP, Customs
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.rates import Seconds
 from rlship_sidecar.reduce.rules import Rules
-from rlship_sidecar.reduce.unit import reduce_unit
+from rlship_sidecar.reduce.unit import reduce_blocks, reduce_unit
 from rlship_sidecar.rows import Coverage, Row, Unit
 from tests.kit.cases import statistical
 from tests.pipeline.simulated import simulation
