@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlship_sidecar.rows import Coverage, Row, Unit, flatten
 from rlship_sidecar.sinks.console import line
-from rlship_sidecar.sinks.wandb.point import point
+from rlship_sidecar.sinks.wandb.sink import point
 
 T = 1763600000.0
 WHOLE = Coverage(("0.0",), 2, ("0.1",))

@@ -2,8 +2,8 @@
 
 The client is kept out of the sidecar: it may hang, leak or die, and then only its process is replaced.
 
-In the sidecar: `sink` has the options and limits how many rows are under way; `point` makes a history line of a row;
-`link` starts the child with its environment and key, and watches over it. Between the two travel the messages of
+In the sidecar: `sink` has the options, makes a history line of each row, and limits how many rows are under way; `link`
+starts the child with its environment and key, and watches over it. Between the two travel the messages of
 `protocol`, lines of JSON on two pipes.
 
 In the child: `child` takes the messages and reports how far rows have come; `client` is what it calls of the wandb

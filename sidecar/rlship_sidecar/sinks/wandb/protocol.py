@@ -51,7 +51,7 @@ class OpenMessage(TypedDict):
 
 @final
 class RowMessage(TypedDict):
-    """One history line to be; see `point.Point`. The values of `hists` have counts (`values`) and edges (`bins`)."""
+    """One history line to be; see `sink.Point`. The values of `hists` have counts (`values`) and edges (`bins`)."""
 
     row_number: int
     actor: str
