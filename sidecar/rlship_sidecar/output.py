@@ -13,7 +13,7 @@ from rlship_sidecar.errors import RlshipError
 # In UTF-8: DEL and C1, then what turns text around (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069) or ends
 # a line (U+2028, U+2029).
 _OBEYED = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-NOBODY_READS = "nobody reads standard output any more; start again to see the rest"
+OUTPUT_CLOSED = "nobody reads standard output any more; start again to see the rest"
 
 
 class OutputLost(RlshipError):
@@ -30,7 +30,7 @@ def put(data: bytes) -> None:
     try:
         click.echo(data)
     except BrokenPipeError:
-        raise OutputLost(NOBODY_READS) from None
+        raise OutputLost(OUTPUT_CLOSED) from None
     except OSError as problem:
         raise OutputLost(f"standard output cannot be written: {problem.strerror}") from problem
 

@@ -19,7 +19,7 @@ AGENTS = frozenset({NODE_AGENT, "scrape"})
 
 # Upper ends in seconds: promises are about the first ones, outages about the last ones.
 LAG_ENDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
-_MOST_NEW = 1000
+_MAX_NEW = 1000
 
 
 def observes(actor: str, agent: str) -> bool:
@@ -35,7 +35,7 @@ class Lags:
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LAG_ENDS_S) + 1))
     total_s: float = 0.0
-    new: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
+    new: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_NEW))
 
     def add(self, lag_s: float) -> None:
         """Take in one. Clocks of hosts differ: what would be below 0 is 0."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlship_sidecar.report.survey import MAX_LISTED, MOST_WRITERS
+from rlship_sidecar.report.survey import MAX_LISTED, MAX_WRITERS
 from tests.endtoend.evidence import newest, shipped
 from tests.endtoend.hostile import closed, line, metrics, opened
 from tests.endtoend.sidecar import environment, rlship, watching
@@ -158,10 +158,10 @@ def test_thousands_of_useless_files_hold_nothing_up(tmp_path: Path) -> None:
     limited = ("/bin/sh", "-c", 'ulimit -v 2097152 && exec "$@"', "sh", sys.executable, "-m", "rlship")
     with watching(experiment, home=home, launch=limited) as sidecar:
         sidecar.until(lambda: sum(row.unit.actor == "trainer" for row in shipped(experiment)) == 3, 30.0)
-        status = sidecar.until_status(lambda status: status.rows >= 3 and len(status.writers) == MOST_WRITERS)
+        status = sidecar.until_status(lambda status: status.rows >= 3 and len(status.writers) == MAX_WRITERS)
         assert sum("link" in note for note in status.notes) <= MAX_LISTED + 1
         assert any("more entries" in note for note in status.notes)
-        assert any(f"lists {MOST_WRITERS} of 14001 files" in note for note in status.notes)
+        assert any(f"lists {MAX_WRITERS} of 14001 files" in note for note in status.notes)
         assert {writer.actor for writer in status.writers} >= {"trainer", "many"}
         told = subprocess.run(
             [sys.executable, "-m", "rlship", "status", str(experiment)],

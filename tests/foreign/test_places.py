@@ -10,7 +10,7 @@ import pytest
 from rlship_formats.foreign.contract import Reader
 from rlship_formats.foreign.verl import READER as VERL
 from rlship_sidecar.tail import discover
-from rlship_sidecar.tail.discover import Dull, experiments
+from rlship_sidecar.tail.discover import NegativeCache, experiments
 from rlship_sidecar.tail.foreign.places import Places
 from rlship_sidecar.tail.foreign.readers import Readers
 from tests.foreign.made_up import DOCUMENT, SHARED, reading
@@ -123,11 +123,11 @@ def test_folders_that_are_none_are_not_looked_into_each_time(tmp_path: Path, mon
     os.utime(old, (1e9, 1e9))
     looked: list[str] = []
     monkeypatch.setattr(discover, "holds_foreign", lambda folder, readers: looked.append(os.path.basename(folder)))
-    dull = Dull()
+    not_experiments = NegativeCache()
     for _ in range(3):
-        experiments(tmp_path, dull)
+        experiments(tmp_path, not_experiments)
     name = tmp_path.name
     assert looked == [name, "old", "young", name, "young", name, "young"]
     os.utime(old, (1.1e9, 1.1e9))
-    experiments(tmp_path, dull)
+    experiments(tmp_path, not_experiments)
     assert looked[-2:] == ["old", "young"]

@@ -8,8 +8,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from rlship._version import __version__
-from rlship_sidecar.observe.exposition import MOST_VALUES, OTHER, Exposition
-from rlship_sidecar.observe.pulse import Pulse, Telling
+from rlship_sidecar.observe.exposition import MAX_VALUES, OTHER, Exposition
+from rlship_sidecar.observe.pulse import Pulse, Snapshot
 from rlship_sidecar.report.status import ClockStatus
 from rlship_sidecar.tally import Shipping, Tally
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
@@ -17,10 +17,10 @@ from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-def told(*tellings: tuple[object, Tally], undone: tuple[str, ...] = ()) -> Pulse:
+def told(*reports: tuple[object, Tally], suspended: tuple[str, ...] = ()) -> Pulse:
     pulse = Pulse(clock=lambda: 50.0)
     pulse.beat()
-    pulse.tell(Telling([status for status, _ in tellings], [tally for _, tally in tellings], undone))  # type: ignore[misc]
+    pulse.report(Snapshot([status for status, _ in reports], [tally for _, tally in reports], suspended))  # type: ignore[misc]
     return pulse
 
 
@@ -50,7 +50,7 @@ def test_every_metric_of_one_experiment() -> None:
         clocks=[ClockStatus("n1", -0.25, 0.01, 3.0), ClockStatus("n2", 0.1, 0.01, 3.0)],
     )
     buckets = ["0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "30.0", "60.0", "300.0", "3600.0", "+Inf"]
-    found = lines(told((status, a_tally(wandb=shipping)), undone=("full",)))
+    found = lines(told((status, a_tally(wandb=shipping)), suspended=("full",)))
     assert found[0].startswith('rlship_build_info{python="3.') and found[0].endswith(f'version="{__version__}"}} 1.0')
     assert [line for line in found[1:] if "_lag_seconds" not in line] == [
         "rlship_up 1.0",
@@ -121,8 +121,8 @@ def test_names_that_a_job_chooses_are_few() -> None:
     for number in range(3000):
         tally.took(f"actor-{number}", 1, 10)
     found = [line for line in lines(told((a_status(), tally))) if line.startswith("rlship_records_read_total")]
-    assert len(found) == MOST_VALUES + 1
-    assert f'rlship_records_read_total{{actor="{OTHER}"}} {3000 - MOST_VALUES}.0' in found
+    assert len(found) == MAX_VALUES + 1
+    assert f'rlship_records_read_total{{actor="{OTHER}"}} {3000 - MAX_VALUES}.0' in found
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5, unique=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.observe.own import AT_WORK_S, OwnRows, at_work
+from rlship_sidecar.observe.own import AT_WORK_S, SelfMetrics, at_work
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.tally import OWN_ACTOR, Shipping, Tally
 from tests.cli.sample import a_sink, a_status, a_writer, an_actor
@@ -32,8 +32,8 @@ def experiment(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def own(experiment: Path, every_s: float = 10.0) -> OwnRows:
-    return OwnRows(experiment, every_s, attempt=3, used=iter([(n / 10, 1000 + n) for n in range(99)]).__next__)
+def own(experiment: Path, every_s: float = 10.0) -> SelfMetrics:
+    return SelfMetrics(experiment, every_s, attempt=3, used=iter([(n / 10, 1000 + n) for n in range(99)]).__next__)
 
 
 def with_job(**changes: Any) -> Status:
@@ -46,14 +46,14 @@ def test_what_a_record_says(experiment: Path) -> None:
     """
     rows, shipping = own(experiment), Shipping(errors=5)
     tally = Tally(rows={("trainer", "partial"): 7}, sinks={"wandb": shipping})
-    rows.tell(with_job(dead_letter_count=40), tally, 100.0)
+    rows.log(with_job(dead_letter_count=40), tally, 100.0)
     tally.rows = {("trainer", "partial"): 8, ("trainer", "revision"): 2, (OWN_ACTOR, "revision"): 90}
     shipping.errors = 6
     shipping.written.add(0.25)
     shipping.written.add(0.75)
     actors = [an_actor(missing=["0.1-3"]), an_actor(actor=OWN_ACTOR, lag_s=99.0, missing=["0.0"])]
-    rows.tell(with_job(dead_letter_count=43, actors=actors), tally, 110.0)
-    rows.tell(with_job(dead_letter_count=43), tally, 120.0)
+    rows.log(with_job(dead_letter_count=43, actors=actors), tally, 110.0)
+    rows.log(with_job(dead_letter_count=43), tally, 120.0)
     rows.close()
     (lines,) = records(experiment)
     assert (lines[0]["actor"], lines[0]["rank"], lines[0]["attempt"], lines[0]["world"]) == (OWN_ACTOR, 0, 3, 1)
@@ -85,9 +85,9 @@ def test_one_record_in_its_time(experiment: Path) -> None:
     """However often it is told, there is one record every so many seconds, and none is made up for later."""
     rows = own(experiment)
     for second in range(35):
-        rows.tell(with_job(), Tally(), 100.0 + second)
-    rows.tell(with_job(), Tally(), 171.0)
-    rows.tell(with_job(), Tally(), 172.0)
+        rows.log(with_job(), Tally(), 100.0 + second)
+    rows.log(with_job(), Tally(), 171.0)
+    rows.log(with_job(), Tally(), 172.0)
     rows.close()
     (lines,) = records(experiment)
     assert len(metrics(lines)) == 4
@@ -102,7 +102,7 @@ def test_it_ends_with_the_job_and_goes_on_with_it(experiment: Path) -> None:
     alive, silent, closed = a_writer(), a_writer(silent_s=AT_WORK_S), a_writer(closed=True)
     told = [[alive, mine]] * 2 + [[silent, closed, mine]] * 3 + [[alive, mine]] * 2
     for number, writers in enumerate(told):
-        rows.tell(with_job(writers=writers), Tally(), 100.0 + 10 * number)
+        rows.log(with_job(writers=writers), Tally(), 100.0 + 10 * number)
     rows.close()
     first, second = records(experiment)
     assert [len(metrics(first)), len(metrics(second))] == [1, 2]
@@ -125,9 +125,9 @@ def test_it_writes_in_the_experiment_only(tmp_path: Path) -> None:
     experiment.mkdir()
     (experiment / "rlship").symlink_to(elsewhere)
     rows, status = own(experiment), with_job()
-    rows.tell(status, Tally(), 100.0)
-    rows.tell(status, Tally(), 110.0)
-    rows.tell(status, Tally(), 111.0)
+    rows.log(status, Tally(), 100.0)
+    rows.log(status, Tally(), 110.0)
+    rows.log(status, Tally(), 111.0)
     assert list(elsewhere.iterdir()) == []
     place = experiment / "rlship"
     assert status.notes == [f"{place} cannot be written by the sidecar: the run has no rows of its own figures"]
@@ -135,12 +135,12 @@ def test_it_writes_in_the_experiment_only(tmp_path: Path) -> None:
 
 def test_a_folder_that_goes_is_not_made_again(experiment: Path) -> None:
     """Neither by the first row nor by those after it: the job's folder stays where it was renamed to."""
-    telling = own(experiment / "job")
+    metrics = own(experiment / "job")
     (experiment / "job" / "rlship").mkdir(parents=True)
-    telling.tell(with_job(), Tally(), 100.0)
-    telling.tell(with_job(), Tally(), 110.0)
+    metrics.log(with_job(), Tally(), 100.0)
+    metrics.log(with_job(), Tally(), 110.0)
     (experiment / "job").rename(experiment / "renamed")
     shutil.rmtree(experiment / "renamed")
-    telling.tell(with_job(), Tally(), 120.0)
-    telling.close()
+    metrics.log(with_job(), Tally(), 120.0)
+    metrics.close()
     assert not (experiment / "job").exists()

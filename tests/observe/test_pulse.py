@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlship_sidecar.observe.notify import Notifier
-from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Telling
+from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Snapshot
 from rlship_sidecar.report.headline import headline
 from rlship_sidecar.tally import OWN_ACTOR
 from tests.cli.sample import a_sink, a_status, an_actor
@@ -33,11 +33,11 @@ def test_ready_is_a_loop_with_its_stores_open() -> None:
     assert pulse.unready() == "starting"
     pulse.beat()
     assert pulse.unready() == ""
-    pulse.tell(Telling([a_status(sinks=[a_sink(state="waiting", error="no route", trouble_s=900.0)])]))
+    pulse.report(Snapshot([a_status(sinks=[a_sink(state="waiting", error="no route", trouble_s=900.0)])]))
     assert pulse.unready() == ""
-    pulse.tell(Telling([a_status()], (), ["cannot keep the state of /x in /x/rlship/state: disk full"]))
+    pulse.report(Snapshot([a_status()], (), ["cannot keep the state of /x in /x/rlship/state: disk full"]))
     assert pulse.unready() == "cannot keep the state of /x in /x/rlship/state: disk full"
-    pulse.tell(Telling([a_status()]))
+    pulse.report(Snapshot([a_status()]))
     assert pulse.unready() == ""
     pulse.stopping()
     assert pulse.unready() == "stopping"
@@ -56,11 +56,11 @@ def test_what_is_said_in_its_life() -> None:
     pulse = Pulse(Notifier(send), [lambda pulse, last: heard.append(last)])
     pulse.beat()
     pulse.beat()
-    pulse.tell(Telling())
-    pulse.tell(Telling([a_status()]))
+    pulse.report(Snapshot())
+    pulse.report(Snapshot([a_status()]))
     pulse.stopping()
     pulse.stopping()
-    pulse.tell(Telling([a_status()]), last=True)
+    pulse.report(Snapshot([a_status()]), last=True)
     assert said == [
         "READY=1",
         "STATUS=no experiment yet",
@@ -85,7 +85,7 @@ def test_the_headline_is_of_the_lead_of_the_liveliest_experiment() -> None:
         sinks=[a_sink(state="waiting")],
         dead_letter_count=2,
     )
-    assert headline([a_status(), busy], undone=1) == (
+    assert headline([a_status(), busy], suspended=1) == (
         "grpo\\x1b[2J: step 1204, 62/64 ranks, 2 missing, lag 0.8 s; sink wandb waiting; 2 dead letters and values; "
         "1 more; 1 is left out for now"
     )

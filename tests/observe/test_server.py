@@ -12,7 +12,7 @@ import pytest
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.observe import server
-from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Telling
+from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Snapshot
 from rlship_sidecar.tally import Tally
 from tests.cli.sample import a_status
 from tests.kit.clocks import Clock
@@ -30,7 +30,7 @@ def pulse(clock: Clock) -> Pulse:
     """A loop that has told of one experiment."""
     pulse = Pulse(clock=clock)
     pulse.beat()
-    pulse.tell(Telling([a_status()], [Tally()]))
+    pulse.report(Snapshot([a_status()], [Tally()]))
     return pulse
 
 
@@ -100,7 +100,7 @@ def silent(port: int, count: int) -> list[socket.socket]:
 
 def test_clients_that_say_nothing_do_not_stay(pulse: Pulse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silent or trickling client is cut in time."""
-    monkeypatch.setattr(server, "LONGEST_S", 0.3)
+    monkeypatch.setattr(server, "MAX_REQUEST_S", 0.3)
     with server.serving("127.0.0.1", 0, pulse) as port:
         for client in silent(port, 2):
             assert client.recv(1) == b""
@@ -111,9 +111,9 @@ def test_clients_that_say_nothing_keep_no_probe_out(port: int) -> None:
     """However many there are, and though they come again, each probe is answered: the oldest of them is cut for it."""
     clients = []
     for _ in range(20):
-        clients += silent(port, server.MOST_AT_ONCE)
+        clients += silent(port, server.MAX_AT_ONCE)
         assert ask(port, "/healthz")[0] == 200
-    assert sum(thread.name.startswith("Thread-") for thread in threading.enumerate()) < 3 * server.MOST_THREADS
+    assert sum(thread.name.startswith("Thread-") for thread in threading.enumerate()) < 3 * server.MAX_THREADS
     for client in clients:
         client.close()
 
@@ -126,7 +126,7 @@ def test_it_outlives_a_lack_of_threads(port: int, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as lacking:
         lacking.setattr(threading.Thread, "start", start)
-        for _ in range(2 * server.MOST_THREADS):
+        for _ in range(2 * server.MAX_THREADS):
             with pytest.raises(OSError):
                 ask(port, "/healthz")
     assert ask(port, "/healthz")[0] == 200

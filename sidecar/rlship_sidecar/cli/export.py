@@ -218,6 +218,6 @@ def _report(told: Exported, ranged: bool, counters: tuple[str, ...], output: str
     for name, reasons in told.unusable.items():
         listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.items())
         lines.append(f"{terminal.clean(name)}: {sum(reasons.values())} could not be used: {listed}")
-    yield from lines[: terminal.MOST_LINES]
-    if len(lines) > terminal.MOST_LINES:
-        yield f"and {len(lines) - terminal.MOST_LINES} files more"
+    yield from lines[: terminal.MAX_LINES]
+    if len(lines) > terminal.MAX_LINES:
+        yield f"and {len(lines) - terminal.MAX_LINES} files more"

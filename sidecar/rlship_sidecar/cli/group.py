@@ -61,7 +61,7 @@ class Verbs(click.Group):
             output.discard(sys.stdout)
             if ctx.invoked_subcommand not in _SHORT:
                 with suppress(OSError):  # standard error may be what is gone
-                    click.echo(f"rlship: {output.NOBODY_READS}", err=True)
+                    click.echo(f"rlship: {output.OUTPUT_CLOSED}", err=True)
             ctx.exit(1)
 
 

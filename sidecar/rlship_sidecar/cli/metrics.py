@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from rlship_sidecar.cli.report import is_terminal
+from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.errors import RlshipError
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from rlship_sidecar.cli.report import is_terminal, until_gone
+from rlship_sidecar.cli.plain_report import is_terminal, until_gone
 
 if TYPE_CHECKING:
     from rlship_sidecar.replay.run import ReplayProgress

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
 WORST = (OK, INCOMPLETE, 5, 2, REFUSED, FAILED)  # which code tells of several experiments
-MOST_KEYS = 40  # that are listed of an actor, but for --json
+MAX_KEYS = 40  # that are listed of an actor, but for --json
 
 
 @click.command(short_help="Make rows again from the files, at full speed.")
@@ -196,8 +196,8 @@ def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
     if revisions:
         yield f"  and {revisions:,} revisions of them"
     for actor, keys in done.keys.items():
-        more = f" and {len(keys) - MOST_KEYS} more (--json lists them)" if len(keys) > MOST_KEYS else ""
-        yield f"  keys of {terminal.clean(actor)}: {', '.join(map(terminal.clean, keys[:MOST_KEYS]))}{more}"
+        more = f" and {len(keys) - MAX_KEYS} more (--json lists them)" if len(keys) > MAX_KEYS else ""
+        yield f"  keys of {terminal.clean(actor)}: {', '.join(map(terminal.clean, keys[:MAX_KEYS]))}{more}"
     yield from (f"  {line}" for line in terminal.shortcomings(done))
     yield from (f"  {terminal.clean(note)}" for note in done.notes)
     yield from (f"  {_sink(sink, done.rows)}" for sink in done.sinks)

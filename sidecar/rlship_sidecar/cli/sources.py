@@ -27,7 +27,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
     """
     places.require(directory)
     from rlship_sidecar import config
-    from rlship_sidecar.ownership import belongs
+    from rlship_sidecar.ownership import state_owner
     from rlship_sidecar.ownership.place import require_place
     from rlship_sidecar.tabular.snapshot import look
     from rlship_sidecar.tabular.source import Source
@@ -49,7 +49,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
             source = Source(experiment.resolve().name, experiment, None, others=len(found) > 1)
             try:
                 if require_place(experiment, state, any_owner=named):
-                    if (copied := belongs.look(experiment, state)) is not None:
+                    if (copied := state_owner.look(experiment, state)) is not None:
                         raise copied
                     source.snapshot = stack.enter_context(look(state))
             except RlshipError as problem:

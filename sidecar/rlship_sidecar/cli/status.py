@@ -14,7 +14,7 @@ import click
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import file_option
-from rlship_sidecar.cli.report import is_terminal
+from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.report import terminal
 
@@ -48,7 +48,7 @@ def status(
     """
     places.require(directory)
     from rlship_sidecar import config
-    from rlship_sidecar.ownership import belongs
+    from rlship_sidecar.ownership import state_owner
     from rlship_sidecar.ownership.place import require_place
     from rlship_sidecar.tail import discover
 
@@ -66,7 +66,7 @@ def status(
         refused: RlshipError | None
         try:
             require_place(experiment, state, any_owner=True)
-            refused = belongs.look(experiment, state)
+            refused = state_owner.look(experiment, state)
         except RlshipError as problem:
             refused = problem
         if refused is not None:
@@ -170,7 +170,7 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
     listed = [writer for writer in now.writers if all_writers or writer.note]
     if listed:
         click.echo()
-        shown = listed if all_writers else listed[: terminal.MOST_ROWS]
+        shown = listed if all_writers else listed[: terminal.MAX_ROWS]
         for line in terminal.writer_columns(shown):
             click.echo(line)
         if len(shown) < len(listed):

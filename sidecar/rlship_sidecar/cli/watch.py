@@ -16,13 +16,13 @@ import click
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import file_option, sinks_option
-from rlship_sidecar.cli.report import report
+from rlship_sidecar.cli.plain_report import report
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.report.terminal import LONGEST, clean
+from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
 
 if TYPE_CHECKING:
-    from rlship_sidecar.cli.report import OnStatus
+    from rlship_sidecar.cli.plain_report import OnStatus
     from rlship_sidecar.report.status import Status
 
 
@@ -149,7 +149,7 @@ def _say(line: str) -> None:
     # Through sys.stderr as it is now: a live table takes its place there and keeps the line above itself.
     with suppress(OSError):  # a terminal that is gone must not keep the signal from being obeyed
         # Names of folders, files and actors are not trusted: what would move the cursor is spelled out.
-        text = "\n  ".join(clean(part, LONGEST) for part in line.splitlines())
+        text = "\n  ".join(clean(part, MAX_ERROR_CHARS) for part in line.splitlines())
         sys.stderr.write(f"rlship: {text}\n")
         sys.stderr.flush()
 

@@ -31,15 +31,15 @@ from rlship_sidecar.daemon.setbacks import Say, Setbacks, problem_of
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.daemon.watched import Watched, is_damage, open_watched
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere
-from rlship_sidecar.observe.pulse import Pulse, Telling
-from rlship_sidecar.ownership.belongs import StateOfAnother
+from rlship_sidecar.observe.pulse import Pulse, Snapshot
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.lease import LeaseLost
 from rlship_sidecar.ownership.place import UntrustedState
+from rlship_sidecar.ownership.state_owner import StateOfAnother
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
 from rlship_sidecar.store.store import StoreUnusable
-from rlship_sidecar.tail.discover import Dull, barred, experiments, is_experiment, newest_change
+from rlship_sidecar.tail.discover import NegativeCache, excluded, experiments, is_experiment, newest_change
 from rlship_sidecar.tally import Tally
 
 DISCOVER_EVERY_S = 1.0
@@ -184,7 +184,7 @@ class _Daemon:
         self._fleet = _Fleet()
         self._setbacks = Setbacks(self._config, say)
         self._statuses: list[Status] = []
-        self._dull = Dull()
+        self._not_experiments = NegativeCache()
         self._found_any = False
         self._discover_at = 0.0
         self._tell_at = 0.0
@@ -340,7 +340,7 @@ class _Daemon:
         self._discover_at = now + DISCOVER_EVERY_S
         fleet, known = self._fleet, self._fleet.known
         try:
-            found = experiments(self._directory, self._dull, known)
+            found = experiments(self._directory, self._not_experiments, known)
         except OSError as error:
             problem = f"{self._directory} cannot be read: {error.strerror}"
             if not self._found_any and not is_shortage(error):
@@ -349,7 +349,7 @@ class _Daemon:
             return
         self._found_any = self._found_any or bool(found)
         if self._directory not in found:
-            for folder, why in barred(self._directory).items():
+            for folder, why in excluded(self._directory).items():
                 self._setbacks.say_clean(f"{folder} {why}")
         if not found and not self._once:
             self._setbacks.say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
@@ -549,7 +549,7 @@ class _Daemon:
         for path, watched in list(fleet.active.items()):
             self._pulse.beat()  # the statuses of thousands take longer than a probe waits
             try:
-                statuses[path] = watched.tell(now, wall)
+                statuses[path] = watched.report(now, wall)
                 for line in watched.experiment.news():
                     self._setbacks.say_clean(f"{path}: {line}")
             except (OSError, sqlite3.Error) as error:
@@ -563,7 +563,7 @@ class _Daemon:
         tallies: list[Tally] = [watched.tally() for watched in fleet.active.values()]
         tallies += [kept.tally for kept in resting.values()]
         suspended = [why for path, why in self._setbacks.suspended.items() if path not in fleet.active]
-        self._pulse.tell(Telling(self._statuses, tallies, suspended), last=force)
+        self._pulse.report(Snapshot(self._statuses, tallies, suspended), last=force)
         self._tell_at = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
 
     def _drain(self) -> list[bool]:

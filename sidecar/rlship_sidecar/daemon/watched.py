@@ -19,11 +19,11 @@ from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, Footprint, Resting
 from rlship_sidecar.daemon.wake import MAX_WATCHED_FILES, Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.observe.own import OwnRows
-from rlship_sidecar.ownership.belongs import objection, whereabouts
+from rlship_sidecar.observe.own import SelfMetrics
 from rlship_sidecar.ownership.inherit import lost_its_store
 from rlship_sidecar.ownership.lease import Lease, acquire
 from rlship_sidecar.ownership.place import make_place
+from rlship_sidecar.ownership.state_owner import location, ownership_error
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import Choice
@@ -62,7 +62,7 @@ class Watched:
     experiment: Experiment
     shippers: list[Shipper]
     poll_s: float | None
-    own: OwnRows | None = None
+    own: SelfMetrics | None = None
     news: str = ""
     look_at: float = 0.0
     hinted: bool = False
@@ -158,7 +158,7 @@ class Watched:
 
     def _kept(self, found: Footprint, now: float, wall: float) -> Resting:
         refused = [f"sink {one.name}: refused: {one.status().error}" for one in self.refused]
-        return Resting(found, self.tell(now, wall), self.tally(), refused, self.undelivered() if not refused else [])
+        return Resting(found, self.report(now, wall), self.tally(), refused, self.undelivered() if not refused else [])
 
     def begin_close(self) -> None:
         """Let the sinks close, each in a thread of the pool; `is_closing` until they have."""
@@ -193,7 +193,7 @@ class Watched:
             wake.unwatch(folder)
 
     def read_to_the_end(self) -> bool:
-        """One tick of reading all there is as if nothing more came. Returns whether to call again."""
+        """One tick of reading all there is as if nothing more came. Returns whether to call replay."""
         self.lease.check()
         more = self.experiment.tick(time.monotonic(), time.time(), end=True)
         self.ship()
@@ -226,11 +226,11 @@ class Watched:
         counted.sinks = {shipper.name: shipper.shipping for shipper in self.shippers}
         return counted if self.before is None else self.before + counted
 
-    def tell(self, now: float, wall: float) -> Status:
+    def report(self, now: float, wall: float) -> Status:
         """The status, also written beside the store for other processes, and now and then into the run."""
         status = survey(self.experiment, [shipper.status() for shipper in self.shippers], now=now, wall=wall)
         if self.own is not None:
-            self.own.tell(status, self.tally(), now)
+            self.own.log(status, self.tally(), now)
         try:
             write_status(self.lease.state_dir, status, generation=self.lease.generation, held=self.lease.held)
         except OSError as error:
@@ -285,7 +285,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class ReplayOptions:
     """How an experiment is replayed: with a store of its own in `state_dir`, as a run called `name`, and with `steps`
     only the rows of these. The files are all there, so nothing is waited for but their ends.
     """
@@ -305,7 +305,7 @@ def open_watched(
     *,
     alone: bool,
     sleep: Callable[[float], None] = time.sleep,
-    again: Again | None = None,
+    replay: ReplayOptions | None = None,
     files: int = FILES,
 ) -> Watched:
     """Own an experiment and start its shippers. `alone`: it is the only one, so its sinks stay open while it is idle.
@@ -315,10 +315,10 @@ def open_watched(
     Raises OwnedElsewhere, StoreUnusable, StateOfAnother, UntrustedState; OSError and sqlite3.Error where the state
     cannot be read or written just now.
     """
-    state_dir = state_dir_for(path, config) if again is None else again.state_dir
+    state_dir = state_dir_for(path, config) if replay is None else replay.state_dir
     make_place(path, state_dir)
     news = ""
-    if again is None and lost_its_store(state_dir):
+    if replay is None and lost_its_store(state_dir):
         news = (
             f"{state_dir} has lost its store: a new one is begun, all rows are made again from the files, and W&B gets "
             "a new run; the file sinks refuse what they wrote for the old one until it is moved away"
@@ -333,8 +333,8 @@ def open_watched(
             store,
             filesystem_of(os.path.realpath(path)),
             now=time.monotonic(),
-            patience=_patience(config) if again is None else again.patience(config.revise_s),
-            streams=StreamConfig(config.lead, config.clock_window_s, None if again is None else again.steps),
+            patience=_patience(config) if replay is None else replay.patience(config.revise_s),
+            streams=StreamConfig(config.lead, config.clock_window_s, None if replay is None else replay.steps),
             rules=Rules(config.reductions, config.per_rank, samples=Choice(config.samples, config.samples_every)),
             max_open_files=files,
         )
@@ -344,13 +344,13 @@ def open_watched(
         lease.release()
         raise
     news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
-    called = path.resolve().name if again is None else again.name
+    called = path.resolve().name if replay is None else replay.name
     shippers = [_shipper(name, path, called, config, store, lease, alone=alone) for name in config.sinks]
     places = _places_before(state_dir)
     for shipper in shippers:
         shipper.recall(places.get(shipper.name, ""))
         shipper.start()
-    own = OwnRows(path, config.own_rows_s, lease.generation) if config.own_rows_s and again is None else None
+    own = SelfMetrics(path, config.own_rows_s, lease.generation) if config.own_rows_s and replay is None else None
     return Watched(lease, store, experiment, shippers, config.poll_s, own, news)
 
 
@@ -384,9 +384,9 @@ def _other_streams(experiment: Experiment, config: Config) -> str:
 
 def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
     """Make sure that the state is this experiment's: with a copy's, two experiments would overwrite one W&B run."""
-    here = whereabouts(path)
+    here = location(path)
     owner = store.experiment()
-    why = objection(owner, here, state_dir)
+    why = ownership_error(owner, here, state_dir)
     if why is not None:
         raise why
     if owner != here:

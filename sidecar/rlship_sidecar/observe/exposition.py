@@ -21,7 +21,7 @@ from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import count_ranks
 from rlship_sidecar.tally import LAG_ENDS_S, Lags, Shipping, Tally
 
-MOST_VALUES = 50  # of a label; those that come later are one, `other`
+MAX_VALUES = 50  # of a label; those that come later are one, `other`
 OTHER = "other"
 
 Figures = Mapping[str, float]
@@ -37,21 +37,21 @@ class Own(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        telling = self._pulse.telling
+        snapshot = self._pulse.snapshot
         yield from self._process()
-        yield from self._reading(telling.statuses, telling.tallies)
-        yield from self._rows(telling.statuses, telling.tallies)
-        yield from _shipping(telling.statuses, telling.tallies)
+        yield from self._reading(snapshot.statuses, snapshot.tallies)
+        yield from self._rows(snapshot.statuses, snapshot.tallies)
+        yield from _shipping(snapshot.statuses, snapshot.tallies)
 
     def _process(self) -> Iterator[Metric]:
-        pulse, telling = self._pulse, self._pulse.telling
+        pulse, snapshot = self._pulse, self._pulse.snapshot
         build = GaugeMetricFamily("rlship_build_info", "1, with the versions as labels.", labels=("version", "python"))
         build.add_metric((__version__, platform.python_version()), 1)
         yield build
         yield _one("rlship_up", "1 while the sidecar works, 0 once it was told to stop.", not pulse.is_stopping)
         yield _one("rlship_loop_age_seconds", "Since the loop last went round.", pulse.age_s or 0.0)
-        yield _one("rlship_experiments", "Experiments that this sidecar owns.", len(telling.statuses))
-        yield _one("rlship_experiments_left_out", "Experiments that it cannot work on now.", len(telling.undone))
+        yield _one("rlship_experiments", "Experiments that this sidecar owns.", len(snapshot.statuses))
+        yield _one("rlship_experiments_left_out", "Experiments that it cannot work on now.", len(snapshot.suspended))
 
     def _reading(self, statuses: Iterable[Status], tallies: Iterable[Tally]) -> Iterator[Metric]:
         by = self._actors.gather
@@ -143,7 +143,7 @@ def _histogram(lags: list[Lags]) -> tuple[list[tuple[str, float]], float]:
 class Few:
     """Names that a job may choose, as values of a label: the first ones as they are, the rest as one."""
 
-    def __init__(self, most: int = MOST_VALUES) -> None:
+    def __init__(self, most: int = MAX_VALUES) -> None:
         self._most = most
         self._known: set[str] = set()
 

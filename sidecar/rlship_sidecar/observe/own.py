@@ -53,7 +53,7 @@ def _new_logger(folder: str, identity: Identity) -> Logger:
     return Logger(folder, identity, disk=_FoundFolders())
 
 
-class OwnRows:
+class SelfMetrics:
     """Logs every `every_s` seconds while the job is at work. Not longer: a run would never end whose sidecar told for
     ever how idle it is, and each record wakes the sidecar. The file is closed then, and another begun when it goes on.
 
@@ -80,7 +80,7 @@ class OwnRows:
         self._at = self._cpu_s = 0.0
         self._problem = ""
 
-    def tell(self, status: Status, tally: Tally, now: float) -> None:
+    def log(self, status: Status, tally: Tally, now: float) -> None:
         """Log what is so, if it is time; `now` is monotonic, in seconds."""
         if self._next is None:  # what was before this sidecar is not told as if it happened now
             self._since(_totals(status, tally), now)

@@ -14,18 +14,18 @@ from rlship_sidecar.tally import Tally
 # Longer than any one look at files takes on a slow filesystem: a probe must not end a sidecar that is at work.
 STALLED_S = 120.0
 
-Told = Callable[["Pulse", bool], None]
+OnReport = Callable[["Pulse", bool], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Snapshot:
     """What the loop told last: the experiments that it works on, what it counted of each, and of those that it cannot
     work on now why.
     """
 
     statuses: Sequence[Status] = ()
     tallies: Sequence[Tally] = ()
-    undone: Sequence[str] = ()
+    suspended: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ class Pulse:
     """
 
     notifier: Notifier = field(default_factory=lambda: Notifier(nobody))
-    told: Sequence[Told] = ()
+    on_report: Sequence[OnReport] = ()
     clock: Callable[[], float] = time.monotonic
-    telling: Telling = field(default_factory=Telling)
+    snapshot: Snapshot = field(default_factory=Snapshot)
     is_ready: bool = False
     is_stopping: bool = False
     beat_at: float | None = None
@@ -56,12 +56,12 @@ class Pulse:
             self.is_stopping = True
             self.notifier.stopping()
 
-    def tell(self, telling: Telling, *, last: bool = False) -> None:
+    def report(self, snapshot: Snapshot, *, last: bool = False) -> None:
         """The facts, as of now."""
-        self.telling = telling
-        line = headline(telling.statuses, len(telling.undone))
+        self.snapshot = snapshot
+        line = headline(snapshot.statuses, len(snapshot.suspended))
         self.notifier.status(f"stopping: {line}" if self.is_stopping else line)
-        for listener in self.told:
+        for listener in self.on_report:
             listener(self, last)
 
     @property
@@ -84,4 +84,4 @@ class Pulse:
             return "stopping"
         if not self.is_ready:
             return "starting"
-        return "; ".join(self.telling.undone)
+        return "; ".join(self.snapshot.suspended)

@@ -16,11 +16,11 @@ from rlship_sidecar.observe.pulse import Pulse
 
 METRICS, HEALTH, READY = "/metrics", "/healthz", "/readyz"
 
-MOST_AT_ONCE = 8  # a probe and a scraper or two are all that come; each further one takes the place of the oldest
-MOST_THREADS = 4 * MOST_AT_ONCE  # those that lost their places need a moment to end
+MAX_AT_ONCE = 8  # a probe and a scraper or two are all that come; each further one takes the place of the oldest
+MAX_THREADS = 4 * MAX_AT_ONCE  # those that lost their places need a moment to end
 _BREATH_S = 0.1  # where no connection can be taken: it would be tried without end
 PATIENCE_S = 5.0  # with a client that sends or takes nothing
-LONGEST_S = 15.0  # for one request, however slowly its bytes trickle
+MAX_REQUEST_S = 15.0  # for one request, however slowly its bytes trickle
 _PLAIN = "text/plain; charset=utf-8"
 
 
@@ -57,7 +57,7 @@ class _Answers(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 4 * MOST_AT_ONCE  # beyond it a connection takes a second more
+    request_queue_size = 4 * MAX_AT_ONCE  # beyond it a connection takes a second more
 
     def __init__(self, address: str, port: int, pulse: Pulse) -> None:
         self.pulse = pulse
@@ -85,10 +85,10 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         # Were further ones turned away, a few silent clients would keep the probes out, and end a sidecar at work.
         with self._lock:
-            if self._running >= MOST_THREADS:
+            if self._running >= MAX_THREADS:
                 self.shutdown_request(request)
                 return
-            if len(self._clients) >= MOST_AT_ONCE:
+            if len(self._clients) >= MAX_AT_ONCE:
                 oldest = next(iter(self._clients))
                 del self._clients[oldest]
                 _cut(oldest)
@@ -102,7 +102,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            cut = threading.Timer(LONGEST_S, _cut, (request,))
+            cut = threading.Timer(MAX_REQUEST_S, _cut, (request,))
             cut.daemon = True
             cut.start()
             try:

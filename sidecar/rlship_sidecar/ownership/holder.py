@@ -13,7 +13,7 @@ import msgspec
 
 from rlship_sidecar.plainfiles import read_plain
 
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 _PROC = "/proc"
 _CGROUPS = "/sys/fs/cgroup"
 
@@ -86,7 +86,7 @@ def encoded(holder: Holder) -> bytes:
 def read(path: Path) -> Seen | None:
     """A lease file, or None where there is none of that name."""
     try:
-        raw = read_plain(path, MOST_BYTES)
+        raw = read_plain(path, MAX_BYTES)
     except FileNotFoundError:
         return None
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import Budget
-from rlship_sidecar.daemon.watched import Again, Watched, is_damage, open_watched
+from rlship_sidecar.daemon.watched import ReplayOptions, Watched, is_damage, open_watched
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.replay import folders
@@ -95,10 +95,10 @@ def replay(
                 say(f"going on with the replay in {folder}")
             folders.write_marker(folder, marker)
         engine = _engine(order)
-        again = Again(folder, f"{order.experiment.resolve().name}-replay", order.steps)
+        options = ReplayOptions(folder, f"{order.experiment.resolve().name}-replay", order.steps)
         try:
             files = Budget(config.sinks).files_each(1)
-            watched = open_watched(order.experiment, config, alone=True, again=again, files=files)
+            watched = open_watched(order.experiment, config, alone=True, replay=options, files=files)
         except BaseException:
             if engine is not None:
                 engine.close()

@@ -10,14 +10,14 @@ from rlship_sidecar.report.terminal import clean, duration, ranks
 from rlship_sidecar.rows import count_ranks
 from rlship_sidecar.tally import OWN_ACTOR
 
-_LONGEST = 200
+_MAX_CHARS = 200
 
 
-def headline(statuses: Sequence[Status], undone: int = 0) -> str:
+def headline(statuses: Sequence[Status], suspended: int = 0) -> str:
     """`step 1204, 64/64 ranks, lag 0.8 s` of the experiment that made a row last, what hinders it, and how many others
-    there are. `undone`: how many cannot be worked on now.
+    there are. `suspended`: how many cannot be worked on now.
     """
-    left = f"; {undone} {'is' if undone == 1 else 'are'} left out for now" if undone else ""
+    left = f"; {suspended} {'is' if suspended == 1 else 'are'} left out for now" if suspended else ""
     if not statuses:
         return f"no experiment yet{left}"
     status = max(statuses, key=lambda one: one.rows)
@@ -28,7 +28,7 @@ def headline(statuses: Sequence[Status], undone: int = 0) -> str:
     line = "; ".join(told)
     if len(statuses) > 1:
         line = f"{clean(os.path.basename(status.experiment))}: {line}; {len(statuses) - 1} more"
-    return (line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…") + left
+    return (line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…") + left
 
 
 def _place(status: Status) -> str:

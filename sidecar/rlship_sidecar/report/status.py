@@ -13,7 +13,7 @@ from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import read_plain
 
 STATUS_FILE = "status.json"
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ def write_status(
 def read_status(state_dir: Path) -> Status | None:
     """The last status written, or None if there is none."""
     try:
-        data = read_plain(state_dir / STATUS_FILE, MOST_BYTES)
+        data = read_plain(state_dir / STATUS_FILE, MAX_BYTES)
     except FileNotFoundError:
         return None
     return msgspec.json.decode(data, type=Status)

@@ -29,14 +29,14 @@ from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
 # Of more, a status would take so long to make that it were old.
-MOST_WRITERS = 10_000
-MOST_ACTORS = 1000
+MAX_WRITERS = 10_000
+MAX_ACTORS = 1000
 
 
 def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
     """The status as of `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
     store = experiment.store
-    latest = heapq.nlargest(MOST_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
+    latest = heapq.nlargest(MAX_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
     actors = [_actor(actor, _newest(store, actor), now) for actor in sorted(latest, key=lambda actor: actor.name)]
     streams = stream_statuses(experiment, now, experiment.patience.grace_s)
     lost = {stream.actor: stream.missing for stream in streams}
@@ -80,14 +80,14 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
 
 def _first(sources: Collection[Source]) -> Iterable[Source]:
     """As many files as a status lists: those of writers that are not done first, those of no writer last."""
-    if len(sources) <= MOST_WRITERS:
+    if len(sources) <= MAX_WRITERS:
         return sources
 
     def place(source: Source) -> int:
         writer = source.writer
         return 2 if writer is None else int(writer.closed and source.size <= source.read)
 
-    return heapq.nsmallest(MOST_WRITERS, sources, key=place)
+    return heapq.nsmallest(MAX_WRITERS, sources, key=place)
 
 
 def _newest(store: Store, actor: Actor) -> Row | None:
@@ -180,11 +180,11 @@ def _notes(experiment: Experiment) -> list[str]:
     notes = [f"{name}: {problem}" for name, problem in odd[:MAX_LISTED]]
     if len(odd) > MAX_LISTED:
         notes.append(f"and {len(odd) - MAX_LISTED} more entries that are no files to read")
-    if len(experiment.sources) > MOST_WRITERS:
+    if len(experiment.sources) > MAX_WRITERS:
         without = sum(source.writer is None for source in experiment.sources.values())
-        notes.append(f"lists {MOST_WRITERS} of {len(experiment.sources)} files, of which {without} have no open record")
-    if len(experiment.actors) > MOST_ACTORS:
-        notes.append(f"lists {MOST_ACTORS} of {len(experiment.actors)} actors: those that logged last")
+        notes.append(f"lists {MAX_WRITERS} of {len(experiment.sources)} files, of which {without} have no open record")
+    if len(experiment.actors) > MAX_ACTORS:
+        notes.append(f"lists {MAX_ACTORS} of {len(experiment.actors)} actors: those that logged last")
     notes += [
         f"reads {count} file{'' if count == 1 else 's'} of {name}"
         for name, count in sorted(experiment.intake.formats().items())

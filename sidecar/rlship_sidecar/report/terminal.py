@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
 COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
 RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
-MOST_LINES = 20
-MOST_ROWS = 100  # of a table
-LONGEST = 2000  # of an error that says at its end what to do
-TOLD_AFTER_S = 10.0  # a sink that is in trouble for less is not worth a line
+MAX_LINES = 20
+MAX_ROWS = 100  # of a table
+MAX_ERROR_CHARS = 2000  # of an error that says at its end what to do
+REPORT_AFTER_S = 10.0  # a sink that is in trouble for less is not worth a line
 
 
 def clean(text: str, limit: int = 200) -> str:
@@ -73,14 +73,14 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
 
 def footer(status: Status) -> list[str]:
     """Rows, each sink with its state, streams, clocks, what is incomplete, and notes, one line each."""
-    rows = [f"and {len(status.actors) - MOST_ROWS} more actors: --json"] if len(status.actors) > MOST_ROWS else []
+    rows = [f"and {len(status.actors) - MAX_ROWS} more actors: --json"] if len(status.actors) > MAX_ROWS else []
     rows += [f"rows {status.rows}, row function {status.row_function}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
-    rows += [_stream(stream) for stream in status.streams[:MOST_LINES]]
-    rows += [_clock(clock) for clock in status.clocks[:MOST_LINES]]
+    rows += [_stream(stream) for stream in status.streams[:MAX_LINES]]
+    rows += [_clock(clock) for clock in status.clocks[:MAX_LINES]]
     rows += shortcomings(status)
-    rows += [f"note: {clean(note)}" for note in status.notes[:MOST_ROWS]]
-    return [*rows, *([f"and {len(status.notes) - MOST_ROWS} more notes: --json"] if status.notes[MOST_ROWS:] else [])]
+    rows += [f"note: {clean(note)}" for note in status.notes[:MAX_ROWS]]
+    return [*rows, *([f"and {len(status.notes) - MAX_ROWS} more notes: --json"] if status.notes[MAX_ROWS:] else [])]
 
 
 class Incomplete(Protocol):
@@ -95,23 +95,23 @@ class Incomplete(Protocol):
 
 def shortcomings(status: Incomplete) -> list[str]:
     """Why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
-    told = [clean(claim) for claim in status.claims[:MOST_LINES]]
-    told += [_lacking(lacking) for lacking in status.lacking[:MOST_LINES]]
+    told = [clean(claim) for claim in status.claims[:MAX_LINES]]
+    told += [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
     if dead := _dead_totals(status):
         told.append(dead)
-    told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MOST_LINES]]
+    told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MAX_LINES]]
     return told
 
 
 def progress(status: Status) -> str:
     """One line: actors with step, ranks and lag, then rows, sinks that lack some, dead letters."""
     parts, streams = [], _by_actor(status)
-    for actor in status.actors[:MOST_LINES]:
+    for actor in status.actors[:MAX_LINES]:
         lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
         missing = f", missing {_names(actor.missing)}" if actor.missing else ""
         parts.append(f"{clean(actor.actor)} {_place(actor, streams)}, ranks {ranks(actor)}{lag}{missing}")
-    if len(status.actors) > MOST_LINES:
-        parts.append(f"and {len(status.actors) - MOST_LINES} more actors")
+    if len(status.actors) > MAX_LINES:
+        parts.append(f"and {len(status.actors) - MAX_LINES} more actors")
     parts.append(f"rows {status.rows}")
     parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
     parts += filter(None, [_dead_totals(status)])
@@ -119,7 +119,7 @@ def progress(status: Status) -> str:
 
 
 def lines(previous: Status | None, current: Status) -> list[str]:
-    """What changed in substance, one line each: actors, ranks, sinks, dead letters, notes. At most MOST_LINES."""
+    """What changed in substance, one line each: actors, ranks, sinks, dead letters, notes. At most MAX_LINES."""
     told = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
     actors = {actor.actor: actor for actor in previous.actors} if previous else {}
     streams = _by_actor(current)
@@ -132,8 +132,8 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     told += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
     noted = set(_notes(previous)) if previous else set()
     told += [f"note: {note}" for note in _notes(current) if note not in noted]
-    if len(told) > MOST_LINES:
-        told[MOST_LINES - 1 :] = [f"and {len(told) - MOST_LINES + 1} more changes: see `rlship status`"]
+    if len(told) > MAX_LINES:
+        told[MAX_LINES - 1 :] = [f"and {len(told) - MAX_LINES + 1} more changes: see `rlship status`"]
     return told
 
 
@@ -165,7 +165,7 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
         seconds, kept = duration(now.trouble_s), f"rows from {now.next_row} on are kept in the store"
         return [f"sink {name}: cannot deliver for {seconds} now, tries again: {clean(now.error)}; {kept}"]
     if now.state == "refused":
-        return [] if was == "refused" else [f"sink {name}: refused: {clean(now.error, LONGEST)}"]
+        return [] if was == "refused" else [f"sink {name}: refused: {clean(now.error, MAX_ERROR_CHARS)}"]
     if now.state == "closed":
         return [] if was == "closed" else [f"sink {name}: closed, holds {_count(now.next_row, 'row')}{_where(now)}"]
     if before is not None and (lost or was in ("refused", "closed")):
@@ -178,7 +178,7 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
 
 
 def _is_lost(sink: SinkStatus) -> bool:
-    return sink.state == "waiting" and sink.trouble_s > TOLD_AFTER_S
+    return sink.state == "waiting" and sink.trouble_s > REPORT_AFTER_S
 
 
 def _notes(status: Status) -> list[str]:
@@ -213,7 +213,7 @@ def _reach(stream: StreamStatus) -> str:
 
 def _cells_of(status: Status) -> list[tuple[str, ...]]:
     streams = _by_actor(status)
-    return [_actor_cells(actor, streams.get(actor.actor)) for actor in status.actors[:MOST_ROWS]]
+    return [_actor_cells(actor, streams.get(actor.actor)) for actor in status.actors[:MAX_ROWS]]
 
 
 def _actor_cells(actor: ActorStatus, stream: StreamStatus | None) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
 
 
 def _sink_state(sink: SinkStatus) -> str:
-    error = f": {clean(sink.error, LONGEST)};" if sink.error else ","
+    error = f": {clean(sink.error, MAX_ERROR_CHARS)};" if sink.error else ","
     held = f"confirmed {_count(sink.next_row, 'row')}"
     if sink.sent > sink.next_row:
         held = f"written {_count(sink.sent, 'row')}, {sink.next_row} of them made durable so far"

@@ -84,7 +84,7 @@ class ConsoleSink(Sink):
 
 def _reader_gone(stream: TextIO) -> SinkRefused:
     output.discard(stream)
-    return SinkRefused(f"sink console: {output.NOBODY_READS}")
+    return SinkRefused(f"sink console: {output.OUTPUT_CLOSED}")
 
 
 def line(row: Row, *, ranks: bool = False) -> str:

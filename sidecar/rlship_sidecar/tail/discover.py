@@ -1,4 +1,4 @@
-"""Which experiments there are, and which files in them. scandir is the truth: a name is never polled before it was
+"""Discovery of experiments and of their files. Every name comes from scandir: no module polls a name that was not
 listed.
 """
 
@@ -14,14 +14,16 @@ from rlship_sidecar.tail.foreign.places import holds_foreign
 from rlship_sidecar.tail.foreign.readers import readers
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_utf8
 
-QUIET_S = 60.0  # a folder that has not changed for so long is no experiment for as long as it does not change,
-LOOK_AGAIN_S = 10.0  # or a file in it grows, which is seen this often
+QUIET_S = 60.0  # A folder that has not changed for this long is taken for no experiment until it changes,
+LOOK_AGAIN_S = 10.0  # or until a file in it grows, which is checked this often
 
 NONE_KNOWN: Mapping[str, Path] = {}
 
 
-class Dull:
-    """Folders that were no experiments when they were looked at, so that not all are looked into every second."""
+class NegativeCache:
+    """Folders that were checked and are not experiments, so that discovery need not look into each of them every
+    second.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
@@ -35,7 +37,7 @@ class Dull:
         return before is not None and before[0] == changed_ns and time.monotonic() < before[1]
 
     def add(self, folder: str) -> None:
-        """It is none."""
+        """Remember that `folder` is not an experiment."""
         try:
             changed_ns = os.stat(folder).st_mtime_ns
         except OSError:
@@ -44,30 +46,39 @@ class Dull:
             self._seen[folder] = changed_ns, time.monotonic() + LOOK_AGAIN_S
 
 
-def experiments(directory: Path, dull: Dull | None = None, known: Mapping[str, Path] = NONE_KNOWN) -> list[Path]:
-    """The folder itself if it is an experiment, else its subfolders that are, sorted; raises OSError where it cannot be
-    read. `dull`: what earlier calls found out. `known`: experiments by path, which are not looked into again.
+def experiments(
+    directory: Path, not_experiments: NegativeCache | None = None, known: Mapping[str, Path] = NONE_KNOWN
+) -> list[Path]:
+    """Return the folder itself if it is an experiment, else its subfolders that are, sorted.
+
+    `not_experiments` holds the results of earlier calls. `known` holds experiments by path; they are not looked into
+    again. Raises OSError if the folder cannot be read.
     """
     itself = os.fspath(directory)
-    if itself in known or _is_one(itself, dull):
+    if itself in known or _is_one(itself, not_experiments):
         return [known.get(itself, directory)]
     with os.scandir(directory) as entries:
         folders = [entry.path for entry in entries if is_utf8(entry.name) and entry.is_dir(follow_symlinks=False)]
-    return [known.get(folder) or Path(folder) for folder in sorted(folders) if folder in known or _is_one(folder, dull)]
+    return [
+        known.get(folder) or Path(folder)
+        for folder in sorted(folders)
+        if folder in known or _is_one(folder, not_experiments)
+    ]
 
 
-def _is_one(folder: str, dull: Dull | None) -> bool:
-    if dull is not None and folder in dull:
+def _is_one(folder: str, not_experiments: NegativeCache | None) -> bool:
+    if not_experiments is not None and folder in not_experiments:
         return False
     found = is_experiment(folder)
-    if dull is not None and not found:
-        dull.add(folder)
+    if not_experiments is not None and not found:
+        not_experiments.add(folder)
     return found
 
 
 def is_experiment(folder: str | Path) -> bool:
-    """Whether a folder has a writers' folder in it, and not a Python package of that name, as a checkout may have; or
-    files of another framework.
+    """True if a folder holds a writers' folder or files of another framework.
+
+    A checkout may hold a Python package of the same name as the writers' folder; such a package does not count.
     """
     writers = os.path.join(folder, WRITERS_FOLDER)
     if _is_folder(writers) and not os.path.exists(os.path.join(writers, "__init__.py")):
@@ -76,15 +87,17 @@ def is_experiment(folder: str | Path) -> bool:
 
 
 def _is_folder(path: str) -> bool:
-    """Whether a folder is there, and no link to one: that may lead anywhere."""
+    """True for a folder, False for a link to one, because a link may lead anywhere."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
         return False
 
 
-def barred(directory: Path) -> dict[str, str]:
-    """Folders that may be experiments but are left out, the given one or below it, sorted, with why."""
+def excluded(directory: Path) -> dict[str, str]:
+    """The folders that may be experiments but are left out, with the reason: the given one and those below it,
+    sorted.
+    """
     with os.scandir(directory) as entries:
         folders = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
     found = {}
@@ -100,7 +113,7 @@ def barred(directory: Path) -> dict[str, str]:
 
 
 def newest_change(experiment: Path) -> float:
-    """When a file of an experiment changed last, in Unix seconds; 0.0 if that cannot be seen."""
+    """The newest modification time of an experiment's files, in Unix seconds; 0.0 if it cannot be read."""
     newest = 0.0
     for folder in (experiment / WRITERS_FOLDER, experiment):
         try:

@@ -1,4 +1,4 @@
-"""Foreign files that appear: which are recognised, and which are left alone, and why."""
+"""Foreign files that appear: which of them are recognised, and why the others are left alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rlship_sidecar.tail.foreign.tail import ForeignTail
 from rlship_sidecar.tail.listing import SUFFIX, is_foreign
 from rlship_sidecar.tail.opening import Opener
 
-NAMED = (SUFFIX, ".json")  # what is left alone of other names, as logs for people, is nothing to tell of
-YOUNG_S = 60.0  # a file that is not recognised is tried at every look for so long, then as often as folders are listed
+NAMED = (SUFFIX, ".json")  # unrecognised files with other names, such as logs for people, are not reported
+YOUNG_S = 60.0  # an unrecognised file is tried at every look for this long, then as often as folders are listed
 RETRY_S = 10.0
-MOST_TOLD = 100
+MAX_NEWS = 100
 ODD = (
     "not a regular file in a folder of this experiment, or its name is not UTF-8 or ends in `#word` or ` (replaced 1)`"
 )
@@ -31,8 +31,10 @@ class _Waiting:
 
 
 class Newcomers:
-    """`inodes`: of the files that the last look listed, by name. `oddities`: what is left alone, by name, with why.
-    `formats`: how many files were recognised by which reader.
+    """The foreign files of an experiment.
+
+    `inodes` maps the names from the last listing to inodes. `oddities` maps each file that is left alone to the reason.
+    `formats` counts the recognised files of each reader.
     """
 
     def __init__(self, opener: Opener, *, local: bool) -> None:
@@ -42,20 +44,20 @@ class Newcomers:
         self._opener = opener
         self._places = Places(opener.directory, opener.readers, local=local)
         self._waiting: dict[str, _Waiting] = {}
-        self._names: dict[str, list[str]] = {}  # of the writers in a file that is recognised
+        self._names: dict[str, list[str]] = {}  # the names of the writers in each recognised file
 
     @property
     def folders(self) -> list[str]:
-        """Where such files may change or appear."""
+        """The folders in which foreign files may change or appear."""
         return self._places.folders
 
     @property
     def unrecognised(self) -> list[str]:
-        """Names of files that may be recognised once they hold more."""
+        """The files that may be recognised once they hold more."""
         return list(self._waiting)
 
     def names_of(self, path: str) -> list[str]:
-        """Names of the writers in the file at a path; its own name if it is none yet."""
+        """The names of the writers in the file at `path`; the file's own name while it waits to be recognised."""
         relative = os.path.relpath(path, self._opener.directory)
         file = relative if is_foreign(relative) else f"./{relative}"
         return self._names.get(file) or ([file] if file in self._waiting else [])
@@ -65,11 +67,11 @@ class Newcomers:
         return all(map(is_foreign, names))
 
     def news(self) -> list[str]:
-        """What a person should hear of files that are left alone."""
-        return [f"{name}: {why}" for name, why in islice(self.oddities.items(), MOST_TOLD)]
+        """One message for each file that is left alone."""
+        return [f"{name}: {why}" for name, why in islice(self.oddities.items(), MAX_NEWS)]
 
     def look(self, now: float, *, force: bool) -> dict[str, ForeignTail]:
-        """The writers of files that are recognised now for the first time, by name."""
+        """List the folders and return the writers of files that are recognised for the first time, by name."""
         listed = self._places.look(now, force=force)
         self.inodes = {}
         for name in listed.odd:

@@ -1,4 +1,6 @@
-"""Documents that are rewritten whole, as files of lines: each is read into memory when it has changed."""
+"""Documents, which frameworks rewrite as a whole, presented as files of lines. A changed document is read into
+memory.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,20 @@ from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.tail.tail import Descriptors
 
 MAX_BYTES = 256 << 20
-# A step may be in every document, and what is not held is parsed again for each few steps: so their sizes count, not
-# how many they are. One is held whatever its size.
-MOST_OPEN = 128
+# Each document may hold a part of every step, and a document that is not held is parsed again every few steps.
+# Therefore the limit is on their total size. One document is held whatever its size.
+MAX_OPEN = 128
 HELD_BYTES = 256 << 20
 
 
 class NotWhole(OSError):
-    """A document that no reader can make lines of: half written, or another one."""
+    """A document that its reader cannot turn into lines: it is half written, or of another format."""
 
 
 class _Seen(NamedTuple):
-    """A document as it was: by what to see that it changed, and how many bytes its lines have, or what is wrong."""
+    """The last reading of a document: the stamp that shows a change, the size of its lines, and the problem if it has
+    one.
+    """
 
     stamp: tuple[int, int, int]
     size: int
@@ -30,22 +34,24 @@ class _Seen(NamedTuple):
 
 
 class Documents(Descriptors):
-    """The lines of documents, all below the folder `root`, as open files. Each has a reader; `use` says which."""
+    """The lines of documents below the folder `root`, as open files in memory. `use` sets the reader of each
+    document.
+    """
 
     def __init__(self, root: str) -> None:
-        super().__init__(MOST_OPEN, keep=True, root=root)
+        super().__init__(MAX_OPEN, keep=True, root=root)
         self._readers: dict[str, Reader] = {}
         self._seen: dict[str, _Seen] = {}
 
     def use(self, path: str, reader: Reader) -> None:
-        """Read this document with this reader from now on."""
+        """Use `reader` for this document from now on."""
         if self._readers.get(path) is not reader:
             self._readers[path] = reader
             self._seen.pop(path, None)
             self.forget(path)
 
     def size(self, path: str) -> int:
-        """How many bytes the lines have now; raises as `get` does. Reads the document only if it changed."""
+        """The size of the lines in bytes. Reads the document only if it changed. Raises what `get` raises."""
         fd, stamp = self._opened(path)
         os.close(fd)
         seen = self._seen.get(path)
@@ -57,7 +63,7 @@ class Documents(Descriptors):
         return self._seen[path].size
 
     def get(self, path: str) -> int:
-        """A descriptor of the lines; raises OSError, NotAFile, NotWhole, and ReaderFailed."""
+        """Return a descriptor of the lines. Raises OSError, NotAFile, NotWhole, ReaderFailed."""
         fd, stamp = self._opened(path)
         try:
             seen, lines = self._seen.get(path), self._open.get(path)
@@ -84,7 +90,7 @@ class Documents(Descriptors):
         return made
 
     def _opened(self, path: str) -> tuple[int, tuple[int, int, int]]:
-        """The document itself, and by what to see that it changed. Opening it makes a network filesystem look."""
+        """Open the document and return its descriptor and stamp. The open makes a network filesystem ask its server."""
         fd = open_plain(path, self.root)
         found = os.fstat(fd)
         return fd, (found.st_ino, found.st_mtime_ns, found.st_size)

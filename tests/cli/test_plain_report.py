@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rlship_sidecar.cli.report import PlainReport, is_terminal, report
+from rlship_sidecar.cli.plain_report import PlainReport, is_terminal, report
 from tests.cli.sample import a_sink, a_status, an_actor
 
 

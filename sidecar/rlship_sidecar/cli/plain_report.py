@@ -68,8 +68,8 @@ class PlainReport:
         statuses = list(self._last.values())
         self._progress(statuses)
         told = [_prefix(status, statuses) + line for status in statuses for line in terminal.shortcomings(status)]
-        if len(told) > terminal.MOST_LINES:
-            told[terminal.MOST_LINES - 1 :] = [f"and {len(told) - terminal.MOST_LINES + 1} more: see `rlship status`"]
+        if len(told) > terminal.MAX_LINES:
+            told[terminal.MAX_LINES - 1 :] = [f"and {len(told) - terminal.MAX_LINES + 1} more: see `rlship status`"]
         for line in told:
             self._echo(line)
 

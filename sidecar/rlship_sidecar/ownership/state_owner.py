@@ -19,7 +19,7 @@ class StateOfAnother(RlshipError):
     """The state was made for an experiment that is still there, elsewhere."""
 
 
-def whereabouts(experiment: Path) -> tuple[str, int]:
+def location(experiment: Path) -> tuple[str, int]:
     """What a store remembers of its experiment: the absolute path, and the inode of the writers' folder, or of the
     experiment where no writer of ours ever was.
     """
@@ -30,7 +30,7 @@ def whereabouts(experiment: Path) -> tuple[str, int]:
     return os.path.realpath(experiment), inode
 
 
-def objection(owner: tuple[str, int] | None, here: tuple[str, int], state_dir: Path) -> StateOfAnother | None:
+def ownership_error(owner: tuple[str, int] | None, here: tuple[str, int], state_dir: Path) -> StateOfAnother | None:
     """Why the state of `owner` is not that of the experiment `here`, with the way out; None if it may be."""
     if owner is None or owner[0] == here[0] or owner[1] == here[1]:
         return None  # a folder that was moved, or is mounted at two places, keeps its inode; a copy has another
@@ -59,10 +59,10 @@ def look(experiment: Path, state_dir: Path) -> StateOfAnother | None:
             if schema.foreign_objects(connection):
                 return None
             known = connection.execute("select value from meta where key = 'experiment'").fetchone()
-        here = whereabouts(experiment)
+        here = location(experiment)
     except (OSError, sqlite3.Error):
         return None
     if known is None:
         return None
     inode, _, path = str(known[0]).partition(" ")
-    return objection((path, int(inode)), here, state_dir) if inode.isdecimal() else None
+    return ownership_error((path, int(inode)), here, state_dir) if inode.isdecimal() else None
