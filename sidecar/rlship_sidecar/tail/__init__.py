@@ -1,1 +1,1 @@
-"""From a folder to complete lines: which experiments and files there are, and reading on where the last look ended."""
+"""Discovery of experiments and files, and incremental reading of their complete lines."""

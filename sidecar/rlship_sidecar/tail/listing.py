@@ -1,4 +1,4 @@
-"""A folder of files, and when it has to be listed again. scandir is the truth: a name is never polled before it was
+"""Folders of files, and when to list them again. Every name comes from scandir: a name is polled only after it was
 listed.
 """
 
@@ -13,22 +13,23 @@ from rlship_sidecar.plainfiles import open_folder
 
 WRITERS_FOLDER = "rlship"
 SUFFIX = ".jsonl"
-PART = "#"  # in the name of a writer that shares a foreign file: between the file's and its own
+PART = "#"  # separates, in the name of a writer that shares a foreign file, the file's name from the writer's
 SETTLED_S = 1.0
-_PART = re.compile(rf"{PART}(\w+)\Z")  # names of parts have no dot, which those of files have at their end
+_PART = re.compile(rf"{PART}(\w+)\Z")  # a part's name has no dot, a file's name has one before its suffix
 _ASIDE = re.compile(r" \(replaced \d+\)$")
 RELIST_EVERY_S = 10.0
 
 
 class Folder:
-    """A folder that files come into, and when it has to be listed again.
+    """A folder in which files appear, with the rule that decides when to list it again.
 
-    On a local filesystem an unchanged mtime saves the listing. It moves by clock ticks, so that a file made within one
-    after a listing leaves it as it is: therefore not at once after a change, and now and then whatever it says.
+    On a local filesystem an unchanged mtime saves the listing. The mtime moves by clock ticks, so a file made in the
+    same tick as a listing leaves it unchanged. Therefore the folder is also listed for a while after each change, and
+    every `RELIST_EVERY_S` seconds.
     """
 
     def __init__(self, path: str, root: str, *, local: bool, listing: Callable[[int], Listing] | None = None) -> None:
-        """`root` is a folder that it is, or is below: none on the way may be a link. `listing` lists a descriptor."""
+        """`path` is `root` or lies below it, and no folder on the way may be a link. `listing` lists a descriptor."""
         self.path = path
         self._root = root
         self._local = local
@@ -38,7 +39,7 @@ class Folder:
         self._listed_at = 0.0
 
     def look(self, now: float, *, force: bool) -> Listing | None:
-        """What is in it; None without a look where none is due. Raises OSError."""
+        """List the folder, or return None if no listing is due. Raises OSError."""
         fd = open_folder(self.path, self._root)
         try:
             if self._local:
@@ -55,8 +56,11 @@ class Folder:
 
 
 class Listing(NamedTuple):
-    """Files in a folder with their inodes, entries of such names that are none: they are no regular files, or have a
-    name that is not UTF-8, which neither the store nor a status could hold; and folders in which there may be more.
+    """The entries of a folder.
+
+    `files` maps names to inodes. `odd` names entries that look like files of this kind but are not regular files, or
+    have a name that is not UTF-8: neither the store nor a status could hold it. `folders` are subfolders that may hold
+    more files.
     """
 
     files: dict[str, int]
@@ -65,7 +69,7 @@ class Listing(NamedTuple):
 
 
 def list_writers(folder: str | int) -> Listing:
-    """The writers' files in a folder, or the descriptor of one, all sorted; raises OSError."""
+    """List the writers' files in a folder, given by path or descriptor, sorted by name. Raises OSError."""
     files: dict[str, int] = {}
     odd: list[str] = []
     with os.scandir(folder) as entries:
@@ -88,18 +92,18 @@ def is_foreign(name: str) -> bool:
 
 
 def split_part(name: str) -> tuple[str, str]:
-    """The file and the part that a writer's name stands for; "" for the part of a writer that has a file to itself."""
+    """Split a writer's name into its file and its part. The part is "" if the writer has a file to itself."""
     match = _PART.search(name)
     return (name, "") if match is None else (name[: match.start()], match[1])
 
 
 def is_aside(name: str) -> bool:
-    """Whether it is the name of a file that another one took the place of; see `Store.set_aside`."""
+    """True if the name is that of a file that another file replaced; see `Store.set_aside`."""
     return _ASIDE.search(name) is not None
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a name is text."""
+    """True if a name can be encoded as UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:

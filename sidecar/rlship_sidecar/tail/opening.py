@@ -1,7 +1,8 @@
-"""The files of one experiment by name: where they are, and how they are opened.
+"""The files of one experiment: where each name lies, and how to open it.
 
-A writer's own file is named as it is in the writers' folder. A foreign file's name is its path, which has a slash, and
-where several writers share one, that of the part: `structured_logs/a.jsonl`, `./metrics.jsonl#trainer`.
+A writer's own file has the name that it has in the writers' folder. A foreign file's name is its path, which contains a
+slash. Where several writers share one file, the name of the part follows: `structured_logs/a.jsonl`,
+`./metrics.jsonl#trainer`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rlship_sidecar.tail.tail import Descriptors, Tail
 
 
 class Opener:
-    """Opens files; `files` are those of writers, which the caller closes."""
+    """Opens the files of an experiment. `files` keeps the descriptors of writers' files; the caller closes it."""
 
     def __init__(self, directory: str, files: Descriptors) -> None:
         self.directory = directory
@@ -28,24 +29,24 @@ class Opener:
         self._documents = Documents(directory)
 
     def close(self) -> None:
-        """Release documents."""
+        """Close all documents."""
         self._documents.close()
 
     def path(self, name: str) -> str:
-        """Where a file is. One that was set aside is nowhere."""
+        """The path of a file. A file that was set aside has a path at which nothing lies."""
         if not is_foreign(name):
             return os.path.join(self.folder, name)
         return os.path.join(self.directory, name if is_aside(name) else split_part(name)[0])
 
     def tail(self, name: str) -> Tail:
-        """A reader of a file."""
+        """Return a tail of the file with this name."""
         if not is_foreign(name):
             return Tail(self.path(name), self._files)
         file, part = (name, "") if is_aside(name) else split_part(name)
         return ForeignTail(self.path(name), relative_of(file), part, self._files, self._documents, self.readers)
 
     def recognise(self, file: str) -> dict[str, ForeignTail]:
-        """The writers in a foreign file, by name; none if nobody knows it so far. Raises OSError."""
+        """Return the writers in a foreign file by name; {} while no reader recognises the file. Raises OSError."""
         bound = recognise(self.path(file), relative_of(file), self.readers, self._documents)
         if bound is None:
             return {}
@@ -66,8 +67,9 @@ class Opener:
         return found
 
     def all(self) -> dict[str, Tail]:
-        """All files that are there now, by name: the writers' own, then foreign ones that are recognised. Raises
-        OSError where the experiment cannot be read.
+        """All files that exist now, by name: the writers' own files, then recognised foreign files.
+
+        Raises OSError if the experiment cannot be read.
         """
         foreign = sorted(Places(self.directory, self.readers, local=False).look(0.0, force=True).files)
         found: dict[str, Tail] = {}
@@ -81,5 +83,5 @@ class Opener:
             try:
                 found.update(self.recognise(file))
             except OSError:
-                found[file] = self.tail(file)  # whoever reads it is told why it cannot be read
+                found[file] = self.tail(file)  # reading it will raise the reason
         return found

@@ -1,7 +1,7 @@
-"""One growing file: the complete lines from a bookmark on, and never half a line.
+"""Reads one growing file: complete lines from a bookmark on, never half a line.
 
-The bookmark is the caller's to keep: it moves only once what was read is durable. Everything that a read found out
-about the file besides its lines is in the `Piece` it returns.
+The caller keeps the bookmark, and moves it only once the lines that were read are durable. Each read returns a `Piece`,
+which holds the lines and everything else that the read found out about the file.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ T = TypeVar("T")
 KNOWN_BYTES = 64
 
 EXCERPT_BYTES = 120
-FREED_AT_ONCE = 4  # descriptors, where the system has none left
-LINE_BYTES = 8192  # read for a line at first: most are no longer
+FREED_AT_ONCE = 4  # descriptors to close when the system has no free one
+LINE_BYTES = 8192  # the first read for one line: most lines are no longer
 
 
 class Replaced(OSError):
-    """What was read of the file is not in it any more: it was cut and written on, or another one has its name."""
+    """The file no longer holds what was read of it: it was truncated and rewritten, or another file has its name."""
 
 
 class Bookmark(NamedTuple):
-    """Where reading goes on, and by what to tell that what was read is still there: the first bytes of the file and
-    those right before `offset`, at most `KNOWN_BYTES` each.
+    """The offset at which reading continues, and the bytes that identify what was read before it.
 
-    A writer's first line holds its random id and later lines hold times, so that no other file has the same.
+    `head` holds the first bytes of the file and `before` the bytes right before `offset`, at most `KNOWN_BYTES` each.
+    No two files agree in both: a writer's first line holds its random id, and later lines hold times.
     """
 
     offset: int = 0
@@ -48,14 +48,15 @@ START = Bookmark()
 
 @dataclass(slots=True)
 class Piece:
-    """Complete lines (without LF) and where each begins; `end` is where the next piece begins.
+    """Complete lines without their LF, and the offset of each; the next piece begins at `end`.
 
-    `too_long` holds offset and beginning of lines over 1 MiB, which are passed over; `size` is the file's size when it
-    was looked at, `more` whether there are bytes beyond those looked through. `held`: the next line has NUL bytes, as
-    if it had not wholly arrived, and the caller asked to wait for it.
+    `too_long` holds the offset and the beginning of each line over 1 MiB, which is skipped. `size` is the file's size
+    at the time of the read, and `more` is True if bytes beyond `end` were not looked at. `held` is True if the next
+    line contains NUL bytes, as if part of it had not arrived, and the caller asked to wait.
 
-    Of a foreign file: `begins` is where the file's own line begins that a line is made of, `together` how many are made
-    of the first, and `dead` are lines that its reader cannot use: offset, reason and beginning.
+    Three fields are for foreign files. `begins` holds the offset of the source line of each line. `together` counts the
+    lines made of the first source line. `dead` holds offset, reason and beginning of each line that the reader cannot
+    use.
     """
 
     start: Bookmark
@@ -73,7 +74,7 @@ class Piece:
     together: int = 1
 
     def begin_of(self, line: int) -> int:
-        """Where to go on with a line, given its number here."""
+        """The offset from which to read a line again, given its index in this piece."""
         return self.offsets[line] if self.begins is None else self.begins[line]
 
     def bookmark(self, offset: int) -> Bookmark:
@@ -88,10 +89,10 @@ class Piece:
 
 
 class Descriptors:
-    """Open files, at most `limit` of them: the least recently read is closed first.
+    """Open files, at most `limit` of them: the file that was read least recently is closed first.
 
-    On a network filesystem a file is opened for every look (`keep=False`): only an open makes the client ask the
-    server. `root`: a folder below which no link is followed.
+    On a network filesystem a file is opened for every look (`keep=False`), because only an open makes the client ask
+    the server. No link below the folder `root` is followed.
     """
 
     def __init__(self, limit: int, *, keep: bool, root: str = "") -> None:
@@ -101,11 +102,11 @@ class Descriptors:
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def kept(self, path: str) -> int | None:
-        """The descriptor of a file that is open, which a network filesystem's never is between two looks."""
+        """The descriptor of a file if it is open. With `keep=False` no file stays open between two looks."""
         return self._open.get(path)
 
     def get(self, path: str) -> int:
-        """A descriptor of the file; raises OSError, NotAFile."""
+        """Return a descriptor of the file, and open the file if needed. Raises OSError, NotAFile."""
         fd = self._open.get(path)
         if fd is not None:
             self._open.move_to_end(path)
@@ -115,26 +116,27 @@ class Descriptors:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._open:
                 raise
-            # Whoever else took the last ones: a file that is read now is worth more than those that were read before.
+            # Another part of the process may have taken the last descriptors. The file that is read now matters more
+            # than the files that were read before it.
             self.limit_to(max(1, len(self._open) - FREED_AT_ONCE))
             fd = open_plain(path, self.root)
         self.add(path, fd)
         return fd
 
     def limit_to(self, limit: int) -> None:
-        """Keep at most `limit` open from now on."""
+        """Keep at most `limit` files open from now on."""
         self._limit = max(1, limit)
         while len(self._open) > self._limit:
             os.close(self._open.popitem(last=False)[1])
 
     def add(self, path: str, fd: int) -> None:
-        """Keep an open descriptor as this file's."""
+        """Keep `fd` as the descriptor of this file."""
         self._open[path] = fd
         if len(self._open) > self._limit:
             os.close(self._open.popitem(last=False)[1])
 
     def done(self, path: str) -> None:
-        """The look at a file is over."""
+        """End the look at a file: close it unless descriptors are kept."""
         if not self.keep:
             self.forget(path)
 
@@ -145,14 +147,16 @@ class Descriptors:
             os.close(fd)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all files."""
         while self._open:
             os.close(self._open.popitem()[1])
 
 
 class Tail:
-    """Reads one file forward. It holds no lines between calls, only how far an unfinished long line was searched for
-    its end, and how short the file was if it shrank.
+    """Reads one file forward.
+
+    Between calls it holds no lines, only two facts: how far an unfinished long line was searched for its end, and how
+    short the file was if it shrank.
     """
 
     __slots__ = ("_files", "_long", "_searched", "_shrunk_to", "path")
@@ -160,54 +164,57 @@ class Tail:
     def __init__(self, path: str, files: Descriptors) -> None:
         self.path = path
         self._files = files
-        self._long = 0  # where the line begins that was searched up to `_searched`
+        self._long = 0  # offset of the line that was searched up to `_searched`
         self._searched = 0
         self._shrunk_to = -1
 
     def twin(self) -> Tail:
-        """Another reader of the same file, with nothing searched yet."""
+        """Return another tail of the same file, with no search under way."""
         return Tail(self.path, self._files)
 
     @property
     def searching(self) -> bool:
-        """Whether a line that is too long was not read to its end yet."""
+        """True while the end of a line that is too long has not been found."""
         return self._searched > 0
 
     @property
     def shrunk(self) -> bool:
-        """Whether the file was last seen shorter than what was read of it."""
+        """True if the file was last seen shorter than what was read of it."""
         return self._shrunk_to >= 0
 
     def size(self) -> int:
-        """The file's size now, in bytes; raises OSError."""
+        """The current size of the file in bytes. Raises OSError."""
         fd = self._files.kept(self.path)
         if fd is not None:
             return os.lseek(fd, 0, os.SEEK_END)
         return self._looking(_size)
 
     def read(self, start: Bookmark, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
-        """Complete lines from `start` on, out of about `max_bytes`; raises OSError, Replaced.
+        """Read complete lines from `start` on, out of about `max_bytes`. Raises OSError, Replaced.
 
-        `size` saves asking for it. With `hold_nul` lines from the first with a NUL byte on are left for later: on a
-        network filesystem those are bytes that have not arrived yet. A piece without lines and with `end` at the start
-        means: nothing complete yet.
+        `size` saves a system call. With `hold_nul`, lines from the first NUL byte on are left for later: on a network
+        filesystem NUL bytes are bytes that have not arrived. A piece that has no lines and ends at its start means that
+        no line is complete yet.
         """
         return self._looking(lambda fd: self._read(fd, start, max_bytes, _size(fd) if size is None else size, hold_nul))
 
     def line_at(self, offset: int) -> bytes | None:
-        """The line that begins at a byte, None if no complete one does; raises as `read` does."""
+        """The complete line that begins at `offset`, or None. Raises what `read` raises."""
         piece = self.read(Bookmark(offset), LINE_BYTES)
         return piece.lines[0] if piece.lines else None
 
     def check(self, mark: Bookmark) -> None:
-        """Raise Replaced if the file does not hold any more what was read of it; OSError.
+        """Raise Replaced if the file no longer holds what was read of it. Raises OSError.
 
-        One that is only shorter may have lost its end for the moment. It is another once somebody writes on there.
+        A file that only became shorter may have lost its end for the moment. Once a writer appends to it, it counts as
+        replaced.
         """
         self._looking(lambda fd: self._check(fd, mark, _size(fd)))
 
     def _looking(self, look: Callable[[int], T]) -> T:
-        """Do something with a descriptor; once more with a new one where the old one's file is gone from the server."""
+        """Call `look` with a descriptor. If the server no longer has the file behind it, open the file anew and call
+        `look` again.
+        """
         try:
             return look(self._files.get(self.path))
         except OSError as error:
@@ -243,7 +250,7 @@ class Tail:
         data = os.pread(fd, lead + min(max_bytes, size - position), position - lead)
         if not data.startswith(start.before):
             if len(data) < lead:
-                return piece  # cut just now
+                return piece  # truncated during this read
             raise Replaced(0, "what was read of it is not there any more", self.path)
         cut = data.rfind(b"\n", lead)
         if cut < 0 and len(data) - lead <= MAX_LINE_BYTES:
@@ -260,7 +267,7 @@ class Tail:
             return piece
         if piece.held:
             data = data[: cut + 1]
-        # Whole lines stand before `start`, too: cutting those off here copies less than cutting them off before.
+        # `before` may contain whole lines. Dropping them from the list copies less than slicing the bytes would.
         lines = data.split(b"\n")[data.count(b"\n", 0, lead) : -1]
         starts = accumulate(map(len, lines), initial=position)
         offsets = list(map(add, starts, range(len(lines))))  # one LF each
@@ -277,11 +284,11 @@ class Tail:
         return piece
 
     def _pass_over(self, fd: int, position: int, piece: Piece) -> Piece:
-        """Search on for the end of a line that is too long, a bounded stretch at a time."""
-        stretch = 16 * MAX_LINE_BYTES
-        data = os.pread(fd, stretch, self._searched)
+        """Continue to search for the end of a line that is too long, at most `chunk` bytes at a time."""
+        chunk = 16 * MAX_LINE_BYTES
+        data = os.pread(fd, chunk, self._searched)
         cut = data.find(b"\n")
-        piece.more = len(data) == stretch or cut >= 0
+        piece.more = len(data) == chunk or cut >= 0
         if cut < 0:
             self._searched += len(data)
             if self._files.keep and data.count(0) == len(data):
@@ -302,8 +309,8 @@ def _size(fd: int) -> int:
 
 
 def _past_hole(fd: int, at: int) -> int:
-    """Where the file has bytes again that were written: a hole of a terabyte costs nothing to make."""
+    """The next offset that holds data. Skips holes, because a hole of a terabyte costs nothing to make."""
     try:
         return os.lseek(fd, at, os.SEEK_DATA)
-    except OSError:  # none
+    except OSError:  # no data follows
         return max(at, _size(fd))

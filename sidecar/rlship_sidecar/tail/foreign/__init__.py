@@ -1,1 +1,1 @@
-"""Files of other frameworks: which there are, whose they are, and their lines as native ones."""
+"""Files of other frameworks: where they lie, which reader knows them, and their content as native lines."""

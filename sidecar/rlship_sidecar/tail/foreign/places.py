@@ -1,6 +1,4 @@
-"""Where readers' files may be in an experiment: a few folders, listed like the writers' own and no deeper than the
-patterns say.
-"""
+"""The places in an experiment where readers' files may lie: a few folders, listed no deeper than the patterns reach."""
 
 from __future__ import annotations
 
@@ -15,12 +13,12 @@ from rlship_sidecar.tail.foreign.readers import Readers
 from rlship_sidecar.tail.foreign.tail import recognise, relative_of
 from rlship_sidecar.tail.listing import SUFFIX, WRITERS_FOLDER, Folder, Listing, is_aside, is_utf8, split_part
 
-_Pattern = tuple[str, ...]  # of the rest of a path, by folders
+_Pattern = tuple[str, ...]  # the remaining parts of a place's path, one for each folder and one for the file
 
 
 @dataclass(slots=True)
 class _Node:
-    """A folder that a place may be in: what to look for in it, and what was found."""
+    """A folder that leads to a place: the patterns to look for in it, and the subfolders found."""
 
     patterns: set[_Pattern]
     folder: Folder
@@ -28,8 +26,9 @@ class _Node:
 
 
 class Places:
-    """The files of an experiment that are in some reader's place, by path relative to it: `./metrics.jsonl` for one
-    in the experiment's own folder, so that every such name has a slash.
+    """The files of an experiment that match a reader's place, by relative path.
+
+    A file in the experiment's own folder is named `./metrics.jsonl`, so that every foreign name contains a slash.
     """
 
     def __init__(self, directory: str, readers: Readers, *, local: bool) -> None:
@@ -46,7 +45,7 @@ class Places:
         )
 
     def look(self, now: float, *, force: bool) -> Listing:
-        """What is there in the folders that it is time to list. A folder that cannot be read is odd."""
+        """List the folders that are due. A folder that cannot be read is reported as odd."""
         found = Listing({}, [])
         waiting = [(self._directory, "", self._root)]
         while waiting:
@@ -72,7 +71,7 @@ class Places:
 
     @property
     def folders(self) -> list[str]:
-        """The folders that were there at the last look."""
+        """The folders that existed at the last look."""
         paths, waiting = [], [(self._directory, self._root)]
         while waiting:
             path, node = waiting.pop()
@@ -86,7 +85,7 @@ def _after(name: str, node: _Node) -> set[_Pattern]:
 
 
 def _listed(fd: int, relative: str, patterns: Iterable[_Pattern], known: re.Pattern[str]) -> Listing:
-    """One folder's entries that are in places, or lead there. Links are not followed, wherever they lead."""
+    """The entries of one folder that match a place or lead to one. Links are never followed."""
     found, folders = Listing({}, []), []
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -106,8 +105,10 @@ def _listed(fd: int, relative: str, patterns: Iterable[_Pattern], known: re.Patt
 
 
 def holds_foreign(directory: str, readers: Readers) -> bool:
-    """Whether a folder is an experiment by files of other frameworks. What lies in a folder of a name that a reader
-    knows is not looked into.
+    """True if files of another framework make this folder an experiment.
+
+    A file in a folder whose name a reader knows counts by its name alone; other files have to be recognised by their
+    content.
     """
     found = Places(directory, readers, local=False).look(0.0, force=True)
     plain = {place.rpartition("/")[0] for reader in readers.all for place in reader.places}

@@ -1,4 +1,4 @@
-"""The readers at hand: those that are installed, but for any that failed."""
+"""The installed readers, without those that failed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from rlship_formats.foreign.registry import installed
 
 
 class Readers:
-    """`problems`: readers that cannot be used, by name, with what is wrong. One that failed is not asked again, so that
-    its files are left alone.
+    """The readers of this process.
+
+    `problems` maps the name of each reader that cannot be used to the reason. A reader that failed is not called again,
+    and its files are left alone.
     """
 
     def __init__(self, readers: list[Reader], problems: dict[str, str]) -> None:
@@ -19,15 +21,15 @@ class Readers:
         self.problems = dict(problems)
 
     def of(self, path: str) -> list[Reader]:
-        """Those whose files may be at a path, relative to the experiment."""
+        """The usable readers whose files may lie at `path`, relative to the experiment."""
         return [reader for reader in self.all if reader.name not in self.problems and reads(reader, path)]
 
     def failed(self, error: ReaderFailed) -> None:
-        """One did what it may not."""
+        """Exclude the reader that raised `error`."""
         self.problems.setdefault(error.reader.name, str(error))
 
 
 @lru_cache(1)
 def readers() -> Readers:
-    """Those of this process. The first call imports them."""
+    """The readers of this process. The first call imports them."""
     return Readers(*installed())

@@ -1,4 +1,4 @@
-"""One foreign file as one writer's native lines, with places in the file that its own lines have."""
+"""Reads one writer of a foreign file as native lines, whose offsets are offsets in that file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ T = TypeVar("T")
 
 
 class NotRecognised(OSError):
-    """No reader knows the file, or the one that does has failed."""
+    """No reader recognises the file, or the reader that does has failed."""
 
 
 def relative_of(name: str) -> str:
-    """The path that readers are told, of a foreign file with this name."""
+    """The path by which readers know the foreign file with this name."""
     return name.removeprefix("./")
 
 
 def recognise(path: str, relative: str, readers: Readers, documents: Documents) -> Bound | None:
-    """Whose file it is, by its head; None: nobody's, so far. Raises OSError; readers that fail are put out."""
+    """Find the reader that recognises a file by its head; None if no reader does so far.
+
+    Excludes readers that fail. Raises OSError.
+    """
     head: bytes | None = None
     for reader in readers.of(relative):
         if reader.lines is None and head is None:
@@ -67,22 +70,24 @@ def _head(path: str, root: str) -> bytes:
 
 
 class _Stepped(NamedTuple):
-    """The last line before `end` that has a step: where it begins, and the step. -1: there is none."""
+    """The last line before `end` that has a step: where it begins, and the step; -1 if no line has one."""
 
     end: int = 0
     begin: int = 0
     step: int = -1
 
     def before(self, begin: int) -> int:
-        """The step that counts as the one before a line that begins there."""
+        """The step that precedes a line at offset `begin`; -1 if the last step lies too far back."""
         return self.step if begin - self.begin <= RESTART_BYTES else -1
 
 
 class ForeignTail(Tail):
-    """Like `Tail`, of the writer that is `part` of a foreign file. What a line becomes begins where the line does, each
-    record a byte after the one before, so that every record has a place of its own; the `open` is at byte 0.
+    """A `Tail` of the writer that is `part` of a foreign file.
 
-    Whose file it is, is found out when it is first read. `of_document`: it is one that is rewritten whole.
+    The native lines made of one source line have consecutive offsets from the source line's offset on, so that every
+    record has an offset of its own. The `open` record is at byte 0.
+
+    The first read finds the reader. `of_document` is True for a document that is rewritten as a whole.
     """
 
     __slots__ = ("_documents", "_native", "_part", "_readers", "_relative", "_stepped", "of_document", "reader")
@@ -101,17 +106,17 @@ class ForeignTail(Tail):
         self.of_document = False
 
     def twin(self) -> ForeignTail:
-        """Another reader of the same file, with nothing searched yet."""
+        """Return another tail of the same file, with no search under way."""
         other = ForeignTail(self.path, self._relative, self._part, self._files, self._documents, self._readers)
         other._native, other.reader, other.of_document = self._native, self.reader, self.of_document
         return other
 
     def expect(self, reader: str) -> None:
-        """The file was read with this reader before."""
+        """Set `of_document` by the reader that read this file before."""
         self.of_document = any(one.name == reader and one.lines is not None for one in self._readers.all)
 
     def bind(self, bound: Bound) -> None:
-        """It is known whose file it is."""
+        """Use the reader and translation that were found for this file."""
         name = f"{self._relative}#{self._part}" if self._part else self._relative
         for translation in bound.translations:
             if translation.part == self._part:
@@ -123,7 +128,7 @@ class ForeignTail(Tail):
 
     def _bound(self) -> Native:
         if self._native is None:
-            os.stat(self.path)  # a file that is gone is not one that no reader knows
+            os.stat(self.path)  # raises FileNotFoundError for a removed file, which is no unrecognised one
             bound = recognise(self.path, self._relative, self._readers, self._documents)
             if bound is not None:
                 self._guarded(lambda: self.bind(bound))
@@ -141,7 +146,7 @@ class ForeignTail(Tail):
             raise NotRecognised(0, f"left alone, as {error}", self.path) from error
 
     def size(self) -> int:
-        """The size of what is read, in bytes; raises OSError."""
+        """The size of what is read, in bytes. Raises OSError."""
         self._bound()
         if self.of_document:
             return self._guarded(lambda: self._documents.size(self.path))
@@ -154,7 +159,7 @@ class ForeignTail(Tail):
         self._guarded(lambda: super(ForeignTail, self).check(mark))
 
     def read(self, start: Bookmark, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
-        """See `Tail.read`; the lines are native ones."""
+        """See `Tail.read`; the lines of the piece are native lines."""
         native = self._bound()
         piece = self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
         before = self._before(native, start.offset)
@@ -162,8 +167,9 @@ class ForeignTail(Tail):
         return piece
 
     def _before(self, native: Native, offset: int) -> _Stepped:
-        """The last step before a line: the one that was read last, or, elsewhere in the file, what stands there. So a
-        restart shows wherever reading begins.
+        """The last step before `offset`: remembered if reading continues there, else read from the file.
+
+        So a restart is noticed wherever reading begins.
         """
         if not native.restarts or not offset or self._stepped.end == offset:
             return self._stepped if offset else _Stepped()
@@ -181,16 +187,16 @@ class ForeignTail(Tail):
         return _Stepped(offset)
 
     def line_at(self, offset: int) -> bytes | None:
-        """The native line whose place this is."""
+        """The native line with this offset, or None."""
         start = self._looking(lambda fd: _begin(fd, offset))
         piece = self.read(Bookmark(start), LINE_BYTES)
         return next((line for line, place in zip(piece.lines, piece.offsets) if place == offset), None)
 
 
 def _begin(fd: int, offset: int) -> int:
-    """Where the line begins in which a byte is."""
-    for stretch in (LINE_BYTES, MAX_LINE_BYTES + 1):
-        begin = max(0, offset - stretch)
+    """The offset of the line that contains the byte at `offset`."""
+    for chunk in (LINE_BYTES, MAX_LINE_BYTES + 1):
+        begin = max(0, offset - chunk)
         before = os.pread(fd, offset - begin, begin).rfind(b"\n")
         if before >= 0 or not begin:
             return begin + before + 1
@@ -198,8 +204,10 @@ def _begin(fd: int, offset: int) -> int:
 
 
 def _translated(piece: Piece, native: Native, stepped: _Stepped) -> _Stepped:
-    """Put native lines in the place of the piece's own. It ends before a line that a rollback comes with, unless that
-    is its first: what is read once more, as lines of a later step are, must not hold one.
+    """Replace the piece's source lines by native lines.
+
+    The piece ends before a line that brings a rollback, unless that line is its first. A range that is read again, as
+    lines of a later step are, must not contain a rollback.
     """
     lines: list[bytes] = []
     places: list[int] = []
@@ -221,7 +229,7 @@ def _translated(piece: Piece, native: Native, stepped: _Stepped) -> _Stepped:
             break
         if step >= 0:
             stepped = _Stepped(0, offset, step)
-        place = offset or 1  # at byte 0 there is the open
+        place = offset or 1  # the `open` record has byte 0
         lines += made
         places += range(place, place + len(made))
         begins += [offset] * len(made)
