@@ -17,7 +17,7 @@ from benchmarks.files import T0, barrier_line, file_of, metrics_line, open_line,
 from benchmarks.report import Finding, Result
 from benchmarks.rounds import SubjectFailed
 from benchmarks.watching import Watcher, resident_mb, watching
-from rlship_sidecar.sinks.contract import Run
+from rlship_sidecar.sinks.contract import SinkContext
 from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.loopback.backend import LoopbackBackend
 
@@ -191,7 +191,7 @@ class _Outputs:
         for experiment in self.done:
             state, store_id = experiment / "rlship" / "state", self.store_id(experiment)
             sink = WandbSink(env={**os.environ, **env})
-            name = sink.destination(Run(experiment.name, experiment, state, store_id, self.steps[experiment]))
+            name = sink.destination(SinkContext(experiment.name, experiment, state, store_id, self.steps[experiment]))
             with closing(sqlite3.connect(_store(experiment))) as store, store:
                 store.execute(
                     "insert or replace into cursors values (?, (select max(no) + 1 from rows))",

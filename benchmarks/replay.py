@@ -156,13 +156,13 @@ def rlship_s(experiment: str, out: str, jobs: int, cores: int) -> Figures:
     """A replay without sinks."""
     from benchmarks.watching import peak_mb
     from rlship_sidecar.config import Config
-    from rlship_sidecar.replay.run import Order, replay
+    from rlship_sidecar.replay.run import ReplayRequest, replay
     from rlship_sidecar.store.store import Store
 
     _pin(cores)
     time.sleep(SETTLE_S)
     cpu_s, began = _cpu_s(), time.monotonic()
-    found = replay(Order(Path(experiment), Config(sinks=[]), out=Path(out), jobs=jobs))
+    found = replay(ReplayRequest(Path(experiment), Config(sinks=[]), out=Path(out), jobs=jobs))
     wall_s, cpu_s, peak = time.monotonic() - began, _cpu_s() - cpu_s, peak_mb()
     (path,) = Path(out).glob("store.*.db")
     store = Store(path, local=True)

@@ -6,13 +6,13 @@ import socket
 
 import pytest
 
-from rlship_sidecar.demo.links import Link, PeerGoneError, waiting
+from rlship_sidecar.demo.links import PeerGoneError, PeerLink, waiting
 
 
-def pair() -> tuple[Link, Link]:
+def pair() -> tuple[PeerLink, PeerLink]:
     """Two linked ends; each calls the other by its name."""
     one, other = socket.socketpair()
-    return Link("right", one), Link("left", other)
+    return PeerLink("right", one), PeerLink("left", other)
 
 
 def test_messages_arrive_whole_and_in_order() -> None:
@@ -44,7 +44,7 @@ def test_a_torn_message_is_the_end_of_the_peer() -> None:
     one, other = socket.socketpair()
     one.sendall(b'{"step":')
     one.close()
-    link = Link("trainer-1", other)
+    link = PeerLink("trainer-1", other)
 
     with pytest.raises(PeerGoneError, match="trainer-1 has ended"):
         link.receive()

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from rlship_sidecar.demo import report
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import Straggler
 from rlship_sidecar.report.status import SinkStatus, Status
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, name_ranks
 
-PLAN = Plan(steps=20)
+PLAN = JobPlan(steps=20)
 
 
 def row(actor: str, step: int, ranks: int, **figures: float) -> Row:

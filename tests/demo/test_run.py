@@ -18,7 +18,7 @@ import pytest
 
 from rlship_sidecar.demo import report, run
 from rlship_sidecar.demo.job import start_process
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.run import MARK, claim, run_demo
 from rlship_sidecar.errors import UsageProblem
 from tests.kit.waiting import wait_until
@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_empty_or_new_folder_becomes_an_experiment(tmp_path: Path, lines: list[str]) -> None:
     """The folder named is used, made if need be, and gets a mark and a configuration that keeps W&B offline."""
-    claimed = claim(tmp_path / "deep" / "demo", Plan(), lines.append)
+    claimed = claim(tmp_path / "deep" / "demo", JobPlan(), lines.append)
 
     assert claimed == tmp_path / "deep" / "demo"
     assert (claimed / "rlship").is_dir()
@@ -54,9 +54,9 @@ def test_an_empty_or_new_folder_becomes_an_experiment(tmp_path: Path, lines: lis
 
 def test_a_former_demo_is_left_alone(tmp_path: Path, lines: list[str]) -> None:
     """After former demos a fresh sibling is used and named; nothing in the former ones changes."""
-    first = claim(tmp_path / "demo", Plan(), lines.append)
-    second = claim(tmp_path / "demo", Plan(), lines.append)
-    third = claim(tmp_path / "demo", Plan(), lines.append)
+    first = claim(tmp_path / "demo", JobPlan(), lines.append)
+    second = claim(tmp_path / "demo", JobPlan(), lines.append)
+    third = claim(tmp_path / "demo", JobPlan(), lines.append)
 
     assert [first.name, second.name, third.name] == ["demo", "demo-2", "demo-3"]
     assert lines == [f"{first} holds a former demo, so this one goes to {path}" for path in (second, third)]

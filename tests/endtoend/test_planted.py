@@ -12,10 +12,10 @@ import pytest
 
 from rlship_sidecar.child_process import import_folders, module_command
 from rlship_sidecar.demo.job import Job, clean_environment
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.sinks.contract import SinkUnavailable
-from rlship_sidecar.sinks.wandb.link import Link
+from rlship_sidecar.sinks.wandb.link import ChildLink
 from tests.deploy.test_image import said
 from tests.endtoend.sidecar import environment
 from tests.endtoend.test_messages import an_experiment
@@ -90,7 +90,7 @@ def test_a_parent_with_such_a_path_does_not_hand_it_on(
 
 def test_the_process_that_talks_to_wandb(planted: Path, witness: Path) -> None:
     """It starts in a folder of the state, with the sidecar's variables."""
-    link = Link({}, {**os.environ, "PYTHONPATH": str(planted)}, planted, planted / "log", silent_s=30.0)
+    link = ChildLink({}, {**os.environ, "PYTHONPATH": str(planted)}, planted, planted / "log", silent_s=30.0)
     try:
         with pytest.raises(SinkUnavailable, match="ended with status 1"):
             link.wait_opened()
@@ -104,7 +104,7 @@ def test_the_processes_of_the_demo(planted: Path, witness: Path, monkeypatch: py
     """Those of the job, started where the user is."""
     monkeypatch.chdir(planted)
     monkeypatch.setenv("PYTHONPATH", str(planted))
-    with Job(planted / "demo", planted / "logs", Plan(steps=2)) as job:
+    with Job(planted / "demo", planted / "logs", JobPlan(steps=2)) as job:
         failure = job.wait()
     assert failure is None and not witness.exists()
 

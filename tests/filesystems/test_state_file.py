@@ -21,7 +21,7 @@ from rlship_sidecar.config import Config
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.ownership.place import UntrustedState
 from rlship_sidecar.replay import folders
-from rlship_sidecar.replay.run import Order, replay
+from rlship_sidecar.replay.run import ReplayRequest, replay
 from tests.endtoend.test_messages import an_experiment
 from tests.guards.tree import PACKAGES, ROOT, modules
 
@@ -136,7 +136,7 @@ def test_a_replay_writes_through_no_planted_link(tmp_path: Path, planted: str) -
     (folder / planted).symlink_to(victim)
     for out in (folder, None):
         with suppress(UsageProblem, UntrustedState):  # the latter where nothing but the link is there
-            replay(Order(experiment, Config(sinks=[]), out=out))
+            replay(ReplayRequest(experiment, Config(sinks=[]), out=out))
         assert victim.read_bytes() == b"precious" and os.listdir(folder) == [planted]
 
 
@@ -150,7 +150,7 @@ def test_a_replay_looks_whose_folder_it_is_before_it_writes(tmp_path: Path, monk
 
     monkeypatch.setattr("rlship_sidecar.replay.run.make_place", of_another_user)
     with pytest.raises(UntrustedState):
-        replay(Order(experiment, Config(sinks=["jsonl"]), out=out))
+        replay(ReplayRequest(experiment, Config(sinks=["jsonl"]), out=out))
     assert os.listdir(out) == []
 
 

@@ -38,11 +38,7 @@ IN_A_CIRCLE = {
 }
 
 # Names that several classes of the sidecar have, and how many.
-SHARED_NAMES = {
-    **dict.fromkeys(("Choice", "Exported", "Link", "Order", "Part", "Place", "Plan", "Source"), 2),
-    **dict.fromkeys(("Stretch", "Table", "Window", "_Host"), 2),
-    "Pace": 3,
-}
+SHARED_NAMES = {"_Host": 2}
 
 # How often a folder's text has a phrase of FOREIGN_ENGLISH.
 PHRASES = {

@@ -17,7 +17,7 @@ from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.rules import Rules
-from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.store.store import Store
 
@@ -44,7 +44,7 @@ class Simulation:
     overrides: Mapping[str, Sequence[str]] = field(default_factory=dict)
     per_rank: bool = False
     customs: Customs | None = None
-    samples: Choice = field(default_factory=lambda: Choice(every=1))
+    samples: SampleChoice = field(default_factory=lambda: SampleChoice(every=1))
     patience: Patience = field(default_factory=Patience)
     filesystem: Filesystem = LOCAL
     now: float = 1000.0

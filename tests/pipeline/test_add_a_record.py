@@ -12,7 +12,7 @@ from rlship_formats.reading import DeadLetter, FileReader, Unknown
 from rlship_sidecar.checking.file import FileCheck
 from rlship_sidecar.decode import decoder
 from rlship_sidecar.export.reading import entries, files_of
-from rlship_sidecar.sinks.observing import Place, observation
+from rlship_sidecar.sinks.observing import FilePlace, observation
 from tests.contributing.page import code_below
 from tests.pipeline.simulated import simulation
 
@@ -64,7 +64,7 @@ def test_everything_that_reads_files_knows_it(added: dict[str, Any]) -> None:
             (file,) = files
             assert [(entry.kind, entry.t) for entry in entries(file)] == [("metrics", T + 5)]
             assert file.unusable == {"bad note": 1}
-    place = Place()
+    place = FilePlace()
     found = [observation(place, line) for line in (OPEN, NOTE, BAD, VALUE)]
     assert found[:3] == [None, None, None] and found[3] is not None and place.t == T + 5
     check = FileCheck()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.reduce import unit as reducing
-from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.rows import Row, Sample, Unit
 from tests.kit.cases import statistical
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
@@ -57,7 +57,7 @@ def test_live_equals_reference(restarts: bool, data: st.DataObject) -> None:
     files = data.draw(experiments())
     overrides = data.draw(configurations())
     settings = data.draw(st.builds(Settings, samples=st.sampled_from((4, 1, 0)), samples_every=st.sampled_from((1, 2))))
-    with simulation(overrides=overrides, samples=Choice(settings.samples, settings.samples_every)) as sim:
+    with simulation(overrides=overrides, samples=SampleChoice(settings.samples, settings.samples_every)) as sim:
         arrive(data, sim, files, restarts=restarts)
         sim.finish()
         assert not differing(final_rows(files, overrides, settings), sim.final())

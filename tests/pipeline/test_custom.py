@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.reduce.custom import GROUP, Customs, check
-from rlship_sidecar.reduce.figures import UNDEFINED
+from rlship_sidecar.reduce.values import UNDEFINED
 from rlship_sidecar.report.survey import survey
 from tests.guards.tree import ROOT
 from tests.pipeline.simulated import simulation
@@ -104,10 +104,10 @@ PARTS = [[(1.0, 1.0), (2.0, 0.5)], [], [(3.0, 1.0)]]
 def test_observations_are_added_and_parts_merged() -> None:
     """Each part's observations go into an accumulator of its own, which are merged in order; empty parts are none."""
     found = customs(sum=here(Sum))
-    assert found.figure("here.sum", PARTS) == 5.0
-    assert found.figure("here.sum", [[], []]) is UNDEFINED
+    assert found.value_of("here.sum", PARTS) == 5.0
+    assert found.value_of("here.sum", [[], []]) is UNDEFINED
     assert found.problems == {}
-    assert customs(nothing=here(Nothing)).figure("here.nothing", PARTS) is UNDEFINED
+    assert customs(nothing=here(Nothing)).value_of("here.nothing", PARTS) is UNDEFINED
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_one_that_fails_is_told_once(value: str, told: str) -> None:
     """Whatever is wrong with one, its figure is underivable, nothing is raised, and it is told once, printably."""
     found = customs(bad=value, sum=here(Sum))
     for _ in range(3):
-        assert found.figure("here.bad", PARTS) is None
-    assert found.figure("here.sum", PARTS) == 5.0
+        assert found.value_of("here.bad", PARTS) is None
+    assert found.value_of("here.sum", PARTS) == 5.0
     (problem,) = found.problems.values()
     assert problem.startswith("reduction here.bad ")
     assert told in problem
@@ -139,7 +139,7 @@ def test_one_that_is_not_installed_is_told() -> None:
     """A name that nothing provides is underivable; made-up names do not fill the memory."""
     found = customs()
     for number in range(300):
-        assert found.figure(f"x.{number}", PARTS) is None
+        assert found.value_of(f"x.{number}", PARTS) is None
     assert found.problems["x.0"] == (
         "reduction x.0 is not installed where the sidecar runs: "
         "no entry point of the group rlship.reductions has this name there"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_STEP, Asks, is_step, time_of
 from rlship_sidecar.decode import decoder
-from rlship_sidecar.decode.decoder import Decoder, Pace, read_barrier, take_usual
+from rlship_sidecar.decode.decoder import BatchLimit, Decoder, read_barrier, take_usual
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema
 from rlship_sidecar.decode.schemas import Schemas
 from tests.kit.cases import number
@@ -59,7 +59,9 @@ OPEN = b'{"kind":"open","rlship":1,"id":"w","actor":"trainer","rank":0,"t":17636
 def quick(line: bytes) -> tuple[int, float, bytes] | None:
     """A line as the quick way reads it; None where it declines."""
     batch = Batch()
-    taken, _ = take_usual(Schema(NAMES, ASKS), [line], [0], 0, batch, BarrierLines(0, None), Pace(MAX_STEP, 1), 0.0)
+    taken, _ = take_usual(
+        Schema(NAMES, ASKS), [line], [0], 0, batch, BarrierLines(0, None), BatchLimit(MAX_STEP, 1), 0.0
+    )
     if not taken:
         assert not batch.lines
         return None

@@ -10,8 +10,8 @@ from rlship_formats.records import Open
 from rlship_formats.values import EMPTY, Observations, Partial, fold, merge
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.window import Ended
-from rlship_sidecar.reduce.figures import UNDEFINED
 from rlship_sidecar.reduce.rates import between_barriers, rate
+from rlship_sidecar.reduce.values import UNDEFINED
 
 
 def writer(name: str, segments: int = 1) -> Writer:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.reduce.samples import TOO_DEEP, Choice
+from rlship_sidecar.reduce.samples import TOO_DEEP, SampleChoice
 from rlship_sidecar.rows import Row, Unit
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.building import T0, barrier, file, log, sample, stepless_sample
@@ -28,7 +28,7 @@ def shown(row: Row, table: str = "rollouts") -> list[tuple[float | str | None, s
 def test_rows_show_the_content_of_samples() -> None:
     """A row has the samples of all ranks with why, rank, time, score, content and what was cut; a long one too."""
     text = "x" * 100_000
-    with simulation(samples=Choice(1, 1)) as sim:
+    with simulation(samples=SampleChoice(1, 1)) as sim:
         sim.write("a.jsonl", rank(0, log(1, loss=1), sample(2, 0.9, t=T0 + 3, row={"prompt": text}, cut={"prompt": 5})))
         sim.write("b.jsonl", rank(1, sample(1, 0.1), sample(1.5, 0.2)))
         sim.finish()
@@ -44,11 +44,11 @@ def test_only_some_rows_show_samples_and_a_changed_setting_makes_them_anew() -> 
     """Rows of steps that `samples_every` divides show samples. With other settings the rows are revised at the start,
     and those that come to the same are not.
     """
-    with simulation(samples=Choice(4, 2)) as sim:
+    with simulation(samples=SampleChoice(4, 2)) as sim:
         sim.write("a.jsonl", file(*(sample(float(step), step=step) for step in range(4)), beat=10))
         sim.finish()
         assert [bool(sim.final()[Unit("trainer", "step", step)].samples) for step in range(4)] == [True, False] * 2
-        sim.samples = Choice(4, 1)
+        sim.samples = SampleChoice(4, 1)
         sim.restart()
         sim.finish()
         assert [bool(sim.final()[Unit("trainer", "step", step)].samples) for step in range(4)] == [True] * 4

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlship_sidecar.config import Config
 from rlship_sidecar.replay.found import Replayed
-from rlship_sidecar.replay.run import Order, replay
+from rlship_sidecar.replay.run import ReplayRequest, replay
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.streams.rows import is_nothing
@@ -29,7 +29,7 @@ def again(
     experiment: Path, out: Path | None, steps: Steps | None = None, sinks: Sequence[str] = (), **more: Any
 ) -> Replayed:
     """Replay it; `more` are settings."""
-    return replay(Order(experiment, Config(sinks=list(sinks), **more), steps, out))
+    return replay(ReplayRequest(experiment, Config(sinks=list(sinks), **more), steps, out))
 
 
 def rows_in(out: Path) -> list[Row]:

@@ -27,7 +27,7 @@ from rlship_sidecar.replay.ahead import DecodedAhead, Engine, EngineLost
 from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.replay.packed import DecodedChunk, Packing, Task, Unpacking
-from rlship_sidecar.replay.run import Order, replay
+from rlship_sidecar.replay.run import ReplayRequest, replay
 from rlship_sidecar.tail.tail import Bookmark
 from tests.pipeline.simulated import scratch, simulation
 from tests.pipeline.streamed import streamed_experiments
@@ -154,7 +154,7 @@ def test_processes_of_this_machine(job: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_engine", _noted(engines, lambda: Up(2)))
         told: list[str] = []
-        found = replay(Order(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append)
+        found = replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append)
     assert found.finished and not told
     assert (found.lines, found.bytes, found.dead_value_count) == (whole.lines, whole.bytes, whole.dead_value_count)
     assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
@@ -162,8 +162,8 @@ def test_processes_of_this_machine(job: Path, tmp_path: Path) -> None:
     assert all(not os.path.exists(f"/proc/{pid}") for pid in engine.pids) and len(engine.pids) == 2
 
 
-def _noted(engines: list[LocalEngine], make_engine: Callable[[], LocalEngine]) -> Callable[[Order], Engine]:
-    def engine(order: Order) -> Engine:
+def _noted(engines: list[LocalEngine], make_engine: Callable[[], LocalEngine]) -> Callable[[ReplayRequest], Engine]:
+    def engine(order: ReplayRequest) -> Engine:
         engines.append(make_engine())
         return engines[-1]
 
@@ -187,7 +187,7 @@ def test_a_process_that_dies(job: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_engine", _noted([], lambda: Dying(1)))
         patch.setattr(ahead, "MOST_BYTES", 64 << 10)
-        assert replay(Order(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append).finished
+        assert replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append).finished
     assert told == ["the processes that decoded files are gone; the rest is decoded by this one"]
     again(job, tmp_path / "one")
     assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
@@ -207,7 +207,7 @@ def test_nobody_is_waited_for_to_start(job: Path, tmp_path: Path) -> None:
     engines: list[LocalEngine] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_engine", _noted(engines, lambda: Never(2)))
-        assert replay(Order(job, Config(sinks=[]), out=tmp_path / "two")).finished
+        assert replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two")).finished
     assert len(engines[0].pids) == 2
     again(job, tmp_path / "one")
     assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))
@@ -221,7 +221,7 @@ def test_no_process_can_be_started(job: Path, tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rlship_sidecar.replay.local.subprocess.Popen", none)
-        found = replay(Order(job, Config(sinks=[]), out=tmp_path / "two", jobs=2))
+        found = replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two", jobs=2))
     assert found.finished
     again(job, tmp_path / "one")
     assert exactly(newest_rows(tmp_path / "two")) == exactly(newest_rows(tmp_path / "one"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.rows import Unit
 from rlship_sidecar.steps import Steps
 from tests.kit.cases import statistical
@@ -31,7 +31,7 @@ def test_replayed_equals_watched(kind: st.SearchStrategy, restarts: bool, data: 
     """
     files = data.draw(kind())  # type: ignore[operator]
     overrides = data.draw(configurations())
-    with simulation(overrides=overrides, samples=Choice(4, 1)) as sim:
+    with simulation(overrides=overrides, samples=SampleChoice(4, 1)) as sim:
         arrive(data, sim, files, restarts=restarts)
         sim.finish()
         out = sim.directory / "again"

@@ -13,7 +13,7 @@ import pytest
 
 from rlship_sidecar.config import Config
 from rlship_sidecar.errors import UsageProblem
-from rlship_sidecar.replay.run import Order, replay
+from rlship_sidecar.replay.run import ReplayRequest, replay
 from rlship_sidecar.rows import Unit
 from rlship_sidecar.steps import Steps
 from tests.endtoend.sidecar import environment, rlship
@@ -65,10 +65,10 @@ def test_a_stopped_replay_goes_on(job: Path, looks: int) -> None:
     """Stopped after some looks it is not finished; the next one goes on in its folder and ends with the rows of one
     that was never stopped.
     """
-    first = replay(Order(job, Config(sinks=["jsonl"])), stop=_After(looks))
+    first = replay(ReplayRequest(job, Config(sinks=["jsonl"])), stop=_After(looks))
     assert not first.finished and first.rows < STEPS
     told: list[str] = []
-    second = replay(Order(job, Config(sinks=["jsonl"])), say=told.append)
+    second = replay(ReplayRequest(job, Config(sinks=["jsonl"])), say=told.append)
     assert second.finished and second.state_dir == first.state_dir
     assert told == [f"going on with the replay in {first.state_dir}"]
     whole = again(job, None)
@@ -148,7 +148,7 @@ def listed(folder: Path) -> dict[str, bytes]:
 def test_a_dry_run_leaves_nothing(job: Path) -> None:
     """It counts what a replay would ship, and no file is there afterwards that was not before."""
     before = listed(job)
-    found = replay(Order(job, Config(sinks=["jsonl"]), dry_run=True))
+    found = replay(ReplayRequest(job, Config(sinks=["jsonl"]), dry_run=True))
     assert listed(job) == before and os.listdir(job / "rlship") == [Path(path).name for path in before]
     assert (found.rows, found.finished, found.complete, found.state_dir) == (STEPS, True, False, "")
     assert [(unit.actor, unit.kind, unit.first, unit.last) for unit in found.units] == [("trainer", "step", 0, 399)]
@@ -176,7 +176,7 @@ def test_folders(job: Path) -> None:
     state = job / "rlship" / "state"
     assert again(job, None).state_dir == str(state / "replay-1")
     assert again(job, None, Steps(3, 5)).state_dir == str(state / "replay-2")
-    replay(Order(job, Config(sinks=[])), stop=_After(0))
+    replay(ReplayRequest(job, Config(sinks=[])), stop=_After(0))
     assert again(job, None, reductions={"m0": ["max"]}).state_dir == str(state / "replay-4")
     assert again(job, None).state_dir == str(state / "replay-3")
 

@@ -22,7 +22,7 @@ from rlship_sidecar.sinks.console import ConsoleSink
 from rlship_sidecar.sinks.contract import Position, Run, Sink, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.jsonl import JsonlSink
 from rlship_sidecar.sinks.observed import ObservingSink
-from rlship_sidecar.sinks.observing import Place, observation
+from rlship_sidecar.sinks.observing import FilePlace, observation
 from rlship_sidecar.sinks.options import WrongOption
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
@@ -40,7 +40,7 @@ NO_REDUCE = "per_rank_no_reduce"
 
 def observe(*lines: str) -> list[str]:
     """What lines of one file become."""
-    place = Place()
+    place = FilePlace()
     found = [observation(place, line.encode()) for line in lines]
     return [line.decode() for line in found if line is not None]
 

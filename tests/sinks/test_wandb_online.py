@@ -20,7 +20,7 @@ from rlship_formats.values import Histogram
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import sink as wandb_sink
-from rlship_sidecar.sinks.wandb.link import Link
+from rlship_sidecar.sinks.wandb.link import ChildLink
 from rlship_sidecar.sinks.wandb.sink import Axes, Limits, WandbSink
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
@@ -323,7 +323,7 @@ def test_what_is_on_its_way_begins_small_and_doubles(tmp_path: Path) -> None:
             assert ready()
 
     sink = WandbSink()
-    sink._link, sink._axes = cast(Link, Echo()), Axes(tmp_path)
+    sink._link, sink._axes = cast(ChildLink, Echo()), Axes(tmp_path)
     figures = {f"trainer/{number}": 0.5 for number in range(4000)}
     sink.write([make_row(number, figures=figures) for number in range(400)])
     sizes = [min(wandb_sink.FIRST_WINDOW_BYTES << times, wandb_sink.WINDOW_BYTES) for times in range(4)]

@@ -16,7 +16,7 @@ import pytest
 from rlship_sidecar.child_process import module_command
 from rlship_sidecar.sinks.contract import SinkUnavailable
 from rlship_sidecar.sinks.wandb.health import STOPPED_S, core_death, fatal_in
-from rlship_sidecar.sinks.wandb.link import Link
+from rlship_sidecar.sinks.wandb.link import ChildLink
 from rlship_sidecar.sinks.wandb.sink import WINDOW_BYTES, Limits, WandbSink
 from tests.kit.cases import long
 from tests.kit.clocks import Clock
@@ -212,11 +212,11 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
         sink.close()
 
 
-def start_link(folder: Path, program: str, silent_s: float) -> Link:
+def start_link(folder: Path, program: str, silent_s: float) -> ChildLink:
     """A link to a child that runs `program` in place of the real one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rlship_sidecar.sinks.wandb.link.module_command", lambda module: [sys.executable, "-c", program])
-        return Link({}, os.environ, folder, folder / "log", silent_s=silent_s)
+        return ChildLink({}, os.environ, folder, folder / "log", silent_s=silent_s)
 
 
 def test_a_child_that_takes_nothing_does_not_block_its_parent(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlship_sidecar.align.units import StreamConfig
-from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.rows import Row
 from tests.pipeline.simulated import simulation
 from tests.reference.reduction import final_rows
@@ -53,7 +53,7 @@ def by_pipeline(case: RowCase) -> list[Row]:
     with simulation(
         overrides=own["reductions"],
         per_rank=own["per_rank"],
-        samples=Choice(own["samples"], own["samples_every"]),
+        samples=SampleChoice(own["samples"], own["samples_every"]),
         streams=StreamConfig(lead=own["lead"], clock_window_s=own["clock_window_s"]),
     ) as running:
         for name, data in case.files.items():

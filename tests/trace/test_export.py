@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.export.selection import Selection, parse_steps
-from rlship_sidecar.export.trace import Exported, export
+from rlship_sidecar.export.trace import ExportedTrace, export
 from tests.trace.files import T, opened, span, write
 from tests.trace.rules import Trace
 
@@ -42,7 +42,7 @@ print(told.spans, threads.named, re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/s
 
 def run(
     experiment: Path, *, steps: str | None = None, counters: tuple[str, ...] = (), **options: Any
-) -> tuple[Trace, Exported]:
+) -> tuple[Trace, ExportedTrace]:
     """The trace of an experiment, checked against the format, and what is told of it."""
     stream = io.BytesIO()
     selection = Selection(None if steps is None else parse_steps(steps), counters)
@@ -352,7 +352,7 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     write(tmp_path, "b")
     trace, told = run(tmp_path)
     assert trace.events == []
-    assert told == Exported()
+    assert told == ExportedTrace()
 
 
 def test_many_spans_take_little_memory(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rlship_sidecar.checking.finding import Reason, shown
 _ONE_LINE = "write one whole JSON object a line, its LF included, with one write call"
 _HALF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u....)\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s\[\]{}:,"]+')
-DEEPEST = 1024
+MAX_DEPTH = 1024
 
 
 class _Bare(ValueError):
@@ -51,8 +51,8 @@ def not_json(line: bytes) -> Reason:
         if half := _HALF_A_PAIR.search(text):
             why = f"{half[0]} is half a surrogate pair"
             return Reason(why, "write U+FFFD in its place, or both halves", len(text[: half.start()].encode()) + 1)
-    if max(line.count(b"["), line.count(b"{")) >= DEEPEST // 2:
-        return Reason(f"arrays and objects are nested deeper than {DEEPEST}", "write flatter values")
+    if max(line.count(b"["), line.count(b"{")) >= MAX_DEPTH // 2:
+        return Reason(f"arrays and objects are nested deeper than {MAX_DEPTH}", "write flatter values")
     try:
         orjson.loads(line)
     except ValueError as error:

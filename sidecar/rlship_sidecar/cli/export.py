@@ -15,7 +15,7 @@ from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
-    from rlship_sidecar.export.trace import Exported
+    from rlship_sidecar.export.trace import ExportedTrace
     from rlship_sidecar.steps import Steps
 
 INCOMPLETE = 3
@@ -133,9 +133,9 @@ def export(
         _require_of_tables(output, counters, align_clocks=align_clocks)
     if table is None and not chrome_trace:
         from rlship_sidecar.cli.export_table import export_table
-        from rlship_sidecar.tabular.source import Choice
+        from rlship_sidecar.tabular.source import RecordFilter
 
-        choice = Choice(actors, kinds, chosen)
+        choice = RecordFilter(actors, kinds, chosen)
         _the_experiment(directory)
         context.exit(export_table(directory, state_dir, form, name, choice, output, wide=wide))
     if table is not None:
@@ -206,7 +206,7 @@ def _export_samples(experiment: Path, table: str, output: str, steps: Steps | No
     return INCOMPLETE if told.unreadable else 0
 
 
-def _report(told: Exported, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:
+def _report(told: ExportedTrace, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:
     where = "standard output" if output == STDOUT else terminal.clean(output)
     parts = f"{told.spans} spans, {told.events} events, {told.barriers} barriers of {told.writers} writers"
     yield f"{where}: {parts}; open it in {VIEWERS}"

@@ -12,8 +12,8 @@ from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.report import terminal
-from rlship_sidecar.tabular.columns import TABLES, Table
-from rlship_sidecar.tabular.source import Choice, refusal
+from rlship_sidecar.tabular.columns import TABLES, TableSpec
+from rlship_sidecar.tabular.source import RecordFilter, refusal
 from rlship_sidecar.tabular.wide import columns as wide_columns
 from rlship_sidecar.tabular.wide import keys_of
 from rlship_sidecar.tabular.wide import records as wide_records
@@ -27,7 +27,7 @@ def export_table(
     state_dir: str | None,
     form: str | None,
     name: str | None,
-    choice: Choice,
+    choice: RecordFilter,
     output: str,
     *,
     wide: bool,
@@ -60,7 +60,7 @@ def export_table(
         return unreadable_code(sources)
 
 
-def _table(name: str | None, *, wide: bool) -> Table:
+def _table(name: str | None, *, wide: bool) -> TableSpec:
     if wide and name not in (None, "rows"):
         raise UsageProblem(f"--wide is a form of rows, not of {name}", "leave --table out")
     found = TABLES.get(name or ("rows" if wide else FIGURES))

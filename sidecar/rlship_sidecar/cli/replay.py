@@ -163,10 +163,10 @@ class _What:
         """Replay one experiment; raises RlshipError."""
         import sqlite3  # slow
 
-        from rlship_sidecar.replay.run import Order, replay
+        from rlship_sidecar.replay.run import ReplayRequest, replay
 
         out = self.out if self.out is None or self.alone else self.out / experiment.name
-        order = Order(experiment, self.config, self.steps, out, self.dry_run, self.jobs, self.engine)
+        order = ReplayRequest(experiment, self.config, self.steps, out, self.dry_run, self.jobs, self.engine)
         try:
             with reporting(sys.stderr, os.environ, terminal.clean(experiment.name), quiet=quiet) as on_progress:
                 return replay(order, on_progress=on_progress, say=_unless(quiet), stop=stop)

@@ -15,13 +15,13 @@ from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
-    from rlship_sidecar.tabular.source import Source
+    from rlship_sidecar.tabular.source import ExperimentTables
 
 INCOMPLETE = 3
 
 
 @contextmanager
-def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]:
+def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[ExperimentTables]]:
     """The experiments in a folder with their stores, as they are now. Says which of several have none. Of several, one
     whose store cannot be used is there without it, and `broken`; of one alone that is raised.
     """
@@ -30,7 +30,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
     from rlship_sidecar.ownership import state_owner
     from rlship_sidecar.ownership.place import require_place
     from rlship_sidecar.tabular.snapshot import look
-    from rlship_sidecar.tabular.source import Source
+    from rlship_sidecar.tabular.source import ExperimentTables
     from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, ships=False)
@@ -46,7 +46,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
         sources = []
         for experiment in found:
             state = config.state_dir_for(experiment, settings)
-            source = Source(experiment.resolve().name, experiment, None, others=len(found) > 1)
+            source = ExperimentTables(experiment.resolve().name, experiment, None, others=len(found) > 1)
             try:
                 if require_place(experiment, state, any_owner=named):
                     if (copied := state_owner.look(experiment, state)) is not None:
@@ -64,7 +64,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Source]]
         yield sources
 
 
-def unreadable_code(sources: Sequence[Source]) -> int:
+def unreadable_code(sources: Sequence[ExperimentTables]) -> int:
     """Say which stores and files could not be read; returns the exit code."""
     for source in sources:
         if source.broken:

@@ -26,10 +26,10 @@ from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.ownership.state_owner import location, ownership_error
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.reduce.rules import Rules
-from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
 from rlship_sidecar.report.survey import survey
-from rlship_sidecar.sinks.contract import Run
+from rlship_sidecar.sinks.contract import SinkContext
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.steps import Steps
@@ -335,7 +335,7 @@ def open_watched(
             now=time.monotonic(),
             patience=_patience(config) if replay is None else replay.patience(config.revise_s),
             streams=StreamConfig(config.lead, config.clock_window_s, None if replay is None else replay.steps),
-            rules=Rules(config.reductions, config.per_rank, samples=Choice(config.samples, config.samples_every)),
+            rules=Rules(config.reductions, config.per_rank, samples=SampleChoice(config.samples, config.samples_every)),
             max_open_files=files,
         )
     except BaseException:
@@ -396,7 +396,7 @@ def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
 def _shipper(
     name: str, path: Path, called: str, config: Config, store: CountingStore, lease: Lease, *, alone: bool
 ) -> Shipper:
-    run = Run(
+    run = SinkContext(
         called,
         path.resolve(),
         lease.state_dir,

@@ -83,7 +83,7 @@ _parse_barrier = msgspec.json.Decoder(_Barrier).decode
 
 
 @dataclass(slots=True)
-class Pace:
+class BatchLimit:
     """Which lines may be taken in at once: those of steps up to `last_step`, until the step has changed `left` times.
     The first `together` lines are taken in anyway. `step` is the last line's (-1: none that could be used), `full`:
     there was a line that has to wait.
@@ -125,7 +125,7 @@ def take_usual(
     at: int,
     batch: Batch,
     barriers: BarrierLines,
-    pace: Pace,
+    pace: BatchLimit,
     t: float,
 ) -> tuple[int, float]:
     """Take in lines from `at` on, metrics lines of a schema and barrier records of one segment, for as long as there
@@ -226,7 +226,7 @@ class Decoder:
         changes of step were seen. At least the first `together` lines are consumed.
         """
         batch = Batch()
-        pace = Pace(last_step, max_steps, together)
+        pace = BatchLimit(last_step, max_steps, together)
         reader = self.reader
         self._barriers = BarrierLines(reader.segment, self.barrier_t)
         at, count = 0, len(lines)
@@ -266,7 +266,7 @@ class Decoder:
 
     # One line ------------------------------------------------------------------------------------------------------
 
-    def _take(self, batch: Batch, line: bytes, offset: int, pace: Pace, first: bool) -> bool:
+    def _take(self, batch: Batch, line: bytes, offset: int, pace: BatchLimit, first: bool) -> bool:
         """Take in one line. False if it has to wait; the `first` lines never do."""
         reader = self.reader
         if reader.opened is not None and line.startswith(BARRIER):
@@ -289,7 +289,7 @@ class Decoder:
                 return False
         return self._take_record(batch, body, line, offset, pace, first)
 
-    def _take_metrics(self, batch: Batch, body: dict[str, Any], offset: int, pace: Pace, first: bool) -> bool:
+    def _take_metrics(self, batch: Batch, body: dict[str, Any], offset: int, pace: BatchLimit, first: bool) -> bool:
         """The second shortcut. False if it declines, or if the line has to wait (then `pace` is full)."""
         metrics: Any = body.get("m")
         step: Any = body.get("step")
@@ -333,7 +333,7 @@ class Decoder:
             self._last = schema
         return True
 
-    def _take_record(self, batch: Batch, body: Any, line: bytes, offset: int, pace: Pace, first: bool) -> bool:
+    def _take_record(self, batch: Batch, body: Any, line: bytes, offset: int, pace: BatchLimit, first: bool) -> bool:
         """The general way, for every line that is JSON. False if it has to wait."""
         reader = self.reader
         before = reader.t

@@ -79,7 +79,7 @@ def _not_dense(*values: Any) -> bytes:
 
 
 @dataclass(slots=True)
-class Run:
+class PlainRun:
     """Metrics lines of plain numbers of one schema and segment, in file order and in columns: line i is of `steps[i]`,
     was written at `ts[i]` and begins at byte `offsets[i]`; `data[i]` holds one native double per metric of `schema`.
     """
@@ -98,7 +98,7 @@ class Run:
         self.offsets.append(offset)
         self.data.append(data)
 
-    def extend(self, other: Run) -> None:
+    def extend(self, other: PlainRun) -> None:
         """Take in the lines of another one."""
         self.steps += other.steps
         self.ts += other.ts
@@ -228,7 +228,7 @@ class Batch:
     `kept` are the define and rollback lines that later lines depend on, with their offsets.
     """
 
-    runs: dict[tuple[int, Schema], Run] = field(default_factory=dict)
+    runs: dict[tuple[int, Schema], PlainRun] = field(default_factory=dict)
     sparse: list[Sparse] = field(default_factory=list)
     barriers: list[BarrierLines] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
@@ -250,11 +250,11 @@ class Batch:
     inherited_t: int = 0
     consumed: int = 0
 
-    def run(self, segment: int, schema: Schema) -> Run:
+    def run(self, segment: int, schema: Schema) -> PlainRun:
         """The lines of this schema and segment, to add one."""
         run = self.runs.get((segment, schema))
         if run is None:
-            run = self.runs[segment, schema] = Run(segment, schema)
+            run = self.runs[segment, schema] = PlainRun(segment, schema)
         return run
 
     @property

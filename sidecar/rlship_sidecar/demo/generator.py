@@ -10,12 +10,12 @@ from typing import Any
 
 import rlship
 from rlship_sidecar.demo import task
-from rlship_sidecar.demo.links import Link
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.links import PeerLink
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.process import name_of, run
 
 
-def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> None:
+def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLink]) -> None:
     """Generate for every step of the trainers."""
     rlship.init(experiment, actor="generator", rank=rank, world=plan.generators)
     rlship.define(
@@ -59,7 +59,7 @@ def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> 
     rlship.close()
 
 
-def generate(weights: Sequence[float], plan: Plan, rng: random.Random) -> list[dict[str, Any]]:
+def generate(weights: Sequence[float], plan: JobPlan, rng: random.Random) -> list[dict[str, Any]]:
     """One step's groups of rollouts, without scores; a group answers one prompt several times."""
     groups = []
     for _ in range(plan.prompts):

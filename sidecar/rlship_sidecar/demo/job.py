@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from rlship_sidecar.child_process import module_command
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.process import PEER_GONE, name_of
 
 TAIL_LINES = 12
@@ -30,7 +30,7 @@ class Failure:
     tail: str
 
 
-def wiring(plan: Plan) -> list[tuple[str, str]]:
+def wiring(plan: JobPlan) -> list[tuple[str, str]]:
     """The pairs of processes that talk to each other."""
     server = name_of("trainer", 0)
     generators = [name_of("generator", rank) for rank in range(plan.generators)]
@@ -42,7 +42,7 @@ def wiring(plan: Plan) -> list[tuple[str, str]]:
     return pairs + [(server, generator) for generator in generators if (server, generator) not in linked]
 
 
-def members(plan: Plan) -> list[tuple[str, int]]:
+def members(plan: JobPlan) -> list[tuple[str, int]]:
     """All processes, as (actor, rank)."""
     return [
         *(("trainer", rank) for rank in range(plan.trainers)),
@@ -99,7 +99,7 @@ def end(processes: Iterable[subprocess.Popen[bytes]], *, patience_s: float) -> N
 class Job:
     """The running job. A context manager: on the way out none of its processes is left."""
 
-    def __init__(self, experiment: Path, logs: Path, plan: Plan) -> None:
+    def __init__(self, experiment: Path, logs: Path, plan: JobPlan) -> None:
         """Start everything. What the processes print goes to `<logs>/<name>.log`."""
         self._logs = logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -121,7 +121,7 @@ class Job:
                     link.close()
 
     def _start(
-        self, experiment: Path, plan: Plan, actor: str, rank: int, links: Mapping[str, socket.socket]
+        self, experiment: Path, plan: JobPlan, actor: str, rank: int, links: Mapping[str, socket.socket]
     ) -> subprocess.Popen[bytes]:
         descriptors = {peer: link.fileno() for peer, link in links.items()}
         command = module_command(f"rlship_sidecar.demo.{actor}", str(experiment), "--plan", plan.to_json())

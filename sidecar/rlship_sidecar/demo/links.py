@@ -13,7 +13,7 @@ class PeerGoneError(Exception):
     """The process at the other end has ended: the message names it."""
 
 
-class Link:
+class PeerLink:
     """One end of a connection to the process called `peer`."""
 
     def __init__(self, peer: str, end: socket.socket) -> None:
@@ -49,7 +49,7 @@ class Link:
         self._socket.close()
 
 
-def waiting(links: Iterable[Link]) -> list[Link]:
+def waiting(links: Iterable[PeerLink]) -> list[PeerLink]:
     """Wait until a message has come over some of the links and return those, in the order given.
 
     Only for peers that wait for an answer after each message: one that lies in a buffer already is not seen.

@@ -9,7 +9,7 @@ STRAGGLER = 2  # the trainer rank that is slow on purpose
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """The size and pace of the job.
 
     The number of steps is fixed, so that the same is learned everywhere; `pace_s`, seconds per step, only says how fast
@@ -47,6 +47,6 @@ class Plan:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> JobPlan:
         """The inverse of `to_json`."""
         return cls(**json.loads(text))

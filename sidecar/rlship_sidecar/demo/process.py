@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rlship_sidecar.demo.links import Link, PeerGoneError
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.links import PeerGoneError, PeerLink
+from rlship_sidecar.demo.plan import JobPlan
 
 PEER_GONE = 3  # exit code: another process of the job ended first, look there for the reason
 
-Work = Callable[[Path, Plan, int, Mapping[str, Link]], None]
+Work = Callable[[Path, JobPlan, int, Mapping[str, PeerLink]], None]
 
 
 def name_of(actor: str, rank: int) -> str:
@@ -31,13 +31,13 @@ def run(actor: str, work: Work) -> None:
     """
     parser = argparse.ArgumentParser(description=f"The {actor} of the demo job.")
     parser.add_argument("experiment", type=Path, help="folder that rlship logs to")
-    parser.add_argument("--plan", type=Plan.from_json, required=True, help="size and pace of the job, JSON")
+    parser.add_argument("--plan", type=JobPlan.from_json, required=True, help="size and pace of the job, JSON")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--links", type=json.loads, required=True, help="peer -> inherited socket descriptor, JSON")
     args = parser.parse_args()
     # Exit in an orderly way when told to stop, so that rlship writes what it still holds.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    links = {peer: Link(peer, socket.socket(fileno=descriptor)) for peer, descriptor in args.links.items()}
+    links = {peer: PeerLink(peer, socket.socket(fileno=descriptor)) for peer, descriptor in args.links.items()}
     try:
         work(args.experiment, args.plan, args.rank, links)
     except PeerGoneError as error:
@@ -45,7 +45,7 @@ def run(actor: str, work: Work) -> None:
         sys.exit(PEER_GONE)
 
 
-class Pace:
+class LoopPace:
     """Keeps a loop from going faster than one round per `period_s`; time lost is not caught up on."""
 
     def __init__(self, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -9,7 +9,7 @@ from math import isclose
 
 import orjson
 
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import Straggler
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row, Unit, count_ranks
@@ -28,7 +28,7 @@ FIGURES = (
     "reward/score",
     "reward/latency_s",
 )
-LEAST_RISE = 0.3  # of the mean reward, which is about 0.2 before anything is learned and 1 at best
+MIN_RISE = 0.3  # of the mean reward, which is about 0.2 before anything is learned and 1 at best
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 
@@ -77,7 +77,7 @@ def change(rows: Mapping[Unit, Row], figure: str, steps: int) -> Change:
     )
 
 
-def problems(rows: Mapping[Unit, Row], status: Status | None, plan: Plan) -> list[str]:
+def problems(rows: Mapping[Unit, Row], status: Status | None, plan: JobPlan) -> list[str]:
     """Everything that is not as it should be, for people; empty if the job has learned and no row lacks anything."""
     found = []
     for actor, ranks in ranks_of(plan).items():
@@ -85,8 +85,8 @@ def problems(rows: Mapping[Unit, Row], status: Status | None, plan: Plan) -> lis
     reward = change(rows, REWARD, plan.steps)
     if reward.first is None or reward.last is None:
         found.append(f"{REWARD} is not in the rows of the first and last steps, so nothing shows that the job learned")
-    elif reward.last - reward.first < LEAST_RISE:
-        found.append(f"{REWARD} went from {reward.first:.2f} to {reward.last:.2f}: a rise of {LEAST_RISE} was expected")
+    elif reward.last - reward.first < MIN_RISE:
+        found.append(f"{REWARD} went from {reward.first:.2f} to {reward.last:.2f}: a rise of {MIN_RISE} was expected")
     if status is None:
         return [*found, "the sidecar has written no status"]
     if status.dead_letter_count or status.dead_value_count:
@@ -98,7 +98,7 @@ def problems(rows: Mapping[Unit, Row], status: Status | None, plan: Plan) -> lis
     return found
 
 
-def ranks_of(plan: Plan) -> dict[str, int]:
+def ranks_of(plan: JobPlan) -> dict[str, int]:
     """Actor -> how many ranks it has."""
     return {"trainer": plan.trainers, "generator": plan.generators, "reward": 1}
 
@@ -116,7 +116,7 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
 
 
-def summary(rows: Mapping[Unit, Row], status: Status | None, straggler: Straggler | None, plan: Plan) -> list[str]:
+def summary(rows: Mapping[Unit, Row], status: Status | None, straggler: Straggler | None, plan: JobPlan) -> list[str]:
     """The tables, the curve and the straggler, as lines of text."""
     tenth = max(1, plan.steps // 10)
     lines = [f"{'figure':<22}{f'first {tenth} steps':>16}{f'last {tenth} steps':>16}"]

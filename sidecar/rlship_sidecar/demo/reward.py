@@ -10,12 +10,12 @@ from pathlib import Path
 
 import rlship
 from rlship_sidecar.demo import task
-from rlship_sidecar.demo.links import Link, waiting
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.links import PeerLink, waiting
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.process import name_of, run
 
 
-def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> None:
+def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLink]) -> None:
     """Answer requests until every generator has had one for every step."""
     rlship.init(experiment, actor="reward", rank=rank, world=1)
     rlship.define("score", ["mean", "min", "max"])

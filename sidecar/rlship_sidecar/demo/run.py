@@ -20,7 +20,7 @@ import click
 from rlship_sidecar.child_process import module_command
 from rlship_sidecar.demo import looks, report
 from rlship_sidecar.demo.job import Failure, Job, clean_environment, end, start_process
-from rlship_sidecar.demo.plan import Plan
+from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import find_straggler, read_files
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.report.status import read_status
@@ -57,7 +57,7 @@ def run_demo(directory: Path, *, seconds: float | None = SECONDS, echo: Echo = c
     seconds = SECONDS if seconds is None else seconds
     if not (math.isfinite(seconds) and seconds >= 0):
         raise UsageProblem(f"the demo cannot take {seconds} seconds", "give a finite number of seconds, 0 or more")
-    plan = Plan()
+    plan = JobPlan()
     plan = replace(plan, pace_s=seconds / plan.steps)
     experiment = claim(directory, plan, echo)
     echo(
@@ -78,7 +78,7 @@ def run_demo(directory: Path, *, seconds: float | None = SECONDS, echo: Echo = c
     return 0
 
 
-def claim(directory: Path, plan: Plan, echo: Echo) -> Path:
+def claim(directory: Path, plan: JobPlan, echo: Echo) -> Path:
     """The absolute folder to use, made an experiment: `directory`, or `<directory>-2`, -3, … after former demos."""
     directory = directory.absolute()
     chosen = directory
@@ -112,7 +112,7 @@ def claim(directory: Path, plan: Plan, echo: Echo) -> Path:
     return chosen
 
 
-def _run(experiment: Path, plan: Plan, echo: Echo) -> list[str]:
+def _run(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
     """Run everything and print the summary; returns what is wrong."""
     began = time.monotonic()
     sidecar = _start_sidecar(experiment)
@@ -148,7 +148,7 @@ def _insist_on(sidecar: subprocess.Popen[bytes]) -> None:
         )
 
 
-def _wait_for_rows(experiment: Path, plan: Plan, sidecar: subprocess.Popen[bytes]) -> None:
+def _wait_for_rows(experiment: Path, plan: JobPlan, sidecar: subprocess.Popen[bytes]) -> None:
     """Give the sidecar time to read the last lines; if that is not enough, the rows will show it."""
     expected = plan.steps * len(report.ranks_of(plan))
     deadline = time.monotonic() + CATCH_UP_S
@@ -159,7 +159,7 @@ def _wait_for_rows(experiment: Path, plan: Plan, sidecar: subprocess.Popen[bytes
         time.sleep(0.1)
 
 
-def _tell(experiment: Path, plan: Plan, echo: Echo) -> list[str]:
+def _tell(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
     """Print what came of it; returns what is wrong."""
     state_dir = _state_dir(experiment)
     rows_file = state_dir / "rows.jsonl"

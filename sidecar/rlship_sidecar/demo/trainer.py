@@ -10,12 +10,12 @@ from typing import Any
 
 import rlship
 from rlship_sidecar.demo import task
-from rlship_sidecar.demo.links import Link
-from rlship_sidecar.demo.plan import STRAGGLER, Plan
-from rlship_sidecar.demo.process import Pace, name_of, run
+from rlship_sidecar.demo.links import PeerLink
+from rlship_sidecar.demo.plan import STRAGGLER, JobPlan
+from rlship_sidecar.demo.process import LoopPace, name_of, run
 
 
-def work(experiment: Path, plan: Plan, rank: int, links: Mapping[str, Link]) -> None:
+def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLink]) -> None:
     """Learn from one share of the rollouts per step."""
     rlship.init(experiment, actor="trainer", rank=rank, world=plan.trainers)
     rlship.define(
@@ -81,12 +81,12 @@ def unpack(groups: Sequence[dict[str, Any]]) -> tuple[list[task.Rollout], list[f
 class ParameterServer:
     """Rank 0's second role."""
 
-    def __init__(self, plan: Plan, links: Mapping[str, Link]) -> None:
+    def __init__(self, plan: JobPlan, links: Mapping[str, PeerLink]) -> None:
         self._ranks = [links[name_of("trainer", rank)] for rank in range(1, plan.trainers)]
         self._generators = [links[name_of("generator", rank)] for rank in range(plan.generators)]
         self._optimiser = task.Adam(task.WEIGHTS)
         self._last_used = plan.steps - 2  # generators are one step ahead: they end before the newest weights
-        self._pace = Pace(plan.pace_s)
+        self._pace = LoopPace(plan.pace_s)
 
     def step(self, step: int, weights: Sequence[float], own: task.Gradient) -> list[float]:
         """Add up the ranks' gradients, in the order of ranks, and publish the weights of version `step + 1`."""

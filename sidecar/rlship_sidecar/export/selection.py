@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from rlship_formats.records import Open
 from rlship_sidecar.steps import Steps, parse_steps
 
-__all__ = ["STEP_AXIS", "Selection", "Steps", "Window", "parse_steps"]
+__all__ = ["STEP_AXIS", "Selection", "StepWindow", "Steps", "parse_steps"]
 
 STEP_AXIS = "global_step"
 
 
 @dataclass(slots=True)
-class Window:
+class StepWindow:
     """The time that the kept steps took, in µs of the common clock: what has no step of that axis is kept by it.
     `lowest` and `highest` are of all steps of that axis, kept or not.
     """
@@ -44,7 +44,7 @@ class Selection:
 
     steps: Steps | None = None
     counters: tuple[str, ...] = ()
-    window: Window = field(default_factory=Window)
+    window: StepWindow = field(default_factory=StepWindow)
 
     def keeps(self, opened: Open, step: int | None, start: int, end: int) -> bool:
         """Whether a record is kept: by its step where its actor counts steps of the common axis, else by its time."""

@@ -24,7 +24,7 @@ FIXED = ("actor", "replica", "rank", "attempt", "step", "t", "score", "pri")
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportedTable:
     """What was written; `others` are the tables that the files hold besides, `of_other_steps` how many
     samples were left out for their step, `dropped` how many samples of any table
     writers did not keep, `unreadable` files by name with why.
@@ -37,24 +37,24 @@ class Exported:
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | None = None) -> Exported:
+def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | None = None) -> ExportedTable:
     """One JSON object a line, files by name and samples in file order, none of them twice, superseded ones as well.
     With `steps` those of these steps alone, whatever they count.
 
     Fields: table, actor, replica, rank, attempt, step (null without one), t, score (null: none), pri, row, and cut
     where the writer shortened something. Raises OSError where the folder or the stream fails.
     """
-    told = Exported()
+    result = ExportedTable()
     with files_of(experiment) as files:
         for file in files:
-            with _reading(file, told):
-                for sample in _samples(file, table, told, steps):
+            with _reading(file, result):
+                for sample in _samples(file, table, result, steps):
                     stream.write(as_printed(as_json(sample)) + b"\n")
-                    told.samples += 1
-    return told
+                    result.samples += 1
+    return result
 
 
-def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | None = None) -> Exported:
+def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | None = None) -> ExportedTable:
     """The same as a Parquet file: the samples' own columns stand beside the fields as `row.<name>`, as numbers or bools
     where all values are, else as text (JSON of what is not a text). `cut` is JSON. Raises UsageProblem without pyarrow.
     """
@@ -66,12 +66,12 @@ def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | Non
             "Parquet needs the package pyarrow, which is not installed",
             "pip install pyarrow, or write JSON lines: -o samples.jsonl",
         ) from error
-    told = Exported()
+    result = ExportedTable()
     with files_of(experiment) as files:
         kinds: dict[str, set[str]] = {}
         for file in files:  # once for the columns, which have to be known before the first row
-            with _reading(file, told):
-                for sample in _samples(file, table, Exported(), steps):
+            with _reading(file, result):
+                for sample in _samples(file, table, ExportedTable(), steps):
                     for name, value in sample["row"].items():
                         kinds.setdefault(name, set()).add(_kind(value))
         types = {"int": pyarrow.int64(), "float": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
@@ -83,42 +83,42 @@ def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | Non
         with parquet.ParquetWriter(stream, schema) as writer:
             held: list[dict[str, Any]] = []
             for file in files:
-                with _reading(file, told):
-                    for sample in _samples(file, table, told, steps):
+                with _reading(file, result):
+                    for sample in _samples(file, table, result, steps):
                         held.append(_flat(sample, own))
-                        told.samples += 1
+                        result.samples += 1
                         if len(held) == GROUP_ROWS:
                             writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
                             held.clear()
             if held:
                 writer.write_table(pyarrow.Table.from_pylist(held, schema=schema))
-    return told
+    return result
 
 
 @contextmanager
-def _reading(file: WriterFile, told: Exported) -> Iterator[None]:
+def _reading(file: WriterFile, result: ExportedTable) -> Iterator[None]:
     try:
         yield
     except Unreadable as problem:
-        told.unreadable[file.name] = str(problem)
+        result.unreadable[file.name] = str(problem)
 
 
-def _samples(file: WriterFile, table: str, told: Exported, steps: Steps | None) -> Iterator[dict[str, Any]]:
-    """The samples of a table in one file; `told` takes the names of other tables, and what was dropped.
+def _samples(file: WriterFile, table: str, result: ExportedTable, steps: Steps | None) -> Iterator[dict[str, Any]]:
+    """The samples of a table in one file; `result` takes the names of other tables, and what was dropped.
     Unusable lines are passed over: `rlship status` tells of them.
     """
     for entry in entries(file):
         kept = steps is None or (entry.step is not None and entry.step in steps)
         if entry.kind == "event" and kept:
-            told.dropped += _dropped(entry.body)
+            result.dropped += _dropped(entry.body)
         if entry.kind != "sample":
             continue
         sample: Sample = entry.body
         if sample.table != table:
-            told.others.add(sample.table)
+            result.others.add(sample.table)
             continue
         if not kept:
-            told.of_other_steps += 1
+            result.of_other_steps += 1
             continue
         opened = file.open
         assert opened is not None  # no entry stands before it

@@ -36,7 +36,7 @@ _Item = tuple[int, int, int, int, str, bytes]
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportedTrace:
     """What went into a trace, and what could not be read or used."""
 
     writers: int = 0
@@ -56,7 +56,7 @@ class Exported:
 
 def export(
     experiment: Path, stream: Writes, selection: Selection, *, align_clocks: bool, in_memory: int = IN_MEMORY
-) -> Exported:
+) -> ExportedTrace:
     """Write the trace of an experiment; raises OSError where its folder or the stream fails, and RlshipError, with
     nothing written, where there is none of the selected steps.
 
@@ -74,54 +74,54 @@ def _export(
     *,
     align_clocks: bool,
     in_memory: int,
-) -> Exported:
-    told = Exported()
+) -> ExportedTrace:
+    result = ExportedTrace()
     known = KeptClocks()
     for file in files:
-        with _reading(file, told):
+        with _reading(file, result):
             if not align_clocks:
                 identify(file)
             else:
                 for record in clocks(file):
                     known.add(_opened(file).host, record)
-    told.hosts = len(known)
+    result.hosts = len(known)
     if selection.steps is not None:
         for file in files:
-            with _reading(file, told):
+            with _reading(file, result):
                 _widen(selection, file, known)
         _require_steps(selection)
     about = {
         "made by": f"rlship {_version.__version__}",
         "experiment": experiment.resolve().name,
-        "clocks": f"corrected to the file server's, hosts: {told.hosts}" if told.hosts else "as each host has it",
+        "clocks": f"corrected to the file server's, hosts: {result.hosts}" if result.hosts else "as each host has it",
     }
     trace = ChromeTrace(stream, about)
     writers = sorted((file for file in files if file.open is not None), key=_order)
     tids = iter(range(len(writers) + 1, 1 << 31))  # viewers want them unique over all processes
     for pid, file in enumerate(writers, 1):
         items: Sorted[_Item] = Sorted(in_memory)
-        with _reading(file, told):
+        with _reading(file, result):
             for number, entry in enumerate(entries(file)):
                 for item in _items(file, entry, number, known, selection):
                     items.add(item)
-        _Process(trace, pid, _opened(file), tids, told).write(items)
+        _Process(trace, pid, _opened(file), tids, result).write(items)
     for file in files:
-        if file.open is None:  # nothing to show, but perhaps lines that have to be told of
-            with _reading(file, told):
+        if file.open is None:  # it shows nothing, but its unusable lines are reported
+            with _reading(file, result):
                 for _ in entries(file):
                     continue
     trace.close()
-    told.unusable = {file.name: file.unusable for file in files if file.unusable}
-    return told
+    result.unusable = {file.name: file.unusable for file in files if file.unusable}
+    return result
 
 
 @contextmanager
-def _reading(file: WriterFile, told: Exported) -> Iterator[None]:
+def _reading(file: WriterFile, result: ExportedTrace) -> Iterator[None]:
     """Go on without the rest of a file that cannot be read."""
     try:
         yield
     except Unreadable as problem:
-        told.unreadable[file.name] = str(problem)
+        result.unreadable[file.name] = str(problem)
 
 
 def _opened(file: WriterFile) -> Open:
@@ -213,19 +213,19 @@ def _mean(file: WriterFile, name: str, value: object) -> float | None:
 class _Process:
     """One writer in the trace. It is named once it has something to show, as are its lines."""
 
-    def __init__(self, trace: ChromeTrace, pid: int, opened: Open, tids: Iterator[int], told: Exported) -> None:
+    def __init__(self, trace: ChromeTrace, pid: int, opened: Open, tids: Iterator[int], result: ExportedTrace) -> None:
         self._trace = trace
         self._pid = pid
         self._open = opened
         self._tids = tids
-        self._told = told
+        self._result = result
         self._lanes = Lanes()
         self._drawn: dict[Line | str, int] = {}  # the tid of a line, or of the one for events or barriers
         self._named = False
 
     def write(self, items: Sorted[_Item]) -> None:
         """Write everything that the writer has, in order of time."""
-        told = self._told
+        result = self._result
         for start, negative_end, _, kind, lane, body in items:
             self._name()
             if kind == _SPAN:
@@ -233,21 +233,21 @@ class _Process:
                 line = placed.line
                 tid = self._tid(line, line.name, (line.family << 12) + line.number)
                 self._trace.span(self._pid, tid, placed.start, placed.end, body)
-                told.spans += 1
+                result.spans += 1
             elif kind == _INSTANT:
                 tid = self._tid(lane, lane, _BELOW + (lane == BARRIERS))
                 self._trace.instant(self._pid, tid, start, body)
-                told.events += lane == EVENTS
-                told.barriers += lane == BARRIERS
+                result.events += lane == EVENTS
+                result.barriers += lane == BARRIERS
             else:
                 self._trace.counter(self._pid, start, body)
-                told.values += 1
+                result.values += 1
 
     def _name(self) -> None:
         if self._named:
             return
         self._named = True
-        self._told.writers += 1
+        self._result.writers += 1
         opened = self._open
         name = f"{opened.actor}/{opened.replica}/r{opened.rank}"
         name += f" attempt {opened.attempt}" if opened.attempt else ""

@@ -14,7 +14,7 @@ from rlship_sidecar.pipeline.intake import Intake, words
 from rlship_sidecar.pipeline.rereading import read_again, read_barriers, read_samples, read_stream_line, read_streams
 from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.reduce.former import with_former
-from rlship_sidecar.reduce.samples import ROOM_BYTES, Choice, Chosen, choose
+from rlship_sidecar.reduce.samples import ROOM_BYTES, Chosen, SampleChoice, choose
 from rlship_sidecar.rows import STEP, Row, Sample, Unit
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import Streams
@@ -30,7 +30,7 @@ class Recall:
     them; whoever owns this takes both. `lacking` are the foreign files that the last `steps` did without.
     """
 
-    def __init__(self, store: Store, intake: Intake, choice: Choice) -> None:
+    def __init__(self, store: Store, intake: Intake, choice: SampleChoice) -> None:
         self.missed: list[Source] = []
         self.lacking: list[Source] = []
         self.dead: list[tuple[str, Dead]] = []

@@ -36,20 +36,20 @@ def measured(records: Collection[Ended], clocks: HostClocks, roster: Roster) -> 
     if clocks.known:
         ends = [clocks.corrected(segment.writer.open.host, t) for segment, t, _, _ in records]
     spread = max(ends) - min(ends)
-    figures = {SPREAD: spread}
+    found = {SPREAD: spread}
     if not spread:
-        return figures
+        return found
     first, last = (_ended_at(at, ends, records, clocks) for at in (min(ends), max(ends)))
     if first.host and first.host == last.host:
         error: float | None = 0.0
     else:
         error = None if first.error_s is None or last.error_s is None else first.error_s + last.error_s
     if error is not None and spread > error:
-        figures[LAST_RANK] = float(last.rank.rank)
+        found[LAST_RANK] = float(last.rank.rank)
         replicas = {segment.writer.rank.replica for segment, *_ in records}
         if len(replicas) > 1 and all(replica_key(replica)[0] == 0 for replica in replicas):
-            figures[LAST_REPLICA] = float(int(last.rank.replica))
-    return figures
+            found[LAST_REPLICA] = float(int(last.rank.replica))
+    return found
 
 
 def newest_barriers(records: Collection[Ended]) -> list[Ended]:

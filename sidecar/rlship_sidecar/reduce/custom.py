@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rlship_formats.values import is_custom
 from rlship_sidecar.decode.lines import excerpt_of
-from rlship_sidecar.reduce.figures import UNDEFINED, Figure
+from rlship_sidecar.reduce.values import UNDEFINED, ReducedValue
 
 GROUP = "rlship.reductions"
 
@@ -70,7 +70,7 @@ class Customs:
             for name, point in sorted(self._points.items())
         }
 
-    def figure(self, name: str, parts: Iterable[Observed]) -> Figure:
+    def value_of(self, name: str, parts: Iterable[Observed]) -> ReducedValue:
         """What a reduction makes of the parts of a unit, in merge order; parts without observations are none."""
         filled = [part for part in (list(part) for part in parts) if part]
         if not filled:
@@ -84,7 +84,7 @@ class Customs:
             self._failed(name, f"raised {type(error).__name__}: {error}")
             return None
 
-    def _checked(self, name: str, value: object) -> Figure:
+    def _checked(self, name: str, value: object) -> ReducedValue:
         if value is None:
             return UNDEFINED
         if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):

@@ -28,12 +28,12 @@ from rlship_formats.values import (
 from rlship_sidecar.align.lineage import Segment, newest, order_of, replica_key
 from rlship_sidecar.align.window import Window
 from rlship_sidecar.reduce.custom import Customs
-from rlship_sidecar.reduce.figures import UNDEFINED, Figure, PerRank, Reduced
 from rlship_sidecar.reduce.naming import LEAD_STEPS, POLICY_VERSION, Naming
 from rlship_sidecar.reduce.per_rank import rank_name, scalars
 from rlship_sidecar.reduce.rates import Seconds, rate
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import counted
+from rlship_sidecar.reduce.values import UNDEFINED, PerRank, Reduced, ReducedValue
 from rlship_sidecar.rows import RankName
 
 
@@ -47,7 +47,7 @@ class Item(NamedTuple):
     observations: Observations
 
 
-class Part(NamedTuple):
+class SegmentPart(NamedTuple):
     """What one segment contributes to a metric."""
 
     segment: Segment
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 class Contributions:
     """The counting contributions to one metric, in merge order."""
 
-    def __init__(self, parts: list[Part], *, with_m2: bool) -> None:
+    def __init__(self, parts: list[SegmentPart], *, with_m2: bool) -> None:
         self.parts = parts
         self._with_m2 = with_m2
 
@@ -81,7 +81,7 @@ class Contributions:
         xs = [x for part in self.parts for item in part.observations for x in item.xs]
         return np.sort(np.array(xs, dtype=np.float64))
 
-    def derive(self, reduction: str, seconds: Seconds, customs: Customs) -> Figure:
+    def derive(self, reduction: str, seconds: Seconds, customs: Customs) -> ReducedValue:
         """What a reduction comes to."""
         if reduction in PARTIAL_REDUCTIONS:
             total = self._lowest() if reduction in ("first", "last") else self.total
@@ -96,11 +96,11 @@ class Contributions:
             return histogram(self.ordered)
         if reduction in QUANTILES:
             return quantile(self.ordered, QUANTILES[reduction])
-        return customs.figure(reduction, (_weighted(part) for part in self.parts))
+        return customs.value_of(reduction, (_weighted(part) for part in self.parts))
 
     def by_rank(self) -> list[tuple[RankName, Contributions]]:
         """Those of each rank alone, in merge order."""
-        found: dict[RankName, list[Part]] = {}
+        found: dict[RankName, list[SegmentPart]] = {}
         for part in self.parts:
             found.setdefault(part.segment.writer.rank, []).append(part)
         ranks = sorted(found, key=lambda rank: (replica_key(rank.replica), rank.rank))
@@ -117,7 +117,7 @@ class Contributions:
 class _Metric(NamedTuple):
     """One metric's figures by key, its first reduction first, and what is needed for its ranks alone."""
 
-    figures: list[tuple[str, Figure]]
+    values: list[tuple[str, ReducedValue]]
     first: str
     contributions: Contributions
     governed: bool
@@ -126,8 +126,8 @@ class _Metric(NamedTuple):
 
 def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *, superseding: bool = True) -> Reduced:
     """The reduced window. `seconds`: what rates are over; `superseding`: whether newer segments replace older ones."""
-    primary: dict[str, Figure] = {}
-    derived: dict[str, Figure] = {}
+    primary: dict[str, ReducedValue] = {}
+    derived: dict[str, ReducedValue] = {}
     metrics: dict[str, _Metric] = {}
     used: set[Segment] = set()
     ts: list[float] = []
@@ -138,7 +138,7 @@ def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *
         if name == TAGGED:
             continue
         metric = metrics[name] = _metric(naming, name, items, rules, seconds)
-        for key, value in metric.figures:
+        for key, value in metric.values:
             # A key means one thing in every row: who owns it does not depend on whether there is a figure in this one.
             (primary if key == naming.plain(name) else derived).setdefault(key, value)
     for found in counted(window.samples, superseding=superseding).values():
@@ -195,29 +195,30 @@ def _counted(items: list[Item]) -> list[Item]:
 def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds: Seconds) -> _Metric:
     asks = rules.chosen(naming.actor, name) or tuple(dict.fromkeys(ask for item in items for ask in item.asks.reduce))
     contributions = Contributions(_parts(items, with_m2="std" in asks), with_m2="std" in asks)
-    figures = [(key, contributions.derive(ask, seconds, rules.customs)) for ask, key in naming.keys(name, asks)]
+    values = [(key, contributions.derive(ask, seconds, rules.customs)) for ask, key in naming.keys(name, asks)]
     if contributions.total.nonfinite and not naming.first_only:
-        figures.append((f"{naming.plain(name)}/nonfinite", float(contributions.total.nonfinite)))
+        values.append((f"{naming.plain(name)}/nonfinite", float(contributions.total.nonfinite)))
     lags = name == POLICY_VERSION and any(item.asks.unit == LEAD_STEPS for item in items)
-    return _Metric(figures, asks[0], contributions, any(item.asks.per_rank for item in items), lags)
+    return _Metric(values, asks[0], contributions, any(item.asks.per_rank for item in items), lags)
 
 
-def _parts(items: Iterable[Item], *, with_m2: bool) -> list[Part]:
+def _parts(items: Iterable[Item], *, with_m2: bool) -> list[SegmentPart]:
     """One for each segment."""
     by_segment: dict[Segment, list[Observations]] = {}
     for item in items:
         by_segment.setdefault(item.segment, []).append(item.observations)
     return [
-        Part(segment, fold(observations, with_m2=with_m2), observations) for segment, observations in by_segment.items()
+        SegmentPart(segment, fold(observations, with_m2=with_m2), observations)
+        for segment, observations in by_segment.items()
     ]
 
 
 def _per_rank(
     naming: Naming, metrics: dict[str, _Metric], replicas: set[str], rules: Rules, seconds: Seconds
-) -> tuple[PerRank, list[tuple[str, Figure]]]:
+) -> tuple[PerRank, list[tuple[str, ReducedValue]]]:
     """The per-rank values, and the figures that follow from them, by key."""
     found: PerRank = {}
-    more: list[tuple[str, Figure]] = []
+    more: list[tuple[str, ReducedValue]] = []
     for name, metric in metrics.items():
         if metric.first == "hist" or naming.first_only or not (metric.governed or rules.per_rank):
             continue
@@ -236,6 +237,6 @@ def _per_rank(
     return found, more
 
 
-def _weighted(part: Part) -> Iterable[tuple[float, float]]:
+def _weighted(part: SegmentPart) -> Iterable[tuple[float, float]]:
     for item in part.observations:
         yield from zip(item.xs, item.ws if item.ws is not None else (1.0 for _ in item.xs))

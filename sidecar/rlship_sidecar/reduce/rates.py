@@ -9,7 +9,7 @@ from typing import TypeAlias
 from rlship_formats.values import Partial
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.window import Ended
-from rlship_sidecar.reduce.figures import UNDEFINED, Figure
+from rlship_sidecar.reduce.values import UNDEFINED, ReducedValue
 
 SecondsOf: TypeAlias = "Callable[[Segment], float | None]"
 Seconds: TypeAlias = "SecondsOf | float | None"
@@ -46,7 +46,7 @@ def _newest(barriers: Iterable[Ended]) -> dict[Writer, Ended]:
     return newest
 
 
-def rate(parts: Sequence[tuple[Segment, Partial]], total: Partial, seconds: Seconds) -> Figure:
+def rate(parts: Sequence[tuple[Segment, Partial]], total: Partial, seconds: Seconds) -> ReducedValue:
     """The rate of one metric: `parts` are its counting segments in merge order, `total` is what they merge to."""
     if total.n == 0:
         return UNDEFINED

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from rlship_sidecar.reduce.custom import Customs
-from rlship_sidecar.reduce.samples import Choice
+from rlship_sidecar.reduce.samples import SampleChoice
 
 ROW_FUNCTION = 3
 """The number of the row function: everything from a file's lines to a row's values, coverage, axes and tags.
@@ -31,7 +31,7 @@ class Rules:
     reductions: Overrides = field(default_factory=dict)
     per_rank: bool = False
     customs: Customs = field(default_factory=Customs)
-    samples: Choice = field(default_factory=Choice)
+    samples: SampleChoice = field(default_factory=SampleChoice)
 
     def chosen(self, actor: str, metric: str) -> tuple[str, ...] | None:
         """The configuration's reductions of a metric, or None: then the lines say."""
@@ -43,7 +43,7 @@ class Rules:
         more: dict[str, Any] = {}
         if self.per_rank:
             more["per_rank"] = True
-        if self.samples != Choice():
+        if self.samples != SampleChoice():
             more["samples"] = [self.samples.each, self.samples.every]
         if installed := self.customs.installed():
             more["custom"] = installed

@@ -22,7 +22,7 @@ TOP, BOTTOM, RANDOM = "top", "bottom", "random"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SampleChoice:
     """How many samples of each kind a table has in a row, and in which rows: of units whose index `every` divides."""
 
     each: int = 4

@@ -23,12 +23,12 @@ from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Block, Window
 from rlship_sidecar.decode.lines import WIDE, Schema
 from rlship_sidecar.reduce.barriers import measured
-from rlship_sidecar.reduce.figures import Figure, PerRank, Reduced, add_lag
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import LEAD_STEPS, POLICY_VERSION, Naming
 from rlship_sidecar.reduce.per_rank import NAMES, rank_name, scalars
 from rlship_sidecar.reduce.rates import Seconds, between_barriers
 from rlship_sidecar.reduce.rules import Rules, keys
+from rlship_sidecar.reduce.values import PerRank, Reduced, ReducedValue, add_lag
 from rlship_sidecar.rows import Coverage, Row, Unit, name_ranks
 
 _NO_CLOCKS = HostClocks()
@@ -53,7 +53,7 @@ def reduce_unit(
     for name, value in measured(window.barriers, clocks, roster).items():
         key = f"{unit.actor}/{name}"
         if key not in found.taken:
-            found.figures[key] = value
+            found.values[key] = value
     expected, missing, absent = roster.coverage(unit.index)
     order = found.order
     coverage = Coverage(
@@ -76,7 +76,7 @@ def reduce_unit(
         unit,
         found.t,
         x,
-        found.figures,
+        found.values,
         coverage,
         hists=found.hists,
         per_rank=found.per_rank,
@@ -145,7 +145,7 @@ class _Ranked(NamedTuple):
     scalars: tuple[str, ...]
 
 
-class Plan:
+class ColumnPlan:
     """For one actor and schema: which columns each reduction needs, and under which keys its figures go. `extra` are
     those that no partial can tell, with the column and key of each figure.
     """
@@ -190,13 +190,13 @@ class Plan:
         )
 
 
-_PLANS: dict[tuple[str, Schema, Rules], Plan] = {}
+_PLANS: dict[tuple[str, Schema, Rules], ColumnPlan] = {}
 
 
-def _plan(actor: str, schema: Schema, rules: Rules) -> Plan:
+def _plan(actor: str, schema: Schema, rules: Rules) -> ColumnPlan:
     held = _PLANS.get((actor, schema, rules))
     if held is None:
-        held = Plan(actor, schema, rules)
+        held = ColumnPlan(actor, schema, rules)
         if len(_PLANS) >= 256:
             _PLANS.clear()
         if len(schema.names) <= WIDE:
@@ -205,7 +205,7 @@ def _plan(actor: str, schema: Schema, rules: Rules) -> Plan:
 
 
 def _reduce_block(
-    plan: Plan, block: Block, order: Order, made: Reduced, underivable: list[str], rules: Rules, seconds: Seconds
+    plan: ColumnPlan, block: Block, order: Order, made: Reduced, underivable: list[str], rules: Rules, seconds: Seconds
 ) -> bool:
     """Add the figures of a block with one row per rank to `made`. False where only the general path gets it right
     (overflow).
@@ -213,13 +213,13 @@ def _reduce_block(
     matrix = block.matrix()
     if order.places is not None:
         matrix = matrix[list(order.places)]
-    figures = made.figures
+    made_values = made.values
     with np.errstate(all="ignore"):
         for reduction, (columns, names) in plan.columns.items():
             values = COLUMN_REDUCTIONS[reduction](matrix[:, columns])
             if not np.isfinite(values).all():
                 return False
-            figures.update(zip(names, values.tolist()))
+            made_values.update(zip(names, values.tolist()))
     if plan.extra or plan.ranked:
         return _Extras(matrix, order, rules, seconds).add(plan, made, underivable)
     return True
@@ -234,7 +234,7 @@ class _Extras:
         self._rules = rules
         self._seconds = seconds
 
-    def add(self, plan: Plan, made: Reduced, underivable: list[str]) -> bool:
+    def add(self, plan: ColumnPlan, made: Reduced, underivable: list[str]) -> bool:
         if len(self._matrix) > EXACT_UP_TO and any(ask in QUANTILES for ask in plan.extra):
             return False
         ordered = self._ordered(plan)
@@ -242,15 +242,15 @@ class _Extras:
             columns = [column for column, _ in chosen]
             for (_, key), value in zip(chosen, self._values(reduction, columns, ordered)):
                 if isinstance(value, float):
-                    made.figures[key] = value
+                    made.values[key] = value
                 elif isinstance(value, Histogram):
                     made.hists[key] = value
                 elif value is None:
                     underivable.append(key)
-        self._add_ranks(plan, made.figures, made.per_rank, made.order)
+        self._add_ranks(plan, made.values, made.per_rank, made.order)
         return True
 
-    def _ordered(self, plan: Plan) -> dict[int, Matrix]:
+    def _ordered(self, plan: ColumnPlan) -> dict[int, Matrix]:
         """The columns that quantiles and histograms are of, each in ascending order: one sort for them all."""
         asks = [ask for ask in plan.extra if ask in QUANTILES or ask == "hist"]
         wanted = sorted({column for ask in asks for column, _ in plan.extra[ask]})
@@ -258,7 +258,7 @@ class _Extras:
             return {}
         return dict(zip(wanted, np.sort(self._matrix.T[wanted], axis=1)))
 
-    def _values(self, reduction: str, columns: list[int], ordered: dict[int, Matrix]) -> Sequence[Figure]:
+    def _values(self, reduction: str, columns: list[int], ordered: dict[int, Matrix]) -> Sequence[ReducedValue]:
         if reduction == "hist":
             return [histogram(ordered[column]) for column in columns]
         if reduction in QUANTILES:
@@ -268,9 +268,9 @@ class _Extras:
             return self._rates(columns)
         customs = self._rules.customs
         parts = self._matrix.T[columns].tolist()
-        return [customs.figure(reduction, ([(x, 1.0)] for x in column)) for column in parts]
+        return [customs.value_of(reduction, ([(x, 1.0)] for x in column)) for column in parts]
 
-    def _rates(self, columns: list[int]) -> Sequence[Figure]:
+    def _rates(self, columns: list[int]) -> Sequence[ReducedValue]:
         matrix, seconds = self._matrix[:, columns], self._seconds
         with np.errstate(all="ignore"):
             if callable(seconds):
@@ -284,7 +284,7 @@ class _Extras:
                 rates = _column_sum(matrix) / seconds
         return [rate if np.isfinite(rate) else None for rate in rates.tolist()]
 
-    def _add_ranks(self, plan: Plan, figures: dict[str, float], per_rank: PerRank, whole: Order) -> None:
+    def _add_ranks(self, plan: ColumnPlan, made: dict[str, float], per_rank: PerRank, whole: Order) -> None:
         if not plan.ranked:
             return
         segments = self._order.segments
@@ -299,9 +299,9 @@ class _Extras:
             per_rank[key] = [(names[place], value) for place, value in kept]
             if free:
                 of, values = [ranks[place] for place, _ in kept], [value for _, value in kept]
-                figures.update((f"{key}/{what}", x) for what, x in scalars(of, values, replicas) if what in free)
+                made.update((f"{key}/{what}", x) for what, x in scalars(of, values, replicas) if what in free)
 
-    def _alone(self, first: str, xs: list[float], segments: Sequence[Segment]) -> Sequence[Figure]:
+    def _alone(self, first: str, xs: list[float], segments: Sequence[Segment]) -> Sequence[ReducedValue]:
         """The first reduction of each rank's one observation."""
         if first in QUANTILES:
             return [x + 0.0 for x in xs]
@@ -313,7 +313,7 @@ class _Extras:
             return [_over(x, self._seconds, segment) for x, segment in zip(xs, segments)]
         if first in PARTIAL_REDUCTIONS:
             return xs
-        return [self._rules.customs.figure(first, ([(x, 1.0)],)) for x in xs]
+        return [self._rules.customs.value_of(first, ([(x, 1.0)],)) for x in xs]
 
 
 def _over(x: float, seconds: Seconds, segment: Segment) -> float | None:

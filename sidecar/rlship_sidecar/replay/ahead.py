@@ -1,6 +1,6 @@
 """Files decoded ahead by other processes, for the one that aligns, reduces and commits.
 
-What is asked for next is under way before it is asked for: a chunk of each file, and never more than AHEAD_BYTES of
+What is asked for next is under way before it is asked for: a chunk of each file, and never more than MAX_AHEAD_BYTES of
 files altogether, however large these are. A file goes on in this process wherever the others cannot: at its end, where
 something is wrong with it, or where an answer does not come.
 """
@@ -19,8 +19,9 @@ from rlship_sidecar.replay.packed import Arrived, Task, Unpacking
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tail.tail import Bookmark, Tail
 
-AHEAD_BYTES = 32 << 20
-LEAST_BYTES, MOST_BYTES = 64 << 10, 1 << 20  # of a task: below, sending costs too much; above, others wait too long
+MAX_AHEAD_BYTES = 32 << 20
+# Of a task: below the one, sending costs too much; above the other, other processes wait too long.
+MIN_TASK_BYTES, MAX_TASK_BYTES = 64 << 10, 1 << 20
 
 
 class EngineLost(Exception):
@@ -95,12 +96,12 @@ class DecodedAhead:
         itself. So all have work, and nobody waits for long.
         """
         self._left = False
-        size = max(LEAST_BYTES, min(MOST_BYTES, AHEAD_BYTES // (2 * len(self._group))))
+        size = max(MIN_TASK_BYTES, min(MAX_TASK_BYTES, MAX_AHEAD_BYTES // (2 * len(self._group))))
         found = [file for file in map(self._file, reversed(self._group)) if file is not None and file.wants(size)]
         room = self._engine.room if found and self._engine is not None else 0
-        found.sort(key=lambda file: file.size or MOST_BYTES + 1)
+        found.sort(key=lambda file: file.size or MAX_TASK_BYTES + 1)
         for file in found[:room]:
-            if self._bytes + size > AHEAD_BYTES:
+            if self._bytes + size > MAX_AHEAD_BYTES:
                 break
             self._submit(file, size)
 
@@ -134,7 +135,7 @@ class DecodedAhead:
         if file is not None and file.source is source:
             return file
         fit = type(source.tail) is Tail and source.writer is not None and not (source.problem or source.moved)
-        if self._engine is None or not fit or source.size - source.read < LEAST_BYTES:
+        if self._engine is None or not fit or source.size - source.read < MIN_TASK_BYTES:
             return None
         marks = [line for _, line in (*self._store.marks(source.name), *source.fresh_marks)]
         decoder = source.decoder

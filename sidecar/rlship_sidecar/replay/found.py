@@ -9,7 +9,7 @@ from rlship_sidecar.report.status import DeadLetterStatus, LackingStatus, SinkSt
 from rlship_sidecar.store.store import Store
 
 _AT_ONCE = 512
-MOST_KEYS = 10_000
+MAX_KEYS = 10_000
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Replayed:
     """One experiment. `bytes` and `lines` are what was read this time, after an interruption the rest; `rows` counts
     all, and revisions as well; `read_s` are the seconds that reading and reducing took.
     `finished`: all is read, and every sink that rows were meant for has them. `keys`: what charts there are, by actor;
-    only of a dry run, at most MOST_KEYS. `state_dir` is "" for a dry run, which keeps nothing.
+    only of a dry run, at most MAX_KEYS. `state_dir` is "" for a dry run, which keeps nothing.
     """
 
     experiment: str
@@ -93,6 +93,6 @@ def keys_of(store: Store) -> dict[str, list[str]]:
             before = len(keys)
             keys.update(row.keys())
             total += len(keys) - before
-        if total > MOST_KEYS:
+        if total > MAX_KEYS:
             break
     return {actor: sorted(keys) for actor, keys in sorted(found.items())}

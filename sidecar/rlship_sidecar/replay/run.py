@@ -38,7 +38,7 @@ LIVE_PLACES = {"wandb": ("run_id",), "tensorboard": ("dir",), "jsonl": ("path",)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReplayRequest:
     """What to do. `out` None: a folder is chosen. With `dry_run` nothing is kept or shipped. `jobs`: how many processes
     work, this one included; in Ray how many tasks at a time. `engine`: where they decode.
     """
@@ -67,7 +67,7 @@ OnProgress = Callable[[ReplayProgress], None]
 
 
 def replay(
-    order: Order,
+    order: ReplayRequest,
     *,
     on_progress: OnProgress = lambda progress: None,
     say: Callable[[str], None] = lambda line: None,
@@ -124,7 +124,7 @@ def replay(
     return found
 
 
-def _engine(order: Order) -> Engine | None:
+def _engine(order: ReplayRequest) -> Engine | None:
     """Where files are decoded ahead; None: nowhere."""
     if order.engine == RAY:
         from rlship_sidecar.replay.cluster import RayEngine  # an extra
@@ -134,7 +134,7 @@ def _engine(order: Order) -> Engine | None:
 
 
 @contextmanager
-def _folder(order: Order, marker: folders.Marker) -> Iterator[Path]:
+def _folder(order: ReplayRequest, marker: folders.Marker) -> Iterator[Path]:
     if order.dry_run:
         with tempfile.TemporaryDirectory(prefix="rlship-replay-") as scratch:
             yield Path(scratch)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.gate import Gate
 from rlship_sidecar.tally import Shipping
 
@@ -159,7 +159,7 @@ class Delivery:
         self,
         name: str,
         make_sink: Callable[[], Sink],
-        run: Run,
+        run: SinkContext,
         source: RowSource,
         *,
         pace: Pace,

@@ -13,7 +13,7 @@ import msgspec
 from rlship_sidecar import state_file
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.observing import Observer, Place
+from rlship_sidecar.sinks.observing import FilePlace, Observer
 
 EVERY_S = 0.5
 SHARE = 0.05  # of a core that looking may take
@@ -24,7 +24,7 @@ class Progress(msgspec.Struct):
     """The content of a position file: how far the writers' files were observed, and how many bytes that made."""
 
     size: int = 0
-    places: dict[str, Place] = msgspec.field(default_factory=dict)
+    places: dict[str, FilePlace] = msgspec.field(default_factory=dict)
 
 
 def load_progress(path: Path) -> Progress:

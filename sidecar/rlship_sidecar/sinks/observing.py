@@ -24,7 +24,7 @@ from rlship_sidecar.tail.tail import Bookmark, Descriptors, Replaced, Tail
 READ_BYTES = 1 << 20
 
 
-class Place(msgspec.Struct):
+class FilePlace(msgspec.Struct):
     """How far a file was taken in, by what to know it again, and what its lines left behind there: who wrote it, and
     the last `t`.
     """
@@ -41,7 +41,7 @@ class Observer:
     """Reads all files of an experiment on from `places`, by name, which it keeps up to date."""
 
     def __init__(
-        self, experiment: Path, places: dict[str, Place], *, clock: Callable[[], float] = time.monotonic
+        self, experiment: Path, places: dict[str, FilePlace], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.places = places
         self._local = filesystem_of(os.path.realpath(experiment)).local
@@ -72,7 +72,7 @@ class Observer:
 
     def _read(self, name: str) -> tuple[bytes, bool]:
         """The observations of the next piece of a file, and whether there is more of it."""
-        place = self.places.get(name) or Place()
+        place = self.places.get(name) or FilePlace()
         tail = self._tails[name]
         held_for = self._clock() - self._held.get(name, self._clock())
         start = Bookmark(place.offset, place.head, place.before)
@@ -83,7 +83,7 @@ class Observer:
         except Replaced:
             # Another file has the name: its lines are new ones.
             self._tails[name] = self._opener.tail(name)
-            self.places[name] = Place()
+            self.places[name] = FilePlace()
             return b"", True
         if piece.held:
             self._held.setdefault(name, self._clock())
@@ -99,7 +99,7 @@ class Observer:
         return b"".join(line + b"\n" for line in made), piece.more
 
 
-def observation(place: Place, line: bytes) -> bytes | None:
+def observation(place: FilePlace, line: bytes) -> bytes | None:
     """A line of a file as an observation in JSON; None if it is not one. `place` takes what the line leaves behind."""
     reader = FileReader(place.open, t=place.t, unsupported=place.foreign)
     record = reader.read(line)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from rlship_sidecar.report.status import SinkStatus
-from rlship_sidecar.sinks.contract import Run, Sink, SinkRefused
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused
 from rlship_sidecar.sinks.delivery import Clocks, Delivery, Pace, RowSource
 from rlship_sidecar.sinks.pool import POOL, Pool
 from rlship_sidecar.tally import Shipping
@@ -46,7 +46,7 @@ class Shipper:
         self,
         sink_name: str,
         make_sink: Callable[[], Sink],
-        run: Run,
+        run: SinkContext,
         source: RowSource,
         *,
         pace: Pace | None = None,

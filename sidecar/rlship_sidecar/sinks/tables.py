@@ -21,7 +21,7 @@ _MAX_NAME_CHARACTERS = 100
 Cell = float | int | str | bool | None
 
 
-class Table(NamedTuple):
+class SampleTable(NamedTuple):
     """Samples in columns; each row of `data` has one cell for each."""
 
     columns: list[str]
@@ -36,14 +36,14 @@ def tables(row: Row) -> dict[str, Sequence[Sample]]:
     return {key: shipped[key] for key in keys[:MAX_TABLES]}
 
 
-def table(samples: Sequence[Sample], *, max_cell_bytes: int = MAX_CELL_BYTES) -> Table:
+def table(samples: Sequence[Sample], *, max_cell_bytes: int = MAX_CELL_BYTES) -> SampleTable:
     """The columns why, rank and score, then the samples' own in the order of their appearance; one that has such a name
     is called `row/<name>`, with as many `row/` as no other column has. Lists and dicts are JSON. Longer texts are cut,
     as the writer may have done, and say so.
     """
     names = list(dict.fromkeys(name for sample in samples for name in sample.row))
     cell_bytes = max(64, min(max_cell_bytes, MAX_TABLE_BYTES // (len(samples) * max(1, len(names)) or 1)))
-    return Table(
+    return SampleTable(
         [*OWN, *(_column(name, names) for name in names)],
         [
             [" ".join(one.why), one.rank, one.score, *(_cell(one, name, cell_bytes) for name in names)]
@@ -116,7 +116,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
 
 
-def shown(row: Row) -> Iterable[tuple[str, Table]]:
+def shown(row: Row) -> Iterable[tuple[str, SampleTable]]:
     """The tables of a row under names that files can have."""
     for key, samples in tables(row).items():
         yield safe_name(key), table(samples)

@@ -46,7 +46,7 @@ def point_row(segment: Segment, line: Dense | Sparse, at: RowContext) -> Row:
         Unit(writer.open.actor, POINT, line.offset, writer.open.id),
         line.t,
         {ELAPSED: max(0.0, line.t - at.origin)},
-        found.figures,
+        found.values,
         Coverage(rank_names([writer.rank]), 1, attempts=(writer.open.attempt,), underivable=found.underivable),
         hists=found.hists,
     )

@@ -15,10 +15,10 @@ from rlship_formats.records import MAX_STEP
 from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Window, put
-from rlship_sidecar.reduce.figures import add_lag
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.values import add_lag
 from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.ledger import Ledger
@@ -157,7 +157,7 @@ def _row(
         unit,
         found.t,
         x,
-        found.figures,
+        found.values,
         Coverage(
             ranks=found.order.ranks,
             expected=expected,

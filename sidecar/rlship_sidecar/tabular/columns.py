@@ -21,7 +21,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSpec:
     """`of` says what it is made of: "rows" and "dead letters" are in the store, "records" in the writers' files."""
 
     name: str
@@ -101,14 +101,14 @@ _WRITERS = _columns(
 )
 
 
-def _tables() -> dict[str, Table]:
+def _tables() -> dict[str, TableSpec]:
     tables = []
     for name, columns in _OF_ROWS.items():
         whole = (*ROW, *COVERAGE, *columns) if name == "rows" else (*ROW, *columns)
-        tables += [Table(name, "rows", whole), Table(name + EVERY, "rows", whole)]
-    tables += [Table(name, "records", (*RECORD, *columns)) for name, columns in _OF_RECORDS.items()]
-    tables.append(Table("writers", "records", (*WRITER, *_WRITERS)))
-    tables += [Table(name, "dead letters", columns) for name, columns in _OF_DEAD.items()]
+        tables += [TableSpec(name, "rows", whole), TableSpec(name + EVERY, "rows", whole)]
+    tables += [TableSpec(name, "records", (*RECORD, *columns)) for name, columns in _OF_RECORDS.items()]
+    tables.append(TableSpec("writers", "records", (*WRITER, *_WRITERS)))
+    tables += [TableSpec(name, "dead letters", columns) for name, columns in _OF_DEAD.items()]
     return {table.name: table for table in tables}
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.tabular import wide
 from rlship_sidecar.tabular.columns import TABLES, Column
-from rlship_sidecar.tabular.source import Choice, Record, Source
+from rlship_sidecar.tabular.source import ExperimentTables, Record, RecordFilter
 from rlship_sidecar.tabular.writing import INSTALL, batches, require_arrow
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def check(sql: str) -> None:
 
 
 @contextmanager
-def answering(folder: str, sources: Sequence[Source], sql: str, memory: str = MEMORY) -> Iterator[Answer]:
+def answering(folder: str, sources: Sequence[ExperimentTables], sql: str, memory: str = MEMORY) -> Iterator[Answer]:
     """The answer to `sql`, over the tables of all `sources`. `folder` is empty and may be filled with the tables; the
     database holds at most about `memory` in RAM. Raises UsageProblem where the question is wrong.
     """
@@ -127,10 +127,12 @@ def _stoppable(connection: DuckDBPyConnection, thread: Executor, call: Callable[
         raise
 
 
-def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
+def _tables(
+    sources: Sequence[ExperimentTables], sql: str
+) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
     """Name, columns and records of every table; no records of those that `sql` does not name."""
     watched = [source for source in sources if source.snapshot is not None]
-    everything, tables = Choice(), wide.UniqueNames(TABLES)
+    everything, tables = RecordFilter(), wide.UniqueNames(TABLES)
     for table in TABLES.values():
         there = sources if table.of == "records" else watched or sources  # of one that was never watched others tell
         asked = there if _names(sql, table.name) else ()
@@ -139,7 +141,7 @@ def _tables(sources: Sequence[Source], sql: str) -> Iterator[tuple[str, tuple[Co
         name = tables.unlike(wide.table_name(actor, kind))
         keys: list[str] = []
         asked = watched if _names(sql, name) else ()
-        choice = Choice((actor,), (kind,))
+        choice = RecordFilter((actor,), (kind,))
         if asked:
             keys = wide.keys_of(chain.from_iterable(one.rows(choice, every=False) for one in asked))
         records = (wide.records(one.name, one.rows(choice, every=False), keys) for one in asked)

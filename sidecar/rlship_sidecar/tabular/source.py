@@ -12,7 +12,7 @@ from rlship_sidecar.export.reading import Unreadable, files_of
 from rlship_sidecar.rows import ALIGNED, STEP, Row
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import StoreUnusable
-from rlship_sidecar.tabular.columns import EVERY, Table
+from rlship_sidecar.tabular.columns import EVERY, TableSpec
 from rlship_sidecar.tabular.from_files import of_records
 from rlship_sidecar.tabular.from_store import of_dead, of_rows
 from rlship_sidecar.tabular.snapshot import Snapshot
@@ -22,7 +22,7 @@ Asked = TypeVar("Asked")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RecordFilter:
     """What is kept: of these actors, of these kinds of rows ("point" is all of theirs), of these steps; all where
     nothing is given.
     """
@@ -41,7 +41,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Source:
+class ExperimentTables:
     """One experiment. `snapshot` is None if no sidecar has watched it, or `broken` says why its store cannot be used.
     `unreadable` fills with files and why. With `others` beside it a store that turns out to be damaged becomes
     `broken`, and there are no rows from there on; else that is raised.
@@ -79,14 +79,14 @@ class Source:
                 raise
             self.broken = problem.message
 
-    def rows(self, choice: Choice, *, every: bool) -> Iterator[Row]:
+    def rows(self, choice: RecordFilter, *, every: bool) -> Iterator[Row]:
         """The chosen rows, by number; their last revisions, or all."""
         for row in self._stored(lambda snapshot: snapshot.rows(every=every)):
             unit = row.unit
             if choice.keeps(unit.actor, unit.kind, unit.index if unit.kind in (STEP, ALIGNED) else None):
                 yield row
 
-    def records(self, table: Table, choice: Choice) -> Iterator[Record]:
+    def records(self, table: TableSpec, choice: RecordFilter) -> Iterator[Record]:
         """What a table holds of this experiment, in the order of rows, or of files and their lines."""
         if table.of == "rows":
             every = table.name.endswith(EVERY)
@@ -96,7 +96,7 @@ class Source:
         else:
             yield from self._of_files(table, choice)
 
-    def _of_files(self, table: Table, choice: Choice) -> Iterator[Record]:
+    def _of_files(self, table: TableSpec, choice: RecordFilter) -> Iterator[Record]:
         names = [column.name for column in table.columns]
         actor, step = names.index("actor"), names.index("step") if "step" in names else None
         with files_of(self.path) as files:
@@ -109,7 +109,7 @@ class Source:
                     self.unreadable[file.name] = str(problem)
 
 
-def refusal(table: Table, choice: Choice) -> str:
+def refusal(table: TableSpec, choice: RecordFilter) -> str:
     """Which part of a choice a table has no column for, as an option's name; "" if it has all."""
     asked = {"actor": choice.actors, "kind": choice.kinds, "step": choice.steps}
     return next((f"--{name}" for name, given in asked.items() if given and not table.has(name)), "")

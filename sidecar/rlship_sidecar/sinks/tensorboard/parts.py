@@ -11,7 +11,7 @@ from rlship_sidecar.sinks.tensorboard.events import CHECKED_TAIL_BYTES, Frame, f
 NAME = re.compile(r"events\.out\.tfevents\.(?P<first>\d{8,})\.rlship\.(?P<store>[^.]+)\.(?P<generation>\d{1,9})")
 
 
-class Part(NamedTuple):
+class PartFile(NamedTuple):
     """One file: the number of its first row, the generation of the sidecar that began it, the store, and its path."""
 
     first: int
@@ -29,8 +29,8 @@ class Chain(NamedTuple):
     """
 
     rows: int
-    kept: list[Part]
-    unfit: list[Part]
+    kept: list[PartFile]
+    unfit: list[PartFile]
     last: Frame | None
     end: int
     size: int
@@ -42,17 +42,19 @@ def part_name(first: int, store_id: str, generation: int) -> str:
     return f"events.out.tfevents.{first:08d}.rlship.{store_id}.{generation}"
 
 
-def find_parts(folder: Path) -> list[Part]:
+def find_parts(folder: Path) -> list[PartFile]:
     """Every store's parts in the order of their rows; of two that begin with the same one the newer is first."""
     found = [(path, NAME.fullmatch(path.name)) for path in folder.iterdir()]
-    ours = [Part(int(match["first"]), int(match["generation"]), match["store"], path) for path, match in found if match]
+    ours = [
+        PartFile(int(match["first"]), int(match["generation"]), match["store"], path) for path, match in found if match
+    ]
     return sorted(ours, key=lambda part: (part.first, -part.generation))
 
 
-def chain(found: list[Part]) -> Chain:
+def chain(found: list[PartFile]) -> Chain:
     """Count the rows of one store's parts as far as each goes on where the one before it ends."""
     rows = end = size = 0
-    kept: list[Part] = []
+    kept: list[PartFile] = []
     last: Frame | None = None
     problem = ""
     for part, following in zip(found, [*found[1:], None]):

@@ -54,7 +54,7 @@ KEY_CREDENTIAL = "wandb_api_key"
 _MAX_KEY_CHARACTERS = 4096
 
 
-class Link:
+class ChildLink:
     """A running child. `opened` is its answer, `acked` the first row that the destination lacks."""
 
     def __init__(

@@ -28,7 +28,7 @@ from rlship_sidecar.sinks import budget
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.tables import shown
-from rlship_sidecar.sinks.wandb.link import Link, environment
+from rlship_sidecar.sinks.wandb.link import ChildLink, environment
 from rlship_sidecar.sinks.wandb.protocol import OpenRequest, Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
@@ -176,7 +176,7 @@ class WandbSink(Sink):
         self._limits = limits or Limits()
         self._env = env
         self._opened_mode = ""
-        self._link: Link | None = None
+        self._link: ChildLink | None = None
         self._scratch: Path | None = None
         self._axes: Axes | None = None
         self._budget: budget.KeyBudget | None = None
@@ -236,7 +236,7 @@ class WandbSink(Sink):
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = ""
         request = _open_request(run, options, env, self._limits, axes.pairs, scratch, folder)
-        link = self._link = Link(
+        link = self._link = ChildLink(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
         )
         try:
@@ -317,7 +317,7 @@ class WandbSink(Sink):
         self.note = self._budget.note
         return shown
 
-    def _send(self, link: Link, point: Point) -> None:
+    def _send(self, link: ChildLink, point: Point) -> None:
         size = len(point.data) + len(point.tables)
         self._await_room(link, size)
         head = orjson.dumps(
@@ -334,7 +334,7 @@ class WandbSink(Sink):
         self._pending_bytes += size
         self._next = point.row_number + 1
 
-    def _await_room(self, link: Link, size: int) -> None:
+    def _await_room(self, link: ChildLink, size: int) -> None:
         def room() -> bool:
             while self._pending and self._pending[0][0] < link.acked:
                 self._pending_bytes -= self._pending.popleft()[1]

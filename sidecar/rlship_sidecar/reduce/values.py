@@ -12,11 +12,11 @@ from rlship_sidecar.reduce.naming import POLICY_LAG, POLICY_VERSION, Naming
 
 
 class _Undefined(Enum):
-    UNDEFINED = "no such figure for these observations"
+    UNDEFINED = "no such value for these observations"
 
 
 UNDEFINED = _Undefined.UNDEFINED
-Figure: TypeAlias = "float | Histogram | _Undefined | None"  # None: underivable
+ReducedValue: TypeAlias = "float | Histogram | _Undefined | None"  # None: underivable
 PerRank: TypeAlias = "dict[str, list[tuple[str, float]]]"  # by key: a rank's name and its value, in merge order
 
 
@@ -25,7 +25,7 @@ class Reduced(NamedTuple):
     whether or not there is a figure under them. `lags`: there is a policy version that counts the lead's steps.
     """
 
-    figures: dict[str, float]
+    values: dict[str, float]
     hists: dict[str, Histogram]
     per_rank: PerRank
     taken: Collection[str]
@@ -37,7 +37,7 @@ class Reduced(NamedTuple):
 
 def add_lag(naming: Naming, found: Reduced, now: int | None) -> None:
     """Add how many of the lead's steps a policy is behind, `now` being the lead's."""
-    version = found.figures.get(naming.plain(POLICY_VERSION))
+    version = found.values.get(naming.plain(POLICY_VERSION))
     key = naming.beside(POLICY_VERSION, POLICY_LAG)
     if found.lags and now is not None and version is not None and key not in found.taken:
-        found.figures[key] = now - version
+        found.values[key] = now - version
