@@ -138,7 +138,7 @@ def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roste
     slow = reduce_any(Naming("trainer"), window, rules, seconds)
     if fast is None:
         return
-    assert bits(fast.figures) == bits(slow.figures)
+    assert bits(fast.values) == bits(slow.values)
     assert repr(sorted(fast.hists.items())) == repr(sorted(slow.hists.items()))
     assert repr(sorted(fast.per_rank.items())) == repr(sorted(slow.per_rank.items()))
     assert set(slow.taken) <= set(fast.taken)
