@@ -130,7 +130,9 @@ def test_it_writes_in_the_experiment_only(tmp_path: Path) -> None:
     rows.log(status, Tally(), 111.0)
     assert list(elsewhere.iterdir()) == []
     place = experiment / "rlship"
-    assert status.notes == [f"{place} cannot be written by the sidecar: the run has no rows of its own figures"]
+    assert status.notes == [
+        f"{place} cannot be written by the sidecar: the run has no rows of the sidecar's own metrics"
+    ]
 
 
 def test_a_folder_that_goes_is_not_made_again(experiment: Path) -> None:

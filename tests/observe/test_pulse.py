@@ -20,7 +20,7 @@ def test_alive_is_a_loop_that_goes_round() -> None:
     clock.now += STALLED_S
     assert pulse.unhealthy() == ""
     clock.now += 1.0
-    assert pulse.unhealthy() == "the loop went round 121 s ago, and is given 120 s"
+    assert pulse.unhealthy() == "the loop last completed a round 121 s ago; 120 s are allowed"
     pulse.beat()
     assert pulse.unhealthy() == ""
 

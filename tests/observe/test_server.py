@@ -68,7 +68,7 @@ def test_what_is_answered(port: int) -> None:
 def test_probes_say_what_is_wrong(port: int, pulse: Pulse, clock: Clock) -> None:
     """A loop that stands is unhealthy though it was ready; one that stops is not ready though it is healthy."""
     clock.now += STALLED_S + 30
-    assert ask(port, "/healthz")[::2] == (503, "the loop went round 150 s ago, and is given 120 s\n")
+    assert ask(port, "/healthz")[::2] == (503, "the loop last completed a round 150 s ago; 120 s are allowed\n")
     pulse.beat()
     pulse.stopping()
     assert ask(port, "/healthz")[::2] == (200, "ok\n")

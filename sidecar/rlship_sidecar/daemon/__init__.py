@@ -1,1 +1,1 @@
-"""The loop over experiments, and what wakes it."""
+"""The loop over experiments, and the events that wake it."""

@@ -1,12 +1,12 @@
-"""The daemon: the loop over experiments. Nothing else in the sidecar decides when something happens.
+"""The daemon: the loop over experiments. It alone decides when anything in the sidecar happens.
 
-An experiment that was found waits for its turn to be opened: those with the newest files first, so that running ones
-have their rows soon, and as many as the limits of open files allow (`limits`). Open, it is looked at in every round.
-Finished and delivered, it is put to rest (`resting`), holds nothing, and is opened again if its files change. One that
-cannot be opened for want of descriptors, threads or memory waits and is tried again, while the others go on.
+A newly found experiment waits to be opened. Experiments with the newest files come first, so that running ones have
+their rows soon. `limits` bounds how many are open at a time. The loop looks at each open experiment in every round. A
+finished and delivered experiment is put to rest (`resting`): it holds nothing, and is opened again if its files change.
+If descriptors, threads or memory run out, an experiment waits and is tried again, while the others go on.
 
-At a start, at most `MAX_TURNS` experiments that were not written to lately are open at a time: a thousand of them are
-taken through in turns beside those that run.
+At a start, at most `MAX_TURNS` experiments without recent writes are open at a time. So a thousand of them take turns
+beside those that run.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from rlship_sidecar.tally import Tally
 DISCOVER_EVERY_S = 1.0
 RETRY_EVERY_S = 5.0
 STATUS_EVERY_S = 1.0
-HELD_POLL_S = 0.1  # between looks at files whose ends are not there yet, with `--once`
-STATUS_SHARE = 0.005  # making statuses may take this share of a core
-MAX_TURNS = 12  # experiments that are open at a time only to see whether anything is left to do
-OPENING_S = 0.2  # of opening experiments, between two rounds over those that are open
-TURN_POLL_S = 0.05  # between rounds while experiments wait for the place of others
-TURN_S = 2.0  # how long an experiment keeps its place at least while others wait
-SAY_WAITING_S = 10.0  # how long experiments wait for a place before that is told
-ONCE_AT_A_TIME = 64  # with `--once`: experiments that are open at a time
-LATELY_S = 120.0  # an experiment whose files changed in this time is taken for a running one
+HELD_POLL_S = 0.1  # between looks at files that hold incomplete data, with `--once`
+STATUS_SHARE = 0.005  # collecting statuses may take this share of a core
+MAX_TURNS = 12  # experiments that are open at a time only to check for work left to do
+OPENING_S = 0.2  # seconds of opening experiments between two rounds over the open ones
+TURN_POLL_S = 0.05  # between rounds while experiments wait for a place
+TURN_S = 2.0  # the least time that an experiment keeps its place while others wait
+SAY_WAITING_S = 10.0  # how long experiments wait for a place before the daemon reports it
+ONCE_AT_A_TIME = 64  # with `--once`: the number of experiments that are open at a time
+LATELY_S = 120.0  # an experiment whose files changed in this time counts as running
 _AGES_S = (LATELY_S, 3600.0, 86_400.0)
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
 
-# What waiting does not mend.
+# Errors that waiting does not cure.
 _LASTING = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
 _UNOPENED = (OSError, sqlite3.Error, StoreUnusable, StateOfAnother, UntrustedState, RuntimeError, MemoryError)
 
@@ -75,22 +75,24 @@ def watch(
     say: Say = lambda line: None,
     pulse: Pulse | None = None,
 ) -> int:
-    """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once` until all is delivered.
+    """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once`, until all is delivered.
 
-    Returns an exit code: 0, 1 (a sink is still short of rows), 3 (`once`: data incomplete) or 4 (a sink refused).
-    Raises RlshipError where there is nothing to watch, or another sidecar owns all there is.
+    Returns an exit code: 0, 1 (a sink still lacks rows), 3 (`once`: data are incomplete) or 4 (a sink refused). Raises
+    RlshipError if there is nothing to watch, or another sidecar owns all of it.
     """
     return _Daemon(directory, config, once, on_status, stop or threading.Event(), say, pulse or Pulse()).run()
 
 
 class _Stopped(Exception):
-    """The daemon was told to stop while it waited for another sidecar's lease to run out."""
+    """`stop` was set while the daemon waited for another sidecar's lease to run out."""
 
 
 @dataclass(slots=True)
 class _Queue:
-    """Experiments that were found and are not open, in the order in which they are to be opened. `recent`: those whose
-    files changed lately. `owned`: the last one that another sidecar owns. `full_since`: since when there was no place.
+    """Experiments that are not open yet, in the order in which they will be opened.
+
+    `recent`: those whose files changed lately. `owned`: the error of the last one that another sidecar owns.
+    `full_since`: since when no place was free.
     """
 
     paths: list[Path] = field(default_factory=list)
@@ -99,7 +101,7 @@ class _Queue:
     full_since: float = math.inf
 
     def add(self, found: list[Path]) -> None:
-        """Put experiments behind those that wait, by how long ago a file of theirs changed."""
+        """Queue experiments behind those that wait, the most recently changed first."""
         now = time.time()
 
         def age(path: Path) -> int:
@@ -119,40 +121,40 @@ class _Queue:
         ]
 
     def taken(self, path: Path) -> None:
-        """An experiment is open, or was given up."""
+        """Remove an experiment that is open now, or was given up."""
         self.paths.remove(path)
         self.recent.discard(path)
 
 
 class _Fleet:
-    """The experiments that this process works on: `active` are open, `closing` are on their way to rest."""
+    """The experiments of this process: `active` ones are open, `closing` ones are on their way to rest."""
 
     def __init__(self) -> None:
         self.active: dict[Path, Watched] = {}
         self.closing: dict[Path, tuple[Watched, Resting]] = {}
         self.rest = Rest()
         self.queue = _Queue()
-        self.turns: set[Path] = set()  # of the active ones, those that were not written to lately when they were opened
-        self.owned: set[Path] = set()  # experiments that this process has owned
+        self.turns: set[Path] = set()  # the active ones without recent writes when they were opened
+        self.owned: set[Path] = set()  # every experiment that this process has owned
 
     @property
     def known(self) -> dict[str, Path]:
-        """All experiments that are open, on their way to rest, at rest or waiting, by path."""
+        """All experiments that are open, closing, at rest or waiting, by path."""
         paths = (*self.active, *self.closing, *self.rest.all, *self.queue.paths)
         return {os.fspath(path): path for path in paths}
 
     @property
     def resting(self) -> dict[Path, Resting]:
-        """What is kept of those that are at rest or on the way there."""
+        """What is kept of each experiment that is at rest or closing."""
         return {**self.rest.all, **{path: kept for path, (_, kept) in self.closing.items()}}
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to work on."""
+        """True if no experiment is open, closing or at rest."""
         return not (self.active or self.closing or self.rest.all)
 
     def forget_closed(self) -> None:
-        """Put to rest what has closed its sinks."""
+        """Put to rest the experiments whose sinks have closed."""
         for path, (watched, kept) in list(self.closing.items()):
             if not watched.is_closing:
                 del self.closing[path]
@@ -171,7 +173,7 @@ class _Daemon:
         say: Say,
         pulse: Pulse,
     ) -> None:
-        # Resolved: a link such as `latest` may come to mean another experiment while this one is watched.
+        # Resolved, because a link such as `latest` may come to point to another experiment while this one is watched.
         self._directory = Path(os.path.realpath(directory))
         self._config = replace(config, own_rows_s=0.0) if once else config
         self._pulse = pulse
@@ -191,7 +193,7 @@ class _Daemon:
         self._until = math.inf
 
     def run(self) -> int:
-        # Most objects here live as long as the process; scanning them again and again costs a fifth of the ingest.
+        # Most objects here live as long as the process. Repeated scans of them would cost a fifth of the ingest.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         try:
@@ -200,7 +202,8 @@ class _Daemon:
                 drained = self._deliver_in_turns()
             else:
                 self._loop()
-                self._until = time.monotonic() + self._config.drain_s  # of reading: a file may have no end
+                # bounds the reading, because a file may have no end
+                self._until = time.monotonic() + self._config.drain_s
                 self._read_what_is_there()
                 drained = []
             if self._stop.is_set():
@@ -216,7 +219,7 @@ class _Daemon:
     # The loop ------------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        with suppress(RuntimeError):  # no thread to be had: the loop looks at `stop` once a second anyway
+        with suppress(RuntimeError):  # no thread is available; the loop checks `stop` every second anyway
             threading.Thread(target=self._nudge_on_stop, name="rlship-stop", daemon=True).start()
         changed: dict[str, set[str]] = {}
         while not self._stop.is_set() and not self._all_refused():
@@ -233,7 +236,9 @@ class _Daemon:
         self._pulse.stopping()
 
     def _round(self, now: float, changed: dict[str, set[str]], until: float) -> dict[str, set[str]]:
-        """Look at each experiment that is due or `changed`, then rest, at most until `until`. Returns what changed."""
+        """Look at each experiment that is due or `changed`, then wait, at most until `until`. Returns the files that
+        changed.
+        """
         self._pulse.beat()
         more = False
         for path, watched in list(self._fleet.active.items()):
@@ -249,7 +254,7 @@ class _Daemon:
         return self._wake.wait(max(0.0, due - time.monotonic()))
 
     def _meanwhile(self, seconds: float) -> None:
-        """Go on with the experiments at hand while another one's owner is watched for signs of life."""
+        """Serve the open experiments while `acquire` watches another owner for signs of life."""
         until = time.monotonic() + seconds
         changed: dict[str, set[str]] = {}
         while (now := time.monotonic()) < until:
@@ -262,7 +267,7 @@ class _Daemon:
         self._wake.nudge()
 
     def _all_refused(self) -> bool:
-        """Whether no sink is left that takes rows: a person has to act."""
+        """True if every sink refuses rows, so that a person has to act."""
         fleet = self._fleet
         shippers = [shipper for watched in fleet.active.values() for shipper in watched.shippers]
         if fleet.queue.paths or not all(shipper.refused is not None for shipper in shippers):
@@ -271,23 +276,24 @@ class _Daemon:
         return bool(shippers or resting) and all(kept.all_refused for kept in resting)
 
     def _read_what_is_there(self) -> None:
-        """Before the end: what the writers finished still becomes rows; with `once`, all that they wrote."""
+        """Before the end, make rows of the steps that writers finished; with `once`, of all that they wrote."""
         active = self._fleet.active
         for path, watched in list(active.items()):
             watched.end_own()
-            try:  # telling its status may drop it
+            try:  # reporting the status may drop the experiment
                 while path in active and self._read_on(watched) and time.monotonic() < self._until:
                     self._pulse.beat()
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
 
     def _try_once_more(self) -> None:
-        """Before the end: experiments that were given up for now. A disk that was full may have room by now."""
+        """Before the end, try suspended experiments again: a disk that was full may have room by now."""
         suspended = self._setbacks.suspended
         for path in [path for path in suspended if path not in self._fleet.active and is_experiment(path)]:
             try:
                 self._open(path)
-            except (OwnedElsewhere, _Stopped):  # another sidecar does it, or a crashed one's lease must run out first
+            # another sidecar serves it, or a crashed sidecar's lease has to run out first
+            except (OwnedElsewhere, _Stopped):
                 continue
         self._read_what_is_there()
 
@@ -301,8 +307,9 @@ class _Daemon:
         return more and not self._stop.is_set()
 
     def _deliver_in_turns(self) -> list[bool]:
-        """With `once`: read and deliver as many experiments at a time as may be open; the last ones are left open.
-        Returns whether those that are closed again had everything delivered.
+        """With `once`: read and deliver as many experiments at a time as may be open. The last ones stay open.
+
+        Returns, for each experiment that was closed again, whether everything was delivered.
         """
         fleet = self._fleet
         drained: list[bool] = []
@@ -355,13 +362,13 @@ class _Daemon:
             self._setbacks.say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         there = set(found)
         for path in [path for path in fleet.rest.all if path not in there]:
-            del fleet.rest.all[path]  # it was removed, or has another name
+            del fleet.rest.all[path]  # it was removed or renamed
         new = [path for path in found if os.fspath(path) not in known and self._setbacks.may_try(path, now)]
         if new:
             fleet.queue.add(new)
 
     def _open_some(self, now: float) -> bool:
-        """Open experiments that wait, for a moment. Returns whether some still wait."""
+        """Open waiting experiments, for at most `OPENING_S`. Returns True if some still wait."""
         fleet, queue = self._fleet, self._fleet.queue
         while queue.paths and time.monotonic() < now + OPENING_S:
             if fleet.active and self._stop.is_set():
@@ -380,7 +387,7 @@ class _Daemon:
         return True
 
     def _has_place(self, path: Path) -> bool:
-        """Whether an experiment may be opened now. While others wait, one place is kept for turns."""
+        """True if an experiment may be opened now. While others wait, one place is kept for turns."""
         fleet = self._fleet
         count = len(fleet.active) + len(fleet.closing)
         if not self._budget.has_room(count):
@@ -391,7 +398,7 @@ class _Daemon:
         return len(fleet.turns) < MAX_TURNS
 
     def _say_waiting(self, now: float) -> None:
-        """Tell that experiments wait because of a limit, once they have waited for a while."""
+        """Report that experiments wait because of a limit, once they have waited for a while."""
         fleet, queue = self._fleet, self._fleet.queue
         if self._budget.has_room(len(fleet.active) + len(fleet.closing)):
             queue.full_since = math.inf
@@ -407,7 +414,7 @@ class _Daemon:
         )
 
     def _open_next(self) -> None:
-        """Open the experiment that waits first. Raises _Stopped."""
+        """Open the first waiting experiment. Raises _Stopped."""
         queue, path = self._fleet.queue, self._fleet.queue.paths[0]
         recent = path in queue.recent
         queue.taken(path)
@@ -422,13 +429,13 @@ class _Daemon:
             self._fleet.turns.add(path)
 
     def _raise_owned(self) -> None:
-        """Raise OwnedElsewhere if there is nothing to work on because another sidecar owns it."""
+        """Raise OwnedElsewhere if another sidecar owns all that this one could work on."""
         owned, self._fleet.queue.owned = self._fleet.queue.owned, None
         if owned is not None and self._fleet.is_empty:
             raise owned
 
     def _open(self, path: Path) -> None:
-        """Begin with an experiment, or go on with it. Raises OwnedElsewhere, and _Stopped."""
+        """Open an experiment. Raises OwnedElsewhere, _Stopped."""
         fleet = self._fleet
         if not self._setbacks.may_try(path, math.inf):
             return
@@ -444,21 +451,23 @@ class _Daemon:
         except LeaseLost as error:
             if os.path.exists(state_dir_for(path, self._config)):
                 raise
-            self._unusable(path, error)  # the folder was renamed or removed meanwhile
+            self._unusable(path, error)  # the folder was renamed or removed during the opening
             return
         kept = fleet.rest.all.pop(path, None)
         watched.before = kept.tally if kept is not None else None
         fleet.active[path] = watched
         for other in fleet.active.values():
             other.experiment.intake.limit_files(files)
-        self._pulse.beat()  # of thousands the last is opened minutes after the first
+        self._pulse.beat()  # opening thousands of experiments takes minutes
         self._setbacks.over(path)
         fleet.owned.add(path)
         if watched.news:
             self._say(watched.news)
 
     def _put_to_rest(self, now: float) -> None:
-        """Close what is finished and delivered; where others wait for a place, what can give its own away."""
+        """Close the experiments that are finished and delivered; if others wait, also those that can give up their
+        place.
+        """
         fleet = self._fleet
         fleet.forget_closed()
         wall, waiting = time.time(), bool(fleet.queue.paths)
@@ -487,7 +496,7 @@ class _Daemon:
         fleet.closing[path] = watched, kept
 
     def _look_at_resting(self, now: float) -> None:
-        """Queue experiments at rest whose files changed, or that gave up their place before all was delivered."""
+        """Queue the experiments at rest whose files changed, or that gave up their place before all was delivered."""
         fleet = self._fleet
         changed = fleet.rest.look(now)
         waiting = set(fleet.queue.paths)
@@ -500,8 +509,9 @@ class _Daemon:
             fleet.queue.paths += [path for path in lacking if self._setbacks.may_try(path, now)]
 
     def _drop(self, path: Path, watched: Watched, error: Exception) -> None:
-        """Give an experiment up for now: a full disk, a lost mount or a deleted folder must not stop the others. Its
-        store tells where to go on.
+        """Suspend an experiment: a full disk, a lost mount or a deleted folder must not stop the others.
+
+        Its store keeps the position at which reading continues.
         """
         lost = isinstance(error, LeaseLost) and os.path.exists(watched.lease.state_dir)
         if lost and path == self._directory and (self._once or self._stop.is_set()):
@@ -511,8 +521,8 @@ class _Daemon:
         watched.unwatch(self._wake)
         watched.close()
         if isinstance(error, LeaseLost) and lost:
-            # Whether another one owns it now, or nobody came while this one stood still, is seen by trying.
-            self._setbacks.say_once(f"{error.message}: looking who does")
+            # The next attempt finds out whether another sidecar owns it, or none took over while this one stood still.
+            self._setbacks.say_once(f"{error.message}; checking which one does")
             self._setbacks.put_off(path, 0.0)
             self._discover_at = 0.0
         elif isinstance(error, sqlite3.DatabaseError) and is_damage(error):
@@ -521,14 +531,14 @@ class _Daemon:
             self._unusable(path, error)
 
     def _unusable(self, path: Path, error: Exception) -> None:
-        """Try again later, or end where that is all there is to do and only a person can help."""
+        """Suspend an experiment; raise instead if it is the only one and only a person can help."""
         alone = path == self._directory
         if is_shortage(error) and not (alone and self._once):
             self._setbacks.short(path, error, RETRY_EVERY_S)
             return
         problem, gone = problem_of(path, state_dir_for(path, self._config), error)
         lasting = isinstance(error, _LASTING) or not isinstance(error, (OSError, sqlite3.OperationalError))
-        # What was exchanged under a running sidecar may be put back.
+        # A folder that was swapped under a running sidecar may be put back.
         passing = isinstance(error, LeaseLost) or (isinstance(error, UntrustedState) and path in self._fleet.owned)
         lasting = lasting and not gone and not passing
         if alone and (self._once or lasting):
@@ -547,7 +557,7 @@ class _Daemon:
         fleet = self._fleet
         statuses: dict[Path, Status] = {}
         for path, watched in list(fleet.active.items()):
-            self._pulse.beat()  # the statuses of thousands take longer than a probe waits
+            self._pulse.beat()  # collecting thousands of statuses takes longer than a probe waits
             try:
                 statuses[path] = watched.report(now, wall)
                 for line in watched.experiment.news():
@@ -567,7 +577,9 @@ class _Daemon:
         self._tell_at = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
 
     def _drain(self) -> list[bool]:
-        """Deliver what is committed of the experiments that are open, within `drain_s`; whether each has it all."""
+        """Deliver the committed rows of the open experiments within `drain_s`. Returns for each whether all were
+        delivered.
+        """
         deadline = time.monotonic() + self._config.drain_s
         drained = []
         for watched in self._fleet.active.values():
@@ -582,7 +594,9 @@ class _Daemon:
         return drained
 
     def _finish(self, drained: list[bool]) -> int:
-        """Deliver what is committed, within `drain_s`, and judge; `drained`: what came of experiments before."""
+        """Deliver the committed rows within `drain_s` and return the exit code. `drained`: the results of experiments
+        before.
+        """
         self._pulse.stopping()
         fleet = self._fleet
         drained = drained + self._drain()

@@ -1,16 +1,16 @@
-"""Experiments at rest: finished and delivered, so that nothing of them is open.
+"""Experiments at rest: they are finished and delivered, and this process holds nothing of them open.
 
-An experiment is finished once every writer has closed, or was silent for `SILENT_S`; every unit is a row, every row is
-revised, and every sink confirmed all of them or refused for good. It stays open for `LINGER_S` after its last line,
-unless others wait for its place. Then its sinks, its store and its lease are closed, and what remains is its status,
-its counts and what its files looked like.
+An experiment is finished once four things hold: every writer has closed or was silent for `SILENT_S`, every unit is a
+row, every row is revised, and every sink confirmed all rows or refused for good. It stays open for `LINGER_S` after its
+last line, unless others wait for its place. Then its sinks, store and lease are closed. The process keeps its status,
+its counts and the footprint of its files.
 
-Every `LOOK_EVERY_S` its files are compared with that: names, sizes and times, without opening any. If anything
-changed, the experiment is opened again. Looking takes at most `LOOK_SHARE` of a core; where that is too little for all
-files, the looks are further apart.
+Every `LOOK_EVERY_S` its files are compared with the footprint: names, sizes and times, without opening any. After a
+change the experiment is opened again. The looks take at most `LOOK_SHARE` of a core; with many files they are further
+apart.
 
-Where the limits do not let all experiments be open, one that has all its rows but waits for a sink, or for writers that
-are silent, gives its place to the next one. It takes its turn again later.
+If the limits do not allow all experiments to be open, one that has all its rows gives its place to the next. Such an
+experiment waits only for a sink, or for silent writers. It takes its turn again later.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ SILENT_S = 600.0
 LINGER_S = 5.0
 LOOK_EVERY_S = 5.0
 LOOK_SHARE = 0.01
-_SLICE_S = 0.05  # of looking, between two rounds over the experiments that are open
+_SLICE_S = 0.05  # seconds of looking between two rounds over the open experiments
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What an experiment's files look like from outside: in `writers` each file of a writer, elsewhere those `files`,
-    and whether `folders` have the same entries. `opens`: the filesystem tells the truth only of a file that is opened.
+    """What an experiment's files look like from outside.
+
+    It covers each writer's file in the folder `writers`, the foreign `files`, and the entries of `folders`. With
+    `opens`, each file is opened first, because the filesystem otherwise returns stale attributes.
     """
 
     writers: str
@@ -49,7 +51,7 @@ class Footprint:
     seen: int = 0
 
     def look(self) -> int:
-        """A number that is another one once any of it changes."""
+        """A number that changes once any of the files changes."""
         found: list[object] = [_inode(self.state_dir)]
         for folder in self.folders:
             try:
@@ -82,11 +84,11 @@ class Footprint:
         return path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def changed(self) -> bool:
-        """Whether anything is another than when it was taken."""
+        """True if anything changed since the footprint was taken."""
         return self.look() != self.seen
 
     def silent_s(self, wall: float) -> float:
-        """For how long no file was written to or made, by the files' own times."""
+        """Seconds since a file was last written or created, by the files' own times."""
         newest = 0.0
         for path in (self.writers, *self.folders, *self._paths()):
             try:
@@ -97,7 +99,7 @@ class Footprint:
 
 
 def footprint(experiment: Experiment, state_dir: Path) -> Footprint:
-    """What an experiment's files look like now."""
+    """The footprint of an experiment's files now."""
     intake = experiment.intake
     folders = [folder for folder in intake.folders if folder != intake.folder]
     now = Footprint(
@@ -115,8 +117,10 @@ def _inode(path: str) -> int:
 
 @dataclass(slots=True)
 class Resting:
-    """What is kept of an experiment at rest. `lacks`: what its sinks lack, in words; it is not empty where the
-    experiment only gave up its place. `refused`: what sinks refused for good, in words.
+    """What the process keeps of an experiment at rest.
+
+    `lacks` describes the rows that its sinks lack; it is not empty if the experiment only gave up its place. `refused`
+    describes the sinks that refused rows for good.
     """
 
     footprint: Footprint
@@ -127,21 +131,21 @@ class Resting:
 
     @property
     def all_refused(self) -> bool:
-        """Whether it has sinks, and none of them takes rows."""
+        """True if the experiment has sinks and all of them refuse rows."""
         return bool(self.status.sinks) and all(sink.state == "refused" for sink in self.status.sinks)
 
 
 class Rest:
-    """The experiments at rest, and when to look at their files."""
+    """The experiments at rest, with the schedule of looks at their files."""
 
     def __init__(self) -> None:
         self.all: dict[Path, Resting] = {}
-        self._left: deque[Path] = deque()  # to look at in this turn
+        self._left: deque[Path] = deque()  # the experiments that this turn has yet to look at
         self._turn_at = 0.0
         self._cost_s = 0.0
 
     def look(self, now: float) -> list[Path]:
-        """Look at the files of those whose turn it is, for a moment at most; returns those that changed."""
+        """Look at the files of some experiments, for at most `_SLICE_S`; return the experiments that changed."""
         if not self._left:
             if now < self._turn_at:
                 return []
@@ -160,5 +164,5 @@ class Rest:
 
     @property
     def next_look(self) -> float:
-        """When to look next, in monotonic seconds."""
+        """The time of the next look, in monotonic seconds."""
         return 0.0 if self._left else self._turn_at

@@ -1,4 +1,4 @@
-"""Experiments that cannot be worked on just now: why, when to try again, and what a person should hear of it."""
+"""Experiments that are suspended: the reason, the time of the next attempt, and the messages to people."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from rlship_sidecar.report.terminal import clean
 from rlship_sidecar.shortage import is_shortage, what_to_raise
 from rlship_sidecar.store.store import StoreUnusable
 
-MAX_SAID = 2000  # characters of a line
+MAX_SAID = 2000  # characters of one message
 
 Say = Callable[[str], None]
 
 
 class Setbacks:
-    """`suspended` says of each experiment that was given up for now why; `any_unusable`, whether there ever was one."""
+    """The suspended experiments.
+
+    `suspended` maps each experiment to the reason. `any_unusable` is True once any experiment could not be used.
+    """
 
     def __init__(self, config: Config, say: Say) -> None:
         self.suspended: dict[Path, str] = {}
@@ -30,24 +33,24 @@ class Setbacks:
         self._say = say
         self._said: set[str] = set()
         self._retry_at: dict[Path, float] = {}
-        self._left: dict[Path, object] = {}  # experiments whose stores cannot be used, as these were then
+        self._left: dict[Path, object] = {}  # maps experiments with unusable stores to the identity of that store
 
     def say_once(self, line: str, more: str = "") -> None:
-        """Tell a person, unless that was told before; `more` is not compared."""
+        """Report a line, unless the same line was reported before; `more` is not compared."""
         if line not in self._said:
             self._said.add(line)
             self._say(line + more)
 
     def say_clean(self, line: str) -> None:
-        """Tell a person once, without what a terminal would obey."""
+        """Report a line once, without control characters that a terminal would obey."""
         self.say_once(clean(line, MAX_SAID))
 
     def put_off(self, path: Path, seconds: float) -> None:
-        """Do not try an experiment before so many seconds are over."""
+        """Do not try an experiment again for `seconds`."""
         self._retry_at[path] = time.monotonic() + seconds
 
     def may_try(self, path: Path, now: float) -> bool:
-        """Whether it is time to try an experiment, and its store is not the one that could not be used."""
+        """True if an experiment is due for another attempt, and its store is not the one that proved unusable."""
         if now < self._retry_at.get(path, 0.0):
             return False
         if path in self._left and self._left[path] != newest_store(state_dir_for(path, self._config)):
@@ -55,18 +58,18 @@ class Setbacks:
         return path not in self._left
 
     def over(self, path: Path) -> None:
-        """The experiment is worked on."""
+        """Remove an experiment that is open again."""
         self.suspended.pop(path, None)
 
     def short(self, path: Path, error: BaseException, retry_s: float) -> None:
-        """The system could not give what the experiment needs: it is tried again, and nothing is wrong with it."""
+        """Suspend an experiment for lack of system resources; nothing is wrong with the experiment itself."""
         why = what_to_raise(error)
         self.suspended[path] = f"{path} {why}"
         self.put_off(path, retry_s)
         self.say_once(f"experiments wait: the first one, {path}, {why}; the others go on")
 
     def unusable(self, path: Path, problem: RlshipError, retry_s: float, *, again: bool) -> None:
-        """The experiment cannot be worked on; `again`: it is tried again."""
+        """Suspend an experiment that cannot be used; `again`: it will be tried again."""
         self.any_unusable = True
         self.suspended[path] = problem.message
         self.put_off(path, retry_s)
@@ -74,7 +77,7 @@ class Setbacks:
         self.say_once(f"{problem.message}. {problem.hint}".rstrip(". "), more)
 
     def leave_out(self, path: Path, problem: StoreUnusable, *, again: bool) -> None:
-        """The store cannot be used: the experiment is left out until another one is in its place."""
+        """Leave out an experiment with an unusable store until another store is in its place."""
         self._left[path] = newest_store(state_dir_for(path, self._config))
         self.any_unusable = True
         self.suspended[path] = problem.message
@@ -83,7 +86,7 @@ class Setbacks:
 
 
 def problem_of(path: Path, state_dir: Path, error: Exception) -> tuple[RlshipError, bool]:
-    """What keeps an experiment's state from being used, and whether its folder is gone."""
-    # Not Path.exists: that raises where a folder on the way may not be searched.
+    """The error that describes an unusable state, and True if the state's folder is gone."""
+    # Not Path.exists: it raises if a folder on the way may not be searched.
     gone = not isinstance(error, PermissionError) and not is_shortage(error) and not os.path.exists(state_dir)
     return state_problem(path, state_dir, error, gone=gone), gone

@@ -1,10 +1,10 @@
-"""When to look at the files: at once if the kernel reports a change, else on a timer.
+"""Decides when to look at the files: at once if the kernel reports a change, else on a timer.
 
-Change events are only a hint: they miss other hosts' writes, overflow, and cost more per event than a look at a file.
-So they serve local filesystems with few files, and a timer looks at all files anyway.
+Change events are only a hint: they miss the writes of other hosts, overflow, and cost more than a look at a file. So
+they serve local filesystems with few files, and a timer looks at all files anyway.
 
-One inotify descriptor serves all folders, and the waiting thread reads it itself. watchdog's observers have a thread
-for each folder, which would grow with the number of experiments, so this uses watchdog's bindings to the kernel alone.
+One inotify descriptor serves all folders, and the waiting thread reads it itself. watchdog's observers start a thread
+for each folder, so this module uses only watchdog's bindings to the kernel.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from watchdog.observers.inotify_c import InotifyConstants, inotify_add_watch, in
 from rlship_sidecar.tail.listing import SUFFIX
 
 MAX_WATCHED_FILES = 256
-SUFFIXES = (SUFFIX, ".json", ".log")  # of other names there may be much else in an experiment, such as weights
-SETTLE_S = 0.002  # ranks finish a step together: one look for all of them
+SUFFIXES = (SUFFIX, ".json", ".log")  # files with other names, such as weights, may be many
+SETTLE_S = 0.002  # ranks finish a step together, and one look serves them all
 
-_ASKED = (  # files that were written to, made, or moved into the folder; a path that is no folder is refused
+_ASKED = (  # files that were written, created, or moved into the folder; the kernel rejects a path that is no folder
     InotifyConstants.IN_MODIFY | InotifyConstants.IN_CREATE | InotifyConstants.IN_MOVED_TO | InotifyConstants.IN_ONLYDIR
 )
-_CLOSED = InotifyConstants.IN_IGNORED  # the kernel removed the watch, as the folder is gone
+_CLOSED = InotifyConstants.IN_IGNORED  # the kernel removed the watch because the folder is gone
 _HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _READ_BYTES = 1 << 16
 
 
 class Wake:
-    """Names of files that changed in watched folders, by folder. One thread watches and waits; any may `nudge`."""
+    """Collects the names of changed files by watched folder. One thread watches and waits; any thread may `nudge`."""
 
     def __init__(self) -> None:
         self._events = -1
@@ -41,7 +41,7 @@ class Wake:
         self._folders: dict[int, str] = {}
 
     def watch(self, folder: str) -> bool:
-        """Ask for events of the files in a folder. False: the kernel gives none (no watches left), so poll."""
+        """Watch a folder. Returns False if the kernel offers no more watches; the caller then polls."""
         if folder in self._watches:
             return True
         if self._events < 0 and not self._begin():
@@ -61,22 +61,22 @@ class Wake:
         return True
 
     def unwatch(self, folder: str) -> None:
-        """No more events of a folder."""
+        """Stop watching a folder."""
         number = self._watches.pop(folder, None)
-        # A folder that has another path, too, shares its number with it.
+        # Two paths of one folder share one watch number.
         if number is not None and self._folders.get(number) == folder:
             del self._folders[number]
             inotify_rm_watch(self._events, cast(Any, number))
 
     def nudge(self) -> None:
-        """End a `wait` now, or the next one."""
+        """End the current `wait`, or the next one."""
         try:
             os.write(self._nudge, b"x")
-        except OSError:  # full of nudges, or closed
+        except OSError:  # the pipe is full of nudges, or closed
             return
 
     def wait(self, timeout_s: float) -> dict[str, set[str]]:
-        """Sleep until a file changed, at most `timeout_s`; returns the changed names by folder, {} on time-out."""
+        """Sleep until a file changes, for at most `timeout_s`. Returns the changed names by folder, {} on time-out."""
         deadline = time.monotonic() + timeout_s
         waiting = select.poll()
         waiting.register(self._nudged, select.POLLIN)
@@ -95,12 +95,12 @@ class Wake:
                 time.sleep(SETTLE_S)
                 self._take(changed)
                 return changed
-            # Events of other files end no wait.
+            # Events of files with other names do not end the wait.
             if time.monotonic() >= deadline:
                 return changed
 
     def _take(self, changed: dict[str, set[str]]) -> None:
-        """Add all names that the kernel has to report."""
+        """Add all names that the kernel reports now."""
         while self._events >= 0:
             try:
                 data = os.read(self._events, _READ_BYTES)

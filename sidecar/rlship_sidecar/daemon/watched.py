@@ -1,4 +1,4 @@
-"""One experiment that this process owns: lease, store, pipeline and shippers, opened and closed together."""
+"""One experiment that this process owns: its lease, store, pipeline and shippers, opened and closed together."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import CountingStore
 from rlship_sidecar.tally import Tally
 
-IDLE_POLL_S = 1.0  # between two looks at all files where change events wake us
-NETWORK_POLL_S = 0.5  # where none do: as often as a writer syncs
-BUSY_POLL_SHARE = 0.02  # where there are too many files for events: looking may take this share of a core
+IDLE_POLL_S = 1.0  # between two looks at all files where change events wake the loop
+NETWORK_POLL_S = 0.5  # where no events do: as often as a writer syncs
+BUSY_POLL_SHARE = 0.02  # with too many files for events, looking may take this share of a core
 FASTEST_POLL_S = 0.02
 IDLE_SINK_S = 600.0
 _DRAIN_SLICE_S = 1.0
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether it says that the store is not whole any more. A full disk, a lost mount and a lock are no damage."""
+    """True if the error means that the store is damaged. A full disk, a lost mount and a lock are no damage."""
     return type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.IntegrityError)
 
 
 @dataclass(slots=True)
 class Watched:
-    """An experiment at work. `look_at` is when all its files are to be looked at next, in monotonic seconds; `news` is
-    what a person should hear of how it was opened, or "". `before`: what was counted before it was last at rest.
-    `changed_at`: when this process last read a line of it or made a row; `rest_at`: when to ask next whether it can
-    rest.
+    """An open experiment.
+
+    `look_at`: when to look at all its files next, in monotonic seconds. `news`: a message about how it was opened, or
+    "". `before`: the counts from before it was last at rest. `changed_at`: when this process last read one of its lines
+    or made one of its rows. `rest_at`: when to check next whether it can rest.
     """
 
     lease: Lease
@@ -74,7 +75,9 @@ class Watched:
     lines_and_rows: tuple[int, int] = (0, 0)
 
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
-        """One tick if it is due or files changed, which are named by folder. Returns whether to call again at once."""
+        """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
+        again at once.
+        """
         self.lease.check()
         self._check_readers()
         names = self.experiment.intake.hinted(changed) if changed else None
@@ -99,15 +102,13 @@ class Watched:
     # Rest ----------------------------------------------------------------------------------------------------------
 
     def rest(self, now: float, wall: float, *, linger_s: float) -> Resting | None:
-        """What is kept of the experiment if it is finished and delivered (see `resting`); None if it is not. Nothing is
-        closed yet.
-        """
-        if now < self.rest_at or now >= self.look_at:  # only a look that found nothing more tells
+        """What to keep of the experiment if it is finished and delivered (see `resting`), else None. Closes nothing."""
+        if now < self.rest_at or now >= self.look_at:  # valid only right after a look that found nothing new
             return None
         if (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
             return None
         if not all(shipper.at_rest for shipper in self.shippers):
-            if self.experiment.all_closed:  # no row will follow for which a flush could wait
+            if self.experiment.all_closed:  # no row will follow, so a flush has nothing to wait for
                 for shipper in self.shippers:
                     shipper.begin_drain()
             return None
@@ -115,7 +116,7 @@ class Watched:
 
     def _settled(self, now: float, wall: float) -> Resting | None:
         experiment = self.experiment
-        # Taken first: what is written from here on makes another one.
+        # Taken first, so that whatever is written from here on changes the footprint.
         found = footprint(experiment, self.lease.state_dir)
         quiet_s = now - max(self.opened_at, self.changed_at)
         if not experiment.all_closed and max(quiet_s, found.silent_s(wall)) < SILENT_S:
@@ -130,19 +131,20 @@ class Watched:
         return self._kept(found, now, wall)
 
     def _grew(self) -> bool:
-        """Whether a file is larger than it was at the last look."""
+        """True if a file is larger than at the last look."""
         for source in self.experiment.sources.values():
             if not source.gone:
                 try:
                     if source.tail.size() > max(source.size, source.read):
                         return True
-                except OSError:  # the look at it says what is wrong with it
+                except OSError:  # the next look reports what is wrong with it
                     continue
         return False
 
     def yields(self, now: float, wall: float, *, turn_s: float) -> Resting | None:
-        """What is kept of the experiment if it can give its place to another one: it is read to the end, and what is
-        left to do is to wait for sinks that fail, or for writers that are silent.
+        """What to keep of the experiment if it can give its place to another one, else None.
+
+        It can once it is read to the end, and only waits for failing sinks or silent writers.
         """
         if now - max(self.opened_at, self.changed_at) < turn_s or not self.experiment.is_settled:
             return None
@@ -153,7 +155,7 @@ class Watched:
         return self.keep(now, wall)
 
     def keep(self, now: float, wall: float) -> Resting:
-        """What is kept of the experiment as it is."""
+        """What to keep of the experiment in its present state."""
         return self._kept(footprint(self.experiment, self.lease.state_dir), now, wall)
 
     def _kept(self, found: Footprint, now: float, wall: float) -> Resting:
@@ -161,18 +163,18 @@ class Watched:
         return Resting(found, self.report(now, wall), self.tally(), refused, self.undelivered() if not refused else [])
 
     def begin_close(self) -> None:
-        """Let the sinks close, each in a thread of the pool; `is_closing` until they have."""
+        """Begin to close the sinks, each in a thread of the pool; `is_closing` is True until they have closed."""
         self.end_own()
         for shipper in self.shippers:
             shipper.begin_stop()
 
     @property
     def is_closing(self) -> bool:
-        """Whether a sink is not closed yet."""
+        """True while a sink has not closed."""
         return not all(shipper.ended for shipper in self.shippers)
 
     def _interval_s(self, cost_s: float, wake: Wake) -> float:
-        """Seconds to the next look at all files, given what one costs."""
+        """Seconds until the next look at all files, given the CPU time of the last one."""
         if self.poll_s is not None:
             return self.poll_s
         if not self.experiment.filesystem.local:
@@ -188,12 +190,12 @@ class Watched:
         return min(IDLE_POLL_S, max(FASTEST_POLL_S, cost_s / BUSY_POLL_SHARE))
 
     def unwatch(self, wake: Wake) -> None:
-        """No more change events."""
+        """Stop watching the experiment's folders."""
         for folder in self.experiment.intake.folders:
             wake.unwatch(folder)
 
     def read_to_the_end(self) -> bool:
-        """One tick of reading all there is as if nothing more came. Returns whether to call replay."""
+        """Run one tick that reads everything as if no line followed. Returns True to be called again."""
         self.lease.check()
         more = self.experiment.tick(time.monotonic(), time.time(), end=True)
         self.ship()
@@ -208,7 +210,7 @@ class Watched:
                 shipper.wake()
 
     def _check_readers(self) -> None:
-        """Raise what a shipper's thread found wrong with the store, unless it may pass."""
+        """Raise the damage that a shipper's thread found in the store."""
         for shipper in self.shippers:
             error = shipper.store_error
             if error is not None and is_damage(error):
@@ -216,37 +218,37 @@ class Watched:
 
     @property
     def refused(self) -> list[Shipper]:
-        """Shippers whose sink refused, which is final."""
+        """The shippers whose sink refused rows, which is final."""
         return [shipper for shipper in self.shippers if shipper.refused is not None]
 
     def tally(self) -> Tally:
-        """What was counted since this process owns the experiment."""
+        """The counts since this process first owned the experiment."""
         counted = self.experiment.intake.tally
         counted.rows = self.store.made
         counted.sinks = {shipper.name: shipper.shipping for shipper in self.shippers}
         return counted if self.before is None else self.before + counted
 
     def report(self, now: float, wall: float) -> Status:
-        """The status, also written beside the store for other processes, and now and then into the run."""
+        """Return the status, write it beside the store for other processes, and log it into the run if that is due."""
         status = survey(self.experiment, [shipper.status() for shipper in self.shippers], now=now, wall=wall)
         if self.own is not None:
             self.own.log(status, self.tally(), now)
         try:
             write_status(self.lease.state_dir, status, generation=self.lease.generation, held=self.lease.held)
         except OSError as error:
-            # Rows are worth more than what is told about them.
+            # Rows matter more than their status, so go on.
             status.notes.append(f"{self.lease.state_dir / STATUS_FILE} cannot be written: {error.strerror}")
         return status
 
     def end_own(self) -> None:
-        """Log no more of the sidecar's own figures: what follows is the end."""
+        """Stop logging the sidecar's own metrics."""
         if self.own is not None:
             self.own.close()
             self.own = None
             self.look_at = 0.0
 
     def undelivered(self) -> list[str]:
-        """What each sink lacks, in words."""
+        """Describe the rows that each sink lacks."""
         count = self.store.row_count()
         return [
             f"sink {sink.name} lacks rows {sink.next_row} to {count - 1} of {self.experiment.directory}: "
@@ -256,8 +258,9 @@ class Watched:
         ]
 
     def drain(self, deadline: float, beat: Callable[[], None]) -> bool:
-        """Deliver every committed row until `deadline` (monotonic), and call `beat` about once a second. Returns
-        whether all sinks that did not refuse have them.
+        """Deliver every committed row until `deadline` (monotonic), and call `beat` about once a second.
+
+        Returns True if all sinks have them, except those that refused.
         """
         self.ship()
         for shipper in self.shippers:
@@ -286,8 +289,10 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How an experiment is replayed: with a store of its own in `state_dir`, as a run called `name`, and with `steps`
-    only the rows of these. The files are all there, so nothing is waited for but their ends.
+    """The options of a replay.
+
+    Its store lies in `state_dir`, and its run is called `name`. With `steps` it makes only the rows of these steps. The
+    files are complete, so a replay waits only for their ends.
     """
 
     state_dir: Path
@@ -295,7 +300,7 @@ class ReplayOptions:
     steps: Steps | None = None
 
     def patience(self, revise_s: float) -> Patience:
-        """Whose lines were not read yet is not silent."""
+        """A patience without time limits: a writer whose lines are still unread is not silent."""
         return Patience(0.0, math.inf, math.inf, math.inf, revise_s)
 
 
@@ -308,12 +313,14 @@ def open_watched(
     replay: ReplayOptions | None = None,
     files: int = FILES,
 ) -> Watched:
-    """Own an experiment and start its shippers. `alone`: it is the only one, so its sinks stay open while it is idle.
-    `sleep` is what is done for some seconds, again and again, while another owner is watched for signs of life.
-    `again`: to replay it, beside whoever watches it. `files`: how many of its writers' files may stay open.
+    """Own an experiment and start its shippers.
 
-    Raises OwnedElsewhere, StoreUnusable, StateOfAnother, UntrustedState; OSError and sqlite3.Error where the state
-    cannot be read or written just now.
+    `alone`: it is the only experiment, so its sinks stay open while it is idle. `sleep` is called repeatedly while
+    `acquire` watches another owner for signs of life. `replay`: replay the experiment, beside the sidecar that watches
+    it. `files`: the number of its writers' files that may stay open.
+
+    Raises OwnedElsewhere, StoreUnusable, StateOfAnother, UntrustedState; OSError and sqlite3.Error if the state cannot
+    be read or written now.
     """
     state_dir = state_dir_for(path, config) if replay is None else replay.state_dir
     make_place(path, state_dir)
@@ -355,7 +362,7 @@ def open_watched(
 
 
 def _places_before(state_dir: Path) -> dict[str, str]:
-    """Where sinks delivered to, by name, as the last status says."""
+    """The destination of each sink by name, from the last status."""
     try:
         status = read_status(state_dir)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -368,7 +375,7 @@ def _patience(config: Config) -> Patience:
 
 
 def _other_streams(experiment: Experiment, config: Config) -> str:
-    """What another `lead` or `clock_window_s` than at the last start does to rows that were shipped."""
+    """Describe how a changed `lead` or `clock_window_s` affects rows that were shipped."""
     before = experiment.streaming.made_with
     if before is None:
         return ""
@@ -383,7 +390,7 @@ def _other_streams(experiment: Experiment, config: Config) -> str:
 
 
 def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
-    """Make sure that the state is this experiment's: with a copy's, two experiments would overwrite one W&B run."""
+    """Ensure that the state is this experiment's own: with a copy's, two experiments would overwrite one W&B run."""
     here = location(path)
     owner = store.experiment()
     why = ownership_error(owner, here, state_dir)
@@ -411,7 +418,7 @@ def _shipper(
 
 
 def state_problem(path: Path, state_dir: Path, error: Exception, *, gone: bool) -> RlshipError:
-    """What keeps an experiment's state from being used, and the way out. `gone`: its folder is not there any more."""
+    """The error that describes an unusable state, with the way out. `gone`: the state's folder no longer exists."""
     if isinstance(error, RlshipError) and not gone:
         return error
     return RlshipError(

@@ -1,5 +1,7 @@
-"""The sidecar's figures as Prometheus metrics. No label but `actor`, `sink`, `closed`, `reason` and `at`, each of few
-values, whatever a job writes: a monitoring system keeps every combination that it ever saw.
+"""The sidecar's own metrics for Prometheus.
+
+The only labels are `actor`, `sink`, `closed`, `reason` and `at`, each with few values whatever a job writes. A
+monitoring system keeps every combination of labels that it ever saw.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import count_ranks
 from rlship_sidecar.tally import LAG_ENDS_S, Lags, Shipping, Tally
 
-MAX_VALUES = 50  # of a label; those that come later are one, `other`
+MAX_VALUES = 50  # the values of one label; later ones become `other`
 OTHER = "other"
 
-Figures = Mapping[str, float]
+Values = Mapping[str, float]
 
 
 class Own(Collector):
-    """Collects what the loop told last, over all its experiments: counts and queues added up, lags the greatest."""
+    """Collects the loop's last report over all experiments: counts and queues are added up, of lags the greatest
+    counts.
+    """
 
     def __init__(self, pulse: Pulse) -> None:
         self._pulse = pulse
@@ -36,7 +40,7 @@ class Own(Collector):
         self._reasons = Few()
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         snapshot = self._pulse.snapshot
         yield from self._process()
         yield from self._reading(snapshot.statuses, snapshot.tallies)
@@ -48,8 +52,8 @@ class Own(Collector):
         build = GaugeMetricFamily("rlship_build_info", "1, with the versions as labels.", labels=("version", "python"))
         build.add_metric((__version__, platform.python_version()), 1)
         yield build
-        yield _one("rlship_up", "1 while the sidecar works, 0 once it was told to stop.", not pulse.is_stopping)
-        yield _one("rlship_loop_age_seconds", "Since the loop last went round.", pulse.age_s or 0.0)
+        yield _one("rlship_up", "1 while the sidecar works, 0 once it is stopping.", not pulse.is_stopping)
+        yield _one("rlship_loop_age_seconds", "Since the loop last completed a round.", pulse.age_s or 0.0)
         yield _one("rlship_experiments", "Experiments that this sidecar owns.", len(snapshot.statuses))
         yield _one("rlship_experiments_left_out", "Experiments that it cannot work on now.", len(snapshot.suspended))
 
@@ -141,31 +145,31 @@ def _histogram(lags: list[Lags]) -> tuple[list[tuple[str, float]], float]:
 
 
 class Few:
-    """Names that a job may choose, as values of a label: the first ones as they are, the rest as one."""
+    """Label values taken from names that a job chooses: the first names as they are, all later ones as `other`."""
 
     def __init__(self, most: int = MAX_VALUES) -> None:
         self._most = most
         self._known: set[str] = set()
 
     def name(self, name: str) -> str:
-        """The label's value for a name."""
+        """Return the label value for a name."""
         if name not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
             self._known.add(name)
         return name
 
-    def gather(self, how: Callable[[list[float]], float], parts: Iterable[Figures]) -> dict[str, float]:
-        """One figure for each name, `how` makes it of all there are."""
+    def gather(self, how: Callable[[list[float]], float], parts: Iterable[Values]) -> dict[str, float]:
+        """Return one value for each label value; `how` reduces the values of all its names."""
         found: dict[str, list[float]] = {}
         for part in parts:
-            for name, figure in tuple(part.items()):  # the loop may add to it meanwhile
-                found.setdefault(self.name(name), []).append(figure)
-        return {name: how(figures) for name, figures in found.items()}
+            for name, value in tuple(part.items()):  # the loop may add to it meanwhile
+                found.setdefault(self.name(name), []).append(value)
+        return {name: how(values) for name, values in found.items()}
 
 
 def by_reason(few: Few, statuses: Iterable[Status]) -> dict[str, float]:
-    """Dead letters and values by reason; those of files that a status does not list are `other`."""
+    """Count dead letters and values by reason; those of files that a status does not list count as `other`."""
     found: Counter[str] = Counter()
     for status in statuses:
         listed = 0
@@ -180,22 +184,22 @@ def _one(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=float(value))
 
 
-def _gauges(name: str, text: str, label: str, figures: Figures) -> Metric:
+def _gauges(name: str, text: str, label: str, values: Values) -> Metric:
     family = GaugeMetricFamily(name, text, labels=(label,))
-    for value, figure in figures.items():
-        family.add_metric((value,), figure)
+    for label_value, value in values.items():
+        family.add_metric((label_value,), value)
     return family
 
 
-def _counts(name: str, text: str, label: str, figures: Figures) -> Metric:
+def _counts(name: str, text: str, label: str, values: Values) -> Metric:
     family = CounterMetricFamily(name, text, labels=(label,))
-    for value, figure in figures.items():
-        family.add_metric((value,), figure)
+    for label_value, value in values.items():
+        family.add_metric((label_value,), value)
     return family
 
 
 class Exposition:
-    """The text of all metrics, the process's own (`process_…`) among them."""
+    """The text of all metrics, including the process's own (`process_…`)."""
 
     def __init__(self, pulse: Pulse) -> None:
         self._registry = CollectorRegistry()
@@ -203,6 +207,6 @@ class Exposition:
         ProcessCollector(registry=self._registry, pid=os.getpid)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """The text and its content type, in the form that an `Accept` header asks for."""
+        """Return the text and its content type, in the form that an `Accept` header asks for."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type

@@ -7,11 +7,12 @@ import socket
 from collections.abc import MutableMapping
 from typing import Protocol
 
-READY_WAIT_S = 5.0  # for room in the socket: what waits for READY=1 would end a process that did not get it through
+# wait this long for room in the socket: a service manager kills a process whose READY=1 never arrives
+READY_WAIT_S = 5.0
 
 
 class Send(Protocol):
-    """Sends a text, and waits for room for at most `wait_s` seconds. Returns whether it went out."""
+    """Sends a text, and waits at most `wait_s` seconds for room in the socket. Returns True if it was sent."""
 
     def __call__(self, text: str, wait_s: float = 0.0) -> bool: ...
 
@@ -20,8 +21,10 @@ _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 class Notifier:
-    """Tells whoever started this process how it is. `watchdog_s` is how often a sign of life is wanted, in seconds;
-    None: never. Without a socket nothing is sent.
+    """Reports the state of this process to the service manager that started it.
+
+    `watchdog_s` is the interval in seconds within which the manager expects a sign of life; None: it expects none.
+    Without a socket nothing is sent.
     """
 
     def __init__(self, send: Send, watchdog_s: float | None = None) -> None:
@@ -31,39 +34,43 @@ class Notifier:
         self._status = ""
 
     def ready(self) -> None:
-        """It does its work from now on."""
+        """Report that the process works now."""
         self._send("READY=1", READY_WAIT_S)
 
     def status(self, line: str) -> None:
-        """What `systemctl status` shows; the same again is not sent."""
+        """Set the line that `systemctl status` shows; an unchanged line is not sent again."""
         if line != self._status and self._send(f"STATUS={line}"):
             self._status = line
 
     def alive(self, now: float) -> None:
-        """The loop went round at `now` (monotonic seconds). Three signs of life go out in the time of one."""
+        """Report that the loop completed a round at `now` (monotonic seconds). Sends three signs of life per expected
+        interval.
+        """
         due = self._every_s is not None and (self._alive_at is None or now - self._alive_at >= self._every_s)
         if due and self._send("WATCHDOG=1"):
             self._alive_at = now
 
     def stopping(self) -> None:
-        """It was told to end, or ends."""
+        """Report that the process is ending."""
         self._send("STOPPING=1", READY_WAIT_S)
 
 
 def from_environment(env: MutableMapping[str, str]) -> Notifier:
-    """The notifier that `env` asks for. The variables are removed from it: they are for this process, not for those it
-    starts. A socket that is not there, or an address of another kind, is like none: telling is no part of the work.
+    """Return the notifier that `env` configures, and remove its variables: they are not for child processes.
+
+    A missing socket, or an address of another kind, counts as no socket, because the sidecar works without
+    notifications.
     """
     address, period_us, pid = (env.pop(name, "") for name in _VARIABLES)
     if not address.startswith(("/", "@")):
-        return Notifier(nobody)
+        return Notifier(send_nothing)
     mine = not pid or pid == str(os.getpid())
     watched = mine and period_us.isascii() and period_us.isdigit() and int(period_us) > 0
     return Notifier(_to(address), int(period_us) / 1e6 if watched else None)
 
 
-def nobody(text: str, wait_s: float = 0.0) -> bool:
-    """Sends nothing."""
+def send_nothing(text: str, wait_s: float = 0.0) -> bool:
+    """Send nothing."""
     return True
 
 
@@ -77,7 +84,7 @@ def _to(address: str) -> Send:
                 to.settimeout(wait_s)
                 to.sendto(text.encode("utf-8", "replace"), place)
         except OSError:
-            return False  # nobody listens, or not now: the next one may arrive
+            return False  # no process listens now; the next datagram may arrive
         return True
 
     return send

@@ -1,7 +1,7 @@
-"""The sidecar's own figures as rows of the run: logged into the experiment like those of any process of the job.
+"""The sidecar's own metrics as rows of the run, logged into the experiment like those of any process of the job.
 
-A file of its own is the one way in which a replay gives the same rows: what depends on arrival (how late rows were,
-which sink was down) happened once, is written down as it happened, and is read from the file from then on.
+What depends on arrival happens only once: how late rows were, which sink was down. The sidecar writes it to a file of
+its own and makes the rows from that file, so a replay makes the same rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlship_sidecar.report.status import SinkStatus, Status
 from rlship_sidecar.rows import count_ranks
 from rlship_sidecar.tally import OWN_ACTOR, Tally
 
-# A job is at work while one of its writers has a line or a beat in this time, in seconds.
+# A job is at work while one of its writers has written a line or a beat within this time, in seconds.
 AT_WORK_S = 120.0
 
 _NAMES: dict[str, tuple[str | list[str], str]] = {
@@ -43,10 +43,10 @@ _OF_A_SINK: dict[str, tuple[str | list[str], str]] = {
 
 
 class _FoundFolders(Disk):
-    """A disk on which no folder is made: a job's folder that was renamed or removed would come back as an empty one."""
+    """A disk that makes no folder: a job's folder that was renamed or removed would reappear as an empty one."""
 
     def make_folder(self, path: str) -> None:
-        """Leave it to the job's own writers."""
+        """Make nothing; the job's own writers make the folder."""
 
 
 def _new_logger(folder: str, identity: Identity) -> Logger:
@@ -54,10 +54,12 @@ def _new_logger(folder: str, identity: Identity) -> Logger:
 
 
 class SelfMetrics:
-    """Logs every `every_s` seconds while the job is at work. Not longer: a run would never end whose sidecar told for
-    ever how idle it is, and each record wakes the sidecar. The file is closed then, and another begun when it goes on.
+    """Logs the sidecar's own metrics every `every_s` seconds while the job is at work.
 
-    `attempt` is the generation of the sidecar, so that who takes over writes for the same rank.
+    It stops with the job. Otherwise the run would never end, and each record would wake the sidecar. It then closes its
+    file, and begins another one when the job goes on.
+
+    `attempt` is the sidecar's generation, so that a successor writes for the same rank.
     """
 
     def __init__(
@@ -81,8 +83,8 @@ class SelfMetrics:
         self._problem = ""
 
     def log(self, status: Status, tally: Tally, now: float) -> None:
-        """Log what is so, if it is time; `now` is monotonic, in seconds."""
-        if self._next is None:  # what was before this sidecar is not told as if it happened now
+        """Log the metrics if it is time; `now` is in monotonic seconds."""
+        if self._next is None:  # counts from before this sidecar must not appear as new
             self._since(_totals(status, tally), now)
             self._next = now + self._every_s
         if not at_work(status):
@@ -95,15 +97,15 @@ class SelfMetrics:
         self._next += self._every_s * max(1, (now - self._next) // self._every_s + 1)
         logger = self._logger or self._open(status.sinks)
         if logger is not None:
-            logger.log(self._figures(status, tally, now))
+            logger.log(self._metrics(status, tally, now))
 
     @property
     def is_open(self) -> bool:
-        """Whether it is logging."""
+        """True while a file is open for logging."""
         return self._logger is not None
 
     def close(self) -> None:
-        """Close the file: what was logged is in it. At most 5 s, and none where its folder is gone."""
+        """Close the file with all that was logged. Waits at most 5 s, and not at all if its folder is gone."""
         if self._logger is not None:
             self._logger.close(5.0 if os.path.isdir(os.path.join(self._folder, "rlship")) else 0.0)
             self._logger = None
@@ -111,7 +113,9 @@ class SelfMetrics:
     def _open(self, sinks: Iterable[SinkStatus]) -> Logger | None:
         place = os.path.join(self._folder, "rlship")
         if os.path.islink(place) or not os.access(place, os.W_OK | os.X_OK):
-            self._problem = f"{place} cannot be written by the sidecar: the run has no rows of its own figures"
+            self._problem = (
+                f"{place} cannot be written by the sidecar: the run has no rows of the sidecar's own metrics"
+            )
             return None
         self._problem = ""
         identity = Identity(OWN_ACTOR, "0", 0, 1, self._attempt, "given", socket.gethostname())
@@ -123,31 +127,31 @@ class SelfMetrics:
             self._logger.define(name, reduce, unit=unit)
         return self._logger
 
-    def _figures(self, status: Status, tally: Tally, now: float) -> Mapping[str, Any]:
+    def _metrics(self, status: Status, tally: Tally, now: float) -> Mapping[str, Any]:
         totals, elapsed_s = _totals(status, tally), max(1e-9, now - self._at)
         cpu_s, rss_bytes = self._used()
-        figures: dict[str, Any] = {name: total - self._before.get(name, 0.0) for name, total in totals.items()}
-        figures["cpu_cores"] = (cpu_s - self._cpu_s) / elapsed_s
-        figures["rss_bytes"] = rss_bytes
+        values: dict[str, Any] = {name: total - self._before.get(name, 0.0) for name, total in totals.items()}
+        values["cpu_cores"] = (cpu_s - self._cpu_s) / elapsed_s
+        values["rss_bytes"] = rss_bytes
         others = [actor for actor in status.actors if actor.actor != OWN_ACTOR]
-        figures["lag_s"] = max((actor.lag_s for actor in others), default=0.0)
-        figures["missing_ranks"] = sum(count_ranks(actor.missing) for actor in others)
-        figures["unread_bytes"] = sum(writer.unread for writer in status.writers)
+        values["lag_s"] = max((actor.lag_s for actor in others), default=0.0)
+        values["missing_ranks"] = sum(count_ranks(actor.missing) for actor in others)
+        values["unread_bytes"] = sum(writer.unread for writer in status.writers)
         for sink in status.sinks:
-            figures[f"sink/{sink.name}/behind_rows"] = max(0, status.rows - sink.sent)
-            figures[f"sink/{sink.name}/trouble_s"] = sink.trouble_s
+            values[f"sink/{sink.name}/behind_rows"] = max(0, status.rows - sink.sent)
+            values[f"sink/{sink.name}/trouble_s"] = sink.trouble_s
         for name, shipping in tally.sinks.items():
             if lags := shipping.written.take_new():
-                figures[f"sink/{name}/lag_s"] = lags
+                values[f"sink/{name}/lag_s"] = lags
         self._since(totals, now)
-        return figures
+        return values
 
     def _since(self, totals: dict[str, float], now: float) -> None:
         self._before, self._at, self._cpu_s = totals, now, self._used()[0]
 
 
 def at_work(status: Status) -> bool:
-    """Whether any process of the job itself still writes."""
+    """True if any process of the job itself still writes."""
     return any(
         writer.actor and not writer.observes and not writer.closed and writer.silent_s < AT_WORK_S
         for writer in status.writers
@@ -155,7 +159,7 @@ def at_work(status: Status) -> bool:
 
 
 def _totals(status: Status, tally: Tally) -> dict[str, float]:
-    """What only grows."""
+    """The counters, which only grow."""
     rows = [(closed, count) for (actor, closed), count in tally.rows.items() if actor != OWN_ACTOR]
     totals: dict[str, float] = {
         "late_rows": sum(count for closed, count in rows if closed == "revision"),

@@ -1,4 +1,4 @@
-"""How the daemon's loop is, for who asks from other threads and for who is told."""
+"""Health of the daemon's loop, readable from any thread."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rlship_sidecar.observe.notify import Notifier, nobody
+from rlship_sidecar.observe.notify import Notifier, send_nothing
 from rlship_sidecar.report.headline import headline
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.tally import Tally
 
-# Longer than any one look at files takes on a slow filesystem: a probe must not end a sidecar that is at work.
+# Longer than any single look at files on a slow filesystem: a probe must not kill a sidecar that is at work.
 STALLED_S = 120.0
 
 OnReport = Callable[["Pulse", bool], None]
@@ -19,8 +19,8 @@ OnReport = Callable[["Pulse", bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the loop told last: the experiments that it works on, what it counted of each, and of those that it cannot
-    work on now why.
+    """The loop's last report: the status and the counts of each open experiment, and the reason for each suspended
+    one.
     """
 
     statuses: Sequence[Status] = ()
@@ -30,11 +30,13 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Pulse:
-    """The daemon calls the methods, in its own thread; the rest may be read by any. `told` is called after each telling
-    with whether it was the last.
+    """Health of the daemon's loop.
+
+    The daemon calls the methods in its own thread; any thread may read the rest. Each function in `on_report` is called
+    after every report, with a flag that marks the last one.
     """
 
-    notifier: Notifier = field(default_factory=lambda: Notifier(nobody))
+    notifier: Notifier = field(default_factory=lambda: Notifier(send_nothing))
     on_report: Sequence[OnReport] = ()
     clock: Callable[[], float] = time.monotonic
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -43,7 +45,7 @@ class Pulse:
     beat_at: float | None = None
 
     def beat(self) -> None:
-        """The loop went round."""
+        """Note that the loop completed a round."""
         self.beat_at = self.clock()
         self.notifier.alive(self.beat_at)
         if not self.is_ready:
@@ -51,13 +53,13 @@ class Pulse:
             self.notifier.ready()
 
     def stopping(self) -> None:
-        """The loop ended; what is left is to deliver."""
+        """Note that the loop ended, and only delivery is left."""
         if not self.is_stopping:
             self.is_stopping = True
             self.notifier.stopping()
 
     def report(self, snapshot: Snapshot, *, last: bool = False) -> None:
-        """The facts, as of now."""
+        """Take a snapshot as the current state and pass it on."""
         self.snapshot = snapshot
         line = headline(snapshot.statuses, len(snapshot.suspended))
         self.notifier.status(f"stopping: {line}" if self.is_stopping else line)
@@ -66,19 +68,23 @@ class Pulse:
 
     @property
     def age_s(self) -> float | None:
-        """Seconds since the loop last went round; None: it never did."""
+        """Seconds since the loop last completed a round; None before the first."""
         return None if self.beat_at is None else max(0.0, self.clock() - self.beat_at)
 
     def unhealthy(self) -> str:
-        """Why the loop counts as dead, "" if it is alive. Before its first round it is alive: it is starting."""
+        """Why the loop counts as dead; "" if it is alive. Before its first round it is starting, and counts as
+        alive.
+        """
         age_s = self.age_s
         if age_s is None or age_s <= STALLED_S:
             return ""
-        return f"the loop went round {age_s:.0f} s ago, and is given {STALLED_S:.0f} s"
+        return f"the loop last completed a round {age_s:.0f} s ago; {STALLED_S:.0f} s are allowed"
 
     def unready(self) -> str:
-        """Why it does no work yet or not all of it, "" if it does. A sink that cannot be reached is no reason: its rows
-        wait in the store. Nor is a folder without experiments: the job may wait for this to be ready.
+        """Why the sidecar does not do all of its work; "" if it does.
+
+        A sink that cannot be reached is no reason, because its rows wait in the store. A folder without experiments is
+        no reason either, because the job may wait until this sidecar is ready.
         """
         if self.is_stopping:
             return "stopping"

@@ -16,11 +16,11 @@ from rlship_sidecar.observe.pulse import Pulse
 
 METRICS, HEALTH, READY = "/metrics", "/healthz", "/readyz"
 
-MAX_AT_ONCE = 8  # a probe and a scraper or two are all that come; each further one takes the place of the oldest
-MAX_THREADS = 4 * MAX_AT_ONCE  # those that lost their places need a moment to end
-_BREATH_S = 0.1  # where no connection can be taken: it would be tried without end
-PATIENCE_S = 5.0  # with a client that sends or takes nothing
-MAX_REQUEST_S = 15.0  # for one request, however slowly its bytes trickle
+MAX_AT_ONCE = 8  # expected are a probe and a scraper or two; each further client replaces the oldest
+MAX_THREADS = 4 * MAX_AT_ONCE  # replaced clients need a moment to end
+_BREATH_S = 0.1  # a pause after a failed accept, which would otherwise be retried without end
+PATIENCE_S = 5.0  # for a client that sends or takes nothing
+MAX_REQUEST_S = 15.0  # for one request, however slowly its bytes arrive
 _PLAIN = "text/plain; charset=utf-8"
 
 
@@ -51,13 +51,13 @@ class _Answers(BaseHTTPRequestHandler):
         return 404, f"there are {METRICS}, {HEALTH} and {READY}\n".encode(), _PLAIN
 
     def log_message(self, format: str, *args: object) -> None:
-        """Probes come every few seconds: nothing to say."""
+        """Log nothing, because probes come every few seconds."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 4 * MAX_AT_ONCE  # beyond it a connection takes a second more
+    request_queue_size = 4 * MAX_AT_ONCE  # beyond it a connection takes a second longer
 
     def __init__(self, address: str, port: int, pulse: Pulse) -> None:
         self.pulse = pulse
@@ -69,7 +69,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((address, port), _Answers)
 
     def server_bind(self) -> None:
-        # Not HTTPServer's own: that asks the name service for this host's name, which may take long.
+        # Not HTTPServer's own method: it asks the name service for this host's name, which may take long.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -83,7 +83,8 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        # Were further ones turned away, a few silent clients would keep the probes out, and end a sidecar at work.
+        # A full server replaces its oldest client. If it rejected new ones, a few silent clients would keep probes out,
+        # and the failing probes would end a working sidecar.
         with self._lock:
             if self._running >= MAX_THREADS:
                 self.shutdown_request(request)
@@ -96,7 +97,7 @@ class _Server(ThreadingHTTPServer):
             self._running += 1
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread is to be had
+        except RuntimeError:  # no thread is available
             self._ended(request)
             self.shutdown_request(request)
 
@@ -109,7 +110,7 @@ class _Server(ThreadingHTTPServer):
                 super().process_request_thread(request, client_address)
             finally:
                 cut.cancel()
-        except RuntimeError:  # no second thread is to be had
+        except RuntimeError:  # no second thread is available
             self.shutdown_request(request)
         finally:
             self._ended(request)
@@ -120,19 +121,19 @@ class _Server(ThreadingHTTPServer):
             self._running -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away or fell silent."""
+        """Ignore a client that went away or fell silent."""
 
 
 def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):  # it may be closed by now
+    with suppress(OSError):  # it may already be closed
         connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
 def serving(address: str, port: int, pulse: Pulse) -> Iterator[int]:
-    """Answer on `address` (a numeric one, or localhost) and `port` (0: any free one) in a thread; yields the port.
+    """Answer on `address` (numeric, or localhost) and `port` (0: any free one) in a thread; yield the port.
 
-    Raises RlshipError where that cannot be had.
+    Raises RlshipError if the address cannot be used.
     """
     try:
         server = _Server(address, port, pulse)

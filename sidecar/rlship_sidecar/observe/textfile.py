@@ -1,4 +1,6 @@
-"""Metrics in a file, for the textfile collector of node_exporter: where no port may be opened, as on login nodes."""
+"""Metrics in a file, for node_exporter's textfile collector: for hosts where no port may be opened, such as login
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ EVERY_S = 15.0
 
 
 class Textfile:
-    """Writes the file every `every_s` seconds and at the end. A reader sees the old one or the new one, never half; it
-    may be any user. A file that cannot be written is said once each time that it begins.
+    """Writes the file every `every_s` seconds and at the end.
+
+    A reader sees the old or the new file, never half of one, and any user may read it. When writes begin to fail, one
+    message reports it.
     """
 
     def __init__(
@@ -38,7 +42,7 @@ class Textfile:
         self._failing = False
 
     def __call__(self, pulse: Pulse, last: bool) -> None:
-        """After each telling of the loop."""
+        """Write the file if it is due, after each report of the loop."""
         now = self._clock()
         if now < self._next and not last:
             return
@@ -53,9 +57,10 @@ class Textfile:
             self._failing = True
 
     def _write(self, text: bytes) -> None:
-        # A rename would put a file in the place of a device, of /dev/stdout or of a FIFO, for all of the machine.
+        # A rename would replace a device, /dev/stdout or a FIFO by a file, for the whole machine.
         if os.path.lexists(self._path) and not stat.S_ISREG(os.lstat(self._path).st_mode):
             raise OSError(errno.EINVAL, "something is there that is no regular file")
-        # Not durable: it is old in 15 s anyway. Readable for all: the collector is another user.
+        # Not durable, because it is outdated after 15 s anyway. Readable for all, because the collector is another
+        # user.
         with state_file.replacing(self._path, durable=False, mode=0o644) as file:
             file.write(text)

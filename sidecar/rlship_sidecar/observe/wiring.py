@@ -1,4 +1,4 @@
-"""Everything that the settings and the environment ask to be told of the daemon, put together."""
+"""Sets up the reports on the daemon that the settings and the environment ask for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rlship_sidecar.observe.pulse import Pulse
 def observed(
     config: Config, env: MutableMapping[str, str], *, say: Callable[[str], None], quiet: bool = False
 ) -> Iterator[Pulse]:
-    """The pulse to give to the daemon. Around it the server runs, if `config` has a port for it."""
-    told = []
+    """Yield the pulse for the daemon, and run the metrics server meanwhile if `config` has a port for it."""
+    on_report = []
     if config.metrics_file is not None:
-        from rlship_sidecar.observe.textfile import Textfile  # slow, and only needed where it is asked for
+        from rlship_sidecar.observe.textfile import Textfile  # slow to import, so only on request
 
-        told.append(Textfile(Path(config.metrics_file), say))
-    pulse = Pulse(from_environment(env), told)
+        on_report.append(Textfile(Path(config.metrics_file), say))
+    pulse = Pulse(from_environment(env), on_report)
     with ExitStack() as stack:
         if config.metrics_port is not None:
             from rlship_sidecar.observe.server import METRICS, serving

@@ -1,4 +1,4 @@
-"""What a lease file says of its owner, and what can be seen of that process from here."""
+"""The content of a lease file, and the visible state of the process that owns it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CGROUPS = "/sys/fs/cgroup"
 
 
 class Condition(Enum):
-    """What is seen of a holder's process. UNSEEN: it is on another host, or in another pid namespace."""
+    """The visible state of a holder's process. UNSEEN: it runs on another host or in another pid namespace."""
 
     RUNS = 1
     STANDS = 2
@@ -30,9 +30,8 @@ class Condition(Enum):
 class Holder(msgspec.Struct, kw_only=True):
     """The content of a lease file. Fields of later versions are ignored.
 
-    `beats` changes while the owner lives. `token` is random: of two processes that both believe that they made the
-    file, one finds the other's in it. `suspect` is the newest earlier generation whose owner may still be alive, -1 if
-    there is none.
+    `beats` changes while the owner lives. `token` is random: if two processes both believe that they created the file,
+    one finds the other's token in it. `suspect` is the newest earlier generation whose owner may be alive, or -1.
     """
 
     host: str
@@ -48,14 +47,14 @@ class Holder(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A lease file as it was read: its bytes, and its holder, None where the bytes are none."""
+    """A lease file as read: its bytes, and its holder, or None if the bytes describe no holder."""
 
     raw: bytes
     holder: Holder | None
 
 
 def here() -> Holder:
-    """This process as a holder."""
+    """Describe this process as a holder."""
 
     def text(path: str) -> str:
         try:
@@ -79,12 +78,14 @@ def here() -> Holder:
 
 
 def encoded(holder: Holder) -> bytes:
-    """The bytes of a lease file; of one length always, so that a reader of a rewritten one sees whole JSON or none."""
+    """The bytes of a lease file. Their length is constant, so a reader of a file being rewritten sees whole JSON or an
+    error.
+    """
     return msgspec.json.encode(holder).ljust(512) + b"\n"
 
 
 def read(path: Path) -> Seen | None:
-    """A lease file, or None where there is none of that name."""
+    """Read a lease file; None if it does not exist."""
     try:
         raw = read_plain(path, MAX_BYTES)
     except FileNotFoundError:
@@ -96,22 +97,22 @@ def read(path: Path) -> Seen | None:
 
 
 def condition(holder: Holder, here: Holder) -> Condition:
-    """What is seen of the holder's process."""
+    """The visible state of the holder's process."""
     same = (holder.host, holder.boot, holder.pid_space) == (here.host, here.boot, here.pid_space)
     if not same or not here.boot or not here.pid_space:
         return Condition.UNSEEN
     state = _state(holder.pid)
     if state is None and _hidden(holder.pid):
         return Condition.UNSEEN
-    # Numbers come again: a process that started at another time is not the holder.
+    # The system reuses process numbers: a process with another start time is not the holder.
     if state is None or state[1] != holder.started:
         return Condition.GONE
-    # T, t: stopped. D: waits for a disk or a server, for a moment or for good, or is frozen by the first freezer.
+    # T, t: stopped. D: waiting for a disk or server, for a moment or for good, or frozen by the cgroup v1 freezer.
     return Condition.STANDS if state[0] in "TtD" or _frozen(holder.pid) else Condition.RUNS
 
 
 def _state(pid: int) -> tuple[str, int] | None:
-    """A process's state letter and when it started, in clock ticks since boot; None if there is none of that number."""
+    """A process's state letter and its start in clock ticks since boot; None if no process has this number."""
     try:
         stat = Path(f"{_PROC}/{pid}/stat").read_text()
     except OSError:
@@ -121,7 +122,7 @@ def _state(pid: int) -> tuple[str, int] | None:
 
 
 def _hidden(pid: int) -> bool:
-    """Whether there is such a process of another user that `/proc` does not show: mounted with `hidepid`, say."""
+    """True if the process exists but `/proc` hides it, as with `hidepid`, because it belongs to another user."""
     if os.path.exists(f"{_PROC}/{pid}"):
         return False
     try:
@@ -134,7 +135,7 @@ def _hidden(pid: int) -> bool:
 
 
 def _frozen(pid: int) -> bool:
-    """Whether the process's group is frozen by the second freezer, which shows it as sleeping."""
+    """True if the process is frozen by the cgroup v2 freezer, which shows it as sleeping."""
     try:
         groups = Path(f"{_PROC}/{pid}/cgroup").read_text().splitlines()
         (unified,) = (line[3:] for line in groups if line.startswith("0::"))

@@ -1,6 +1,6 @@
-"""How a generation gets its store: the newest there is, moved or copied, and then the older ones are removed.
+"""Gives a generation its store: the newest existing store is moved or copied, then older ones are removed.
 
-Whatever a predecessor that wakes up late still commits goes to a file that nobody reads.
+A predecessor that wakes up late commits to a file that no process reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COPIES = 10
 
 
 def store_file(state_dir: Path, generation: int) -> Path:
-    """Where a generation's store is."""
+    """The path of a generation's store."""
     return state_dir / f"store.{generation}.db"
 
 
@@ -36,14 +36,14 @@ def stores(state_dir: Path) -> list[int]:
 
 
 def lost_its_store(state_dir: Path) -> bool:
-    """Whether a state folder has no store, but what only a sidecar with one leaves there."""
+    """True if a state folder has no store, but other files that only a sidecar with a store leaves."""
     with os.scandir(state_dir) as entries:
         names = {entry.name for entry in entries}
     return not any(_STORE.match(name) for name in names) and not all(_ANY.fullmatch(name) for name in names)
 
 
 def newest_store(state_dir: Path) -> tuple[str, int, int, int] | None:
-    """What tells whether the newest store is still the same file; None if there is none that can be seen."""
+    """The identity of the newest store, which shows whether it is still the same file; None if none can be seen."""
     try:
         path = store_file(state_dir, stores(state_dir)[-1])
         found = path.stat()
@@ -53,17 +53,17 @@ def newest_store(state_dir: Path) -> tuple[str, int, int, int] | None:
 
 
 def inherit(state_dir: Path, generation: int, gone: int | None) -> None:
-    """Give `generation` the newest store there is, if there is any. `gone` is the one before it whose owner certainly
-    does nothing any more; None: it may be alive.
+    """Give `generation` the newest existing store, if any.
 
-    Whenever this is cut off, the next generation finds a whole store. Raises StoreUnusable for a damaged store;
-    sqlite3.Error or OSError for what may pass.
+    `gone` is the previous generation if its owner certainly does nothing any more; None if that owner may be alive. If
+    this function is interrupted, the next generation still finds a whole store. Raises StoreUnusable for a damaged
+    store; sqlite3.Error or OSError for problems that may pass.
     """
     found = [one for one in stores(state_dir) if one < generation]
     if found:
         source, target = store_file(state_dir, found[-1]), store_file(state_dir, generation)
         try:
-            # An older store's owner may be alive: the newest one died before it had a copy.
+            # The owner of an older store may be alive: the newest owner died before it had a copy.
             if not (found[-1] == gone and _move(source, target)):
                 scratch = target.with_suffix(".tmp")
                 _clear(scratch)
@@ -80,7 +80,7 @@ def inherit(state_dir: Path, generation: int, gone: int | None) -> None:
 
 
 def clear_before(state_dir: Path, generation: int) -> None:
-    """Remove what generations before this one left, but for the last one's lease; what cannot be removed stays."""
+    """Remove the files of earlier generations, except the last one's lease. Files that cannot be removed stay."""
     with os.scandir(state_dir) as entries:
         left = [
             (entry.name, match["what"], int(match["generation"]), match["rest"])
@@ -96,7 +96,7 @@ def clear_before(state_dir: Path, generation: int) -> None:
 
 
 def damaged(store: Path, error: sqlite3.DatabaseError) -> StoreUnusable:
-    """The error of a store that cannot be read any more, with the way out."""
+    """The error for a store that can no longer be read, with the way out."""
     return StoreUnusable(
         f"the store {store} is damaged: {error}",
         f"Move every store.* in {store.parent} away and start again: rows are rebuilt from the files, into a new W&B "
@@ -110,13 +110,13 @@ def _clear(scratch: Path) -> None:
 
 
 def _open(source: Path) -> sqlite3.Connection:
-    # `rw`: one that another process moved just now must not appear empty.
+    # `rw`, so that a store that another process just moved does not appear as an empty one.
     uri = f"file:{quote(os.fspath(source))}?mode=rw"
     return sqlite3.connect(uri, timeout=_LOCKED_S, isolation_level=None, uri=True)
 
 
 def _move(source: Path, target: Path) -> bool:
-    """Rename the store, once all of it is in the one file. False where another process keeps it open."""
+    """Rename the store, once one file holds all of it. Returns False if another process keeps it open."""
     with closing(_open(source)) as connection:
         try:
             busy = connection.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
@@ -138,13 +138,14 @@ def _left(source: Path, suffix: str) -> int:
 
 
 def _copy(source: Path, scratch: Path) -> bool:
-    """Copy what is committed. False where its owner stopped with the store locked."""
+    """Copy the committed data. Returns False if its owner stopped while the store was locked."""
     with (
         closing(_open(source)) as old,
         closing(sqlite3.connect(scratch)) as new,
     ):
         try:
-            # `backup` would wait for ever; within a transaction that reads, nobody can lock the store any more.
+            # `backup` would wait for ever for a lock. Inside a read transaction, no process can lock the store any
+            # more.
             old.execute("begin")
             old.execute("select count(*) from sqlite_master").fetchone()
         except sqlite3.OperationalError as error:
@@ -160,10 +161,10 @@ def _locked(error: sqlite3.OperationalError) -> bool:
 
 
 def copy_as_it_lies(source: Path, scratch: Path) -> None:
-    """Copy the files byte by byte, and roll back in the copy what its owner had begun.
+    """Copy the files byte by byte, and roll back in the copy what their owner had begun.
 
-    An owner that wakes up meanwhile changes them: then once more. It does so at most once, for before its next commit
-    it looks whether it still owns.
+    An owner that wakes up during the copy changes the files; then they are copied again. That happens at most once,
+    because an owner checks its lease before each commit.
     """
     for _ in range(_COPIES):
         _clear(scratch)
@@ -187,7 +188,7 @@ def _copy_files(source: Path, scratch: Path) -> None:
 
 
 def _same(source: Path, scratch: Path, suffix: str) -> bool:
-    """Whether the copy of one of a store's files is the file as it is now; or neither is there."""
+    """True if the copy of one of a store's files equals the file, or neither exists."""
     old, new = source.with_name(source.name + suffix), scratch.with_name(scratch.name + suffix)
     try:
         return filecmp.cmp(old, new, shallow=False)

@@ -1,8 +1,9 @@
-"""Who owns an experiment: generation g belongs to whoever created `lease.<g>`; the highest generation owns.
+"""The lease by which one sidecar owns an experiment. Generation g belongs to the process that created `lease.<g>`; the
+highest generation owns.
 
-A file that is made only if it is not there yet is the one step that two sidecars can race for, and it works on every
-shared filesystem. An owner beats by rewriting a counter in its file; another host calls it stale only after watching
-that file stand still for `ttl_s` of its own clock, so host clocks need not agree.
+Two sidecars can race only for the creation of that file, and exclusive creation works on every shared filesystem. An
+owner beats by rewriting a counter in its file. Another host calls the lease stale only after the counter stood still
+for `ttl_s` of its own clock, so host clocks need not agree.
 """
 
 from __future__ import annotations
@@ -24,21 +25,23 @@ from rlship_sidecar.plainfiles import write_plain
 
 _LEASE = re.compile(r"lease\.(\d{1,9})$")
 _BEATS_PER_TTL = 6
-# An owner stops being sure before another can be: clocks of two hosts may run at rates that differ by a tenth.
+# An owner stops being sure before another can take over, because the clocks of two hosts may differ in rate by a tenth.
 _SURE_SHARE = 0.9
-_HELD: set[str] = set()  # lease files of this process
-_ABANDONED: set[str] = set()  # and those in whose name a thread of it may still write
+_HELD: set[str] = set()  # the lease files that this process holds
+_ABANDONED: set[str] = set()  # lease files in whose name a thread of this process may still write
 
 
 class LeaseLost(RlshipError):
-    """Another sidecar took the experiment over, or this one stood still too long to be sure that none did."""
+    """Another sidecar took over, or this one stood still too long to exclude that."""
 
     exit_code = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who owns an experiment, or did and `released` it. `alive` is None where only its own host could tell."""
+    """The present owner of an experiment, or the last one if it `released` it. `alive` is None if only its host could
+    know.
+    """
 
     host: str
     pid: int
@@ -47,7 +50,7 @@ class Owner:
 
 
 def _boottime() -> float:
-    # Unlike the monotonic clock this one goes on while the machine sleeps, when another may have taken over.
+    # Unlike the monotonic clock, this one runs while the machine sleeps, when another sidecar may take over.
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -61,13 +64,13 @@ def _lease_file(state_dir: Path, generation: int) -> Path:
 
 
 def owner(state_dir: Path) -> Owner | None:
-    """Who owns the experiment with this state directory, or None if nobody does."""
+    """The owner of the experiment with this state directory; None without one."""
     found = last_owner(state_dir)
     return None if found is None or found.released else found
 
 
 def last_owner(state_dir: Path) -> Owner | None:
-    """Who owns the experiment or owned it last, or None if that is not known."""
+    """The present or last owner of the experiment; None if it is unknown."""
     try:
         leases = _leases(state_dir)
     except FileNotFoundError:
@@ -83,7 +86,7 @@ def last_owner(state_dir: Path) -> Owner | None:
 class Lease:
     """Ownership of one experiment, as long as `check` does not raise.
 
-    `suspect` is the newest earlier generation whose owner may still be alive, however long it was silent; -1: none.
+    `suspect` is the newest earlier generation whose owner may be alive, however long it was silent; -1 without one.
     """
 
     def __init__(
@@ -103,12 +106,14 @@ class Lease:
         self._beat_at = boottime()
         self._place = os.lstat(state_dir).st_ino
         self._write()
-        self._real = os.path.realpath(self._path)  # as it is now, wherever the path leads later
+        self._real = os.path.realpath(self._path)  # the path as it resolves now, wherever it leads later
         _HELD.add(self._real)
 
     @property
     def store_path(self) -> Path:
-        """This generation's store: a predecessor that wakes up late writes to one that nobody reads."""
+        """The path of this generation's store. A predecessor that wakes up late writes to an older one, which no
+        process reads.
+        """
         return store_file(self.state_dir, self.generation)
 
     def _write(self) -> None:
@@ -121,7 +126,7 @@ class Lease:
             os.close(fd)
 
     def held(self) -> bool:
-        """Whether ownership is certain now. Any thread may ask."""
+        """True if ownership is certain now. Any thread may call it."""
         try:
             return self._sure()
         except OSError:
@@ -136,18 +141,18 @@ class Lease:
             return False
 
     def _exchanged(self) -> bool:
-        """Whether another folder, or a link, has the place of the one that was locked."""
+        """True if another folder, or a link, took the place of the state folder."""
         found = os.lstat(self.state_dir)
         return found.st_ino != self._place or not stat.S_ISDIR(found.st_mode)
 
     def check(self) -> None:
-        """Make sure of ownership before anything is committed or shipped, and beat if it is time; raises LeaseLost, or
-        OSError where the folder cannot be looked into just now.
+        """Verify ownership before a commit or a delivery, and beat if it is time.
 
-        A beat that fails is tried again: a full disk or a mount that hangs ends by itself, or the lease does.
+        Raises LeaseLost, or OSError if the folder cannot be read now. A failed beat is tried again: a full disk or a
+        hanging mount recovers by itself, or the lease runs out.
         """
         with self._lock:
-            # Taken before anything else: whoever stands still from here on finds that it stood still.
+            # Taken first, so that a process that is suspended after this line notices it.
             now = self._boottime()
             if not self._sure():
                 raise self._lost(now)
@@ -162,7 +167,7 @@ class Lease:
     def _beat(self, now: float) -> None:
         seen = read(self._path)
         if seen is not None and seen.holder is not None and seen.holder.token != self._holder.token:
-            # Where O_EXCL does not exclude, two make the same file. The one who wrote last keeps it.
+            # Without a working O_EXCL, two processes create the same file. The one that wrote last keeps it.
             self._usurped = True
             return
         self._holder.beats += 1
@@ -182,12 +187,14 @@ class Lease:
         )
 
     def keep(self) -> None:
-        """Beat from another thread until released or lost: copying, reading or delivering much is no death."""
+        """Beat from another thread until released or lost, because a long copy, read or delivery must not look like a
+        death.
+        """
         _KEEPER.keep(self)
 
     @property
     def is_over(self) -> bool:
-        """Whether it was released or abandoned."""
+        """True once the lease was released or abandoned."""
         return self._over.is_set()
 
     @property
@@ -200,15 +207,14 @@ class Lease:
         self._over.set()
         _KEEPER.end()
         _HELD.discard(self._real)
-        with self._lock, suppress(OSError):  # a full disk or a lost mount: the next one watches for `ttl_s` instead
+        # on a full disk or a lost mount, the next sidecar watches for `ttl_s` instead
+        with self._lock, suppress(OSError):
             self._holder.released = True
             if not self._exchanged():
                 self._write()
 
     def abandon(self) -> None:
-        """Stop without letting the next one believe that nothing is written any more: a thread of this process that
-        cannot be stopped may do so.
-        """
+        """Stop without marking the lease as released, because a thread that cannot be stopped may still write."""
         _ABANDONED.add(self._real)
         self._over.set()
         _KEEPER.end()
@@ -216,8 +222,9 @@ class Lease:
 
 
 class Keeper:
-    """Beats for all leases of this process: one thread for each device that they are on. So a disk that hangs lets
-    none but its own leases run out, and a thousand leases need no thousand threads.
+    """Beats for all leases of this process, with one thread for each device that holds leases.
+
+    So a hanging disk costs only its own leases, and a thousand leases need no thousand threads.
     """
 
     def __init__(self) -> None:
@@ -225,13 +232,15 @@ class Keeper:
         self._leases: dict[int, list[Lease]] = {}
 
     def keep(self, lease: Lease) -> None:
-        """Beat until the lease is over or lost. Where the system gives no thread, its owner's own looks must do."""
+        """Beat until the lease is over or lost. If the system offers no thread, the owner's calls of `check` have to
+        do.
+        """
         device = os.stat(lease.state_dir).st_dev
         with self._change:
             kept = self._leases.setdefault(device, [])
             kept.append(lease)
             if len(kept) > 1:
-                self._change.notify_all()  # it may have to be beaten for sooner than the others
+                self._change.notify_all()  # this lease may need a beat sooner than the others
                 return
             try:
                 threading.Thread(target=self._beat, args=(device,), name="rlship-lease", daemon=True).start()
@@ -257,11 +266,11 @@ class Keeper:
                 except LeaseLost:
                     with self._change:
                         self._leases[device].remove(lease)
-                except OSError:  # tried again at the next turn, until the lease runs out
+                except OSError:  # retried at the next turn, until the lease runs out
                     continue
 
     def end(self) -> None:
-        """Let threads notice that a lease is over."""
+        """Let the threads notice that a lease is over."""
         with self._change:
             self._change.notify_all()
 
@@ -276,12 +285,14 @@ def acquire(
     boottime: Callable[[], float] = _boottime,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Lease:
-    """Become the owner, and beat from then on in a thread; raises OwnedElsewhere if somebody is, after at most `ttl_s`
-    seconds of watching whether it beats; StoreUnusable where the last one's store is damaged.
+    """Become the owner, and beat from then on in a thread.
+
+    Watches a silent owner for at most `ttl_s` seconds. Raises OwnedElsewhere if another sidecar owns the experiment,
+    and StoreUnusable if the last store is damaged.
     """
     state_dir.mkdir(exist_ok=True)
     while True:
-        # Who removed the leases did not mean to give up the store.
+        # Stores count too: a person who removed the leases did not mean to give up the store.
         last = max((*_leases(state_dir), *stores(state_dir)), default=-1)
         gone: int | None = None
         suspect = -1
@@ -290,7 +301,7 @@ def acquire(
             if seen is not None:
                 seen = _wait_until_free(_lease_file(state_dir, last), seen, ttl_s, boottime, sleep)
                 if seen is None:
-                    continue  # it was given up again meanwhile
+                    continue  # its owner gave it up in the meantime
             gone = last if seen is not None and _certainly_gone(_lease_file(state_dir, last), seen) else None
             suspect = seen.holder.suspect if gone is not None and seen is not None and seen.holder is not None else last
         generation = last + 1
@@ -307,7 +318,8 @@ def acquire(
             inherit(state_dir, generation, gone)
             lease.check()
         except BaseException:
-            # Alive and without a store, this process would keep everybody out, itself too when it tries again.
+            # This process lives on without a store. Its lease would keep out every sidecar, including itself on the
+            # next try.
             if lease is not None:
                 lease.release()
             with suppress(OSError):
@@ -317,10 +329,10 @@ def acquire(
 
 
 def _create(path: Path, holder: Holder) -> None:
-    """Make a lease file with its holder in it; raises FileExistsError if another process was first.
+    """Create a lease file with its holder in it. Raises FileExistsError if another process was first.
 
-    A link makes it appear whole. Where there are no links it appears empty, and a crash just then costs the next
-    sidecar `ttl_s` of watching.
+    A hard link makes the file appear whole. Without hard links it appears empty, and a crash at that point costs the
+    next sidecar `ttl_s` of watching.
     """
     scratch = path.with_name(f".{path.name}.{holder.token}")
     try:
@@ -328,7 +340,8 @@ def _create(path: Path, holder: Holder) -> None:
         try:
             os.link(scratch, path)
         except FileExistsError:
-            # A server whose answer was lost is asked again, and then says that our own link is in the way.
+            # If a server's answer was lost, the client asks again, and the server then reports our own link as
+            # existing.
             if os.stat(scratch).st_nlink < 2:
                 raise
         except OSError:
@@ -340,7 +353,7 @@ def _create(path: Path, holder: Holder) -> None:
 def _wait_until_free(
     path: Path, seen: Seen, ttl_s: float, boottime: Callable[[], float], sleep: Callable[[float], None]
 ) -> Seen | None:
-    """Return what the file says once nobody holds the lease; None if the file is gone. Raises OwnedElsewhere."""
+    """Wait until no owner holds the lease and return its content; None if the file is gone. Raises OwnedElsewhere."""
     since = boottime()
     while True:
         if _certainly_gone(path, seen) or os.path.realpath(path) in _ABANDONED or boottime() - since >= ttl_s:
@@ -360,7 +373,7 @@ def _wait_until_free(
 
 
 def _certainly_gone(path: Path, seen: Seen) -> bool:
-    """Whether the holder does nothing any more, for sure."""
+    """True if the holder certainly does nothing any more."""
     holder = seen.holder
     if holder is None or os.path.realpath(path) in _ABANDONED:
         return False
@@ -368,7 +381,7 @@ def _certainly_gone(path: Path, seen: Seen) -> bool:
         return True
     me = here()
     found = condition(holder, me)
-    # Of this process's own, one that it does not hold: the folder was copied or moved while it did, its lease with it.
+    # A lease in this process's name that it does not hold: the folder was copied or moved with its lease.
     ours = found is not Condition.UNSEEN and holder.pid == me.pid and os.path.realpath(path) not in _HELD
     return found is Condition.GONE or ours
 
@@ -378,7 +391,7 @@ def _owned(path: Path, seen: Seen) -> OwnedElsewhere:
     holder = seen.holder
     if holder is None:
         return OwnedElsewhere(
-            f"{experiment} is owned by another sidecar, of a version that writes {path} otherwise than this one",
+            f"{experiment} is owned by another sidecar, of a version that writes {path} in another form",
             "Use that one, or stop it first.",
         )
     return OwnedElsewhere(

@@ -1,7 +1,7 @@
-"""Where the state is kept: a folder of the sidecar's own, and not what another user put in its place.
+"""The place of the state: a folder of the sidecar's own, not one that another user put there.
 
-Whoever may write in the experiment may make `rlship/state` before the sidecar does. What lies there says whose W&B run
-this is and what is written and removed where, so that it has to come from a sidecar of this user.
+Any user who may write in the experiment may create `rlship/state` before the sidecar does. The state names the W&B run
+and the files to write and remove, so it has to come from a sidecar of this user.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _WAY_OUT = "Keep the state where the job's processes cannot write: --state-dir (
 
 
 class UntrustedState(RlshipError):
-    """The state folder, or something in it, may have been put there by somebody else."""
+    """The state folder, or something in it, may come from another user."""
 
 
 def make_place(experiment: Path, state_dir: Path) -> None:
-    """Make the state folder if there is none; raises UntrustedState, OSError.
+    """Create the state folder if it does not exist. Raises UntrustedState, OSError.
 
-    The experiment itself is never made: where it was renamed or removed, this raises FileNotFoundError.
+    The experiment itself is never created: if it was renamed or removed, this raises FileNotFoundError.
     """
     on_the_way = _within(experiment, state_dir)
     if not on_the_way:
@@ -45,8 +45,9 @@ def make_place(experiment: Path, state_dir: Path) -> None:
 
 
 def require_place(experiment: Path, state_dir: Path, *, any_owner: bool) -> bool:
-    """The checks of `make_place` for a command that only reads: False if there is no state folder. With `any_owner` the
-    folder may belong to any user. Raises UntrustedState, and RlshipError where it cannot be read.
+    """The checks of `make_place` for a command that only reads. Returns False if there is no state folder.
+
+    With `any_owner` the folder may belong to any user. Raises UntrustedState, and RlshipError if it cannot be read.
     """
     try:
         for folder in (*_within(experiment, state_dir), state_dir):
@@ -70,7 +71,7 @@ def require_place(experiment: Path, state_dir: Path, *, any_owner: bool) -> bool
 
 
 def _within(experiment: Path, state_dir: Path) -> list[Path]:
-    """The folders from the experiment's own down to the state's parent; none if the state lies elsewhere."""
+    """The folders from the writers' folder down to the state's parent; [] if the state lies elsewhere."""
     within = experiment / WRITERS_FOLDER
     if within not in state_dir.parents:
         return []
@@ -78,7 +79,7 @@ def _within(experiment: Path, state_dir: Path) -> list[Path]:
 
 
 def _require_folder(path: Path) -> None:
-    """Raise UntrustedState for a link, NotADirectoryError for another file, FileNotFoundError where there is none."""
+    """Raise UntrustedState for a link, NotADirectoryError for another file, FileNotFoundError for a missing folder."""
     found = os.lstat(path)
     if stat.S_ISLNK(found.st_mode):
         raise UntrustedState(f"{path} is a link, which is not followed", f"Put a folder in its place. {_WAY_OUT}")
@@ -87,11 +88,11 @@ def _require_folder(path: Path) -> None:
 
 
 def _require_owner(state_dir: Path, way_out: str) -> None:
-    """Raise UntrustedState unless the folder is ours or the superuser's."""
+    """Raise UntrustedState unless the folder belongs to this user or the superuser."""
     owner = os.lstat(state_dir).st_uid
     if owner not in (*_TRUSTED, os.geteuid()) and owner != _our_uid(state_dir):
         raise UntrustedState(
-            f"the state folder {state_dir} belongs to another user (uid {owner}), not to the one who runs this "
+            f"the state folder {state_dir} belongs to another user (uid {owner}), not to the user of this command "
             f"(uid {os.geteuid()})",
             way_out,
         )
@@ -111,10 +112,10 @@ def _require_plain_files(experiment: Path, state_dir: Path) -> None:
 
 
 def _our_uid(folder: Path) -> int | None:
-    """The owner of a file that this process makes there: a server may make all its users one. None if it can make
-    none.
+    """The owner of a new file in `folder`, because a server may map all users to one. None if this process can make no
+    file.
     """
-    scratch = folder / f".lease.0.{secrets.token_hex(8)}"  # a successor removes what a crash left
+    scratch = folder / f".lease.0.{secrets.token_hex(8)}"  # a successor removes it after a crash
     try:
         fd = make_plain(scratch)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Whose state it is: a folder that was moved keeps its state, a copy must not go on with the original's."""
+"""The experiment that a state folder belongs to. A moved experiment keeps its state; a copy must not continue it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from rlship_sidecar.tail.listing import WRITERS_FOLDER
 
 
 class StateOfAnother(RlshipError):
-    """The state was made for an experiment that is still there, elsewhere."""
+    """The state was made for another experiment, which still exists."""
 
 
 def location(experiment: Path) -> tuple[str, int]:
-    """What a store remembers of its experiment: the absolute path, and the inode of the writers' folder, or of the
-    experiment where no writer of ours ever was.
+    """The location that a store keeps of its experiment: the absolute path, and an inode.
+
+    The inode is that of the writers' folder, or of the experiment if it never had one.
     """
     try:
         inode = os.stat(experiment / WRITERS_FOLDER).st_ino
@@ -31,9 +32,9 @@ def location(experiment: Path) -> tuple[str, int]:
 
 
 def ownership_error(owner: tuple[str, int] | None, here: tuple[str, int], state_dir: Path) -> StateOfAnother | None:
-    """Why the state of `owner` is not that of the experiment `here`, with the way out; None if it may be."""
+    """The error if the state of `owner` cannot be that of the experiment at `here`, with the way out; else None."""
     if owner is None or owner[0] == here[0] or owner[1] == here[1]:
-        return None  # a folder that was moved, or is mounted at two places, keeps its inode; a copy has another
+        return None  # a folder that was moved or mounted twice keeps its inode; a copy has another one
     if not os.path.isdir(os.path.join(owner[0], WRITERS_FOLDER)):
         return None
     return StateOfAnother(
@@ -44,15 +45,17 @@ def ownership_error(owner: tuple[str, int] | None, here: tuple[str, int], state_
 
 
 def look(experiment: Path, state_dir: Path) -> StateOfAnother | None:
-    """The same for a command that only reads: None as well where the store cannot be read just now, or is no store."""
+    """The same check for a command that only reads. Returns None too if the store cannot be read now, or is no
+    store.
+    """
     found = newest_store(state_dir)
     if found is None:
         return None
     try:
         store = os.fspath(state_dir.absolute() / found[0])
         os.close(open_plain(store))
-        # SQLite would leave files beside a store that no process has open, perhaps of a user whom the sidecar cannot
-        # overwrite.
+        # Without `immutable`, SQLite would leave files beside a store that no process has open. They might belong to a
+        # user whose files the sidecar cannot overwrite.
         how = "mode=ro" if os.path.exists(f"{store}-wal") else "immutable=1"
         uri = f"file:{quote(store)}?{how}"
         with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
