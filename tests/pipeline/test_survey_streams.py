@@ -101,7 +101,7 @@ def test_wrong_uses_are_noted(sim: Simulation) -> None:
         told = status(sim)
         (note,) = [note for note in told.notes if "a call cannot" in note]
         assert note == (
-            "writers told the job 2 times that a call cannot be done as it says: "
+            "writers reported 2 times that the job made a call that cannot be done as written: "
             f"grep -h rlship_error {sim.directory}/rlship/*.jsonl"
         )
         assert told.counts == {"rlship_error": 2}

@@ -1,1 +1,1 @@
-"""What people are told of a running experiment."""
+"""Reports on a running experiment, for people and programs."""

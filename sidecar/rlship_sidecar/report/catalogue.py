@@ -1,5 +1,6 @@
-"""The catalogue of metrics as people read it: columns, a rich table, JSON, and the page docs/metrics.md. Pure, but for
-the last line: `python -m rlship_sidecar.report.catalogue > docs/metrics.md` writes the page anew.
+"""The catalogue of metrics for people: columns, a rich table, JSON, and the page docs/metrics.md.
+
+All of it is pure, except the main block: `python -m rlship_sidecar.report.catalogue > docs/metrics.md` writes the page.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLUMNS = ("name", "unit", "reductions", "scope", "meaning")
-PLAIN = "-"  # the unit of plain numbers, in columns
+PLAIN = "-"  # shown as the unit of plain numbers in columns
 
 _PAGE_HEAD = """\
 # The catalogue of metrics
@@ -61,10 +62,10 @@ metric of the catalogue has: hit rates, KL times a coefficient, memory as a shar
 
 
 def matching(pattern: str | None, *, every_alias: bool = False) -> list[Metric]:
-    """The metrics whose name, or one of whose foreign names, has `pattern` in it, whatever the case; with `*`, `?` or
-    `[` in it the whole name has to match.
+    """The metrics with a name or foreign name that contains `pattern`, ignoring case.
 
-    Where only foreign names match, the metric has only those, but with `every_alias` all.
+    A pattern with `*`, `?` or `[` has to match the whole name. A metric found by foreign names only keeps just those;
+    with `every_alias` it keeps all.
     """
     if not pattern:
         return list(METRICS)
@@ -80,16 +81,16 @@ def matching(pattern: str | None, *, every_alias: bool = False) -> list[Metric]:
 def columns(metrics: Sequence[Metric], *, aliases: bool) -> list[str]:
     """Aligned lines under a heading; with `aliases` each metric is followed by its foreign names, indented."""
     heading, *lines = align([COLUMNS, *map(_cells, metrics)])
-    told = [heading]
+    shown = [heading]
     for metric, line in zip(metrics, lines):
-        told.append(line)
+        shown.append(line)
         if aliases:
-            told += [f"    {alias.framework}: {alias.name}{differences(alias)}" for alias in metric.aliases]
-    return told
+            shown += [f"    {alias.framework}: {alias.name}{differences(alias)}" for alias in metric.aliases]
+    return shown
 
 
 def table(metrics: Sequence[Metric], *, aliases: bool) -> Table:
-    """The same for a terminal."""
+    """The same as a table for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -106,7 +107,7 @@ def table(metrics: Sequence[Metric], *, aliases: bool) -> Table:
 
 
 def as_json(metric: Metric) -> dict[str, Any]:
-    """What --json prints of a metric: all of its fields and those of its foreign names."""
+    """The JSON form of a metric: all of its fields and those of its foreign names."""
     return {
         "name": metric.name,
         "unit": metric.unit,
@@ -128,14 +129,14 @@ def as_json(metric: Metric) -> dict[str, Any]:
 
 
 def differences(alias: Alias) -> str:
-    """What a foreign name changes, such as " (max, GiB, x 1073741824)", or ""."""
+    """Describe how a foreign name differs from the metric, such as " (max, GiB, x 1073741824)", or ""."""
     scale = f"x {alias.scale:.15g}" if alias.scale != 1 else None
     parts = [part for part in (alias.reduce, alias.unit, scale) if part]
     return f" ({', '.join(parts)})" if parts else ""
 
 
 def page() -> str:
-    """docs/metrics.md."""
+    """Return the text of docs/metrics.md."""
     lines = [*_PAGE_HEAD.splitlines(), "", *_markdown(COLUMNS, map(_page_cells, METRICS))]
     lines += _FOREIGN_HEAD.splitlines()
     named = [alias for metric in METRICS for alias in metric.aliases]
@@ -150,7 +151,7 @@ def page() -> str:
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name is like the pattern, as `matching` says."""
+    """True if a name matches the pattern by the rules of `matching`."""
     name, pattern = name.casefold(), pattern.casefold()
     return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
 

@@ -15,8 +15,10 @@ CLOCK_SLACK_S = 1.0  # between hosts
 
 
 def overlapping_of(places: Iterable[Writer]) -> set[str]:
-    """Files of those root writers of one rank that ran while another one of the same attempt did: the older one of the
-    two went on after the newer one had begun, no restart. Looks at each writer once, as there may be thousands.
+    """The files of root writers of one rank that overlap with another writer of the same attempt.
+
+    In such a pair the older writer continued after the newer one had begun, so it is no restart. The search looks at
+    each writer once, because there may be thousands.
     """
     found: set[str] = set()
     for _, alike in groupby(sorted(places, key=lambda writer: writer.open.attempt), lambda writer: writer.open.attempt):
@@ -26,7 +28,10 @@ def overlapping_of(places: Iterable[Writer]) -> set[str]:
 
 
 def _passed_over(ordered: list[Writer]) -> set[str]:
-    """Those before whose begin an older one had begun that went on: of one host by the clock, of others by more."""
+    """The writers that began while an older one was still writing.
+
+    On one host the clock decides; between hosts the overlap has to exceed `CLOCK_SLACK_S`.
+    """
     found: set[str] = set()
     until = float("-inf")
     until_on: dict[str, float] = {}
@@ -43,7 +48,7 @@ def _passed_over(ordered: list[Writer]) -> set[str]:
 
 
 def _passing(ordered: list[Writer]) -> set[str]:
-    """Those that went on after a newer one had begun."""
+    """The writers that continued after a newer one had begun."""
     found: set[str] = set()
     following = float("inf")
     following_on: dict[str, float] = {}
@@ -59,7 +64,7 @@ def _passing(ordered: list[Writer]) -> set[str]:
 
 
 def _together(ordered: list[Writer]) -> set[str]:
-    """Those that began in the same instant, of which the one of the lower id went on for long."""
+    """The writers that began in the same instant as another one, if the one with the lower id continued for long."""
     found: set[str] = set()
     for t, group in groupby(ordered, lambda writer: writer.open.t):
         begun = list(group)
@@ -78,7 +83,9 @@ def _together(ordered: list[Writer]) -> set[str]:
 
 
 def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
-    """What to say of ranks that several writers of one attempt claim: at one time, and one after the other."""
+    """Describe the ranks that several writers of one attempt claim: those at one time, and those one after the
+    other.
+    """
     claims, restarts = [], []
     for name, actor in sorted(experiment.actors.items()):
         for places in actor.roster.shared_places():
@@ -89,13 +96,14 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
             if overlapping and any(is_foreign(writer.file) for writer in places):
                 restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
             elif overlapping and all(writer.open.agent == NODE_AGENT for writer in places):
-                # Two that begin together see each other after a few seconds. They say the same, and nothing of the job.
+                # Two agents that begin together notice each other after a few seconds. Both report the same, and
+                # nothing about the job.
                 restarts.append(f"{overlapping} agents of {rank} at one time, which all count")
             elif overlapping:
                 claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
             elif (
                 equal > 1
-                and name != OWN_ACTOR  # a sidecar opens another file whenever the job goes on
+                and name != OWN_ACTOR  # a sidecar opens another file whenever the job continues
                 and not all(is_document(experiment.sources[writer.file]) for writer in places)
             ):
                 restarts.append(f"{equal} writers of {rank}, one after the other: {_what_counts(places)}")
@@ -103,7 +111,7 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
 
 
 def _what_counts(writers: Iterable[Writer]) -> str:
-    """Of writers of one rank and attempt: by their times stream lines say themselves which is newer."""
+    """Describe which values count among writers of one rank and attempt. Stream lines carry times, which order them."""
     streamed = any(writer.stream_t is not None for writer in writers)
     stepped = any(writer.begins is not None for writer in writers)
     if streamed and stepped:

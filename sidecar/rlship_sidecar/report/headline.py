@@ -1,4 +1,4 @@
-"""One short line on where a sidecar is: what `systemctl status` shows. Pure."""
+"""One short line on the state of a sidecar, which `systemctl status` shows. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ _MAX_CHARS = 200
 
 
 def headline(statuses: Sequence[Status], suspended: int = 0) -> str:
-    """`step 1204, 64/64 ranks, lag 0.8 s` of the experiment that made a row last, what hinders it, and how many others
-    there are. `suspended`: how many cannot be worked on now.
+    """Describe the experiment with the most rows, such as `step 1204, 64/64 ranks, lag 0.8 s`.
+
+    The line also names its problems and counts the other experiments. `suspended`: the number of experiments that
+    cannot be worked on now.
     """
     left = f"; {suspended} {'is' if suspended == 1 else 'are'} left out for now" if suspended else ""
     if not statuses:
         return f"no experiment yet{left}"
     status = max(statuses, key=lambda one: one.rows)
-    told = [_place(status)]
-    told += [f"sink {clean(sink.name)} {sink.state}" for sink in status.sinks if sink.state in ("waiting", "refused")]
+    parts = [_place(status)]
+    parts += [f"sink {clean(sink.name)} {sink.state}" for sink in status.sinks if sink.state in ("waiting", "refused")]
     lost = status.dead_letter_count + status.dead_value_count
-    told += [f"{lost} dead letters and values"] if lost else []
-    line = "; ".join(told)
+    parts += [f"{lost} dead letters and values"] if lost else []
+    line = "; ".join(parts)
     if len(statuses) > 1:
         line = f"{clean(os.path.basename(status.experiment))}: {line}; {len(statuses) - 1} more"
     return (line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…") + left
@@ -41,7 +43,7 @@ def _place(status: Status) -> str:
 
 
 def _chief(status: Status) -> ActorStatus | None:
-    """The lead, else the actor that is furthest, else any but the sidecar itself."""
+    """The lead, else the actor with the highest step, else any actor but the sidecar itself."""
     others = [actor for actor in status.actors if actor.actor != OWN_ACTOR]
     for actor in others:
         if actor.actor == status.lead:

@@ -1,4 +1,4 @@
-"""The facts about an experiment that `rlship status`, the live table and `status.json` all show."""
+"""The facts about an experiment that `rlship status`, the live table and `status.json` show."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ MAX_BYTES = 1 << 28
 
 @dataclass(slots=True)
 class WriterStatus:
-    """One writer's file. `step` and `barrier` are the newest seen, `silent_s` seconds since its last line; `unread` is
-    bytes not yet applied. `format`: the reader of a foreign file, "" for rlship's own. `observes`: it writes beside the
-    job, whether or not that goes on.
+    """One writer's file.
+
+    `step` and `barrier` are the newest seen. `silent_s` counts the seconds since its last line. `unread` counts bytes
+    not yet applied. `format` names the reader of a foreign file, "" for rlship's own. `observes` is True if the writer
+    is no part of the job and may write without it.
     """
 
     file: str
@@ -40,8 +42,11 @@ class WriterStatus:
 
 @dataclass(slots=True)
 class ActorStatus:
-    """One actor. `step` is its newest row's, `open_step` the newest step with lines; `lag_s` seconds since the oldest
-    open unit got its first barrier or line. `waiting`: whom the oldest one waits for, which `note` says in full.
+    """One actor.
+
+    `step` is the step of its newest row, `open_step` the newest step with lines. `lag_s` counts the seconds since the
+    oldest open unit got its first barrier or line. `waiting` names the ranks that this unit waits for; `note` explains
+    it.
     """
 
     actor: str
@@ -59,11 +64,13 @@ class ActorStatus:
 
 @dataclass(slots=True)
 class StreamStatus:
-    """What an actor logs without a step. `step` and `until` (Unix seconds): up to there it is in rows, beside steps of
-    the lead and over time; None: nothing is. `lag_s`: how much newer its newest line is than `until`; `waits_for`: the
-    rank that is furthest behind, "" if none is waited for. `elapsed_s` is `until` on the charts' axis, in seconds since
-    the experiment began. `missing`: ranks that the newest row over time lacks, and those that were silent for too long
-    without a close, of which the least is silent for `silent_s` (0: none is).
+    """An actor's stream lines.
+
+    Up to `step` (beside steps of the lead) and `until` (over time, in Unix seconds) they are in rows; None: no row yet.
+    `lag_s` is how much newer its newest line is than `until`. `waits_for` is the rank that is furthest behind, or "".
+    `elapsed_s` is `until` on the charts' axis, in seconds since the experiment began. `missing` names ranks that the
+    newest row over time lacks, and ranks that are silent for too long without a close. `silent_s` is the shortest such
+    silence, or 0.
     """
 
     actor: str
@@ -78,7 +85,7 @@ class StreamStatus:
 
 @dataclass(slots=True)
 class ClockStatus:
-    """A host's clock: `offset_s` ahead of the file server's, give or take `error_s`, as it said `age_s` ago."""
+    """A host's clock: `offset_s` ahead of the file server's, within `error_s`, as measured `age_s` ago."""
 
     host: str
     offset_s: float
@@ -88,10 +95,10 @@ class ClockStatus:
 
 @dataclass(slots=True)
 class SinkStatus:
-    """One sink. It confirmed all rows below `next_row` and was handed those below `sent`.
+    """One sink. It confirmed all rows below `next_row` and received those below `sent`.
 
-    `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed". `trouble_s`: for how many seconds it
-    has had the `error` and confirmed nothing.
+    `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed". `trouble_s` counts the seconds for
+    which it has had the `error` and confirmed nothing.
     """
 
     name: str
@@ -106,7 +113,7 @@ class SinkStatus:
 
 @dataclass(slots=True)
 class DeadLetterStatus:
-    """Dead letters of one file and reason; `offset` is the byte where the first of them begins."""
+    """Dead letters of one file and reason; `offset` is the byte where the first one begins."""
 
     file: str
     reason: str
@@ -117,8 +124,9 @@ class DeadLetterStatus:
 
 @dataclass(slots=True)
 class LackingStatus:
-    """How many of an actor's rows of a `kind` lack ranks, and the index of the first and the last such unit; of windows
-    of time also where they begin on the charts' axis, in seconds.
+    """The rows of one actor and `kind` that lack ranks: their number, and the index of the first and the last.
+
+    `first_s` and `last_s` are the beginnings of time windows on the charts' axis, in seconds.
     """
 
     actor: str
@@ -132,9 +140,10 @@ class LackingStatus:
 
 @dataclass(slots=True)
 class Status:
-    """Everything, as of `t` (Unix seconds). `claims`: ranks that several writers claim at one time. `running` is filled
-    in by the reader: whether a sidecar owns the experiment now. `row_function`: the number of the function that every
-    row was made with.
+    """The whole status at `t` (Unix seconds).
+
+    `claims` describes ranks that several writers claim at one time. The reader sets `running`: True if a sidecar owns
+    the experiment now. `row_function` is the number of the row function that made every row.
     """
 
     experiment: str
@@ -161,22 +170,22 @@ class Status:
 
 
 class _LetGoError(Exception):
-    """Another sidecar owns the state by now, and its status stays."""
+    """Another sidecar owns the state by now, so its status stays."""
 
 
 def write_status(
     state_dir: Path, status: Status, *, generation: int = 0, held: Callable[[], bool] = lambda: True
 ) -> None:
-    """Replace `status.json` at once: a reader sees the old one or the new one, never half.
+    """Replace `status.json` atomically: a reader sees the old or the new file, never half of one.
 
-    `generation` is the writer's, `held` whether it still owns. What a process makes here that is then frozen, the next
-    generation removes before it has its name.
+    `generation` is the writer's generation; `held` returns True while it still owns the experiment. If a process
+    freezes before the rename, the next generation removes its scratch file.
     """
     data = msgspec.json.encode(status) + b"\n"
     prefix = f"status.{generation}."
     with (
         suppress(_LetGoError),
-        # Not durable: a crash makes it old, and the next sidecar writes another at its start.
+        # Not durable: after a crash it may be old, and the next sidecar writes a new one at its start.
         state_file.replacing(state_dir / STATUS_FILE, durable=False, scratch_prefix=prefix) as file,
     ):
         file.write(data)
@@ -186,7 +195,7 @@ def write_status(
 
 
 def read_status(state_dir: Path) -> Status | None:
-    """The last status written, or None if there is none."""
+    """Read the last status; None if none was written."""
     try:
         data = read_plain(state_dir / STATUS_FILE, MAX_BYTES)
     except FileNotFoundError:

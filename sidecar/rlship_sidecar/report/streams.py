@@ -1,4 +1,4 @@
-"""What a status says of what actors log without a step. Looks only; changes nothing."""
+"""The part of a status about records without a step. Read-only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlship_sidecar.tail.listing import is_foreign
 
 
 def stream_statuses(experiment: Experiment, now: float, grace_s: float) -> list[StreamStatus]:
-    """Of each actor with stream lines, by name."""
+    """The status of each actor's stream lines, sorted by actor."""
     return [
         _stream(experiment, streams, now, grace_s)
         for _, streams in sorted(experiment.streaming.streams.items())
@@ -43,7 +43,7 @@ def _stream(experiment: Experiment, streams: Streams, now: float, grace_s: float
 
 
 def _silent(roster: Roster, now: float, grace_s: float) -> dict[RankName, float]:
-    """Ranks that log without a step, did not close, and have not even beaten for `grace_s`; for how many seconds."""
+    """The silent seconds of each rank that logs without a step, did not close, and did not even beat for `grace_s`."""
     newest: dict[RankName, Writer] = {}
     for writer in roster.writers.values():
         if writer.root is writer and writer.stream_t is not None:
@@ -58,7 +58,7 @@ def _silent(roster: Roster, now: float, grace_s: float) -> dict[RankName, float]
 
 
 def _each(names: Sequence[str]) -> Iterator[RankName]:
-    """The ranks that `rank_names` gave these names."""
+    """The inverse of `rank_names`."""
     for name in names:
         replica, _, span = name.rpartition(".")
         first, _, last = span.partition("-")
@@ -67,18 +67,18 @@ def _each(names: Sequence[str]) -> Iterator[RankName]:
 
 
 def lacking_status(found: tuple[str, int, int, int, str], streaming: Streaming) -> LackingStatus:
-    """What the store says of rows that lack ranks; windows of time also with their place on the charts' axis."""
-    told = LackingStatus(*found)
-    if told.kind == CLOCK:
+    """Describe rows that lack ranks, as found in the store. Time windows also get their place on the charts' axis."""
+    status = LackingStatus(*found)
+    if status.kind == CLOCK:
         first, last = (
-            max(0.0, i * streaming.config.clock_window_s - streaming.origin) for i in (told.first, told.last)
+            max(0.0, i * streaming.config.clock_window_s - streaming.origin) for i in (status.first, status.last)
         )
-        told.first_s, told.last_s = first, last
-    return told
+        status.first_s, status.last_s = first, last
+    return status
 
 
 def stream_notes(experiment: Experiment) -> list[str]:
-    """Why there is less than a person may expect beside the lead's steps."""
+    """Explain why the rows of the lead's steps hold less than a person may expect."""
     streaming = experiment.streaming
     lead, over_time = streaming.config.lead, "what is logged without a step is shown over time only"
     if not any(streams.writers for streams in streaming.streams.values()):
@@ -89,7 +89,7 @@ def stream_notes(experiment: Experiment) -> list[str]:
         if all(map(is_foreign, experiment.actors[lead].roster.writers)):
             return [f"the files of the lead {lead} do not say when its steps ended: {over_time}"]
         return [
-            f"the lead {lead} never called barrier(): nobody knows when its steps ended, so {over_time}, and without "
+            f"the lead {lead} never called barrier(): it is unknown when its steps ended, so {over_time}, and without "
             "policy_lag; call rlship.barrier(step) at the end of each step"
         ]
     return []

@@ -1,4 +1,4 @@
-"""Reads the facts of a running experiment into a `Status`. Looks only; changes nothing."""
+"""Collects the facts about a running experiment into a `Status`. Read-only."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_foreign
 from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
-# Of more, a status would take so long to make that it were old.
+# Beyond this, a status would be stale before it is written.
 MAX_WRITERS = 10_000
 MAX_ACTORS = 1000
 
 
 def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
-    """The status as of `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
+    """The status at `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
     store = experiment.store
     latest = heapq.nlargest(MAX_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
     actors = [_actor(actor, _newest(store, actor), now) for actor in sorted(latest, key=lambda actor: actor.name)]
     streams = stream_statuses(experiment, now, experiment.patience.grace_s)
     lost = {stream.actor: stream.missing for stream in streams}
     for actor in actors:
-        if actor.step is None:  # of an actor without steps it is the rows over time that can lack ranks
+        if actor.step is None:  # for an actor without steps, rows over time can lack ranks
             actor.missing = lost.get(actor.actor, [])
     dead, shipping = store.dead_counts(), list(sinks)
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
@@ -79,7 +79,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
 
 
 def _first(sources: Collection[Source]) -> Iterable[Source]:
-    """As many files as a status lists: those of writers that are not done first, those of no writer last."""
+    """The files that a status lists: first those of active writers, last those without a writer."""
     if len(sources) <= MAX_WRITERS:
         return sources
 
@@ -120,7 +120,7 @@ def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
 
 
 def _waits(actor: Actor, now: float) -> tuple[str, str]:
-    """Whom the oldest open step waits for, and that in full, once it takes long enough to ask."""
+    """The ranks that the oldest open step waits for, and a message about them once the wait takes long."""
     if not actor.open:
         return "", ""
     step = min(actor.open)
@@ -168,10 +168,10 @@ def _writer(source: Source, now: float) -> WriterStatus:
 
 
 def _unread(experiment: Experiment) -> bool:
-    """Whether there is, or was, data that cannot be read."""
+    """True if some data cannot be read, now or in the past."""
     if WRITERS_FOLDER in experiment.intake.oddities:
         return True
-    # That its file is cut or written anew is the way of many a framework.
+    # Many frameworks truncate or rewrite their files, so that is no lost data.
     return any(s.problem and not (s.gone and is_foreign(s.name)) for s in experiment.sources.values())
 
 
@@ -190,10 +190,10 @@ def _notes(experiment: Experiment) -> list[str]:
         for name, count in sorted(experiment.intake.formats().items())
     ]
     notes += stream_notes(experiment)
-    if told := experiment.store.counts().get(WRONG_USE, 0):
-        times = "once" if told == 1 else f"{told} times"
+    if count := experiment.store.counts().get(WRONG_USE, 0):
+        times = "once" if count == 1 else f"{count} times"
         notes.append(
-            f"writers told the job {times} that a call cannot be done as it says: "
+            f"writers reported {times} that the job made a call that cannot be done as written: "
             f"grep -h {WRONG_USE} {shlex.quote(experiment.intake.folder)}/*.jsonl"
         )
     return [*notes, *experiment.rules.customs.problems.values()]

@@ -1,6 +1,6 @@
-"""A status as people read it: a rich table, plain columns, and lines that tell what changed. Pure; nothing here prints.
+"""A status for people: a rich table, plain columns, and lines that report changes. Pure; this module prints nothing.
 
-Names of actors, files and ranks come from the files and are not trusted: whatever is not printable is spelled out.
+Names of actors, files and ranks come from the files and are not trusted: unprintable characters are escaped.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
 RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
 MAX_LINES = 20
-MAX_ROWS = 100  # of a table
-MAX_ERROR_CHARS = 2000  # of an error that says at its end what to do
-REPORT_AFTER_S = 10.0  # a sink that is in trouble for less is not worth a line
+MAX_ROWS = 100  # rows of one table
+MAX_ERROR_CHARS = 2000  # characters of an error, whose end holds the way out
+REPORT_AFTER_S = 10.0  # seconds of trouble before a sink is reported
 
 
 def clean(text: str, limit: int = 200) -> str:
-    """`text` on one line without control characters (they become \\x1b, \\u202e, …), cut to `limit` characters."""
+    """Return `text` on one line without control characters (they become \\x1b, \\u202e, …), cut to `limit`
+    characters.
+    """
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return safe if len(safe) <= limit else safe[: limit - 1] + "…"
 
 
 def duration(seconds: float) -> str:
-    """0.8 s, 42 s, 3.5 min, 2.1 h."""
+    """Format seconds, such as 0.8 s, 42 s, 3.5 min, 2.1 h."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:
@@ -62,17 +64,17 @@ def render(status: Status) -> Group:
 
 
 def columns(status: Status) -> list[str]:
-    """The same as plain text in aligned columns."""
+    """The same table as plain text in aligned columns."""
     return [clean(status.experiment), *align([COLUMNS, *_cells_of(status)]), *footer(status)]
 
 
 def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
-    """One aligned line a writer, under a heading."""
+    """One aligned line for each writer, under a heading."""
     return align([WRITER_COLUMNS, *map(_writer_cells, writers)])
 
 
 def footer(status: Status) -> list[str]:
-    """Rows, each sink with its state, streams, clocks, what is incomplete, and notes, one line each."""
+    """The lines below the table: rows, sinks, streams, clocks, incomplete data, and notes."""
     rows = [f"and {len(status.actors) - MAX_ROWS} more actors: --json"] if len(status.actors) > MAX_ROWS else []
     rows += [f"rows {status.rows}, row function {status.row_function}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
@@ -84,7 +86,7 @@ def footer(status: Status) -> list[str]:
 
 
 class Incomplete(Protocol):
-    """What tells of data that are incomplete."""
+    """The fields that report incomplete data."""
 
     claims: list[str]
     lacking: list[LackingStatus]
@@ -94,7 +96,7 @@ class Incomplete(Protocol):
 
 
 def shortcomings(status: Incomplete) -> list[str]:
-    """Why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
+    """Explain why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
     told = [clean(claim) for claim in status.claims[:MAX_LINES]]
     told += [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
     if dead := _dead_totals(status):
@@ -104,7 +106,7 @@ def shortcomings(status: Incomplete) -> list[str]:
 
 
 def progress(status: Status) -> str:
-    """One line: actors with step, ranks and lag, then rows, sinks that lack some, dead letters."""
+    """One line: actors with step, ranks and lag, then rows, sinks that lack rows, and dead letters."""
     parts, streams = [], _by_actor(status)
     for actor in status.actors[:MAX_LINES]:
         lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
@@ -119,7 +121,7 @@ def progress(status: Status) -> str:
 
 
 def lines(previous: Status | None, current: Status) -> list[str]:
-    """What changed in substance, one line each: actors, ranks, sinks, dead letters, notes. At most MAX_LINES."""
+    """Report the changes in actors, ranks, sinks, dead letters and notes, one line each. At most MAX_LINES."""
     told = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
     actors = {actor.actor: actor for actor in previous.actors} if previous else {}
     streams = _by_actor(current)
@@ -172,7 +174,7 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
         return [f"sink {name}: delivers again from row {before.next_row} on{_where(now)}"]
     if before is None:
         return [f"sink {name}{_where(now)}"] if now.where else []
-    # Between shipping and idle there is nothing to tell, but where the rows are may be known only now.
+    # A change between shipping and idle is not reported, but the place of the rows may be known only now.
     former = ", in place of the former, which is gone" if before.where.startswith("wandb sync ") else ""
     return [f"sink {name}{_where(now)}{former}"] if now.where != before.where and now.where else []
 
@@ -182,8 +184,9 @@ def _is_lost(sink: SinkStatus) -> bool:
 
 
 def _notes(status: Status) -> list[str]:
-    """The experiment's, the actors' and the writers' notes, without those that are there twice. Whom an actor waits for
-    changes too often to be one of them.
+    """The notes of the experiment, its actors and its writers, without duplicates.
+
+    The ranks that an actor waits for change too often to be a note.
     """
     notes = [clean(note) for note in (*status.claims, *status.notes)]
     notes += [
@@ -198,7 +201,7 @@ def _by_actor(status: Status) -> dict[str, StreamStatus]:
 
 
 def _place(actor: ActorStatus, streams: Mapping[str, StreamStatus]) -> str:
-    """How far an actor's rows go: to a step, or without steps to a time."""
+    """How far an actor's rows reach: to a step, or without steps to a time."""
     stream = streams.get(actor.actor)
     if actor.step is not None or stream is None:
         return f"step {_number(actor.step)}"
@@ -306,12 +309,14 @@ def _footer_style(line: str) -> str:
 
 
 def ranks(actor: ActorStatus) -> str:
-    """`3/4`: how many of an actor's ranks are there, of how many."""
+    """`3/4`: the present and the expected number of an actor's ranks."""
     return f"{_present(actor)}/{actor.ranks_expected}"
 
 
 def _present(actor: ActorStatus) -> int:
-    """How many ranks are in the newest row; without rows of steps those that have opened a file and did not die."""
+    """The number of ranks in the newest row. Without rows of steps, the ranks that have opened a file and did not
+    die.
+    """
     from rlship_sidecar.rows import count_ranks
 
     if actor.step is None:
@@ -345,6 +350,6 @@ def _number(step: int | None) -> str:
 
 
 def align(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines, each column as wide as its widest cell."""
+    """Format rows of cells as lines, each column as wide as its widest cell."""
     widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
