@@ -85,9 +85,9 @@ def test_rows_are_those_of_one_process(data: st.DataObject, files: dict[str, byt
             sim.write(name, content)
         intake = sim.experiment.intake
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ahead, "LEAST_BYTES", 1)
+            patch.setattr(ahead, "MIN_TASK_BYTES", 1)
             patch.setattr(ahead, "MOST_BYTES", data.draw(st.sampled_from((1, 200, 1000))))
-            patch.setattr(ahead, "AHEAD_BYTES", data.draw(st.sampled_from((1, 2000, 1 << 20))))
+            patch.setattr(ahead, "MAX_AHEAD_BYTES", data.draw(st.sampled_from((1, 2000, 1 << 20))))
             pieces = data.draw(st.sampled_from((100, 400)))
             patch.setattr("rlship_sidecar.pipeline.intake.new_source", _in_pieces(pieces))
             patch.setattr("rlship_sidecar.replay.decoding.new_source", _in_pieces(pieces))
@@ -323,7 +323,7 @@ def test_values_stay_at_hand(every: tuple[int, ...], engine: Callable[[], Engine
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Actor, "unfilled", noted)
-        patch.setattr(ahead, "LEAST_BYTES", 1000)
+        patch.setattr(ahead, "MIN_TASK_BYTES", 1000)
         patch.setattr(ahead, "MOST_BYTES", 8000)
         patch.setattr(run, "_engine", lambda order: engine() if engine is not None else None)
         assert again(job, tmp_path / "out").finished
@@ -333,12 +333,10 @@ def test_values_stay_at_hand(every: tuple[int, ...], engine: Callable[[], Engine
 
 
 def test_memory_does_not_grow_with_the_files(job: Path) -> None:
-    """However slowly lines are taken, no more than AHEAD_BYTES of files are decoded ahead, plus one task for the file
-    that is asked for.
-    """
+    """However slowly lines are taken, at most MAX_AHEAD_BYTES are decoded ahead, plus a task for the next file."""
 
     with pytest.MonkeyPatch.context() as patch, scratch() as folder:
-        patch.setattr(ahead, "AHEAD_BYTES", 300 << 10)
+        patch.setattr(ahead, "MAX_AHEAD_BYTES", 300 << 10)
         seen: list[int] = []
         take = DecodedAhead.take
 

@@ -1,21 +1,23 @@
-"""Lines of one file to plain data: no I/O, no clock.
+"""Turns the lines of one file into plain data: no I/O, no clock.
 
-What a line is, `rlship_formats.reading` says, one record at a time. This module makes batches of that, and takes two
-shortcuts on the way, because nearly all lines of a job are alike:
+`rlship_formats.reading` defines what a line is, one record at a time. This module makes batches of records. It takes
+two shortcuts, because nearly all lines of a job are alike:
 
 1. `take_usual`: metrics lines with the same plain numbers as the two before them, and barrier records.
 2. `Decoder._take_metrics`: other metrics lines; those of plain numbers are packed, the rest is kept by observation.
 
-`FileReader` reads everything else, and whatever a shortcut declines; `TAKERS` says what becomes of it. What must hold
-when you change a shortcut:
+`FileReader` reads everything else, and whatever a shortcut declines. `TAKERS` maps each kind of record to its handler.
+Keep these rules when you change a shortcut:
 
-- It may decline any line, but what it takes must come to the same bits as by `FileReader`: the same step, time,
-  numbers, reductions, `t` handed on and dead letters. So it takes no line that it does not understand whole.
+- It may decline any line. What it takes must give the same bits as `FileReader`: the same step, time, numbers,
+  reductions, inherited `t` and dead letters. So it takes a line only if it understands all of it.
 - It declines without a trace: nothing of a declined line may be in the batch, in `pace`, or in `reader.t`.
-- A schema holds what governs its metrics. What changes that (a `define`, an `open`) forgets `_usual` and `_last`.
+- A schema holds what governs its metrics. Any record that changes this (a `define`, an `open`) resets `_usual` and
+  `_last`.
 
-tests/pipeline/test_decoder_equals_reader.py proves the first two on random files, sound and damaged;
-tests/pipeline/test_known_lines.py proves them for single lines, and that the shortcuts do take what they should.
+tests/pipeline/test_decoder_equals_reader.py proves the first two rules on random files, sound and damaged.
+tests/pipeline/test_known_lines.py proves them for single lines, and checks that the shortcuts take the lines they
+should.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ from rlship_sidecar.decode.schemas import Schemas
 _STEPPED = frozenset((Metrics, Span, Event, Sample, BarrierRecord))  # the classes of records that may have a step
 
 
-COMMON = b'{"t":'  # how the common metrics line begins; others are not worth the attempt to read them as one
+COMMON = b'{"t":'  # how the common metrics line begins; trying other lines would cost more than it saves
 BARRIER = b'{"kind":"barrier",'
 
 
@@ -84,9 +86,10 @@ _parse_barrier = msgspec.json.Decoder(_Barrier).decode
 
 @dataclass(slots=True)
 class BatchLimit:
-    """Which lines may be taken in at once: those of steps up to `last_step`, until the step has changed `left` times.
-    The first `together` lines are taken in anyway. `step` is the last line's (-1: none that could be used), `full`:
-    there was a line that has to wait.
+    """Which lines may join the batch: those of steps up to `last_step`, until the step has changed `left` times.
+
+    The first `together` lines join anyway. `step` is the step of the last line, -1 before the first usable one. `full`
+    means that a line has to wait.
     """
 
     last_step: int
@@ -96,7 +99,7 @@ class BatchLimit:
     full: bool = False
 
     def refuses(self, step: int, *, first: bool) -> bool:
-        """Whether a line of this step has to wait. The `first` never does, so that a reader always gets on."""
+        """Whether a line of this step has to wait. The `first` never does, so that a reader always makes progress."""
         if step == self.step:
             return False
         if not first and (step > self.last_step or self.left <= 0):
@@ -108,13 +111,13 @@ class BatchLimit:
 
 
 def read_barrier(line: bytes) -> tuple[int, float] | None:
-    """Step and `t` of a barrier record as writers write it; None for others."""
+    """Step and `t` of a barrier record in the form that writers give it; None for other lines."""
     if not line.startswith(BARRIER):  # a line without any kind would be parsed as well
         return None
     try:
         found = _parse_barrier(line)
     except (msgspec.DecodeError, ValueError):
-        return None  # not wrong for that: the general way decides
+        return None  # the line may still be right: the general path decides
     return found.step, found.t
 
 
@@ -128,9 +131,11 @@ def take_usual(
     pace: BatchLimit,
     t: float,
 ) -> tuple[int, float]:
-    """Take in lines from `at` on, metrics lines of a schema and barrier records of one segment, for as long as there
-    are no others and none has to wait. The first begins like a metrics line. Returns where it stopped and the last
-    line's time, `t` if none was taken in.
+    """Take metrics lines of a schema and barrier records of one segment from `at` on, until another line comes or one
+    has to wait.
+
+    The first line begins like a metrics line. Returns where it stopped and the last line's time, or `t` if it took no
+    line.
 
     Nearly all lines are of these two kinds, so they have a way of their own: msgspec compares the names where they
     stand and makes no dict. What keeps the conditions of the module's docstring here:
@@ -190,8 +195,10 @@ def take_usual(
 
 
 class Decoder:
-    """Makes batches of a file's lines, in their order. `reader` holds what the lines so far left behind, `barrier_t`
-    the time of the segment's last barrier record before the current batch.
+    """Makes batches of a file's lines, in their order.
+
+    `reader` holds the state after the lines so far. `barrier_t` is the time of the segment's last barrier record before
+    the current batch.
     """
 
     __slots__ = ("_barriers", "_governing", "_last", "_usual", "barrier_t", "reader")
@@ -201,29 +208,31 @@ class Decoder:
         self.barrier_t: float | None = None
         self._governing = Governing(schemas)
         self._last: Schema | None = None  # of the last stepped line of plain numbers
-        self._usual: Schema | None = None  # two such lines in a row had it: the next is expected to have it
+        self._usual: Schema | None = None  # two such lines in a row had it, so the next probably has it too
         self._barriers = BarrierLines(0, None)
 
     @property
     def opened(self) -> Open | None:
-        """Who writes the file; None before its `open` record."""
+        """The file's `open` record; None before it was read."""
         return self.reader.opened
 
     @property
     def segment(self) -> int:
-        """How many rollbacks the lines so far had."""
+        """The number of rollbacks among the lines so far."""
         return self.reader.segment
 
     @property
     def t(self) -> float:
-        """The time that the last line handed on."""
+        """The time that the next line without `t` inherits."""
         return self.reader.t
 
     def decode(
         self, lines: Sequence[bytes], offsets: Sequence[int], *, max_steps: int, last_step: int, together: int = 1
     ) -> Batch:
-        """Decode lines that begin at `offsets`; stop before a record of a step beyond `last_step`, or once `max_steps`
-        changes of step were seen. At least the first `together` lines are consumed.
+        """Decode lines that begin at `offsets`.
+
+        Stops before a record of a step beyond `last_step`, or after `max_steps` changes of step. Consumes at least the
+        first `together` lines.
         """
         batch = Batch()
         pace = BatchLimit(last_step, max_steps, together)
@@ -245,15 +254,17 @@ class Decoder:
         return batch
 
     def restore(self, opened: Open, t: float, barrier_t: float | None, marks: Sequence[bytes]) -> None:
-        """Take the state that the file had at some offset: its open record, the `t` there, that of the segment's last
-        barrier record, and the define and rollback lines before it.
+        """Restore the state at some offset of the file.
+
+        `opened` is its open record, `t` the inherited time there, and `barrier_t` the time of the segment's last
+        barrier record. `marks` are the define and rollback lines before the offset.
         """
         self.reader = FileReader(opened)
         self._begin(opened)
         self._go_on(marks, t, barrier_t)
 
     def follow(self, batch: Batch, t: float, barrier_t: float | None) -> None:
-        """Take the state that another decoder of this file had after a batch, which this one was to decode next."""
+        """Adopt the state of another decoder of this file that has decoded `batch` in place of this one."""
         self._go_on([line for _, line in batch.kept], t, barrier_t)
 
     def _go_on(self, marks: Sequence[bytes], t: float, barrier_t: float | None) -> None:
@@ -267,7 +278,7 @@ class Decoder:
     # One line ------------------------------------------------------------------------------------------------------
 
     def _take(self, batch: Batch, line: bytes, offset: int, pace: BatchLimit, first: bool) -> bool:
-        """Take in one line. False if it has to wait; the `first` lines never do."""
+        """Decode one line. False if it has to wait; the `first` lines never wait."""
         reader = self.reader
         if reader.opened is not None and line.startswith(BARRIER):
             found = read_barrier(line)
@@ -334,7 +345,7 @@ class Decoder:
         return True
 
     def _take_record(self, batch: Batch, body: Any, line: bytes, offset: int, pace: BatchLimit, first: bool) -> bool:
-        """The general way, for every line that is JSON. False if it has to wait."""
+        """The general path, for every line that is JSON. False if the line has to wait."""
         reader = self.reader
         before = reader.t
         record: Any = reader.read_body(body)
@@ -346,7 +357,7 @@ class Decoder:
         if step is not None:
             if step != pace.step and kind is not BarrierRecord:
                 if pace.refuses(step, first=first):
-                    reader.t = before  # as if it had not been read: it will be read again
+                    reader.t = before  # undone, because the line will be read again
                     return False
                 batch.saw(step, reader.segment)
             if reader.t == before and not has_time(body):
@@ -395,7 +406,7 @@ class Decoder:
             _count(batch, WRONG_USE)
 
     def _derived(self, batch: Batch, record: Span | Event, line: bytes, offset: int) -> None:
-        """The metrics line that a span or an event stands for."""
+        """Add the metrics line that a span or an event implies."""
         t, metric, value, reduce = derive_metric(record)
         schema = self._governing.derived_schema(metric, reduce)
         segment, step = self.reader.segment, record.step
@@ -409,7 +420,7 @@ class Decoder:
 
     def _sample(self, batch: Batch, record: Sample, line: bytes, offset: int) -> None:
         segment, step, t = self.reader.segment, record.step, record.t
-        # It stands for a metrics record without metrics: its step was reached, its rank is there.
+        # It counts as a metrics record without metrics: the step was reached and the rank is present.
         schema = self._governing.derived_schema("", ())
         if step is None:
             batch.streams.append(SampleLine(-1, t, offset, segment, record.table, record.score, record.pri))
@@ -441,11 +452,11 @@ class Decoder:
         batch.kept.append((offset, line))
 
     def _end_barriers(self, batch: Batch) -> None:
-        """The batch has all barrier records of the segment that it will have."""
+        """Hand the segment's barrier records over to the batch."""
         barriers = self._barriers
         if barriers.steps:
             batch.barriers.append(barriers)
-            # The highest counts: a later one takes back no earlier promise.
+            # The highest barrier counts: a later one does not revoke an earlier promise.
             batch.marks.append(Mark("barrier", barriers.segment, max(barriers.steps)))
             batch.newest_t = max(batch.newest_t, max(barriers.ts))
             self.barrier_t = barriers.ts[-1]

@@ -1,4 +1,4 @@
-"""What governs the lines of one file: its own `define`s, and what is known of metrics by their names."""
+"""What governs the lines of one file: its own `define`s, and the defaults that metrics have by name."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _MAX_SCHEMAS, _MAX_DERIVED = 64, 256
 
 
 class Governing:
-    """The entries of a file's defines up to some line, and the schemas that follow for its later lines: `by_names` of
-    stepped lines, `by_stream` of those without a step. The dicts stay the same objects.
+    """The entries of a file's defines up to some line, and the schemas that they give to its later lines.
+
+    `by_names` holds schemas of stepped lines, `by_stream` those of lines without a step. The dicts stay the same
+    objects.
     """
 
     __slots__ = ("_actor", "_asks", "_by_derived", "_by_metric", "_schemas", "by_names", "by_stream")
@@ -28,13 +30,13 @@ class Governing:
         self.by_stream: dict[tuple[str, ...], Schema] = {}
 
     def begin(self, actor: str) -> None:
-        """The file's lines are an actor's; nothing is defined yet."""
+        """Start with an actor's lines; nothing is defined yet."""
         self._actor = actor
         self._asks = {}
         self._forget()
 
     def define(self, entries: Mapping[str, Asks]) -> bool:
-        """Take in a define's entries; returns whether they change anything."""
+        """Apply a define's entries; returns whether they change anything."""
         if all(self._asks.get(name) == asks for name, asks in entries.items()):
             return False
         self._asks.update(entries)
@@ -50,8 +52,8 @@ class Governing:
         return self._remembered(self.by_stream, names)
 
     def derived_schema(self, metric: str, reduce: tuple[str, ...]) -> Schema:
-        """The schema of the line that a record of another kind stands for, which asks for `reduce` by its kind. Without
-        a metric ("") the line has none.
+        """The schema of the line that a record of another kind implies. Its kind asks for `reduce`. With an empty
+        metric the line has no metrics.
         """
         schema = self._by_derived.get((metric, reduce))
         if schema is None:
@@ -63,7 +65,7 @@ class Governing:
         return schema
 
     def of(self, metric: str) -> Asks:
-        """What governs a metric from here on."""
+        """The entry that governs a metric from here on."""
         asks = self._by_metric.get(metric)
         if asks is None:
             asks = self._asked(metric)

@@ -1,4 +1,4 @@
-"""What is known of a metric by its name alone: the catalogue, as the pipeline asks it."""
+"""Defaults that the catalogue gives a metric by its name alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from rlship_formats.records import Asks
 
 
 def known(actor: str, metric: str) -> Asks | None:
-    """What governs an actor's metric where no `define` names it; None: nothing is known of it."""
+    """The entry for an actor's metric that no `define` names; None if the catalogue does not know the metric."""
     found = lookup(actor, metric)
     return None if found is None else Asks(found.reduce, found.per_rank, False, found.unit or None)

@@ -1,4 +1,4 @@
-"""What the lines of a file say, as plain data: what `decode` hands to `align` and `reduce`."""
+"""The lines of a file as plain data: what `decode` gives to `align` and `reduce`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlship_formats.reading import Clock
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
 from rlship_formats.values import Observations
 
-NotDense = struct.error  # what packing anything but plain numbers raises
+NotDense = struct.error  # raised when something other than plain numbers is packed
 
-WIDE = 2000  # lines with more metrics are decoded as any other, but not remembered for the next
+WIDE = 2000  # lines with more metrics are decoded like all others, but their schema is not cached
 
 Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 Time = Annotated[float, msgspec.Meta(ge=T_MIN, le=T_MAX)]
@@ -47,8 +47,10 @@ class Schema:
 
     @property
     def parse(self) -> Callable[[bytes], Any]:
-        """A parser of lines of just `t`, `step` and numbers for these metrics, as attributes `t`, `step` and `m`, a
-        struct of the numbers; of others it raises ValueError or msgspec.DecodeError.
+        """A parser of lines that have only `t`, `step` and numbers for these metrics.
+
+        It returns an object with `t`, `step` and `m`, a struct of the numbers. For other lines it raises ValueError or
+        msgspec.DecodeError.
         """
         if self._parse is None:
             self._parse = _parser(self.names)
@@ -56,7 +58,7 @@ class Schema:
 
 
 def _parser(names: tuple[str, ...]) -> Callable[[bytes], Any]:
-    """A parser of lines with these metrics that skips making keys: they are compared where they stand."""
+    """A parser of lines with these metrics. It compares the names in place and makes no keys."""
     if len(names) > MAX_KNOWN:
         return _unreadable
     fields = [(f"f{index}", float) for index in range(len(names))]
@@ -80,8 +82,10 @@ def _not_dense(*values: Any) -> bytes:
 
 @dataclass(slots=True)
 class PlainRun:
-    """Metrics lines of plain numbers of one schema and segment, in file order and in columns: line i is of `steps[i]`,
-    was written at `ts[i]` and begins at byte `offsets[i]`; `data[i]` holds one native double per metric of `schema`.
+    """Metrics lines of plain numbers of one schema and segment, in file order and in columns.
+
+    Line i has step `steps[i]` and time `ts[i]`, and begins at byte `offsets[i]`. `data[i]` holds one native double per
+    metric of `schema`.
     """
 
     segment: int
@@ -92,14 +96,14 @@ class PlainRun:
     data: list[bytes] = field(default_factory=list)
 
     def add(self, step: int, t: float, offset: int, data: bytes) -> None:
-        """Take in the next line."""
+        """Add the next line."""
         self.steps.append(step)
         self.ts.append(t)
         self.offsets.append(offset)
         self.data.append(data)
 
     def extend(self, other: PlainRun) -> None:
-        """Take in the lines of another one."""
+        """Add the lines of another run."""
         self.steps += other.steps
         self.ts += other.ts
         self.offsets += other.offsets
@@ -112,13 +116,13 @@ class PlainRun:
         return [Dense(*line) for line in fields]
 
     def keep(self, chosen: Sequence[bool]) -> None:
-        """Leave out the lines that are not chosen."""
+        """Drop the lines that are not chosen."""
         self.steps, self.ts = list(compress(self.steps, chosen)), list(compress(self.ts, chosen))
         self.offsets, self.data = list(compress(self.offsets, chosen)), list(compress(self.data, chosen))
 
 
 class Dense(NamedTuple):
-    """A metrics line of plain numbers on its own, as stream lines are; the fields are those of `Run`."""
+    """A single metrics line of plain numbers, as stream lines are. The fields are those of `PlainRun`."""
 
     step: int
     t: float
@@ -148,9 +152,10 @@ class Sparse(NamedTuple):
 
 @dataclass(slots=True)
 class BarrierLines:
-    """Barrier records of one segment that follow each other, in columns: record i is of `steps[i]`, was written at
-    `ts[i]` and begins at byte `offsets[i]`. `before_t` is the time of the one before them in their segment, None if
-    they are its first.
+    """Consecutive barrier records of one segment, in columns.
+
+    Record i has step `steps[i]` and time `ts[i]`, and begins at byte `offsets[i]`. `before_t` is the time of the record
+    before them in their segment, None if they are its first.
     """
 
     segment: int
@@ -160,18 +165,18 @@ class BarrierLines:
     offsets: list[int] = field(default_factory=list)
 
     def add(self, step: int, t: float, offset: int) -> None:
-        """Take in the next one."""
+        """Add the next record."""
         self.steps.append(step)
         self.ts.append(t)
         self.offsets.append(offset)
 
     def each(self) -> Iterator[tuple[int, float, int, float | None]]:
-        """Step, time, offset and the time of the one before, one by one."""
+        """The step, time, offset and preceding record's time of each record."""
         return zip(self.steps, self.ts, self.offsets, (self.before_t, *self.ts))
 
 
 class SampleLine(NamedTuple):
-    """A sample record, without its content; `score` is None where it has none that can be compared."""
+    """A sample record without its content; `score` is None unless it has one that can be compared."""
 
     step: int
     t: float
@@ -196,8 +201,9 @@ StreamLine: TypeAlias = "Dense | Sparse | SampleLine | TagLine"  # its step is -
 
 
 class Mark(NamedTuple):
-    """A line that says something about its writer rather than a metric: kind is barrier, rollback, close or gap. `t` is
-    the time of a rollback or close, for a gap that of the line before.
+    """A line about its writer, not about a metric: `kind` is barrier, rollback, close or gap.
+
+    `t` is the time of a rollback or close. For a gap it is the time of the line before.
     """
 
     kind: str
@@ -208,7 +214,7 @@ class Mark(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """A line, or one metric's value on it (`metric` is then its name), that cannot be used."""
+    """A line that cannot be used. If `metric` is set, only that metric's value on the line cannot be used."""
 
     offset: int
     reason: str
@@ -218,14 +224,17 @@ class Dead(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """What consecutive lines of one file said. `consumed` lines were used; `begins` is the step of its first stepped
-    line in segment 0.
-    `lowest` and `highest` are the steps of its metrics records (-1: none); `inherited_t` counts lines that took their
-    `t` from a line before.
-    `runs` are its metrics records with a step that hold plain numbers, by segment and schema; `sparse` are the others.
-    `streams` are its metrics records without a step, with their samples and tags. `schemas` and `names` are of metrics
-    with a step, where they were not the last line's.
-    `kept` are the define and rollback lines that later lines depend on, with their offsets.
+    """The content of consecutive lines of one file.
+
+    `consumed` lines were used; `begins` is the step of the first stepped line in segment 0. `lowest` and `highest` are
+    the steps of the metrics records (-1: no such record). `inherited_t` counts lines that took their `t` from a line
+    before.
+
+    `runs` are the metrics records with a step that hold plain numbers, by segment and schema. `sparse` are the other
+    records with a step. `streams` are the metrics records without a step, with their samples and tags.
+
+    `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `kept` are the define
+    and rollback lines that later lines depend on, with their offsets.
     """
 
     runs: dict[tuple[int, Schema], PlainRun] = field(default_factory=dict)
@@ -251,7 +260,7 @@ class Batch:
     consumed: int = 0
 
     def run(self, segment: int, schema: Schema) -> PlainRun:
-        """The lines of this schema and segment, to add one."""
+        """The run of this schema and segment, ready for another line."""
         run = self.runs.get((segment, schema))
         if run is None:
             run = self.runs[segment, schema] = PlainRun(segment, schema)
@@ -264,7 +273,7 @@ class Batch:
         return sorted([*dense, *self.sparse], key=lambda line: line.offset)
 
     def steps_begun(self) -> dict[int, int]:
-        """The steps of its metrics records, each with the byte where its first one begins."""
+        """The steps of the metrics records, each with the byte where its first record begins."""
         found: dict[int, int] = {}
         for step, offset in chain(
             *(zip(run.steps, run.offsets) for run in self.runs.values()),
@@ -274,19 +283,19 @@ class Batch:
         return found
 
     def keep(self, chosen: Callable[[int, int], bool]) -> None:
-        """Leave out the metrics records with a step that are not chosen by their step and offset."""
+        """Drop the metrics records with a step whose step and offset are not chosen."""
         for run in self.runs.values():
             run.keep([*map(chosen, run.steps, run.offsets)])
         self.runs = {key: run for key, run in self.runs.items() if run.steps}
         self.sparse = [line for line in self.sparse if chosen(line.step, line.offset)]
 
     def begin(self, step: int, segment: int) -> None:
-        """Note the step of a stepped line of a segment."""
+        """Record the step of a stepped line of a segment."""
         if not segment and self.begins is None:
             self.begins = step
 
     def saw(self, step: int, segment: int) -> None:
-        """Note the step of a metrics record of a segment."""
+        """Record the step of a metrics record of a segment."""
         self.begin(step, segment)
         if step > self.highest:
             self.highest = step
@@ -295,7 +304,7 @@ class Batch:
 
 
 def too_long(offset: int, excerpt: bytes) -> Dead:
-    """The dead letter for a line that the tail did not even hand over."""
+    """The dead letter for a line that is too long for the tail to return."""
     return Dead(offset, "line too long", excerpt_of(excerpt))
 
 
@@ -306,7 +315,7 @@ def excerpt_of(data: bytes) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """A value as JSON; its kind alone where it is nested deeper than JSON is written."""
+    """A value as JSON; only its kind if it is nested too deeply to be written."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:

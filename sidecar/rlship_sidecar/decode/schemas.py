@@ -1,4 +1,4 @@
-"""Which schemas there are, each once, and what governs metrics that no `define` names. Pure."""
+"""All schemas, each interned once, and the defaults of metrics that no `define` names. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from rlship_formats.records import Asks
 from rlship_sidecar.decode.lines import WIDE, Schema
 
-Lookup = Callable[[str, str], Asks | None]  # what is known of an actor's metric by its name
+Lookup = Callable[[str, str], Asks | None]  # returns the defaults of an actor's metric by its name
 _DEFAULT = Asks()
 _MAX_NAMES = 10_000
 
 
 class Defaults(dict[str, Asks]):
-    """What governs an actor's metrics where no `define` does, by name: looked up once for each."""
+    """What governs an actor's metrics that no `define` names. Each name is looked up once."""
 
     def __init__(self, actor: str, lookup: Lookup) -> None:
         super().__init__()
@@ -28,12 +28,13 @@ class Defaults(dict[str, Asks]):
 
 
 def nothing_known(actor: str, metric: str) -> None:
-    """The lookup that knows no metric: the default is the mean for all."""
+    """A lookup that knows no metric: the default reduction is the mean for all."""
 
 
 class Schemas:
-    """Interned schemas: equal metrics that equal things govern give the same object, also across files. `lookup` says
-    what governs metrics that no `define` names.
+    """Interned schemas: equal metrics under equal rules give the same object, also across files.
+
+    `lookup` gives the defaults of metrics that no `define` names.
     """
 
     def __init__(self, lookup: Lookup = nothing_known) -> None:
@@ -42,7 +43,10 @@ class Schemas:
         self._defaults: dict[str, Defaults] = {}
 
     def of(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> Schema:
-        """The schema of these metrics; forgets all where a job makes up ever new ones, which costs only speed."""
+        """The schema of these metrics.
+
+        The cache is emptied when a job keeps inventing metrics. That costs only speed.
+        """
         schema = self._known.get((names, asks))
         if schema is None:
             schema = Schema(names, asks)
@@ -53,7 +57,7 @@ class Schemas:
         return schema
 
     def defaults(self, actor: str) -> Defaults:
-        """What governs the actor's metrics by their names alone."""
+        """The defaults of the actor's metrics."""
         found = self._defaults.get(actor)
         if found is None:
             found = self._defaults[actor] = Defaults(actor, self._lookup)

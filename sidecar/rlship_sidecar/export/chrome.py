@@ -1,6 +1,6 @@
-"""Trace Event Format, the JSON that Perfetto and chrome://tracing open. Pure but for the stream it writes to.
+"""Trace Event Format, the JSON that Perfetto and chrome://tracing open. Pure except for the stream that it writes to.
 
-Times are whole microseconds since 1970, which a double holds exactly, so that traces can be laid beside others.
+Times are whole microseconds since 1970, which a double holds exactly. So several traces fit on one time axis.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import orjson
 from rlship_sidecar.output import as_printed
 
 _OPTIONS = orjson.OPT_NON_STR_KEYS
-# Colours of chrome://tracing; others pass over them.
+# Colours of chrome://tracing; other viewers ignore them.
 _FAILED = b',"cname":"terrible"'
 
 
 class Writes(Protocol):
-    """What takes bytes: a file, a pipe, a gzip stream."""
+    """Something that takes bytes: a file, a pipe, a gzip stream."""
 
     def write(self, data: bytes, /) -> Any:
-        """Take some."""
+        """Write some bytes."""
 
 
 def text(value: Any) -> bytes:
-    """`value` as JSON. Text that is no Unicode comes out with replacement characters."""
+    """`value` as JSON. Text that is not Unicode gets replacement characters."""
     try:
         return orjson.dumps(value, option=_OPTIONS)
     except orjson.JSONEncodeError:
@@ -33,7 +33,7 @@ def text(value: Any) -> bytes:
 
 
 class ChromeTrace:
-    """Writes one trace, an event a line. `close` makes it whole; it does not close the stream."""
+    """Writes one trace, an event a line. `close` completes it, but does not close the stream."""
 
     def __init__(self, stream: Writes, about: Mapping[str, str]) -> None:
         self._stream = stream
@@ -50,20 +50,20 @@ class ChromeTrace:
             self._event(b'"ph":"M","pid":%d,"name":%b,"args":%b' % (pid, text(what), text(args)))
 
     def thread(self, pid: int, tid: int, name: str, order: int) -> None:
-        """Name a thread; those of a process are shown by `order`."""
+        """Name a thread; `order` sorts the threads of a process."""
         for what, args in (("thread_name", {"name": name}), ("thread_sort_index", {"sort_index": order})):
             self._event(b'"ph":"M","pid":%d,"tid":%d,"name":%b,"args":%b' % (pid, tid, text(what), text(args)))
 
     def span(self, pid: int, tid: int, start: int, end: int, body: bytes) -> None:
-        """A complete event from `start` to `end` (µs), with what `span_body` made."""
+        """A complete event from `start` to `end` (µs), with the result of `span_body`."""
         self._event(b'"ph":"X","pid":%d,"tid":%d,"ts":%d,"dur":%d%b' % (pid, tid, start, end - start, body))
 
     def instant(self, pid: int, tid: int, at: int, body: bytes) -> None:
-        """Something at `at` (µs), with what `instant_body` made."""
+        """An instant event at `at` (µs), with the result of `instant_body`."""
         self._event(b'"ph":"i","s":"t","pid":%d,"tid":%d,"ts":%d%b' % (pid, tid, at, body))
 
     def counter(self, pid: int, at: int, body: bytes) -> None:
-        """A value at `at` (µs), with what `counter_body` made."""
+        """A value at `at` (µs), with the result of `counter_body`."""
         self._event(b'"ph":"C","pid":%d,"ts":%d%b' % (pid, at, body))
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class ChromeTrace:
 
 
 def span_body(name: str, step: int | None, err: str | None, measured: int) -> bytes:
-    """What a span's event says besides place and time; `measured` is its duration in µs before anything was fitted."""
+    """The part of a span's event beside place and time; `measured` is its duration in µs before it was fitted."""
     args: dict[str, Any] = {} if step is None else {"step": step}
     if err is not None:
         args["err"] = err
@@ -85,11 +85,11 @@ def span_body(name: str, step: int | None, err: str | None, measured: int) -> by
 
 
 def instant_body(category: str, name: str, step: int | None, attrs: Mapping[str, Any]) -> bytes:
-    """What an instant event says besides place and time."""
+    """The part of an instant event beside place and time."""
     args = dict(attrs) if step is None else {"step": step, **attrs}
     return b',"cat":%b,"name":%b,"args":%b' % (text(category), text(name), text(args))
 
 
 def counter_body(name: str, value: float) -> bytes:
-    """What a counter event says besides place and time."""
+    """The part of a counter event beside place and time."""
     return b',"cat":"counter","name":%b,"args":%b' % (text(name), text({name: value}))

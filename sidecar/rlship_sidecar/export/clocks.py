@@ -6,10 +6,10 @@ from rlship_formats.clocks import HostClocks
 
 
 def microseconds(seconds: float) -> int:
-    """`seconds` in the nearest whole microsecond. A Unix time in a double is right to a quarter of one."""
+    """`seconds` rounded to whole microseconds. A double holds a Unix time to a quarter of a microsecond."""
     return round(seconds * 1e6)
 
 
 def aligned(clocks: HostClocks, host: str, t: int) -> int:
-    """A time of a host's clock as the file server's, both in microseconds."""
+    """A time of a host's clock as a time of the file server's, both in microseconds."""
     return t - microseconds(clocks.offset(host, t / 1e6).offset)

@@ -1,10 +1,10 @@
-"""Which line of the picture a span is drawn on. Pure.
+"""Chooses the line on which a viewer draws a span. Pure.
 
-Viewers draw the spans of one line by nesting alone: of two that overlap, one has to lie inside the other. What a lane
-holds does so as a rule, because a thread leaves what it entered last. Where it does not (two threads of one name, a
+Viewers draw the spans of one line by nesting alone: of two that overlap, one has to lie inside the other. The spans of
+a lane normally nest, because a thread leaves first what it entered last. If they do not (two threads of one name, a
 clock that was set), the span goes to another line of the same lane, `main (2)`.
 
-Tasks that asyncio numbered share lines: each has one to itself while it is in a span, and leaves it to the next.
+Tasks that asyncio numbered share lines: a task owns a line while it is in a span, and then leaves it to the next task.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import NamedTuple
 # Two readings of the clock and the rounding to microseconds make neighbours overlap by this much, in microseconds.
 SLACK_US = 20
 
-_NO_ROOM, _NO_END = -(1 << 63), 1 << 63  # of a line: whatever ends when, it does not fit, or fits
+_NO_ROOM, _NO_END = -(1 << 63), 1 << 63  # the room of a line on which no span fits, or every span fits
 
 _NUMBERED_TASK = re.compile(r"(Task)-\d+")
 
 
 class Placed(NamedTuple):
-    """Where a span is drawn: `start` and `end` (µs) are its own, or off by the slack so that it nests."""
+    """Where a span is drawn: `start` and `end` (µs) are its own, or moved within the slack so that it nests."""
 
     line: Line
     start: int
@@ -30,7 +30,7 @@ class Placed(NamedTuple):
 
 
 class Line:
-    """One line of the picture. `family` counts the lanes in order of appearance from 0, `number` the lines of a lane
+    """One line of the picture. `family` counts the lanes from 0 in order of appearance, `number` the lines of a lane
     from 1.
     """
 
@@ -40,30 +40,30 @@ class Line:
         self.name = name if number == 1 else f"{name} ({number})"
         self.family = family
         self.number = number
-        self.lane: str | None = None  # whose it is, while its outermost span lasts
+        self.lane: str | None = None  # the lane that owns it while its outermost span lasts
         self.root_end = 0
         self._ends: list[int] = []  # of the spans that have begun, the outermost first
         self._newest = 0
 
     def begin(self, start: int, end: int) -> Placed:
-        """Draw a span that no other one contains."""
+        """Draw a span that lies in no other span."""
         self._ends = [end]
         self._newest = start
         self.root_end = end
         return Placed(self, start, end)
 
     def nest(self, start: int, end: int) -> Placed | None:
-        """Draw a span inside or after what is there, or None where it would cross the end of something."""
+        """Draw a span inside or after the spans drawn so far; None if it would cross the end of one."""
         ends = self._ends
         while ends and ends[-1] <= start:
             ends.pop()
         latest = start + SLACK_US
-        start = max(start, self._newest)  # what it is in may have been moved
+        start = max(start, self._newest)  # the enclosing span may have been moved
         depth = len(ends)
         while depth and ends[depth - 1] <= start:
             depth -= 1
         while depth and end > ends[depth - 1] + SLACK_US:
-            # It outlasts what it begins in: it can only come after that.
+            # It outlasts the span that it begins in, so it can only follow that span.
             if ends[depth - 1] > latest:
                 return None
             start = ends[depth - 1]
@@ -78,10 +78,10 @@ class Line:
         return Placed(self, start, end)
 
     def room(self, now: int) -> int:
-        """When a span that starts `now` has to end so that `nest` finds a place for it, but for the slack."""
-        ends = self._ends  # they descend
+        """When a span that starts `now` has to end so that `nest` finds a place for it, without the slack."""
+        ends = self._ends  # the ends descend
         low, high = 0, len(ends)
-        while low < high:  # what ends within the slack can be followed
+        while low < high:  # a span that ends within the slack can be followed by another
             middle = (low + high) // 2
             if ends[middle] > now + SLACK_US:
                 low = middle + 1
@@ -91,14 +91,15 @@ class Line:
 
 
 class _Held:
-    """The lines of one lane in the order in which it took them, and the room on each. A tree finds the first that has
-    enough: with a list, each of many spans that cross one another would ask every line.
+    """The lines of one lane in the order in which it took them, and the room on each.
+
+    A tree finds the first line with enough room. With a list, each of many crossing spans would search every line.
     """
 
     __slots__ = ("_first", "_lines", "_most", "_places")
 
     def __init__(self) -> None:
-        self._lines: list[int] = []  # by place; -1 where one was given back
+        self._lines: list[int] = []  # by place; -1 for a line that was given back
         self._places: dict[int, int] = {}
         self._first = 1  # where the leaves begin in `_most`
         self._most = [_NO_ROOM, _NO_ROOM]  # node n has the most room of its children, 2n and 2n + 1
@@ -107,7 +108,7 @@ class _Held:
         return bool(self._places)
 
     def add(self, index: int, room: int) -> None:
-        """Take a line."""
+        """Add a line."""
         if len(self._lines) == self._first:
             self._rebuild()
         self._places[index] = len(self._lines)
@@ -120,7 +121,7 @@ class _Held:
         self._lines[self._places.pop(index)] = -1
 
     def set(self, index: int, room: int) -> None:
-        """Say how much room a line has."""
+        """Set a line's room."""
         node, most = self._first + self._places[index], self._most
         most[node] = room
         while node > 1:
@@ -128,7 +129,7 @@ class _Held:
             most[node] = max(most[2 * node], most[2 * node + 1])
 
     def first_with(self, room: int) -> int | None:
-        """The first line with so much room."""
+        """The first line with at least this much room."""
         node, most = 1, self._most
         if most[node] < room:
             return None
@@ -138,7 +139,7 @@ class _Held:
         return self._lines[node - self._first]
 
     def _rebuild(self) -> None:
-        """Close the gaps, and make place for as many lines again."""
+        """Close the gaps, and reserve space for as many lines again."""
         rooms = [(index, self._most[self._first + place]) for index, place in self._places.items()]
         self._first = 1 << (2 * len(rooms)).bit_length()
         self._most = [_NO_ROOM] * (2 * self._first)
@@ -163,7 +164,7 @@ class _Family:
         self.held: dict[str, _Held] = {}  # lane -> its lines now
 
     def release(self, now: int) -> None:
-        """Take back the lines on which everything has ended, and see which others have more room now."""
+        """Give back the lines on which every span has ended, and update the room of the others."""
         while self.busy and self.busy[0][0] <= now:
             end, index = heappop(self.busy)
             line = self.lines[index]
@@ -190,7 +191,7 @@ class _Family:
             line = self.lines[index]
             before = line.root_end
             placed = line.nest(start, end)
-            assert placed is not None  # `room` said so
+            assert placed is not None  # `room` guarantees it
             if line.root_end != before:
                 heappush(self.busy, (line.root_end, index))
         else:
@@ -203,7 +204,7 @@ class _Family:
         return placed
 
     def _take(self, lane: str) -> int:
-        """A line on which nothing is drawn now."""
+        """A line on which no span is drawn now."""
         if self.free:
             index = heappop(self.free)
         else:
@@ -215,13 +216,13 @@ class _Family:
 
 
 class Lanes:
-    """The lines of one process. Memory is bounded by the lanes and the spans that are open at one time."""
+    """The lines of one process. The lanes and the spans that are open at one time bound the memory."""
 
     def __init__(self) -> None:
         self._families: dict[str, _Family] = {}
 
     def place(self, lane: str, start: int, end: int) -> Placed:
-        """Draw a span (µs). Spans have to come by start, of those with the same start the outer one first."""
+        """Draw a span (µs). Spans have to come by start; of those with the same start the outer one comes first."""
         numbered = _NUMBERED_TASK.fullmatch(lane)
         name = numbered[1] if numbered else lane
         family = self._families.get(name)

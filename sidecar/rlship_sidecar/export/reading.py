@@ -1,4 +1,4 @@
-"""One writer's file from end to end, as an export needs it: who wrote it, and its records in file order."""
+"""One writer's file from end to end, as an export needs it: its `open` record, and its records in file order."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _KINDS = {Metrics: "metrics", Span: "span", Event: "event", Sample: "sample", Ba
 
 
 class Entry(NamedTuple):
-    """A record that stands on the time axis. `kind` is span, event, sample, barrier, clock or metrics; `t` is where it
-    begins, in Unix seconds by its host's clock; `body` is a Span, an Event, a Sample, a Clock or a metrics record's
-    `m`, None for a barrier.
+    """A record on the time axis. `kind` is span, event, sample, barrier, clock or metrics.
+
+    `t` is where it begins, in Unix seconds by its host's clock. `body` is a Span, an Event, a Sample, a Clock or a
+    metrics record's `m`; None for a barrier.
     """
 
     kind: str
@@ -43,10 +44,10 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class WriterFile:
-    """A writer's file as it was when it was first looked at: what is appended afterwards is left for the next time.
+    """A writer's file as it was at the first look; lines that are appended later are not part of it.
 
-    `unusable` counts by reason what could not be used of it. `t` and `closed` are of what was read: the greatest `t` of
-    a record, and the reason that the writer gave for its end.
+    `unusable` counts lines that cannot be used, by reason. `t` is the greatest time of a record, and `closed` the
+    reason that the writer gave for its end, both among the lines read.
     """
 
     name: str
@@ -58,16 +59,18 @@ class WriterFile:
     closed: str | None = None
 
     def refuse(self, reason: str) -> None:
-        """Count something that cannot be used."""
+        """Count a line that cannot be used."""
         self.unusable[reason] = self.unusable.get(reason, 0) + 1
 
 
 class Unreadable(Exception):
-    """A writer's file cannot be read. The message says why."""
+    """A writer's file cannot be read. The message gives the reason."""
 
 
 def lines(file: WriterFile) -> Iterator[bytes]:
-    """The complete lines of a file, in bounded memory; raises Unreadable. Lines that are too long are refused."""
+    """The complete lines of a file, in bounded memory; raises Unreadable. Lines that are too long are counted as
+    unusable.
+    """
     tail = file.tail.twin()
     mark, more = START, True
     while more:
@@ -86,7 +89,7 @@ def lines(file: WriterFile) -> Iterator[bytes]:
 
 @contextmanager
 def files_of(experiment: Path) -> Iterator[list[WriterFile]]:
-    """The files of an experiment, of other frameworks too, by name; raises OSError if it has no folder of them."""
+    """The files of an experiment by name, including other frameworks'; raises OSError if it has no folder of them."""
     files = Descriptors(1, keep=True, root=str(experiment))  # they are read one after the other
     opener = Opener(str(experiment), files)
     try:
@@ -97,7 +100,7 @@ def files_of(experiment: Path) -> Iterator[list[WriterFile]]:
 
 
 def identify(file: WriterFile) -> None:
-    """Find out who writes a file; raises Unreadable. Refuses nothing: `entries` sees the same lines."""
+    """Find the `open` record of a file; raises Unreadable. Counts no unusable lines: `entries` sees the same lines."""
     reader = FileReader()
     for line in _unjudged(file):
         reader.read(line)
@@ -107,24 +110,27 @@ def identify(file: WriterFile) -> None:
 
 
 def clocks(file: WriterFile) -> Iterator[Clock]:
-    """Find out who writes a file, and go through its clock records alone; raises Unreadable. Refuses nothing: `entries`
-    sees the same lines.
+    """Find the `open` record of a file, and read its clock records alone; raises Unreadable.
+
+    Counts no unusable lines: `entries` sees the same lines.
     """
     identify(file)
     if file.open is not None:
         found = list(_clocks(file, all_lines=False))
-        if any(math.isnan(clock.t) for clock in found):  # one has the `t` of a line that was not read
+        if any(math.isnan(clock.t) for clock in found):  # a clock record inherits the `t` of a line that was not read
             found = list(_clocks(file, all_lines=True))
         yield from found
 
 
 def _clocks(file: WriterFile, *, all_lines: bool) -> Iterator[Clock]:
-    """The clock records of a file. Without `all_lines` only lines that may be one are parsed, as they are few; then a
-    record without a time of its own has the time NaN.
+    """The clock records of a file.
+
+    Without `all_lines` it parses only lines that may be clock records, as they are few. Then a record without a time of
+    its own has the time NaN.
     """
     reader = FileReader()
     for line in _unjudged(file):
-        # A backslash may hide the word, as JSON may write any character by its number.
+        # A backslash may hide the word, because JSON can write any character as an escape.
         if not all_lines and reader.opened is not None:
             if b'"clock"' not in line and b"\\" not in line:
                 continue
@@ -143,7 +149,7 @@ def _unjudged(file: WriterFile) -> Iterator[bytes]:
 
 
 def entries(file: WriterFile) -> Iterator[Entry]:
-    """What a file has for the time axis, in file order; raises Unreadable. Lines that cannot be used are refused."""
+    """The entries of a file for the time axis, in file order; raises Unreadable. Counts lines that cannot be used."""
     reader = FileReader()
     for line in lines(file):
         record = reader.read(line)

@@ -1,4 +1,4 @@
-"""What of an experiment goes into a trace: a range of steps, and metrics as counters. Pure."""
+"""Which part of an experiment goes into a trace: a range of steps, and metrics as counters. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ STEP_AXIS = "global_step"
 
 @dataclass(slots=True)
 class StepWindow:
-    """The time that the kept steps took, in µs of the common clock: what has no step of that axis is kept by it.
-    `lowest` and `highest` are of all steps of that axis, kept or not.
+    """The time of the kept steps, in µs of the common clock. It selects records without a step of that axis.
+
+    `lowest` and `highest` cover all steps of that axis, kept or not.
     """
 
     start: int | None = None
@@ -24,30 +25,30 @@ class StepWindow:
     highest: int | None = None
 
     def there_is(self, step: int) -> None:
-        """Take note of a step."""
+        """Record that a step exists."""
         self.lowest = step if self.lowest is None else min(self.lowest, step)
         self.highest = step if self.highest is None else max(self.highest, step)
 
     def widen(self, start: int, end: int) -> None:
-        """Take in something of a kept step."""
+        """Extend the window by a record of a kept step."""
         self.start = start if self.start is None else min(self.start, start)
         self.end = end if self.end is None else max(self.end, end)
 
     def touches(self, start: int, end: int) -> bool:
-        """Whether something took place at least partly in that time."""
+        """Whether an interval overlaps that time."""
         return self.start is not None and self.end is not None and start <= self.end and end >= self.start
 
 
 @dataclass(slots=True)
 class Selection:
-    """What is kept. `steps` None is everything; `counters` are names of metrics, with or without the actor's."""
+    """What is kept. `steps` None keeps everything; `counters` are names of metrics, with or without the actor's."""
 
     steps: Steps | None = None
     counters: tuple[str, ...] = ()
     window: StepWindow = field(default_factory=StepWindow)
 
     def keeps(self, opened: Open, step: int | None, start: int, end: int) -> bool:
-        """Whether a record is kept: by its step where its actor counts steps of the common axis, else by its time."""
+        """Whether a record is kept: by its step if its actor counts steps of the common axis, otherwise by its time."""
         if self.steps is None:
             return True
         if step is not None and opened.axis == STEP_AXIS:

@@ -17,9 +17,10 @@ FAN_IN = 16
 
 
 class Sorted(Generic[Item]):
-    """Tuples that are put in in any order and come out in order, once. At most `in_memory` of them are held while they
-    come in, and a few thousand while they go out; the rest is in temporary files without a name, in the usual place
-    (`TMPDIR`). OSError where there is no room for them.
+    """Takes tuples in any order and returns them once, sorted.
+
+    At most `in_memory` of them are in memory while they come in, and a few thousand while they go out. The rest is in
+    temporary files without a name, in the usual place (`TMPDIR`). Raises OSError if there is no room for them.
     """
 
     def __init__(self, in_memory: int = IN_MEMORY) -> None:
@@ -29,7 +30,7 @@ class Sorted(Generic[Item]):
         self._levels: list[list[IO[bytes]]] = []
 
     def add(self, item: Item) -> None:
-        """Put one in."""
+        """Add a tuple."""
         self._items.append(item)
         if len(self._items) >= self._limit:
             self._items.sort()
@@ -47,7 +48,7 @@ class Sorted(Generic[Item]):
             self.close()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._items = []
         for level in self._levels:
             _close(level)

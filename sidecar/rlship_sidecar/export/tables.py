@@ -1,4 +1,4 @@
-"""Every sample of a table, out of the writers' files: as JSON lines, or as Parquet where pyarrow is installed."""
+"""Exports every sample of a table from the writers' files: as JSON lines, or as Parquet if pyarrow is installed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ FIXED = ("actor", "replica", "rank", "attempt", "step", "t", "score", "pri")
 
 @dataclass(slots=True)
 class ExportedTable:
-    """What was written; `others` are the tables that the files hold besides, `of_other_steps` how many
-    samples were left out for their step, `dropped` how many samples of any table
-    writers did not keep, `unreadable` files by name with why.
+    """The result of an export; `others` are the other tables that the files hold.
+
+    `of_other_steps` counts samples that were left out because of their step. `dropped` counts samples of any table that
+    writers dropped. `unreadable` maps file names to reasons.
     """
 
     samples: int = 0
@@ -38,11 +39,11 @@ class ExportedTable:
 
 
 def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | None = None) -> ExportedTable:
-    """One JSON object a line, files by name and samples in file order, none of them twice, superseded ones as well.
-    With `steps` those of these steps alone, whatever they count.
+    """Write one JSON object a line, files by name and samples in file order, each sample once, superseded ones as well.
 
-    Fields: table, actor, replica, rank, attempt, step (null without one), t, score (null: none), pri, row, and cut
-    where the writer shortened something. Raises OSError where the folder or the stream fails.
+    With `steps` it writes only samples of these steps, whatever the steps count. Fields: table, actor, replica, rank,
+    attempt, step (or null), t, score (or null), pri, row, and cut if the writer shortened the sample. Raises OSError if
+    the folder or the stream fails.
     """
     result = ExportedTable()
     with files_of(experiment) as files:
@@ -55,8 +56,10 @@ def export_lines(experiment: Path, table: str, stream: Writes, steps: Steps | No
 
 
 def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | None = None) -> ExportedTable:
-    """The same as a Parquet file: the samples' own columns stand beside the fields as `row.<name>`, as numbers or bools
-    where all values are, else as text (JSON of what is not a text). `cut` is JSON. Raises UsageProblem without pyarrow.
+    """Write the same as a Parquet file: the samples' own columns follow the fields as `row.<name>`.
+
+    A column holds numbers or bools if all its values are such; otherwise it holds text, with JSON for other values.
+    `cut` is JSON. Raises UsageProblem without pyarrow.
     """
     try:
         import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -104,8 +107,9 @@ def _reading(file: WriterFile, result: ExportedTable) -> Iterator[None]:
 
 
 def _samples(file: WriterFile, table: str, result: ExportedTable, steps: Steps | None) -> Iterator[dict[str, Any]]:
-    """The samples of a table in one file; `result` takes the names of other tables, and what was dropped.
-    Unusable lines are passed over: `rlship status` tells of them.
+    """The samples of a table in one file; `result` collects the names of other tables and counts dropped samples.
+
+    Unusable lines are skipped: `rlship status` reports them.
     """
     for entry in entries(file):
         kept = steps is None or (entry.step is not None and entry.step in steps)
@@ -121,7 +125,7 @@ def _samples(file: WriterFile, table: str, result: ExportedTable, steps: Steps |
             result.of_other_steps += 1
             continue
         opened = file.open
-        assert opened is not None  # no entry stands before it
+        assert opened is not None  # `identify` ran first, so no entry precedes it
         found = {
             "table": table,
             "actor": opened.actor,
@@ -140,13 +144,13 @@ def _samples(file: WriterFile, table: str, result: ExportedTable, steps: Steps |
 
 
 def _dropped(event: Event) -> int:
-    """How many samples this event says that the writer did not keep."""
+    """How many samples the writer dropped, according to this event."""
     n = event.attrs.get("n") if event.name == "samples_dropped" else None
     return n if is_step(n) else 0
 
 
 def as_json(value: Any) -> bytes:
-    """As JSON; without the values that are nested deeper than JSON is written."""
+    """As JSON, without the values that are nested too deeply for it."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -166,7 +170,7 @@ def _kind(value: Any) -> str:
 
 
 def _joint(kinds: set[str]) -> str:
-    """The kind of a column with values of these kinds."""
+    """The kind of a column that has values of these kinds."""
     found = kinds - {""}
     if len(found) == 1:
         return found.pop()

@@ -1,7 +1,7 @@
 """An experiment's files as one trace: a process for each writer, all on one time axis.
 
-A writer's file is read from end to end, what it has is sorted by time and written; then comes the next one. Two passes,
-the first of them only where it is needed: for the clocks of hosts, and for the time that a range of steps took.
+It handles one writer's file after the other: it reads the file to its end, sorts the entries by time and writes them. A
+first pass runs only where it is needed: for the clocks of hosts, and for the time of a range of steps.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from rlship_sidecar.export.reading import Entry, Unreadable, WriterFile, clocks,
 from rlship_sidecar.export.selection import STEP_AXIS, Selection
 from rlship_sidecar.export.sorting import IN_MEMORY, Sorted
 
-EVENTS, BARRIERS = "events", "barriers"  # the lines for what has no lane, below all lanes
+EVENTS, BARRIERS = "events", "barriers"  # the lines for items without a lane, below all lanes
 _BELOW = 1 << 30
 
 _SPAN, _INSTANT, _COUNTER = range(3)
-# Start and negative end, so that what contains another comes first; what was written later, as the outer one is;
+# Start and negative end, so that an outer span comes first; then the later one in the file, as an outer span is;
 # then the kind, the lane, and the rest of the event.
 _Item = tuple[int, int, int, int, str, bytes]
 
 
 @dataclass(slots=True)
 class ExportedTrace:
-    """What went into a trace, and what could not be read or used."""
+    """The content of a trace, and what could not be read or used."""
 
     writers: int = 0
     spans: int = 0
@@ -50,17 +50,17 @@ class ExportedTrace:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that the files hold could be used."""
+        """Whether the whole content of the files could be used."""
         return not (self.unreadable or self.unusable)
 
 
 def export(
     experiment: Path, stream: Writes, selection: Selection, *, align_clocks: bool, in_memory: int = IN_MEMORY
 ) -> ExportedTrace:
-    """Write the trace of an experiment; raises OSError where its folder or the stream fails, and RlshipError, with
-    nothing written, where there is none of the selected steps.
+    """Write the trace of an experiment, with at most `in_memory` events in memory.
 
-    At most `in_memory` events are held at a time. A file that cannot be read is left out and named in the result.
+    A file that cannot be read is left out and named in the result. Raises OSError if the folder or the stream fails.
+    Raises RlshipError, before it writes anything, if the files have none of the selected steps.
     """
     with files_of(experiment) as files:
         return _export(experiment, files, stream, selection, align_clocks=align_clocks, in_memory=in_memory)
@@ -106,7 +106,7 @@ def _export(
                     items.add(item)
         _Process(trace, pid, _opened(file), tids, result).write(items)
     for file in files:
-        if file.open is None:  # it shows nothing, but its unusable lines are reported
+        if file.open is None:  # such a file shows nothing, but its unusable lines are reported
             with _reading(file, result):
                 for _ in entries(file):
                     continue
@@ -117,7 +117,7 @@ def _export(
 
 @contextmanager
 def _reading(file: WriterFile, result: ExportedTrace) -> Iterator[None]:
-    """Go on without the rest of a file that cannot be read."""
+    """Continue without the rest of a file that cannot be read."""
     try:
         yield
     except Unreadable as problem:
@@ -143,7 +143,7 @@ def _order(file: WriterFile) -> tuple[object, ...]:
 
 
 def _times(opened: Open, entry: Entry, known: HostClocks) -> tuple[int, int]:
-    """When an entry begins and ends, in µs of the common clock."""
+    """The beginning and end of an entry, in µs of the common clock."""
     begins = microseconds(entry.t)
     start = aligned(known, opened.host, begins)
     if entry.kind != "span":
@@ -152,10 +152,10 @@ def _times(opened: Open, entry: Entry, known: HostClocks) -> tuple[int, int]:
 
 
 def _widen(selection: Selection, file: WriterFile, known: HostClocks) -> None:
-    """Make the window as wide as the kept steps of one file."""
+    """Extend the window by the kept steps of one file."""
     if file.open is None or file.open.axis != STEP_AXIS or selection.steps is None:
         return
-    for entry in entries(WriterFile(file.name, file.tail, file.size)):  # what cannot be used is counted later
+    for entry in entries(WriterFile(file.name, file.tail, file.size)):  # unusable lines are counted in the second pass
         if entry.kind != "sample" and entry.step is not None:
             selection.window.there_is(entry.step)
             if entry.step in selection.steps:
@@ -163,7 +163,7 @@ def _widen(selection: Selection, file: WriterFile, known: HostClocks) -> None:
 
 
 def _require_steps(selection: Selection) -> None:
-    """Raise where none of the steps asked for is in the files."""
+    """Raise if the files have none of the selected steps."""
     window = selection.window
     if window.start is None:
         there = "no step at all" if window.lowest is None else f"the steps {window.lowest} to {window.highest}"
@@ -173,7 +173,7 @@ def _require_steps(selection: Selection) -> None:
 
 
 def _items(file: WriterFile, entry: Entry, number: int, known: HostClocks, selection: Selection) -> Iterator[_Item]:
-    """What an entry adds to the trace."""
+    """The trace items that an entry gives."""
     opened = _opened(file)
     if entry.kind in ("clock", "sample") or (entry.kind == "metrics" and not selection.counters):
         return
@@ -197,7 +197,7 @@ def _items(file: WriterFile, entry: Entry, number: int, known: HostClocks, selec
 
 
 def _mean(file: WriterFile, name: str, value: object) -> float | None:
-    """The mean of a line's observations, None if it has no finite one."""
+    """The mean of a line's observations; None if it has no finite one."""
     try:
         observations = observations_of(name, value)
     except DeadValue as dead:
@@ -211,7 +211,7 @@ def _mean(file: WriterFile, name: str, value: object) -> float | None:
 
 
 class _Process:
-    """One writer in the trace. It is named once it has something to show, as are its lines."""
+    """One writer in the trace. The writer and its lines get their names with their first item."""
 
     def __init__(self, trace: ChromeTrace, pid: int, opened: Open, tids: Iterator[int], result: ExportedTrace) -> None:
         self._trace = trace
@@ -224,7 +224,7 @@ class _Process:
         self._named = False
 
     def write(self, items: Sorted[_Item]) -> None:
-        """Write everything that the writer has, in order of time."""
+        """Write all items of the writer, in order of time."""
         result = self._result
         for start, negative_end, _, kind, lane, body in items:
             self._name()

@@ -1,1 +1,1 @@
-"""From the values of a unit to the figures of its row. Pure."""
+"""From the observations of a unit to the values of its row. Pure."""

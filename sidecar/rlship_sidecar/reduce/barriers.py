@@ -1,4 +1,4 @@
-"""Barriers as measurement: how far apart the ranks end a step, and who is last. Pure.
+"""Barriers as a measurement: how far apart the ranks end a step, and which rank is last. Pure.
 
 The terms are those of docs/semantics.md, "Barriers".
 """
@@ -18,7 +18,7 @@ SPREAD, LAST_RANK, LAST_REPLICA = "barrier/spread_s", "barrier/last_rank", "barr
 
 
 class _End(NamedTuple):
-    """A rank that ended a step, and how well its host's clock is known."""
+    """A rank that ended a step, and the error of its host's clock."""
 
     rank: RankName
     host: str
@@ -26,9 +26,9 @@ class _End(NamedTuple):
 
 
 def measured(records: Collection[Ended], clocks: HostClocks, roster: Roster) -> dict[str, float]:
-    """Figures of a step's barrier records by key, without the actor; none where fewer than two ranks have one."""
+    """Values of a step's barrier records by key, without the actor. Empty if fewer than two ranks have a record."""
     order = roster.order(tuple([record[0] for record in records]))
-    if order is None or not order.roots:  # else all of them count
+    if order is None or not order.roots:  # otherwise every record counts
         records = newest_barriers(records)
     if len(records) < 2:
         return {}
@@ -53,8 +53,9 @@ def measured(records: Collection[Ended], clocks: HostClocks, roster: Roster) -> 
 
 
 def newest_barriers(records: Collection[Ended]) -> list[Ended]:
-    """Of each rank's root writers the first barrier record in the newest segment that has one; none of ranks that a
-    later attempt that has one does not know.
+    """The first barrier record of each rank's root writers, in the newest segment that has one.
+
+    If a later attempt has barrier records, ranks that it does not know are left out.
     """
     chosen: dict[RankName, Ended] = {}
     for record in records:
@@ -72,13 +73,13 @@ def newest_barriers(records: Collection[Ended]) -> list[Ended]:
 
 
 def _precedence(record: Ended) -> tuple[object, ...]:
-    # Copies of one file are alike in all but its name.
+    # Copies of one file differ only in its name.
     segment, _, offset, _ = record
     return (*segment.age, segment.writer.file, -offset)
 
 
 def _ended_at(at: float, ends: Iterable[float], records: Iterable[Ended], clocks: HostClocks) -> _End:
-    """Of the records whose time is `at`, the first in merge order."""
+    """The first record in merge order whose time is `at`."""
     found = [record for end, record in zip(ends, records) if end == at]
     segment, t, _, _ = min(found, key=lambda record: record[0].merge_key)
     host = segment.writer.open.host

@@ -20,27 +20,27 @@ GROUP = "rlship.reductions"
 
 _MAX_PROBLEMS = 100
 _OPERATIONS = ("add", "merge", "value", "state", "from_state")
-# It is anyone's code, and must not stop the sidecar: a module that misses something may call `sys.exit`.
+# Other people's code must not stop the sidecar: a module with a missing dependency may call `sys.exit`.
 _ANY = (Exception, SystemExit)
 
 
 class Accumulator(Protocol):
-    """One metric's observations, as far as a reduction needs them. A new one has none.
+    """One metric's observations, as far as a reduction needs them. A new one is empty.
 
-    What two accumulators come to must not depend on where the observations were parted, but for rounding.
+    Splitting the observations between two accumulators and merging them must give the same value, apart from rounding.
     """
 
     def add(self, x: float, weight: float) -> None:
-        """Take in a finite observation; its weight is >= 0, and 1.0 where none was given."""
+        """Add a finite observation; its weight is >= 0, and 1.0 where the writer gave no weight."""
 
     def merge(self, other: Any) -> None:
-        """Take in what another accumulator of this kind has; its observations come after those here."""
+        """Add the observations of another accumulator of this kind; they come after those here."""
 
     def value(self) -> float | None:
-        """The figure, a finite number; None: there is none for these observations."""
+        """The value, a finite number; None if these observations have no value."""
 
     def state(self) -> Any:
-        """Everything, as JSON can have it: an accumulator made of it by `from_state` goes on where this one is."""
+        """The whole state as JSON: `from_state` makes an accumulator of it that continues from here."""
 
     @classmethod
     def from_state(cls, state: Any) -> Any:
@@ -51,27 +51,29 @@ Observed = Iterable[tuple[float, float]]  # (x, weight) in file order
 
 
 class Customs:
-    """The reductions that are installed, each loaded when it is first asked for.
+    """The installed reductions, each loaded when it is first used.
 
-    One that fails makes its figure underivable and nothing else; `problems` tells what was wrong, once for each.
+    A reduction that fails makes only its own value underivable; `problems` describes each failure once.
     """
 
     def __init__(self, points: Iterable[EntryPoint] | None = None) -> None:
-        """`points`: instead of those that are installed."""
+        """`points` replaces the installed entry points."""
         found = entry_points(group=GROUP) if points is None else points
         self._points = {point.name: point for point in found if is_custom(point.name)}
         self._factories: dict[str, Callable[[], Accumulator] | None] = {}
         self.problems: dict[str, str] = {}
 
     def installed(self) -> dict[str, str]:
-        """What provides each: where it is, and which release of which distribution."""
+        """Where each reduction is defined, and which release of which distribution provides it."""
         return {
             name: f"{point.value} {point.dist.name} {point.dist.version}" if point.dist else point.value
             for name, point in sorted(self._points.items())
         }
 
     def value_of(self, name: str, parts: Iterable[Observed]) -> ReducedValue:
-        """What a reduction makes of the parts of a unit, in merge order; parts without observations are none."""
+        """The value that a reduction gives for the parts of a unit, in merge order. Parts without observations do not
+        count.
+        """
         filled = [part for part in (list(part) for part in parts) if part]
         if not filled:
             return UNDEFINED
@@ -131,8 +133,9 @@ def _accumulated(make: Callable[[], Accumulator], parts: Sequence[Observed]) -> 
 
 
 def check(make: Callable[[], Accumulator], observations: Sequence[tuple[float, float]], *, rel: float = 1e-9) -> None:
-    """For the tests of a reduction: raise AssertionError unless it comes to the same, within `rel`, wherever these
-    observations are parted, and whether a part is merged itself or made again of its state.
+    """For the tests of a reduction: raise AssertionError if its value depends on how the observations are split.
+
+    It compares values within `rel`. A part may be merged itself, or be restored from its state.
     """
     lacking = [name for name in _OPERATIONS if not callable(getattr(make(), name, None))]
     if lacking:

@@ -1,4 +1,4 @@
-"""A row whose former lines are gone, as a framework cut or removed their file, and that has new ones. Pure."""
+"""A row whose former lines are gone because a framework cut or removed their file, and that has new lines. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ _AFTER = ("", *(f"/{name}" for name in (*REDUCTIONS, "nonfinite")))
 
 
 def with_former(row: Row, before: Row, lives: int) -> Row | None:
-    """`row`, made of the new lines alone, with what of `before` no new line supersedes: as if the former lines were
-    there. None where one cannot know that: only if both are of the same one rank, nothing was merged with what is gone.
-    `lives`: how many former files had the name of one that `row` is made of; their attempts come before its own.
+    """`row`, made of the new lines alone, completed with the values of `before` that no new line supersedes.
+
+    None if the result would be uncertain: it is known only if both rows are of the same single rank and nothing was
+    merged. `lives`: how many former files had the name of one that `row` is made of; their attempts come first.
     """
     if row.coverage.ranks != before.coverage.ranks or count_ranks(row.coverage.ranks) != 1:
         return None
     made = {**row.figures, **row.hists, **row.per_rank}.keys()
     own = {key + after for key in made for after in _AFTER} | set(row.coverage.underivable)
     attempts = sorted({*(attempt + lives for attempt in row.coverage.attempts), *before.coverage.attempts})
-    left = {key for key in before.keys() if key not in own}  # noqa: SIM118 - a row is no dict
+    left = {key for key in before.keys() if key not in own}  # noqa: SIM118 - a row is not a dict
     return replace(
         row,
         figures={**{key: value for key, value in before.figures.items() if key in left}, **row.figures},

@@ -48,7 +48,7 @@ class Item(NamedTuple):
 
 
 class SegmentPart(NamedTuple):
-    """What one segment contributes to a metric."""
+    """The contribution of one segment to a metric."""
 
     segment: Segment
     partial: Partial
@@ -64,7 +64,7 @@ class Contributions:
 
     @cached_property
     def total(self) -> Partial:
-        """What they merge to."""
+        """The merged partial."""
         total = self.parts[0].partial
         for part in self.parts[1:]:
             total = merge(total, part.partial, with_m2=self._with_m2)
@@ -72,7 +72,7 @@ class Contributions:
 
     @cached_property
     def summarized(self) -> bool:
-        """Whether any of them is a summary, which does not tell the observations."""
+        """Whether one of them is a summary, which lacks the single observations."""
         return any(item.summary is not None for part in self.parts for item in part.observations)
 
     @cached_property
@@ -82,7 +82,7 @@ class Contributions:
         return np.sort(np.array(xs, dtype=np.float64))
 
     def derive(self, reduction: str, seconds: Seconds, customs: Customs) -> ReducedValue:
-        """What a reduction comes to."""
+        """The value of a reduction."""
         if reduction in PARTIAL_REDUCTIONS:
             total = self._lowest() if reduction in ("first", "last") else self.total
             return figure(total, reduction) if defined(total, reduction) else UNDEFINED
@@ -99,7 +99,7 @@ class Contributions:
         return customs.value_of(reduction, (_weighted(part) for part in self.parts))
 
     def by_rank(self) -> list[tuple[RankName, Contributions]]:
-        """Those of each rank alone, in merge order."""
+        """The contributions of each rank, in merge order."""
         found: dict[RankName, list[SegmentPart]] = {}
         for part in self.parts:
             found.setdefault(part.segment.writer.rank, []).append(part)
@@ -115,7 +115,7 @@ class Contributions:
 
 
 class _Metric(NamedTuple):
-    """One metric's figures by key, its first reduction first, and what is needed for its ranks alone."""
+    """One metric's values by key, its first reduction first, and what its values per rank need."""
 
     values: list[tuple[str, ReducedValue]]
     first: str
@@ -139,7 +139,7 @@ def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *
             continue
         metric = metrics[name] = _metric(naming, name, items, rules, seconds)
         for key, value in metric.values:
-            # A key means one thing in every row: who owns it does not depend on whether there is a figure in this one.
+            # A key means one thing in every row: its owner does not depend on whether this row has a value for it.
             (primary if key == naming.plain(name) else derived).setdefault(key, value)
     for found in counted(window.samples, superseding=superseding).values():
         used.update(segment for segment, _ in found)
@@ -203,7 +203,7 @@ def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds:
 
 
 def _parts(items: Iterable[Item], *, with_m2: bool) -> list[SegmentPart]:
-    """One for each segment."""
+    """One part for each segment."""
     by_segment: dict[Segment, list[Observations]] = {}
     for item in items:
         by_segment.setdefault(item.segment, []).append(item.observations)
@@ -216,7 +216,7 @@ def _parts(items: Iterable[Item], *, with_m2: bool) -> list[SegmentPart]:
 def _per_rank(
     naming: Naming, metrics: dict[str, _Metric], replicas: set[str], rules: Rules, seconds: Seconds
 ) -> tuple[PerRank, list[tuple[str, ReducedValue]]]:
-    """The per-rank values, and the figures that follow from them, by key."""
+    """The values per rank, and the values of the row that follow from them, by key."""
     found: PerRank = {}
     more: list[tuple[str, ReducedValue]] = []
     for name, metric in metrics.items():

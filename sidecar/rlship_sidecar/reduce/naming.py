@@ -1,4 +1,4 @@
-"""The keys that a row's figures go by."""
+"""The keys of a row's values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 POLICY_VERSION = "policy_version"
 POLICY_LAG = "policy_lag"
-LEAD_STEPS = "global_step"  # the unit of measure of versions that policy lag is told of
+LEAD_STEPS = "global_step"  # the unit of the versions for which rows have a policy lag
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How the keys of an actor's figures are made: `<prefix><actor>/<metric>`, and `…/aligned` for some metrics.
-    `first_only`: a metric has but its first reduction.
+    """How the keys of an actor's values are made: `<prefix><actor>/<metric>`, and `…/aligned` for some metrics.
+
+    `first_only`: a metric has only its first reduction.
     """
 
     actor: str
@@ -26,7 +27,7 @@ class Naming:
         return self.beside(metric, metric)
 
     def beside(self, metric: str, name: str) -> str:
-        """The key of a figure `name` that follows from a metric."""
+        """The key of a value `name` that is derived from a metric."""
         key = f"{self.prefix}{self.actor}/{name}"
         return f"{key}/aligned" if metric in self.aligned else key
 

@@ -1,4 +1,4 @@
-"""Per-rank values of a row and the figures that follow from them. Pure."""
+"""Values per rank, and the values of a row that follow from them. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ NAMES = ("max", "min", "argmax_rank", "argmax_replica")
 
 
 def scalars(ranks: Sequence[RankName], values: Sequence[float], replicas: Iterable[str]) -> list[tuple[str, float]]:
-    """(name, figure) of the greatest and least of the values, at least one, of these ranks; of equal ones the first
-    counts. `replicas` are those with a part in the row.
+    """(name, value) of the greatest and least of the values of these ranks.
+
+    There is at least one value; of equal ones the first counts. `replicas` are those with a part in the row.
     """
     most = values.index(max(values))
     found = [("max", values[most]), ("min", min(values)), ("argmax_rank", float(ranks[most].rank))]
@@ -25,5 +26,5 @@ def scalars(ranks: Sequence[RankName], values: Sequence[float], replicas: Iterab
 
 
 def rank_name(rank: RankName) -> str:
-    """What a rank is called where it stands alone."""
+    """The name of a rank on its own."""
     return f"{rank.replica}.{rank.rank}"

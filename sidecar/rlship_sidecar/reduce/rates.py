@@ -13,12 +13,14 @@ from rlship_sidecar.reduce.values import UNDEFINED, ReducedValue
 
 SecondsOf: TypeAlias = "Callable[[Segment], float | None]"
 Seconds: TypeAlias = "SecondsOf | float | None"
-"""How long a unit took: for each segment between its barriers, or one time for the whole unit. None: not known."""
+"""How long a unit took: for each segment between its barriers, or one time for the whole unit. None: unknown."""
 
 
 def between_barriers(barriers: Iterable[Ended]) -> SecondsOf:
-    """For each segment the seconds that the barrier records of a step, in its root's newest segment with one, are after
-    those before them; None where they tell no time. Nothing is looked at before the first question.
+    """For each segment the seconds between the barrier records of a step and the records before them.
+
+    Of a root writer, the newest segment with a barrier record counts. None where the records give no time. The records
+    are read at the first call.
     """
     newest: dict[Writer, Ended] | None = None
 
@@ -36,7 +38,7 @@ def between_barriers(barriers: Iterable[Ended]) -> SecondsOf:
 
 
 def _newest(barriers: Iterable[Ended]) -> dict[Writer, Ended]:
-    """By writer the first barrier record of its newest segment that has one."""
+    """The first barrier record of each writer's newest segment that has one."""
     newest: dict[Writer, Ended] = {}
     for record in barriers:
         segment, _, offset, _ = record
@@ -47,7 +49,7 @@ def _newest(barriers: Iterable[Ended]) -> dict[Writer, Ended]:
 
 
 def rate(parts: Sequence[tuple[Segment, Partial]], total: Partial, seconds: Seconds) -> ReducedValue:
-    """The rate of one metric: `parts` are its counting segments in merge order, `total` is what they merge to."""
+    """The rate of one metric: `parts` are its counting segments in merge order, `total` is their merged partial."""
     if total.n == 0:
         return UNDEFINED
     if callable(seconds):

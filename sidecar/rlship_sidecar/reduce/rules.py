@@ -1,4 +1,4 @@
-"""What the configuration says of reductions, and the keys that figures go by."""
+"""The configuration's reductions, and the keys of values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rlship_sidecar.reduce.samples import SampleChoice
 ROW_FUNCTION = 3
 """The number of the row function: everything from a file's lines to a row's values, coverage, axes and tags.
 
-Whoever changes what equal lines and an equal configuration come to adds one. The store knows the number that its rows
-were made with, so that an upgrade makes them again (`pipeline/sweep.py`). What changed: docs/semantics.md, "The row
-function has a number".
+Add one when you change the row that equal lines and an equal configuration give. The store keeps the number that its
+rows were made with, so that an upgrade makes them again (`pipeline/sweep.py`). docs/semantics.md, "The row function has
+a number", lists the changes.
 """
 
 Overrides = Mapping[str, Sequence[str]]
@@ -24,8 +24,10 @@ Overrides = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """`reductions` win over what lines ask for, by `<actor>/<metric>` or `<metric>`. `per_rank`: every metric's values
-    per rank are kept. `customs` are the reductions of other packages. `samples`: which of them rows show.
+    """`reductions` override what lines ask for, by `<actor>/<metric>` or `<metric>`.
+
+    `per_rank`: keep every metric's values per rank. `customs` are the reductions of other packages. `samples` decides
+    which samples rows show.
     """
 
     reductions: Overrides = field(default_factory=dict)
@@ -34,12 +36,12 @@ class Rules:
     samples: SampleChoice = field(default_factory=SampleChoice)
 
     def chosen(self, actor: str, metric: str) -> tuple[str, ...] | None:
-        """The configuration's reductions of a metric, or None: then the lines say."""
+        """The configuration's reductions of a metric; None leaves the choice to the lines."""
         chosen = self.reductions.get(f"{actor}/{metric}") or self.reductions.get(metric)
         return tuple(dict.fromkeys(chosen)) if chosen else None
 
     def signature(self) -> str:
-        """What rows depend on besides `ROW_FUNCTION`: where it changes, they have to be made again."""
+        """The settings that rows depend on besides `ROW_FUNCTION`. After a change the rows have to be made again."""
         more: dict[str, Any] = {}
         if self.per_rank:
             more["per_rank"] = True
@@ -47,7 +49,7 @@ class Rules:
             more["samples"] = [self.samples.each, self.samples.every]
         if installed := self.customs.installed():
             more["custom"] = installed
-        # No metric has an empty name.
+        # The key "" is free, because no metric has an empty name.
         return orjson.dumps({**self.reductions, **({"": more} if more else {})}, option=orjson.OPT_SORT_KEYS).decode()
 
 

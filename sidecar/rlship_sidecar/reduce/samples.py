@@ -23,7 +23,7 @@ TOP, BOTTOM, RANDOM = "top", "bottom", "random"
 
 @dataclass(frozen=True, slots=True)
 class SampleChoice:
-    """How many samples of each kind a table has in a row, and in which rows: of units whose index `every` divides."""
+    """How many samples of each kind a row shows, and which rows show any: units whose index `every` divides."""
 
     each: int = 4
     every: int = 10
@@ -34,7 +34,7 @@ class SampleChoice:
 
 
 class Chosen(NamedTuple):
-    """A sample that a row shows, and why: any of "top", "bottom" and "random"."""
+    """A sample that a row shows, and the reasons: any of "top", "bottom" and "random"."""
 
     segment: Segment
     line: SampleLine
@@ -44,8 +44,9 @@ class Chosen(NamedTuple):
 def counted(
     lines: Iterable[tuple[Segment, SampleLine]], *, superseding: bool = True
 ) -> dict[str, list[tuple[Segment, SampleLine]]]:
-    """Each table's samples, in merge and file order; `superseding`: without those that a newer segment of their rank
-    supersedes.
+    """Each table's samples, in merge and file order.
+
+    With `superseding` it drops the samples that a newer segment of their rank supersedes.
     """
     tables: dict[str, list[tuple[Segment, SampleLine]]] = {}
     for segment, line in lines:
@@ -64,8 +65,8 @@ def choose(
 ) -> dict[str, list[Chosen]]:
     """The samples of each table, at most `each` of a kind, in merge and file order.
 
-    The writers drew `pri` evenly from 0..1, so the lowest ones of all ranks are a fair choice among all their samples,
-    whatever the order in which they were read.
+    The writers drew `pri` evenly from 0..1. So the lowest ones of all ranks are a fair choice among all their samples,
+    whatever the order of reading.
     """
     return {table: _choose(found, each) for table, found in counted(lines, superseding=superseding).items()}
 
@@ -83,13 +84,13 @@ def _choose(found: list[tuple[Segment, SampleLine]], each: int) -> list[Chosen]:
     return [Chosen(*found[place], tuple(reasons[place])) for place in sorted(reasons)]
 
 
-ROOM_BYTES = 8 << 20  # of sample lines in a row, the largest of which are 1 MiB
+ROOM_BYTES = 8 << 20  # all sample lines of a row together; a single line has at most 1 MiB
 NO_ROOM = "(left out: the samples of one row are too large)"
 TOO_DEEP = "(nested too deeply to be shown)"
 
 
 def filled(chosen: Chosen, line: bytes) -> Sample | None:
-    """The sample with its content, given the line that it was read from; None if the line is another one."""
+    """The sample with the content of `line`, from which it was read; None if the line is a different one."""
     found = chosen.line
     record = FileReader(chosen.segment.writer.open, t=found.t).read(line)
     if not isinstance(record, SampleRecord) or record[3:5] != (found.score, found.pri) or record.table != found.table:
@@ -105,7 +106,7 @@ def filled(chosen: Chosen, line: bytes) -> Sample | None:
 
 
 def _writable(value: Any) -> Any:
-    """The value, unless it is nested deeper than JSON is written, with room for what stands around it."""
+    """The value, unless it is nested too deeply for JSON, with room for the levels around it."""
     try:
         orjson.dumps([[[[[[[[value]]]]]]]])
     except orjson.JSONEncodeError:

@@ -1,4 +1,4 @@
-"""The one reduce function: a window of values and a roster to the figures and coverage of a row. Pure.
+"""The one reduce function: from a window of observations and a roster to the values and coverage of a row. Pure.
 
 Live, replay and revisions all come here, so that equal lines give equal bits. `reduce_any` in `general` is the
 definition. `reduce_blocks` is the fast path for the common unit, one plain number per rank and metric: it reduces whole
@@ -43,7 +43,7 @@ def reduce_unit(
     clocks: HostClocks = _NO_CLOCKS,
     lead_axis: str | None = None,
 ) -> Row:
-    """The row of a step. `rules` are the configuration's. `lead_axis`: what the lead's steps count, None without a
+    """The row of a step. `rules` are the configuration's. `lead_axis` names what the lead's steps count; None without a
     lead.
     """
     over = between_barriers(window.barriers)
@@ -97,7 +97,7 @@ def everyone(window: Window) -> list[Segment]:
 
 
 def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seconds: Seconds) -> Reduced | None:
-    """The reduced window if nothing in it can be superseded or collide, else None: only `general` is right then."""
+    """The reduced window, or None if something in it can be superseded or collide: then only `general` is right."""
     orders = None if window.sparse else _orders(window, roster)
     if orders is None:
         return None
@@ -120,7 +120,10 @@ def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seco
 
 
 def _orders(window: Window, roster: Roster) -> list[Order] | None:
-    """Per block its merge order, if no metric is in two blocks, no rank twice in one, and no rank is no more."""
+    """The merge order of each block.
+
+    None if a metric is in two blocks, if a rank is twice in one block, or if a rank has been dropped.
+    """
     names: set[str] = set()
     orders = []
     for schema, block in window.blocks.items():
@@ -135,8 +138,9 @@ def _orders(window: Window, roster: Roster) -> list[Order] | None:
 
 
 class _Ranked(NamedTuple):
-    """A metric whose values per rank are kept: its column, key and first reduction; `scalars`: their greatest and least
-    become figures, under those of `NAMES` that nothing else has taken.
+    """A metric whose values per rank are kept: its column, key and first reduction.
+
+    `scalars`: their greatest and least become values of the row, under the `NAMES` that no other metric has taken.
     """
 
     column: int
@@ -146,8 +150,9 @@ class _Ranked(NamedTuple):
 
 
 class ColumnPlan:
-    """For one actor and schema: which columns each reduction needs, and under which keys its figures go. `extra` are
-    those that no partial can tell, with the column and key of each figure.
+    """For one actor and schema: the columns that each reduction needs, and the keys of its values.
+
+    `extra` are the reductions that a partial cannot give, with the column and key of each value.
     """
 
     __slots__ = ("clean", "columns", "extra", "keys", "lags", "ranked")
@@ -207,9 +212,7 @@ def _plan(actor: str, schema: Schema, rules: Rules) -> ColumnPlan:
 def _reduce_block(
     plan: ColumnPlan, block: Block, order: Order, made: Reduced, underivable: list[str], rules: Rules, seconds: Seconds
 ) -> bool:
-    """Add the figures of a block with one row per rank to `made`. False where only the general path gets it right
-    (overflow).
-    """
+    """Add the values of a block with one row per rank. False where only the general path is right (overflow)."""
     matrix = block.matrix()
     if order.places is not None:
         matrix = matrix[list(order.places)]
@@ -226,7 +229,7 @@ def _reduce_block(
 
 
 class _Extras:
-    """What is made of a block beyond sums and the like."""
+    """Reductions of a block beyond sums and the like."""
 
     def __init__(self, matrix: Matrix, order: Order, rules: Rules, seconds: Seconds) -> None:
         self._matrix = matrix
@@ -251,7 +254,7 @@ class _Extras:
         return True
 
     def _ordered(self, plan: ColumnPlan) -> dict[int, Matrix]:
-        """The columns that quantiles and histograms are of, each in ascending order: one sort for them all."""
+        """The columns that quantiles and histograms need, each in ascending order: one sort serves them all."""
         asks = [ask for ask in plan.extra if ask in QUANTILES or ask == "hist"]
         wanted = sorted({column for ask in asks for column, _ in plan.extra[ask]})
         if not wanted:
@@ -326,7 +329,7 @@ def _over(x: float, seconds: Seconds, segment: Segment) -> float | None:
 
 def _column_sum(matrix: Matrix) -> Matrix:
     # Row by row, as partials merge: numpy's own sum adds in another order, and so gives other bits.
-    if matrix.shape[1] <= 256:  # a wider one gains nothing from keeping the sums on the way
+    if matrix.shape[1] <= 256:  # a wider one gains nothing from adding column by column
         total: Matrix = np.add.accumulate(matrix, axis=0)[-1]
         return total
     total = matrix[0].copy()
@@ -360,7 +363,7 @@ def _column_max(matrix: Matrix) -> Matrix:
 
 
 def _first_zero(matrix: Matrix, extreme: Matrix) -> Matrix:
-    """Among equal extremes the first one's bits count, which 0.0 and -0.0 alone can tell."""
+    """Among equal extremes the first one's bits count. Only 0.0 and -0.0 are equal with different bits."""
     zero = extreme == 0.0
     if zero.any():
         chosen = matrix[:, zero]

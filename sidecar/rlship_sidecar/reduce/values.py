@@ -1,4 +1,4 @@
-"""What reductions come to: a figure, a histogram, nothing, or something that cannot be derived."""
+"""The results of reductions: a value, a histogram, nothing, or something that cannot be derived."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ PerRank: TypeAlias = "dict[str, list[tuple[str, float]]]"  # by key: a rank's na
 
 
 class Reduced(NamedTuple):
-    """What a window comes to; `order` is that of the counting segments. `taken` are the keys that have an owner,
-    whether or not there is a figure under them. `lags`: there is a policy version that counts the lead's steps.
+    """The result of a window; `order` is that of the counting segments.
+
+    `taken` are the keys that have an owner, with or without a value. `lags`: a policy version counts the lead's steps.
     """
 
     values: dict[str, float]
@@ -36,7 +37,7 @@ class Reduced(NamedTuple):
 
 
 def add_lag(naming: Naming, found: Reduced, now: int | None) -> None:
-    """Add how many of the lead's steps a policy is behind, `now` being the lead's."""
+    """Add how many of the lead's steps a policy is behind; `now` is the lead's step."""
     version = found.values.get(naming.plain(POLICY_VERSION))
     key = naming.beside(POLICY_VERSION, POLICY_LAG)
     if found.lags and now is not None and version is not None and key not in found.taken:

@@ -20,7 +20,7 @@ from rlship_sidecar.store.store import Store
 from rlship_sidecar.tail.tail import Bookmark, Tail
 
 MAX_AHEAD_BYTES = 32 << 20
-# Of a task: below the one, sending costs too much; above the other, other processes wait too long.
+# Of a task: sending less costs too much, and more makes the other processes wait.
 MIN_TASK_BYTES, MAX_TASK_BYTES = 64 << 10, 1 << 20
 
 
