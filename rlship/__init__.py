@@ -1,4 +1,4 @@
-"""Log from any process of an RL job; a sidecar makes one run of it.
+"""Log from any process of an RL job; a sidecar combines the files into one run.
 
     import rlship
 
@@ -92,8 +92,8 @@ def record_metric(
     Args:
         key: the metric's name.
         value: as in `log`; an array is several observations.
-        reduce: a `Reduce`, its name, or several. Reductions asked for in different places add up, and the first one is
-            the metric itself. Default: what `define` said, else the mean.
+        reduce: a `Reduce`, its name, or several. Reductions requested in different places add up, and the first one is
+            the metric itself. Default: those of `define`, else the mean.
         weight: as in `log`.
     """
     current().record_metric(key, value, reduce, weight)
@@ -117,39 +117,38 @@ def define(
             `stream`.
         reduce: for the names that have none of their own: a `Reduce`, its name, or several. Default: mean.
         unit: unit of measure, for axes and labels.
-        per_rank: keep a value for every rank as well, and which rank is the greatest. Default: no.
-        stream: where a sink shows every observation, show those of this metric, each with its own time. Default: no.
+        per_rank: also keep a value for every rank, and name the rank with the greatest. Default: no.
+        stream: in sinks that can, show every observation of this metric with its own time. Default: no.
 
-    A later call replaces what an earlier one said of the same metric; where it asks for other reductions, that is said
-    once.
+    A later call replaces an earlier definition of the same metric. If the reductions differ, that is reported once.
     """
     current().define(metrics, reduce, unit=unit, per_rank=per_rank, stream=stream)
 
 
 def event(name: str, /, *, step: SupportsIndex | None = None, **attrs: Any) -> None:
-    """Write that something happened.
+    """Record that something happened.
 
         rlship.event("weights_pushed", bytes=n, to="generator")
 
     Args:
-        name: of what happened, at most 1000 characters; events of one name are counted by step and actor.
+        name: of the event, at most 1000 characters; the sidecar counts events of one name by step and actor.
         step: as in `log`.
-        attrs: facts about it, kept as in the row of a `sample`.
+        attrs: facts about the event, kept like the row of a `sample`.
     """
     current().event(name, step=step, **attrs)
 
 
 def add_step_tag(tag: str) -> None:
-    """Tag the implicit step, so that its row says so: `rlship.add_step_tag("eval")`.
+    """Tag the implicit step, so that its row shows the tag: `rlship.add_step_tag("eval")`.
 
     The tag holds for this step only. Adding it again writes nothing. Without an implicit step it is left out, and that
-    is said once.
+    is reported once.
     """
     current().add_step_tag(tag)
 
 
 def clear_step_tags() -> None:
-    """End the tags of the implicit step: one that is added again is written again. The step's row keeps them."""
+    """End the tags of the implicit step: a tag that is added again is written again. The step's row keeps them."""
     current().clear_step_tags()
 
 
@@ -163,14 +162,14 @@ def sample(
 
     Args:
         table: its name, at most 1000 characters.
-        row: columns and their values: numbers, texts, bools, None, lists and dicts of those, arrays and tensors; of
-            anything else its repr, which is said once. A line takes 1 MiB: where a row is longer, its longest values
-            are shortened, and the line says what they had.
-        score: what rows are ranked by, a finite number. Default: none, so that the row is only for the random few.
+        row: columns and their values: numbers, texts, bools, None, lists and dicts of those, arrays and tensors. For
+            any other value the row holds its repr, which is reported once. A line takes 1 MiB. In a longer row the
+            longest values are shortened, and the line records their original lengths.
+        score: ranks the rows, a finite number. Default: no score, so that the row is only for the random few.
         step: as in `log`.
 
-    A process keeps about 1 MiB of samples for a step (without a step: for ten seconds). When half of it is used,
-    further ones are kept by lot, ever fewer, and the event `samples_dropped` says how many were not.
+    A process keeps about 1 MiB of samples for a step (without a step: for ten seconds). Once half of it is used, a
+    random choice of further rows is kept, ever fewer. The event `samples_dropped` counts those that were not.
     """
     current().sample(table, row, score=score, step=step)
 
@@ -185,13 +184,13 @@ def span(name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
         async def reward(sample): ...
 
     The duration is the metric `<name>_s`, in seconds: its mean and its greatest over ranks and calls. Its step is the
-    implicit one at the end. Spans may nest, and one object may be used by many threads and tasks at once. An exception
-    goes through; the record names its type.
+    implicit one at the end. Spans may nest, and many threads and tasks may use one object at once. An exception passes
+    through; the record names its type.
 
     Args:
         name: at most 500 characters.
-        timer: `"gpu"` takes the time between two points of the current CUDA stream, and waits for neither. It is the
-            CPU's clock where the job has not imported torch and initialised CUDA; that is said once.
+        timer: `"gpu"` takes the time between two points of the current CUDA stream, and waits for neither. If the job
+            has not imported torch and initialised CUDA, the CPU's clock is used, and that is reported once.
         memory: with torch and CUDA, also log `<name>/mem_allocated_bytes` and `<name>/mem_reserved_bytes` (at the
             end), `<name>/mem_peak_bytes` (the most allocated inside) and `<name>/mem_frag` (the share of what is
             reserved that is not allocated), each the greatest over ranks and calls. It resets torch's own peak.
@@ -219,10 +218,10 @@ def step(step: SupportsIndex) -> StepScope:
 
 
 def barrier(step: SupportsIndex | None = None) -> None:
-    """Say that this process writes nothing more for steps up to `step`, and make `step + 1` the implicit step.
+    """Declare that this process writes nothing more for steps up to `step`, and make `step + 1` the implicit step.
 
-    A local marker: it does not wait. The step's row is complete when all ranks have passed it. A process that never
-    calls it is understood to be done with a step when it logs a later one.
+    A local marker: it does not wait. The step's row is complete when all ranks have passed it. If a process never
+    calls it, its first record of a later step ends a step.
 
     Args:
         step: default the implicit step.
@@ -231,10 +230,10 @@ def barrier(step: SupportsIndex | None = None) -> None:
 
 
 def rollback(step: SupportsIndex) -> None:
-    """Say that this process goes back to `step`, to be called after loading an older checkpoint in a running process.
+    """Declare that this process goes back to `step`. Call it after loading an older checkpoint in a running process.
 
-    What is logged from here on counts instead of what was logged before, for each step and metric that is logged
-    again. A process that is started again needs no call. `step` becomes the implicit step.
+    What is logged from here on replaces what was logged before, for each step and metric that is logged again. A
+    restarted process need not call it. `step` becomes the implicit step.
     """
     current().rollback(step)
 
@@ -248,7 +247,7 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 def close(timeout: float = 5.0) -> bool:
-    """Write what is left, say that this process is done, and close the file. Done at exit by itself.
+    """Write what is left, record that this process is done, and close the file. Runs at exit by itself.
 
     Closes the default Logger; later calls are dropped with a warning. Returns False if not everything could be written
     in `timeout` seconds.

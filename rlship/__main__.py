@@ -6,12 +6,12 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say how to install it where only the writer is installed. Exit code 1 then."""
+    """Run the command line. If only the writer is installed, explain how to install the rest and exit with code 1."""
     try:
         from rlship_sidecar.cli import main as command
     except ModuleNotFoundError as error:
         if str(error.name).startswith(("rlship.", "rlship_sidecar.", "rlship_formats.")):
-            raise  # a part of ours is missing: that is no lack of packages
+            raise  # one of rlship's own modules is missing, which no installed package would cure
         sys.stderr.write(
             f"rlship: {error}: only the writer is installed. `pip install rlship` brings what the command needs.\n"
         )

@@ -1,4 +1,4 @@
-"""What `record_metric` has seen since the last flush, and its records: one for each step.
+"""The observations that `record_metric` collected since the last flush, and their records: one for each step.
 
 The caller only appends to a list; sorting and encoding are done later, for many observations at once.
 """
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from .values import Scalar
 
     Step: TypeAlias = int | None
-    # Metric, value or values, step, weight or the encoded weights of the values. Without a metric it says from which
-    # time on there are observations of that step.
+    # Metric, value or values, step, weight or the encoded weights of the values. An entry without a metric marks
+    # the time of the first observation of that step.
     Entry: TypeAlias = tuple[str | None, Any, Step, Any]
-    Lost: TypeAlias = tuple[Step, Exception]  # the step of what cannot be encoded, and why
+    Lost: TypeAlias = tuple[Step, Exception]  # the step of an entry that cannot be encoded, and the error
 
 # A batch is written early at this size, so that a stalled disk cannot let it grow.
 MAX_OBSERVATIONS = 1024
-# A weight of these types, from 0 to `GREATEST`, needs no further look.
+# A weight of these types, from 0 to `GREATEST`, needs no further check.
 NUMBERS = frozenset((float, int))
 
 
 def observations(value: Any, weight: Any) -> tuple[list[Scalar], list[str] | None]:
-    """What one call observes: plain values, and for each its encoded weight (None: 1 each). Raises UnusableError."""
+    """The plain values in one call, and the encoded weight of each (None: 1 each). Raises UnusableError."""
     values: list[Scalar]
     if type(value) is float:
         values = [value]
     else:
         found = plain(value)
-        # A copy: it may be the job's own list, which may be another before it is written.
+        # A copy, because it may be the job's own list, which the job may change before it is written.
         values = [*found] if isinstance(found, list) else [found]
         for item in values:
             if type(item) is int:
-                number(item)  # raises for one that no double can hold
+                number(item)  # raises if no double can hold it
     return values, None if weight is None else _weights(weight, len(values))
 
 
@@ -58,25 +58,25 @@ _NOWHERE = object()
 
 
 class Batches:
-    """The observations of one Stream that are not lines yet. `add` needs no lock, `move` its caller's.
+    """The observations of one Stream that are not lines yet. `add` needs no lock, `move` needs its caller's.
 
     Calls `lost(step, error)` for each observation that cannot be encoded and is left out.
 
-    `entries` and `marked`, the step that was marked last, are for callers in a hurry: `if step is not batches.marked:
+    `entries` and `marked`, the last marked step, are for callers in a hurry: `if step is not batches.marked:
     batches.mark(step)`, then append to `entries`.
     """
 
     def __init__(self, clock: Callable[[], float], lost: Callable[[Step, Exception], object]) -> None:
         self.entries: list[Entry] = []
         self.marked: object = _NOWHERE
-        self.values = 0  # those of arrays: an entry holds as many as there are
+        self.values = 0  # the observations in arrays; one entry may hold many
         self._clock = clock
         self._tell_lost = lost
         self._lines: list[Sized] = []
         self._lost: list[Lost] = []
 
     def mark(self, step: Step) -> None:
-        """Note the time from which on there are observations of `step`."""
+        """Note the current time as that of the first observation of `step`."""
         self.entries.append((None, self._clock(), step, None))
         self.marked = step
 
@@ -89,18 +89,18 @@ class Batches:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to move."""
+        """True if it is time to move."""
         return len(self.entries) + self.values >= MAX_OBSERVATIONS
 
     def holds(self, name: str) -> bool:
-        """Whether an observation of `name` may not have been moved yet."""
+        """True if an observation of `name` may still wait to be moved."""
         return bool(self._lines) or any(entry[0] == name for entry in self.entries[:])
 
     def move(self, upto: int | None, buffer: Buffer, encoder: Encoder) -> None:
         """Move the observations of steps <= `upto` and those without a step, or all if it is None, into the buffer.
 
-        A signal handler may raise in the middle. So what is moved goes from one place to the next by plain assignments
-        with no call in between, and the next `move` goes on with what an interrupted one left.
+        A signal handler may raise in the middle. So data go from one place to the next by plain assignments with no
+        call in between, and the next `move` continues where an interrupted one stopped.
         """
         entries = self.entries
         count = len(entries)
@@ -125,7 +125,7 @@ class Batches:
             del self._lost[0]
 
     def _encoded(self, due: list[Entry], encoder: Encoder) -> tuple[list[Sized], list[Lost]]:
-        """The records of these entries, and what cannot be encoded: kept, it would hold up all others for ever."""
+        """The records of these entries, and those that cannot be encoded: kept, they would block all others forever."""
         try:
             found = _by_step(due, self._clock)
             return [line for step, batch in found.items() for line in batch.lines(step, encoder)], []
@@ -156,7 +156,7 @@ class _Batch:
 
     def __init__(self, t: float) -> None:
         self.t = t
-        self.first: dict[str, Scalar] = {}  # each metric's only value, or something where `several` has its values
+        self.first: dict[str, Scalar] = {}  # each metric's only value, or any value where `several` has its values
         self.several: dict[str, list[Scalar]] = {}
         self.weights: dict[str, list[str]] = {}
 
@@ -204,7 +204,7 @@ def _by_step(entries: list[Entry], clock: Callable[[], float]) -> dict[Step, _Ba
         if step is not current:
             current = step
             if step not in found:
-                # No mark where another thread was just moving when this was added.
+                # A step has no mark if another thread was moving entries when this one was added.
                 found[step] = _Batch(value if name is None else clock())
             batch = found[step]
             first = batch.first
@@ -222,9 +222,9 @@ def _by_step(entries: list[Entry], clock: Callable[[], float]) -> dict[Step, _Ba
 
 
 def _floats(values: list[Scalar]) -> list[str] | None:
-    """Many observations as JSON at once; None where they are not all finite floats other than zero.
+    """Many observations as JSON at once; None unless all are finite floats other than zero.
 
-    Which form they take is decided by the first one: see `Encoder._learn`.
+    The first one decides which form they take: see `Encoder._learn`.
     """
     if len(values) == 1 or {*map(type, values)} != {float} or 0.0 in values:
         return None

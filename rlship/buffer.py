@@ -1,4 +1,4 @@
-"""The bounded buffer between the threads that log and the one that writes, and its gaps."""
+"""The bounded buffer between the threads that log and the writing thread, and its gaps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     Staged: TypeAlias = tuple[list[str], list[int | None], int]  # lines, their steps, the bytes of all
 
 CAPACITY = 8 << 20
-# Barriers, definitions and rollbacks are few and small, and losing one costs more than a line of values.
+# Barriers, definitions and rollbacks are few and small. Losing one costs more than losing a line of values.
 RESERVE = 1 << 20
 
 
 class Tally:
-    """How many lines were dropped (or may be lost), and of which steps."""
+    """Counts lines that were dropped (or may be lost), with the range of their steps."""
 
     __slots__ = ("first", "last", "stepped", "unstepped")
 
@@ -33,7 +33,7 @@ class Tally:
         return self.stepped > 0 or self.unstepped > 0
 
     def add(self, step: int | None) -> None:
-        """Count one line of `step`, or of none."""
+        """Count one line; `step` is None for a line without a step."""
         if step is None:
             self.unstepped += 1
             return
@@ -44,7 +44,7 @@ class Tally:
         self.stepped += 1
 
     def records(self, t: float) -> list[str]:
-        """The `gap` lines that report it, one for lines with a step and one for lines without."""
+        """The `gap` lines with these counts, one for lines with a step and one for lines without."""
         lines = []
         if self.stepped:
             lines.append(gap_line(self.stepped, t, (self.first, self.last)))
@@ -54,14 +54,14 @@ class Tally:
 
 
 class Buffer:
-    """Encoded lines waiting for the writing thread, at most `capacity` bytes including those it is writing.
+    """Encoded lines that wait for the writing thread: at most `capacity` bytes, those being written included.
 
-    When full, lines are dropped and counted; a `gap` record goes in before the next line that fits. Control lines
-    (barriers, definitions…) may use `reserve` bytes more.
+    When the buffer is full, lines are dropped and counted, and a `gap` record goes in before the next line that fits.
+    Control lines (barriers, definitions…) may use `reserve` bytes more.
     """
 
     def __init__(self, clock: Callable[[], float], capacity: int = CAPACITY, reserve: int = RESERVE) -> None:
-        self._clock = clock  # the time that a gap record carries
+        self._clock = clock  # gives the time of a gap record
         # Reentrant, because a signal handler or a finaliser may log while this thread holds it.
         self.lock = threads.reentrant_lock()
         self._capacity = capacity
@@ -69,7 +69,7 @@ class Buffer:
         self._lines: list[str] = []
         self._steps: list[int | None] = []
         self._dropped = Tally()
-        # One comparison on the fast path covers "full" and "drops not reported yet": then this is below zero.
+        # One comparison on the fast path covers "full" and "drops not reported yet": the latter sets this below zero.
         self._limit = capacity
         self.size = 0
         self.dropped = 0
@@ -86,7 +86,7 @@ class Buffer:
             return True
 
     def move(self, lines: list[Sized]) -> None:
-        """Append lines, each leaving `lines` as it comes in: an exception of a signal handler loses or doubles none."""
+        """Append lines, removing each from `lines` at once: an exception of a signal handler loses or doubles none."""
         with self.lock:
             while lines:
                 line, size, step = lines[0]
@@ -99,7 +99,7 @@ class Buffer:
                 del lines[0]
 
     def extend(self, staged: list[Staged]) -> bool:
-        """Append many lines, each bundle leaving `staged` as it comes in. False where one does not fit as a whole."""
+        """Append many lines, removing each bundle from `staged` at once. False if a bundle does not fit as a whole."""
         with self.lock:
             while staged:
                 lines, steps, size = staged[0]
@@ -112,7 +112,7 @@ class Buffer:
             return True
 
     def append_control(self, line: str, size: int, step: int | None) -> bool:
-        """The same for a line that may use the reserve."""
+        """Like `append`, for a line that may use the reserve."""
         with self.lock:
             if self.size + size > self._limit and not self._room(size, self._reserve):
                 self._drop(step)
@@ -123,27 +123,27 @@ class Buffer:
             return True
 
     def refuse(self, step: int | None) -> None:
-        """Count a line that could not be made at all."""
+        """Count a line that could not be encoded at all."""
         with self.lock:
             self._drop(step)
 
     def take(self) -> tuple[list[str], list[int | None]]:
-        """All waiting lines with their steps. Their bytes count as used until `release`."""
+        """Remove and return all waiting lines with their steps. Their bytes count as used until `release`."""
         with self.lock:
             if self._dropped:
-                self._tell(self._reserve)
+                self._report_drops(self._reserve)
             lines, steps = self._lines, self._steps
             self._lines, self._steps = [], []
             return lines, steps
 
     def release(self, size: int) -> None:
-        """`size` bytes of taken lines have been written or given up."""
+        """Free `size` bytes of taken lines, which have been written or given up."""
         with self.lock:
             self.size -= size
 
     @property
     def empty(self) -> bool:
-        """No line waits to be taken, and no drop to be reported."""
+        """True if no line waits to be taken, and no drop to be reported."""
         return not self._lines and not self._dropped
 
     def _drop(self, step: int | None) -> None:
@@ -152,12 +152,12 @@ class Buffer:
         self._limit = -1
 
     def _room(self, size: int, reserve: int) -> bool:
-        if self._dropped and not self._tell(reserve, size):
+        if self._dropped and not self._report_drops(reserve, size):
             return False
         return self.size + size <= self._capacity + reserve
 
-    def _tell(self, reserve: int, size: int = 0) -> bool:
-        """Put the gap records in, if they and `size` more bytes fit."""
+    def _report_drops(self, reserve: int, size: int = 0) -> bool:
+        """Put the gap records in if they and `size` more bytes fit. Returns whether they did."""
         records = self._dropped.records(self._clock())
         need = sum(map(len, records))
         if self.size + need + size > self._capacity + reserve:

@@ -1,10 +1,10 @@
-"""The writer's measurement of its host's clock, from syncs that are made anyway.
+"""The writer's measurement of its host's clock, from syncs that happen anyway.
 
 `Skew` is the arithmetic, without any clock or file. The server stamps a file with its own time when data arrive. If the
 data left this host after `began` and arrived before `ended`, the stamp lies between the server's times of these two.
-So it bounds the difference of the clocks from both sides. What several bounds have in common is narrower than each of
-them; clocks drift, so old bounds are widened. One bound on each side is left out, as it may be wrong: a server that
-stood still for a moment stamps late.
+So it bounds the difference of the clocks from both sides. The intersection of several bounds is narrower than each of
+them. Clocks drift, so old bounds are widened. The extreme bound on each side is left out, since it may be wrong: a
+server that stalled for a moment stamps late.
 
 `Probe` watches one file being written and synced, and makes `clock` records.
 """
@@ -19,31 +19,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Seconds that two clocks drift apart in a second at most: crystals stay below a fifth of it, a slewing daemon reaches
-# it.
+# The most seconds by which two clocks drift apart in one second: crystals stay below a fifth of it, a slewing daemon
+# reaches it.
 DRIFT = 5e-4
-# A stamp is the server's last tick (10 ms at most; more where its processor stood still), and as coarse as its
-# filesystem keeps it.
+# A stamp shows the server's last tick (10 ms old at most; more where its processor was stalled), rounded to what its
+# filesystem keeps.
 _TICK_S = 0.020
 _KEPT = 32
-# How long one `clock` record holds, and the least time between two where the clock was set in between.
+# How long one `clock` record holds, and the shortest time between two if the clock was set in between.
 _EVERY_S = 30.0
 _SOONEST_S = 5.0
-# Stamps that are looked back at, and the fewest to tell by. A clock of another host is never at the very nanosecond of
-# this kernel's last tick; a stamp between that tick and now may be chance, if the clocks agree.
+# How many stamps are compared, and the fewest for a decision. Another host's clock never shows exactly the nanosecond
+# of this kernel's last tick. A stamp between that tick and now may be chance, if the clocks agree.
 _LOOKED = 16
 _FEWEST = 3
 _SAME_TICKS = 2
 _MOSTLY = 0.9
 _MOSTLY_STILL = 0.7
-# The kernel's cheap clock, which it stamps files with: the time of its last tick. Linux; Python has no name for it.
+# The kernel's cheap clock, which stamps files: the time of its last tick. Linux only; Python has no name for it.
 _COARSE = 5
-# A Logger that was given another clock is not stamped with its times.
+# If a Logger's clock differs by more from the system's, the kernel's stamps cannot be compared with its times.
 _SAME_S = 0.005
 
 
 def coarseness_ns(mtime_ns: int) -> int:
-    """The coarsest resolution, in ns, of a filesystem that keeps this time: 2 s, 1 s, 0.1 s … 1 ns."""
+    """The coarsest resolution, in ns, of a filesystem that can hold this time: 2 s, 1 s, 0.1 s … 1 ns."""
     if mtime_ns % 1_000_000_000 == 0:
         return 1_000_000_000 if mtime_ns % 2_000_000_000 else 2_000_000_000
     step = 100_000_000
@@ -53,29 +53,29 @@ def coarseness_ns(mtime_ns: int) -> int:
 
 
 class Skew:
-    """What is known of the server's clock minus this host's monotonic clock.
+    """Estimates the server's clock minus this host's monotonic clock.
 
-    Of the host's wall clock only the value at the moment of asking matters, so that setting it does no harm.
+    Only the wall clock's value at the moment of a call matters, so setting that clock does no harm.
     """
 
     __slots__ = ("_bounds",)
 
     def __init__(self) -> None:
-        self._bounds: list[tuple[float, float, float]] = []  # when, and the least and the most that it was then
+        self._bounds: list[tuple[float, float, float]] = []  # time, lower bound, upper bound
 
     def observe(self, began: float, ended: float, mtime_ns: int) -> None:
-        """Data that left after `began` and had arrived by `ended` (monotonic seconds) were stamped with `mtime_ns`."""
+        """Take in that data sent after `began` and received by `ended` (monotonic seconds) got the stamp `mtime_ns`."""
         stamped = mtime_ns / 1e9
         late = max(_TICK_S, coarseness_ns(mtime_ns) / 1e9)
         meanwhile = DRIFT * (ended - began)  # between the stamp and `ended`
         newest = (ended, stamped - ended - meanwhile, stamped + late - began + meanwhile)
         self._bounds = [*self._bounds[1 - _KEPT :], newest]
         low, high = self._shared(ended)
-        if low > high:  # a clock was set, or the host slept, so that what was known before is void
+        if low > high:  # a clock was set, or the host slept, so earlier bounds are void
             self._bounds = [newest]
 
     def offset(self, now: float, wall: float) -> tuple[float, float] | None:
-        """This host's clock, which shows `wall` at `now`, minus the server's, and the error of that; both seconds.
+        """This host's clock, which shows `wall` at `now`, minus the server's, and the error of this; both in seconds.
 
         None before the first observation.
         """
@@ -85,7 +85,7 @@ class Skew:
         return wall - (now + (low + high) / 2), (high - low) / 2
 
     def _shared(self, now: float) -> tuple[float, float]:
-        """What all bounds have in common, but for the one that says most on each side."""
+        """The intersection of all bounds, without the tightest one on each side."""
         lows = sorted(low - DRIFT * (now - at) for at, low, _ in self._bounds)
         highs = sorted(high + DRIFT * (now - at) for at, _, high in self._bounds)
         spared = 1 if len(lows) > 2 else 0
@@ -96,8 +96,8 @@ class Probe:
     """Watches one file being written and synced, all on the writing thread.
 
     `clock` is that of the records; `write(line)` takes a `clock` record. A filesystem may stamp files with the time of
-    the host that writes. Then the stamps are exactly those of this host's kernel, and the records say
-    `"client_time":true`: they prove nothing. (Newer kernels add to a tick where another file was just looked at.)
+    the host that writes. Then the stamps are exactly those of this host's kernel. The records are marked
+    `"client_time":true`, because they prove nothing. (Newer kernels refine a tick if another file was just looked at.)
     """
 
     def __init__(self, clock: Callable[[], float], write: Callable[[str], object]) -> None:
@@ -116,36 +116,36 @@ class Probe:
         self._written_client_time = False
 
     def begin(self) -> None:
-        """Lines may be written from here on."""
+        """Note the time, before lines are written."""
         self._now = time.monotonic()
         self._tick = _tick_ns()
 
     def wrote(self) -> None:
-        """Lines were written since `begin`; they may reach the server from then on."""
+        """Note that lines were written since `begin`. They may have reached the server at any time since."""
         self._began, self._ticks = self._now, (self._tick, _tick_ns(), time.time_ns())
         self._waiting, self._complete = True, False
 
     def synced(self) -> None:
-        """All that was written is with the server."""
+        """Note that the server has all that was written."""
         self._ended, self._complete = time.monotonic(), self._waiting
 
     def failed(self) -> None:
-        """Whether something is with the server is not known: what was measured is void."""
+        """Discard the measurement, because it is unknown what the server has."""
         self._waiting = self._complete = False
 
     def stamped(self, mtime_ns: int) -> None:
-        """The file's time, looked at before anything else was written. 0 where it was not looked at."""
+        """Take in the file's time, read before anything else was written; 0 if it was not read."""
         if not self._complete:
             return
         self._waiting = self._complete = False
-        if mtime_ns <= 0 or mtime_ns == self._stamp:  # the second is of the tick before, or not fresh
+        if mtime_ns <= 0 or mtime_ns == self._stamp:  # not read, or the stamp of an earlier write
             return
         self._stamp = mtime_ns
         self._skew.observe(self._began, self._ended, mtime_ns)
-        self._look(mtime_ns)
-        self._tell()
+        self._compare_clocks(mtime_ns)
+        self._write_record()
 
-    def _look(self, mtime_ns: int) -> None:
+    def _compare_clocks(self, mtime_ns: int) -> None:
         coarse = coarseness_ns(mtime_ns)
         first, last, after = self._ticks
         first, last = first - first % coarse, last - last % coarse
@@ -156,15 +156,15 @@ class Probe:
         mostly = _MOSTLY_STILL if self.client_time else _MOSTLY
         self.client_time = ticks >= _SAME_TICKS and possible >= mostly * len(self._alike)
 
-    def _tell(self) -> None:
+    def _write_record(self) -> None:
         before, wall, now = time.monotonic(), self._clock(), time.monotonic()
         found = self._skew.offset(now, wall)
         possible = all(own for _, own in self._alike)
         if found is None or len(self._alike) < (_LOOKED if possible and not self.client_time else _FEWEST):
-            return  # it is not known yet whose stamps they are
+            return  # it is not known yet which host makes the stamps
         if now - self._written_at < (_SOONEST_S if self._differs(found) else _EVERY_S):
             return
-        offset, error = found[0], found[1] + (now - before) + 1e-6  # of the two clocks' reading, and of the rounding
+        offset, error = found[0], found[1] + (now - before) + 1e-6  # for reading two clocks, and for rounding
         self._write(clock_line(wall, offset, error, self.client_time))
         self._written_at, self._written, self._written_client_time = now, found, self.client_time
 

@@ -1,4 +1,4 @@
-"""What this process has declared of its metrics so far, by `define` and by `record_metric(reduce=…)`."""
+"""The definitions that this process has declared so far, by `define` and by `record_metric(reduce=…)`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Declared:
-    """The definitions of one Stream. `control(line)` puts a record into the buffer and says whether it fitted.
+    """The definitions of one Stream. `control(line)` puts a record into the buffer and returns whether it fitted.
 
-    Attributes: `entries`, those whose records are in the buffer or the file; `asked`, with which `reduce` each metric
-    was recorded last: the same again has nothing new to say.
+    Attributes: `entries`, the definitions whose records are in the buffer or the file; `asked`, the `reduce` with which
+    each metric was recorded last, so that repeating it costs nothing.
     """
 
     def __init__(self, entries: Entries, gathering: Gathering, misuse: Misuse, control: Callable[[str], bool]) -> None:
@@ -28,18 +28,18 @@ class Declared:
         self._control = control
 
     def declare(self, entries: Entries, by: str = "define") -> None:
-        """Write `define` records, which govern what is logged after them. `by` is the call that asks for it."""
+        """Write `define` records, which govern what is logged after them. `by` is the call that declares them."""
         with self._gathering.lock:
             self._misuse.compare(self.entries, entries, by)
             self.asked.clear()
             if any(self._gathering.batches.holds(name) for name in entries):
-                self._gathering.move()  # a definition governs the lines after it, so what came before goes first
+                self._gathering.move()  # a definition governs the lines after it, so earlier observations go first
             kept = [self._control(line) for line in definitions.lines(entries)]
-            if all(kept):  # else the next call says it again
+            if all(kept):  # else the next call writes it again
                 self.entries.update(entries)
 
     def ask(self, name: str, reduce: str | Iterable[str]) -> None:
-        """Add to the reductions of a metric: two places in a program may ask for different ones of the same metric."""
+        """Add to a metric's reductions: two places in a program may request different ones for the same metric."""
         known = self.entries.get(name, {}).get("reduce", ())
         if isinstance(reduce, str) and reduce in known:
             self.asked[name] = reduce
@@ -57,5 +57,5 @@ class Declared:
             self.asked[name] = reduce
 
     def lines(self) -> list[str]:
-        """The records that say all of it."""
+        """The records of all definitions."""
         return definitions.lines(dict(self.entries))

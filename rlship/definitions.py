@@ -1,4 +1,4 @@
-"""What is declared about metrics, and the `define` records that say it."""
+"""Parses what a job declares about metrics, and makes its `define` records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     # A metric's entry: `reduce` (a list of names), `unit`, `per_rank`, `stream`; each may be absent.
     Entries: TypeAlias = dict[str, dict[str, Any]]
 
-# What holds where a reduction cannot be used.
-INSTEAD = ". Until then the metric is reduced as if nothing was asked for: as the catalogue says, else by its mean"
+# The end of a message about a reduction that cannot be used.
+INSTEAD = ". Until then the metric is reduced as if nothing was declared: as the catalogue states, else by its mean"
 _FIELDS = ("reduce", "unit", "per_rank", "stream")
 # Far below the limit of a line, whatever one name adds.
 _LINE_BYTES = 64 << 10
@@ -28,31 +28,31 @@ def parse(
     unit: str | None,
     per_rank: bool | None,
     stream: bool | None,
-    told: Callable[[str, str], object],
+    report: Callable[[str, str], object],
 ) -> Entries:
-    """The entries that a call of `define` asks for. `told(name, message)` hears of what cannot be used."""
+    """The entries that a call of `define` declares. Calls `report(name, message)` for anything that cannot be used."""
     entries: Entries = {}
     if not isinstance(metrics, str) and not hasattr(metrics, "items"):
-        told("", f"define() takes a name, or a dict of names and reductions, not {metrics!r:.200}; it is left out")
+        report("", f"define() takes a name, or a dict of names and reductions, not {metrics!r:.200}; it is left out")
         return entries
     for key, spec in ({metrics: reduce} if isinstance(metrics, str) else dict(metrics)).items():
         name = str(key)
         own = dict(spec) if isinstance(spec, dict) else {"reduce": spec}
         unknown = sorted(str(field) for field in own if field not in _FIELDS)
         if unknown:
-            told(name, f"define({name[:200]!r}): {unknown} is not known: use {', '.join(_FIELDS)}")
+            report(name, f"define({name[:200]!r}): {unknown} is not known: use {', '.join(_FIELDS)}")
         if (wrong := why_not_a_name(name)) is not None:
-            told(name, f"define({name[:40]!r}): {wrong}; it is left out")
+            report(name, f"define({name[:40]!r}): {wrong}; it is left out")
             continue
         entry: dict[str, Any] = {}
-        asked = own.get("reduce")
-        if asked is None:
-            asked = reduce
+        own_reduce = own.get("reduce")
+        if own_reduce is None:
+            own_reduce = reduce
         try:
-            if asked is not None:
-                entry["reduce"] = reduction_names(asked)
+            if own_reduce is not None:
+                entry["reduce"] = reduction_names(own_reduce)
         except ValueError as error:
-            told(name, f"define({name[:200]!r}): {error}{INSTEAD}")
+            report(name, f"define({name[:200]!r}): {error}{INSTEAD}")
         for field, common in (("unit", unit), ("per_rank", per_rank), ("stream", stream)):
             given = own.get(field, common)
             if given is not None:
@@ -62,7 +62,7 @@ def parse(
 
 
 def lines(entries: Entries) -> list[str]:
-    """`define` records for these entries, none near the limit of a line."""
+    """The `define` records of these entries, each far shorter than the longest allowed line."""
     found: list[str] = []
     parts: list[str] = []
     size = 0
@@ -89,7 +89,7 @@ def with_more(entry: dict[str, Any], reduce: str | Iterable[str]) -> dict[str, A
 
 
 def disagreements(before: Entries, entries: Entries) -> list[tuple[str, list[str], list[str]]]:
-    """The metrics for which `entries` asks for other reductions than `before` does: name, earlier ones, later ones."""
+    """The metrics for which `entries` has other reductions than `before`: name, earlier ones, later ones."""
     found = []
     for name, entry in entries.items():
         earlier, later = before.get(name, {}).get("reduce"), entry.get("reduce")

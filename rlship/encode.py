@@ -1,6 +1,6 @@
-"""Values to lines: the one place that knows what a metrics record looks like.
+"""Encodes values as lines: the only module that knows the form of a metrics record.
 
-Formatting floats is most of what logging costs, so `Encoder.line` keeps one format string per set of keys; everything
+Formatting floats is most of what logging costs, so `Encoder.line` keeps one format string per set of keys. Everything
 that is not a plain finite number takes `Encoder.lines`.
 """
 
@@ -22,23 +22,23 @@ _MAX_TEMPLATES = 256
 _STEPPED = '{"t":%.3f,"step":%d,'
 _PLAIN = frozenset((float, int, bool))
 
-# Not `json`: importing it takes as long as this whole package, and importing it late, when another thread may just
-# fork, can leave the child with a lock on the import that nobody gives back.
+# Not `json`: importing it takes as long as this whole package. A late import, while another thread forks, could leave
+# the child with an import lock that is never released.
 _CONTROL = {code: f"\\u{code:04x}" for code in range(32)}
 
 
 def why_not_a_name(name: str) -> str | None:
-    """Why a name cannot be used; None if it can."""
+    """The reason why a name cannot be used; None if it can."""
     if not name:
         return "the name is empty"
     return f"the name has {len(name)} characters, {MAX_NAME} are allowed" if len(name) > MAX_NAME else None
 
 
 def json_string(text: str) -> str:
-    """`text` as a JSON string, not escaped beyond what JSON asks; half surrogate pairs become U+FFFD."""
+    """`text` as a JSON string with only the escapes that JSON requires. Half surrogate pairs become U+FFFD."""
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    # Each of these is one search through the text, where `translate` is a look-up for each character.
+    # Each replacement is one search through the text, while `translate` looks up each character.
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     return f'"{text}"' if text.isprintable() else f'"{text.translate(_CONTROL)}"'
 
@@ -49,7 +49,7 @@ def size_of(line: str) -> int:
 
 
 class _Template:
-    """How to write one set of keys with one set of types: see `Encoder._learn`."""
+    """The format strings for one set of keys with one set of types: see `Encoder._learn`."""
 
     __slots__ = ("exact", "integers", "quick")
 
@@ -62,7 +62,7 @@ class _Template:
 class Encoder:
     """Makes metrics records. Calls `unusable(name, value, why)` for each value that is left out.
 
-    `several` gets all values that one call leaves out. If it returns True it has reported them together.
+    `several` gets all values that one call leaves out. It returns True if it has reported them together.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Encoder:
     ) -> None:
         self._unusable = unusable
         self._several = several
-        self._limit, self._surely_short = limit, limit >> 2  # of bytes; of characters, each of at most four
+        self._limit, self._surely_short = limit, limit >> 2  # in bytes, and in characters of up to four bytes
         self._templates: dict[tuple[Any, ...], _Template] = {}
 
     def line(self, metrics: Mapping[Any, Any], step: int | None, t: float) -> str | None:
-        """One line for finite plain numbers under string keys; None for anything else, which `lines` then does."""
+        """One line for finite plain numbers under string keys; None for anything else, which `lines` encodes."""
         if type(metrics) is not dict:
             return None
         values = [*metrics.values()]
@@ -104,14 +104,14 @@ class Encoder:
         return line if len(line) < self._surely_short or size_of(line) <= self._limit else None
 
     def relearn(self) -> None:
-        """Look at the values anew: what was written in full may be short by now, and the other way round."""
+        """Forget all templates: values that needed all their digits may be short by now, or the reverse."""
         self._templates.clear()
 
     def _learn(self, metrics: dict[Any, Any], values: list[Any]) -> _Template | None:
         """Make the format string for these keys and types.
 
-        A column whose value needs all its digits is written with %.17g, which is as exact as repr and faster; one with
-        a short repr keeps it, so that a learning rate reads 0.0003.
+        A column whose value needs all its digits is written with %.17g, which is as exact as repr and faster. A column
+        with a short repr keeps it, so that a learning rate reads 0.0003.
         """
         named = all(type(key) is str and 0 < len(key) <= MAX_NAME for key in metrics)
         if not (named and _PLAIN.issuperset(map(type, values))):
@@ -136,8 +136,8 @@ class Encoder:
     def lines(self, metrics: Mapping[Any, Any], step: int | None, t: float, weight: Any = None) -> list[str]:
         """Lines for any metrics: one, or several where one would be too long. Nested dicts are flattened with "/".
 
-        A value that cannot be used is left out and told to `unusable`; the line is written even if none is left,
-        because it says that this step was reached.
+        Leaves out a value that cannot be used and reports it to `unusable`. The line is written even if it is empty,
+        because it shows that this step was reached.
         """
         found: dict[str, str | Observations] = {}
         left_out: list[LeftOut] = []

@@ -1,15 +1,15 @@
-"""Which process is a child of which writer, when a process spawns another of its own rank.
+"""Tells which process is a child of which writer, when a process spawns another of its own rank.
 
-A forked child knows its parent. A spawned one is told through the environment: `RLSHIP_PARENT` holds, for each open
+A forked child knows its parent. A spawned one learns of it from the environment: `RLSHIP_PARENT` holds, for each open
 writer of the process that set it, "<id>:<pid>:<start of that pid>:<checksum of the identity>". The variable alone
 proves nothing, as it also reaches restarted processes, resubmitted jobs and other ranks. So a process is a child only
 if
 
-* its identity is the same in every part: folder, actor, replica, rank, world, attempt and where rank and world came
-  from. A rank that a launcher gave its own RANK, or another attempt, is not;
+* its identity is the same in every part: folder, actor, replica, rank, world, attempt and the source of rank and world.
+  A process that a launcher gave its own RANK, or another attempt, is not a child;
 * the writer's process lives and is an ancestor of this one (same pid and start time, on the way up from our parent). A
-  process that replaced itself by exec, that comes after its predecessor's death, or that runs in another job or on
-  another host, is not.
+  process that replaced itself by exec, that started after its predecessor died, or that runs in another job or on
+  another host, is not a child.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_ANCESTORS = 64
 
 
 def announce(writer: str, checksum: str) -> None:
-    """Tell processes spawned from now on about this process's writer."""
+    """Announce this process's writer to processes that are spawned from now on."""
     withdraw(writer)
     pid = os.getpid()
     entry = f"{writer}:{pid}:{_status(pid)[1]}:{checksum}"
@@ -34,7 +34,7 @@ def announce(writer: str, checksum: str) -> None:
 
 
 def withdraw(writer: str) -> None:
-    """Take the entry of a closed writer back."""
+    """Remove the entry of a closed writer."""
     entries = [entry for entry in _entries() if not entry.startswith(writer + ":")]
     if entries:
         os.environ[VARIABLE] = ",".join(entries)
@@ -43,13 +43,13 @@ def withdraw(writer: str) -> None:
 
 
 def parent_of(checksum: str) -> str | None:
-    """The id of the writer whose spawned child this process is, for the identity with this checksum; else None."""
+    """The id of the writer whose spawned child this process is, if the identity has this checksum; else None."""
     candidates = {}
     for entry in _entries():
         writer, _, rest = entry.partition(":")
         number, _, rest = rest.partition(":")
-        start, _, whose = rest.partition(":")
-        if whose == checksum and number.isdigit():
+        start, _, entry_checksum = rest.partition(":")
+        if entry_checksum == checksum and number.isdigit():
             candidates[int(number), start] = writer
     if not candidates:
         return None
@@ -71,7 +71,7 @@ def identity_of(folder: str, identity: Identity) -> str:
 
 
 def checksum(parts: tuple[object, ...]) -> str:
-    """Eight hex digits that stand for an identity."""
+    """Eight hex digits that identify an identity."""
     return f"{crc32(repr(parts).encode('utf-8', 'replace')):08x}"
 
 
@@ -80,7 +80,7 @@ def _entries() -> list[str]:
 
 
 def _status(pid: int) -> tuple[int, str]:
-    """The parent of `pid` and its start time; (0, "") without /proc, so that only a direct parent is found."""
+    """The parent of `pid` and its start time; (0, "") without /proc, where only a direct parent is found."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The second field is the program's name in parentheses, which may itself hold spaces and parentheses.

@@ -1,4 +1,4 @@
-"""Errors of the writer itself: each is counted, and reported once on stderr and in the file."""
+"""Errors of the writer itself. Each is counted, and reported once on stderr and in the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Faults:
     """The errors of one Stream. `report(where, message)` writes an event into the file.
 
-    Attributes: `errors`, how many there were.
+    Attributes: `errors`, their number.
     """
 
     def __init__(self, notices: Notices, report: Callable[[str, str], object]) -> None:
@@ -25,7 +25,7 @@ class Faults:
         self._disk_error = ""
 
     def failed(self, where: str, error: Exception) -> None:
-        """Count an internal error, and report it once for each place. Never raises: its callers must not."""
+        """Count an internal error, and report it once for each place. Never raises, as its callers must not."""
         try:
             self.errors += 1
             text = f"{type(error).__name__}: {error}"
@@ -37,7 +37,7 @@ class Faults:
                 raise
 
     def trouble(self, error: Exception, place: str) -> None:
-        """The writing thread failed to write to `place`."""
+        """Report that the writing thread failed to write to `place`."""
         if isinstance(error, OSError):
             self.errors += 1
             self._notices.once("disk", f"cannot write to {place}: {error}; keeping lines in memory and trying again")
@@ -46,7 +46,7 @@ class Faults:
             self.failed("writing thread", error)
 
     def well(self, place: str) -> None:
-        """The writing thread writes again."""
+        """Report that the writing thread can write again."""
         if "disk" in self._notices.counts:
             self._notices.forget("disk")
             say(f"writing to {place} again")

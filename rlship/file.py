@@ -1,8 +1,7 @@
-"""One writer's file: created once, appended to only, and brought back after a full disk or a vanished mount.
+"""One writer's file: created once, only appended to, and recovered after a full disk or a vanished mount.
 
-Everything here runs on the writing thread. An OSError leaves the state such that calling `write_out` again goes on at
-the right byte; what cannot be known to be in the file whole is given up with a `gap` record, never written a second
-time.
+Everything here runs on the writing thread. After an OSError, the next `write_out` continues at the right byte. A line
+that may not be whole in the file is given up and counted in a `gap` record. It is never written a second time.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 _LINES_AT_ONCE = 1024
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-# The descriptor is no longer good, whatever became of the file: open it again by its path.
+# With these errors the descriptor is useless, whatever happened to the file: open it again by its path.
 LOST = frozenset(
     (
         errno.ESTALE,
@@ -34,7 +33,7 @@ LOST = frozenset(
         errno.ESHUTDOWN,
     )
 )
-# A folder that may be searched but not read can be opened by O_PATH; macOS has no such flag.
+# O_PATH also opens a folder that may be searched but not read; macOS lacks it.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -42,7 +41,7 @@ class Disk:
     """The system calls that write a file, in one place where a test can make them fail."""
 
     def open(self, path: str, flags: int) -> int:
-        """Open a file, where neither it nor its folder is a link."""
+        """Open a file. Raises OSError if it or its folder is a link."""
         where, name = os.path.split(path)
         try:
             folder = os.open(where, _FOLDER)
@@ -71,7 +70,7 @@ class Disk:
         os.close(fd)
 
     def network(self, path: str) -> bool:
-        """Whether `path` lies on a filesystem that other machines read through the network."""
+        """True if `path` is on a filesystem that other machines read through the network."""
         return is_network(path)
 
     def make_folder(self, path: str) -> None:
@@ -84,7 +83,9 @@ class Disk:
 
 
 def _refuse_link(path: str) -> None:
-    """Raise OSError if `path` is a link: whoever may write to the experiment's folder could steer the job's writes."""
+    """Raise OSError if `path` is a link: a link lets a user with access to the experiment's folder divert the job's
+    writes.
+    """
     if os.path.islink(path):
         raise OSError(
             errno.ENOTDIR,
@@ -103,15 +104,15 @@ def in_place(disk: Disk, path: str, key: tuple[int, int]) -> bool:
             return False
         while not os.path.isdir(folder):
             folder = os.path.dirname(folder)
-        # Where a mount was taken away, what is left of the path is on another filesystem.
+        # After an unmount, the remaining part of the path is on another filesystem.
         return os.stat(folder).st_dev == key[0]
-    except OSError:  # the descriptor may be good all the same
+    except OSError:  # the descriptor may still be good
         return True
     return (status.st_dev, status.st_ino) == key
 
 
 class Part:
-    """What the next file shall be: made by the Logger, because a second part needs an identity of its own."""
+    """Path and first lines of the next file. The Logger makes it: a second part needs an identity of its own."""
 
     __slots__ = ("header", "path")
 
@@ -121,7 +122,7 @@ class Part:
 
 
 class _Piece:
-    """Some lines on their way into the file: `pos` bytes of `data` are there. `steps` has one entry for each line."""
+    """Some lines on their way into the file: `pos` bytes of `data` are in it. `steps` has one entry for each line."""
 
     __slots__ = ("data", "pos", "steps")
 
@@ -132,32 +133,32 @@ class _Piece:
 
 
 class _Doubt:
-    """Lines that were written and may yet be lost, by their steps: one list for each piece."""
+    """Lines that were written but may still be lost, by their steps: one list for each piece."""
 
     __slots__ = ("lost", "unseen", "unsynced")
 
     def __init__(self) -> None:
-        # Written since the last sync: added up only if they turn out to be in doubt.
+        # Written since the last sync; counted only if they turn out to be in doubt.
         self.unsynced: list[list[int | None]] = []
-        # Synced, but only where the descriptor leads to: the path may lead elsewhere.
+        # Synced, but only to the file that the descriptor refers to; the path may refer to another one.
         self.unseen: list[list[int | None]] = []
         self.lost = Tally()
 
     def lose_unsynced(self) -> None:
-        """A sync failed."""
+        """Count the lines since the last sync as lost, because a sync failed."""
         for steps in self.unsynced:
             for step in steps:
                 self.lost.add(step)
         self.unsynced.clear()
 
     def lose_all(self) -> None:
-        """The file is gone, or was cut."""
+        """Count all lines in doubt as lost, because the file is gone or was truncated."""
         self.unsynced += self.unseen
         self.unseen.clear()
         self.lose_unsynced()
 
     def gaps(self, t: float) -> list[str]:
-        """The `gap` lines of what is lost, once."""
+        """The `gap` lines of lost lines, each reported once."""
         lost, self.lost = self.lost, Tally()
         return lost.records(t)
 
@@ -166,8 +167,8 @@ class LineFile:
     """Appends lines to a file of its own.
 
     `next_part()` names the file and gives its first lines; it is called once, and again only if the file itself is
-    gone. `definitions()` gives the lines to repeat where some may have been lost. `release(n)` is called as n bytes
-    are done with.
+    gone. `definitions()` gives the lines to repeat where some may have been lost. `release(n)` frees n bytes of the
+    buffer, which were written or given up.
     """
 
     def __init__(
@@ -189,10 +190,10 @@ class LineFile:
         self._fd = -1
         self._key = (0, 0)
         self._offset = 0
-        self.modified_ns = 0  # the file's time as of the last look, before what was written since; 0: not known
+        self.modified_ns = 0  # the file's time when last read, before any later write; 0: unknown
         self._queue: deque[tuple[list[str], list[int | None]]] = deque()
         self._piece: _Piece | None = None
-        # Lines that must be there whole before anything else: the header, or what follows a line that may be torn.
+        # Lines that must be whole in the file before all others: the header, or what follows a line that may be torn.
         self._front: _Piece | None = None
         self._front_lines: list[str] = []
         self._header_safe = False
@@ -203,7 +204,7 @@ class LineFile:
 
     @property
     def idle(self) -> bool:
-        """Everything given to `put` is in the file (or was given up)."""
+        """True if everything given to `put` is in the file (or was given up)."""
         return self._created and self._front is None and self._piece is None and not self._queue
 
     @property
@@ -217,7 +218,7 @@ class LineFile:
             self._queue.append((lines[i : i + _LINES_AT_ONCE], steps[i : i + _LINES_AT_ONCE]))
 
     def write_out(self) -> int:
-        """Write everything queued and return how many bytes that were. Raises OSError; call again later to go on."""
+        """Write all queued lines and return their number of bytes. Raises OSError; a later call continues."""
         self._ready()
         written = 0
         while (piece := self._current()) is not None:
@@ -237,7 +238,7 @@ class LineFile:
         return written
 
     def sync(self) -> bool:
-        """Make what is written visible to other machines. False where this filesystem has no such thing.
+        """Make all written lines visible to other machines. Returns False if this filesystem cannot sync.
 
         Raises OSError; then a `gap` is queued and writing goes on.
         """
@@ -262,7 +263,7 @@ class LineFile:
         return True
 
     def forget_unsynced(self) -> None:
-        """All that was written is safe: synced, or on a local filesystem, where a returned write is enough."""
+        """Count all written lines as safe: synced, or on a local filesystem, where a returned write is enough."""
         self._doubt.unseen += self._doubt.unsynced
         self._doubt.unsynced.clear()
         self._header_safe = True
@@ -275,12 +276,12 @@ class LineFile:
             self._disk.close(fd)
 
     def drop_inherited(self) -> None:
-        """In a forked child: let go of the parent's descriptor without touching the file."""
+        """In a forked child: drop the parent's descriptor without touching the file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             try:
                 status = os.fstat(fd)
-                if (status.st_dev, status.st_ino) == self._key:  # else the job closed it and reused the number
+                if (status.st_dev, status.st_ino) == self._key:  # otherwise the job closed it and reused the number
                     os.close(fd)
             except OSError:  # the parent's thread was just closing it
                 return
@@ -301,13 +302,13 @@ class LineFile:
             raise
         self.modified_ns = status.st_mtime_ns
         if status.st_size != self._offset and (status.st_dev, status.st_ino) != self._key:
-            # Someone closed our descriptor and the number now means another file: not ours to write to or to close.
+            # The job closed our descriptor and the number now means another file, which must not be written or closed.
             self._fd, self.modified_ns = -1, 0
             self._reopen()
         elif status.st_nlink == 0:
             self._abandon()
             self._create()
-        elif status.st_size < self._offset:  # cut by another hand, perhaps in the midst of a line
+        elif status.st_size < self._offset:  # another process truncated it, perhaps in the middle of a line
             self._settle(status.st_size)
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._look
@@ -324,7 +325,7 @@ class LineFile:
         try:
             self._fd = self._disk.open(self._part.path, _APPEND | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
-            self._part = None  # never share a file: take another name next time
+            self._part = None  # never share a file: the next attempt takes another name
             raise
         status = self._disk.fstat(self._fd)
         self._key = (status.st_dev, status.st_ino)
@@ -338,8 +339,8 @@ class LineFile:
         try:
             fd = self._disk.open(self._part.path, _APPEND)
         except OSError as error:
-            # A missing folder is a mount that has not come back yet; a missing file in its folder is gone for good. So
-            # is one in whose place there is a link.
+            # A missing folder is a mount that has not come back yet. A missing file in its folder is gone for good, and
+            # so is a file that a link has replaced.
             gone = isinstance(error, FileNotFoundError) and os.path.isdir(os.path.dirname(self._part.path))
             if not gone and error.errno != errno.ELOOP:
                 raise
@@ -354,7 +355,7 @@ class LineFile:
     # Trouble
 
     def _after(self, error: OSError) -> None:
-        """A write failed: find out what of it is in the file."""
+        """After a failed write, find out how much of it is in the file."""
         if error.errno in LOST:
             self._let_go(error)
             return
@@ -370,11 +371,11 @@ class LineFile:
         if fd >= 0 and error.errno != errno.EBADF:
             try:
                 self._disk.close(fd)
-            except OSError:  # already known to be bad; what is in the file is found out when it is opened again
+            except OSError:  # already known to be bad; the file is measured when it is opened again
                 return
 
     def _abandon(self) -> None:
-        """The file is gone, or its header may be: begin a new one. A line not whole in the old one starts afresh."""
+        """Begin a new file: the old one or its header may be gone. A half-written line is written again whole."""
         self._let_go(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
         self._created = False
         self._part = None
@@ -390,7 +391,7 @@ class LineFile:
             self._let_go(error)
 
     def _settle(self, size: int) -> None:
-        """Make the books agree with the file's real size."""
+        """Correct the offset by the file's real size."""
         extra = size - self._offset
         if extra == 0:
             return
@@ -401,7 +402,7 @@ class LineFile:
                 return
             self._doubt.lose_all()
         elif (piece := self._front or self._piece) is not None and extra <= len(piece.data) - piece.pos:
-            # The call that failed did put bytes there. A line it tore is given up; whole ones are not written again.
+            # The failed call did write bytes. A line it tore is given up; whole ones are not written again.
             piece.pos += extra
             if piece.data[piece.pos - 1 : piece.pos] == b"\n":
                 if piece.pos == len(piece.data):
@@ -410,7 +411,7 @@ class LineFile:
         self._break_line()
 
     def _break_line(self) -> None:
-        """Start a new line: an LF makes what stands before it a line of its own, and a gap says what may be missing."""
+        """Start a new line: an LF ends what stands before it, and a gap counts what may be missing."""
         if self._front is not None:
             self._put_front(["\n", *self._front_lines, *self._doubt.gaps(self._clock())])
             return

@@ -1,10 +1,10 @@
-"""Is a path on a filesystem that other machines read through the network?"""
+"""Finds out whether a path is on a filesystem that other machines read through the network."""
 
 from __future__ import annotations
 
 import os
 
-# Filesystems on which another client sees nothing of a write before it is synced, or may not.
+# On these filesystems other clients may see a write only after it is synced.
 # fmt: off
 _NETWORK = frozenset((
      "9p", "acfs", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "gfs", "gfs2", "glusterfs", "gpfs",
@@ -15,9 +15,9 @@ _NETWORK = frozenset((
 
 
 def is_network(path: str, mountinfo: str = "/proc/self/mountinfo") -> bool:
-    """Whether `path` (absolute; it need not exist yet) lies on a network filesystem. False where that cannot be told.
+    """True if `path` (absolute; it need not exist yet) is on a network filesystem. False if that cannot be determined.
 
-    FUSE counts as one: what is behind it cannot be seen, and syncing a local FUSE filesystem is only slower.
+    FUSE counts as one, because its backing store is unknown, and syncing a local FUSE filesystem is only slower.
     """
     try:
         with open(mountinfo, encoding="utf-8", errors="surrogateescape") as lines:
@@ -37,7 +37,7 @@ def _type_of(path: str, mountinfo: str) -> str:
             continue
         point = _unescaped(fields[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
-        # `>=`: of two mounts on one point the later hides the earlier.
+        # `>=`, because of two mounts on one point the later hides the earlier.
         if inside and len(point) >= len(best):
             best, kind = point, right.split(" ", 1)[0]
     return kind

@@ -1,4 +1,4 @@
-"""The daemon thread of a Logger: it alone touches the disk."""
+"""The daemon thread of a Logger; no other thread touches the disk."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from .file import LineFile
 
     class Rounds(Protocol):
-        """What the thread calls in its rounds."""
+        """The calls that the thread makes in its rounds."""
 
         def collect(self) -> float | None:
-            """Put batched observations into the buffer. Returns in how many seconds to call again, None: as usual."""
+            """Put batched observations into the buffer. Returns the seconds until the next call; None: the usual."""
 
         def beat(self) -> None:
             """Put a beat record into the buffer."""
 
         def network(self) -> bool:
-            """Whether written lines have to be synced before others see them."""
+            """True if written lines have to be synced before others see them."""
 
         def trouble(self, error: Exception) -> None:
             """Report a failed attempt."""
 
         def well(self) -> None:
-            """Report the first attempt that works again."""
+            """Report the first attempt that succeeds again."""
 
 
 _RARER = 12
 
 
 class Timing:
-    """How long things take, in seconds. The defaults are the contract; tests shorten them."""
+    """Durations in seconds. The defaults are the contract; tests shorten them."""
 
     __slots__ = ("backoff", "backoff_most", "beat", "close", "flush", "look", "sync")
 
@@ -58,13 +58,13 @@ class Timing:
         self.close = close
         self.backoff = backoff
         self.backoff_most = backoff_most
-        # A descriptor stays good where nobody finds the file any more: under a mount that was taken away, or under the
-        # name that an NFS client gives to a file that was removed while open. So the path is looked at now and then.
+        # A descriptor can stay usable when the file's path has gone: after an unmount, or under the name that an NFS
+        # client gives to a file that was removed while open. So the path is checked now and then.
         self.look = look
 
     @classmethod
     def for_world(cls, world: int | None) -> Timing:
-        """The defaults for one of `world` ranks."""
+        """The default durations for a rank of `world`."""
         # At most about 500 syncs a second reach the file server, however many ranks there are.
         return cls(sync=max(0.5, (world or 1) / 500))
 
@@ -72,7 +72,7 @@ class Timing:
 class Flusher:
     """Moves lines from the buffer into the file: when woken, every `timing.flush` seconds, and at the end.
 
-    `probe`, where there is one, measures the clock on a network filesystem.
+    `probe` measures the clock on a network filesystem; None: no measurement.
     """
 
     def __init__(
@@ -83,28 +83,28 @@ class Flusher:
         self._timing = timing
         self._rounds = rounds
         self._probe = probe
-        # Bare locks as signals: unlike Event and Condition they may be used in a signal handler at any moment.
+        # Bare locks as signals: unlike Event and Condition, a signal handler may use them at any moment.
         self._signal = threads.lock()
         self._signal.acquire()
         self._ended = threads.lock()
         self._ended.acquire()
-        # Taken by the thread that writes and never given back: there is at most one.
+        # The writing thread takes it and never releases it, so there is at most one such thread.
         self._writing = threads.lock()
         self._asked = 0
         self._done = 0
         self._closing: float | None = None
-        # While the disk fails no wake shortens the wait, or each line logged would be one more attempt.
+        # While the disk fails, no wake shortens the wait; otherwise each logged line would be one more attempt.
         self._failing = False
 
     @property
     def running(self) -> bool:
-        """Whether the thread runs."""
+        """True if the thread runs."""
         return self._writing.locked()
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError if the interpreter is already shutting down.
 
-        May be called again: a signal handler can raise out of a start that did, or did not, create the thread.
+        May be called again: a signal handler can raise out of a start, whether or not it created the thread.
         """
         threads.start(self._run)
 
@@ -124,7 +124,7 @@ class Flusher:
     def flush(self, timeout: float) -> bool:
         """Wait until all lines added before are written, and synced where that matters.
 
-        False after `timeout` seconds.
+        Returns False after `timeout` seconds.
         """
         self._asked += 1
         ticket = self._asked
@@ -138,7 +138,7 @@ class Flusher:
         return True
 
     def close(self, timeout: float) -> bool:
-        """Write what is left, end the thread and close the file. False if that was not done after `timeout` seconds."""
+        """Write what is left, end the thread and close the file. Returns False if that took over `timeout` seconds."""
         self._closing = time.monotonic() + timeout
         self._rouse()
         if not self._ended.acquire(timeout=max(0.0, timeout)):
@@ -147,7 +147,7 @@ class Flusher:
         return self._done < 0
 
     def drop_inherited(self) -> None:
-        """In a forked child: the thread does not exist here, and the file is the parent's."""
+        """In a forked child: drop the parent's file. The thread does not exist here."""
         self.file.drop_inherited()
 
     def _run(self) -> None:
@@ -166,11 +166,11 @@ class Flusher:
             state.soon = None
             try:
                 self._write(state, closing)
-                # While it failed, it is well only once synced again.
+                # After a failure, only a successful sync ends the failing state.
                 self._sync(state, asked > self._done or closing is not None or self._failing)
                 if self._failing:
                     self._failing, state.backoff = False, timing.backoff
-                    state.network = None  # what is mounted there may have changed
+                    state.network = None  # another filesystem may be mounted there now
                     self._rounds.well()
                     continue
                 self._done = asked
@@ -181,7 +181,7 @@ class Flusher:
                 wait = timing.flush
                 if state.unsynced:
                     wait = min(wait, max(0.0, state.next_sync - time.monotonic()))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on and one report is made
+            except Exception as error:  # noqa: BLE001 - any error is reported once, and the job goes on
                 wait = self._wait_after(error, state)
             if closing is not None:
                 if time.monotonic() >= closing:
@@ -190,7 +190,7 @@ class Flusher:
             self._signal.acquire(timeout=wait if state.soon is None else min(wait, state.soon))
 
     def _write(self, state: _State, closing: float | None) -> None:
-        """Write what is in the buffer and what is left of earlier rounds."""
+        """Write the lines in the buffer and those left from earlier rounds."""
         if state.network is None:
             state.network = self._rounds.network()
         if not self._failing:
@@ -212,7 +212,7 @@ class Flusher:
                 probe.wrote()
 
     def _sync(self, state: _State, due: bool) -> None:
-        """Make what was written visible to others, on a network filesystem at most every `timing.sync` seconds."""
+        """Make written lines visible to others, on a network filesystem at most every `timing.sync` seconds."""
         if not state.unsynced:
             return
         if not state.network:
@@ -230,14 +230,14 @@ class Flusher:
         self._failing = True
         if self._probe:
             self._probe.failed()
-        # Each attempt that costs a new file must be rare.
-        most = self._timing.backoff_most * (_RARER if self.file.in_vain else 1)
-        wait, state.backoff = min(state.backoff, most), min(state.backoff * 2, most)
+        # Attempts that create a new file each must be rare.
+        longest = self._timing.backoff_most * (_RARER if self.file.in_vain else 1)
+        wait, state.backoff = min(state.backoff, longest), min(state.backoff * 2, longest)
         return wait
 
 
 class _State:
-    """What one round of the thread leaves for the next. Plain data."""
+    """The state that one round of the thread leaves for the next. Plain data."""
 
     __slots__ = ("backoff", "last_line", "network", "next_sync", "soon", "unsynced")
 

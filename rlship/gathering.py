@@ -1,4 +1,4 @@
-"""What the job's threads leave for the writing thread without waiting: observations and ended spans."""
+"""Observations and ended spans, which the job's threads leave for the writing thread without waiting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Gathering:
     """The observations and spans of one Stream on their way into its buffer.
 
-    What cannot be encoded is left out: `failed(where, error)` reports it, and the buffer counts it for a gap.
+    An entry that cannot be encoded is left out: `failed(where, error)` reports it, and the buffer counts it for a gap.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class Gathering:
         self._failed = failed
         self._buffer = buffer
         self._encoder = encoder
-        # True for a thread that holds the lock means: a signal handler or finaliser runs in the middle of a move.
+        # If a thread that holds the lock sees True, a signal handler or finaliser interrupted its own move.
         self._moving = False
 
     def move(self, upto: int | None = None) -> None:
-        """Move what was gathered into the buffer: spans, and observations of steps <= `upto` or all.
+        """Move spans into the buffer, and the observations of steps <= `upto` or all.
 
-        All under the lock: a barrier must not overtake lines that the writing thread is just moving.
+        Everything happens under the lock: a barrier must not overtake lines that the writing thread is moving.
         """
         with self.lock:
             if self._moving:

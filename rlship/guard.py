@@ -1,4 +1,4 @@
-"""Exceptions inside a call: those of the writer are caught, those of the job's signal handlers pass."""
+"""Exceptions inside a call: the writer's own are caught, those of the job's signal handlers pass."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-    class _Telling(Protocol):
+    class _Reporting(Protocol):
         def failed(self, where: str, error: Exception) -> None: ...
 
     P = ParamSpec("P")
     R = TypeVar("R")
-    S = TypeVar("S", bound=_Telling)
+    S = TypeVar("S", bound=_Reporting)
 
 
 def raised_by_signal(error: BaseException) -> bool:
-    """Whether a signal handler of the job raised it (a timeout, say), so that it is not ours to catch."""
+    """True if a signal handler of the job raised the error (a timeout, say), so that it must pass."""
     codes = set()
     for number in range(1, _signal.NSIG):
         handler = _signal.getsignal(number)
@@ -35,7 +35,7 @@ def raised_by_signal(error: BaseException) -> bool:
 
 
 def guarded(fallback: R) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
-    """Make a method of Logger that never raises into the job: an error is counted and told, and gives `fallback`."""
+    """Make a Logger's method that never raises into the job: it counts and reports an error, and returns `fallback`."""
 
     def wrap(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         def safe(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,8 @@
 """The identity of this process: rank, world and attempt from the launcher, replica and host.
 
-Each launcher sets environment variables of its own. The first one that gives a rank wins; the order goes from what
-sets the rank of this very process to what only placed it (a batch system or a pod may start a launcher that starts us,
-and leaks its own variables to us). Arguments of `init` come before `RLSHIP_*`, and those before any launcher.
+Each launcher sets environment variables of its own. The first one that gives a rank wins. Launchers that set the rank
+of this very process come first, those that only placed it last: a batch system or a pod may start a launcher that
+starts us, and leak its own variables. Arguments of `init` come before `RLSHIP_*`, and those before any launcher.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _LAUNCHERS: _Launchers = (
     ("ascend", ("RANK_ID",), ("RANK_SIZE",)),
     ("jax", ("JAX_PROCESS_ID", "JAX_PROCESS_INDEX"), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
 )
-# These may only say where `ray start` was placed: every Ray actor on that node inherits them.
+# These may only describe where `ray start` was placed: every Ray actor on that node inherits them.
 _PLACERS: _Launchers = (
     ("openmpi", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
     ("pmi", ("PMI_RANK",), ("PMI_SIZE",)),
-    # PMIx has no variable for the size, but who provides it has: Slurm.
+    # PMIx has no variable for the size, but Slurm, which provides PMIx, has one.
     ("pmix", ("PMIX_RANK",), ("SLURM_STEP_NUM_TASKS",)),
     ("slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
 )
 
-# Which of this host's processes this is, as the launcher that gave the rank says it.
+# The process's number on its host, from the launcher that gave the rank.
 _LOCAL_RANKS = {
     "torchrun": ("LOCAL_RANK", "RAY_LOCAL_RANK"),
     "openmpi": ("OMPI_COMM_WORLD_LOCAL_RANK",),
@@ -40,21 +40,21 @@ _LOCAL_RANKS = {
     "slurm": ("SLURM_LOCALID",),
 }
 
-# torchrun counts its own restarts anew each time the batch system starts it again, so the outer counter has to weigh
-# more.
+# torchrun counts its restarts from 0 again each time the batch system starts it again, so the outer counter has to
+# weigh more.
 _OUTER_ATTEMPTS = ("SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT")
 _INNER_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 _OUTER_WEIGHT = 1000
 
-# A file whose first line says more is refused by its readers.
+# Readers refuse a file whose first line has a greater number.
 RANKS_END = 1 << 20
 ATTEMPTS_END = 1 << 53
 MAX_NAME = 200
 
 
 class Identity:
-    """Who writes. `source` says where the rank came from: "given", "RLSHIP_RANK", a launcher or "none"; `local_rank` is
-    the process's place on its host, where a launcher says it.
+    """The identity of a writer. `source` is where the rank came from: "given", "RLSHIP_RANK", a launcher or "none".
+    `local_rank` is the process's number on its host; None if no launcher gives it.
     """
 
     __slots__ = ("actor", "attempt", "host", "local_rank", "rank", "replica", "source", "world")
@@ -89,9 +89,9 @@ def detect(
     environ: Mapping[str, str] | None = None,
     warn: Callable[[str], object] = lambda message: None,
 ) -> Identity:
-    """Find out who this process is. Calls `warn` for each value that cannot be used, and asks the next source.
+    """Find this process's identity. Calls `warn` for each value that cannot be used, and tries the next source.
 
-    Rank and world come as a pair from one source, so that a rank is never combined with the size of another group; a
+    Rank and world come as a pair from one source, so that a rank is never combined with the size of another group. A
     rank without a world is legal. Only a world given on its own (`world=`, `RLSHIP_WORLD`) is combined with a
     launcher's rank.
     """
@@ -108,7 +108,7 @@ def detect(
         env_rank = found.variable("RLSHIP_RANK")
         if env_rank is not None:
             place = _Place("RLSHIP_RANK", env_rank, None, None)
-    if place.rank >= RANKS_END:  # of a launcher that gives it in parts
+    if place.rank >= RANKS_END:  # from a launcher that gives the rank in parts
         warn(f"rank {place.rank} from {place.source} is not below {RANKS_END}, so it is left out: give rank=")
         place = _Place("none", 0, None, place.replica)
     known_world = own_world or env_world or place.world
@@ -135,14 +135,14 @@ def detect(
 
 
 def bounded(what: str, name: str, warn: Callable[[str], object]) -> str:
-    """At most MAX_NAME characters of a name."""
+    """The first MAX_NAME characters of a name."""
     if len(name) > MAX_NAME:
         warn(f"{what}={name[:40]!r}… has {len(name)} characters: only the first {MAX_NAME} are kept")
     return name[:MAX_NAME]
 
 
 def file_name(identity: Identity, pid: int, writer: str) -> str:
-    """`<actor>-<replica>-r<rank>-<host>-<pid>-<id>.jsonl`, for people: readers go by the first line."""
+    """`<actor>-<replica>-r<rank>-<host>-<pid>-<id>.jsonl`, for people; readers use the file's first line instead."""
     names = [safe(identity.actor), safe(identity.replica), f"r{identity.rank}", safe(identity.host)]
     return "-".join([*names, str(pid), writer]) + ".jsonl"
 
@@ -171,7 +171,7 @@ class _Finder:
         self.warn = warn
 
     def given(self, name: str, value: Any, least: int, end: int = RANKS_END) -> int | None:
-        """An argument of `init`."""
+        """The value of an argument of `init`, or None if it cannot be used."""
         if value is None:
             return None
         number: int | None
@@ -187,12 +187,12 @@ class _Finder:
         return number
 
     def variable(self, *names: str, least: int = 0, end: int = RANKS_END) -> int | None:
-        """The first of these variables that is set and usable."""
+        """The value of the first of these variables that is set and usable, or None."""
         for name in names:
             text = self.environ.get(name, "").strip()
             if not text:
                 continue
-            # Python refuses to read a number of thousands of digits.
+            # Python refuses to parse a number with thousands of digits.
             if text.isascii() and text.isdigit() and len(text) < 40 and least <= int(text) < end:
                 return int(text)
             self.warn(
@@ -207,7 +207,7 @@ class _Finder:
         return outer * _OUTER_WEIGHT + inner + (0 if outer or inner else _ray_restarted(self.warn))
 
     def place(self) -> _Place:
-        """What the first launcher says that says anything."""
+        """The place that the first launcher with a rank gives."""
         return (
             self._launched(_LAUNCHERS)
             or self._ray()
@@ -257,7 +257,7 @@ class _Finder:
         return _Place("leaderworkerset", rank, world, group)
 
     def _indexed_job(self) -> _Place | None:
-        """An Indexed Job; in a JobSet the index counts anew in every job, so the job's own index has to come in."""
+        """An Indexed Job. In a JobSet the index starts at 0 in every job, so the job's own index is needed too."""
         rank = self.variable("JOB_COMPLETION_INDEX")
         if rank is None:
             return None
@@ -273,12 +273,12 @@ class _Finder:
 def _ray_context(warn: Callable[[str], object]) -> Any:
     ray = sys.modules.get("ray")
     try:
-        # Asking for the context of a Ray that is not initialised would initialise it.
+        # Requesting the context would initialise a Ray that is not initialised.
         if ray is None or not ray.is_initialized():
             return None
         return ray.get_runtime_context()
-    except Exception as error:  # noqa: BLE001 - a foreign module's answer must not stop the job
-        warn(f"ray was asked who this process is and failed: {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - a foreign module's error must not stop the job
+        warn(f"ray failed to report this process's actor: {type(error).__name__}: {error}")
         return None
 
 

@@ -1,4 +1,4 @@
-"""Plain data as JSON: what is neither a metric nor its value. Long texts are shortened to fit a line."""
+"""Plain data as JSON, apart from metrics and their values. Long texts are shortened to fit a line."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MAX_DEPTH = 30
-# What one entry of `cut` takes beside the name: a number of up to 12 digits, a colon and a comma, with room to spare.
+# The size of one entry of `cut` beside the name: a number of up to 12 digits, a colon, a comma, and room to spare.
 _CUT_BYTES = 20
 _SMALL = 64
 _QUICK_TEXT = 256 << 10
 _QUICK_LIST = 64 << 10
 _QUICK_INT = 1 << 63
-# Of lists, sets and so on whose reprs are made for one value: more take the job a tenth of a second and more.
+# The most lists, sets and so on in the reprs of one value: more would take the job a tenth of a second or longer.
 _MAX_PARTS = 1 << 18
-_TEXT_PART = 32  # so many characters of a text count as one
-_SAME_KEYS = "several of its keys, of which the last one's value is kept, are all written as"
+_TEXT_PART = 32  # this many characters of a text count as one part
+_SAME_KEYS = "several of its keys are all written the same way, and the last one's value is kept:"
 _SCALARS = frozenset((str, float, int, bool, type(None)))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 
 def json_value(value: Any) -> str:
-    """Plain data of our own as JSON, strings as in metric names."""
+    """rlship's own plain data as JSON, with strings as in metric names."""
     if isinstance(value, str):
         return json_string(value)
     if value is True or value is False:
@@ -46,15 +46,15 @@ def json_value(value: Any) -> str:
     return json_string(str(value))
 
 
-def json_object(data: Mapping[Any, Any], room: int, told: Callable[[str, str], object]) -> tuple[str, str]:
-    """A job's data as the members of a JSON object of at most `room` bytes, and those of its `cut`.
+def json_object(data: Mapping[Any, Any], room: int, report: Callable[[str, str], object]) -> tuple[str, str]:
+    """A job's data as the members of a JSON object of at most `room` bytes, and the members of its `cut`.
 
-    Numbers, strings, bools, None, lists and dicts of them are kept; what has a `tolist` (an array, a tensor) is the
-    list of its numbers, and anything else its repr. Where that is too long, the longest values are shortened to one
-    length: of a text its beginning is kept, of a list or dict the beginning of its JSON, as a text. `cut` has the
-    length of the original: characters of a text, elements of a list or dict. Of keys that are one text (1 and "1") the
-    last one's value is kept. `told(name, why)` hears of what is not kept as it is. Raises UnusableError where not even
-    the names fit.
+    Keeps numbers, strings, bools, None, and lists and dicts of them. A value with a `tolist` (an array, a tensor)
+    becomes the list of its numbers, and anything else its repr. Where the whole is too long, the longest values are
+    shortened to one length: a text to its beginning, a list or dict to the beginning of its JSON, as a text. `cut`
+    has the length of the original: characters of a text, elements of a list or dict. Of keys with one text (1 and
+    "1") the last one's value is kept. Calls `report(name, why)` for each value that is not kept as it is. Raises
+    UnusableError if even the names do not fit.
     """
     quick = _quick_object(data)
     if quick is not None and size_of(quick) <= room:
@@ -63,11 +63,11 @@ def json_object(data: Mapping[Any, Any], room: int, told: Callable[[str, str], o
     for key, value in data.items():
         name = key if type(key) is str else str(key)
         if (wrong := why_not_a_name(name)) is not None:
-            told(name[:40], f"{wrong}; it is left out")
+            report(name[:40], f"{wrong}; it is left out")
             continue
         if name in cells:
-            told(name, f"{_SAME_KEYS} {name[:40]!r}")
-        cells[name] = _cell(name, value, room, told)
+            report(name, f"{_SAME_KEYS} {name[:40]!r}")
+        cells[name] = _cell(name, value, room, report)
     found = [*cells.values()]
     if sum(cell.key + cell.size for cell in found) > room:
         _shorten(found, room)
@@ -76,7 +76,7 @@ def json_object(data: Mapping[Any, Any], room: int, told: Callable[[str, str], o
 
 
 def _quick_object(data: Mapping[Any, Any]) -> str | None:
-    """The members where all are plain and short, as they nearly always are; else None."""
+    """The members if all are plain and short, as they nearly always are; else None."""
     if not isinstance(data, dict):  # other mappings may have a key twice
         return None
     parts = []
@@ -105,7 +105,7 @@ def _quick(value: Any) -> str | None:
 
 
 class _Cell:
-    """One value: `text` is its JSON, of `size` bytes, where it is `whole`; else there is more than fits any line."""
+    """One value. If `whole`, `text` is its JSON of `size` bytes; otherwise there is more than fits in any line."""
 
     __slots__ = ("key", "length", "name", "plain", "short", "size", "text")
 
@@ -113,13 +113,13 @@ class _Cell:
         self.name = name
         self.key = size_of(json_string(name)) + 2
         self.text = text
-        self.plain = plain  # what is shortened; None: the JSON itself
+        self.plain = plain  # the text to shorten; None: the JSON itself
         self.length = length
         self.size = size_of(text) if whole else room + 1
         self.short = False
 
 
-def _cell(name: str, value: Any, room: int, told: Callable[[str, str], object]) -> _Cell:
+def _cell(name: str, value: Any, room: int, report: Callable[[str, str], object]) -> _Cell:
     if type(value) is str:
         kept = value[:room]
         return _Cell(name, json_string(kept), kept, len(value), room, len(kept) == len(value))
@@ -131,15 +131,15 @@ def _cell(name: str, value: Any, room: int, told: Callable[[str, str], object]) 
         whole = False
     except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the others are good
         why = why_unusable(error)
-        told(name, f"{why}; its type stands in its place")
+        report(name, f"{why}; its type stands in its place")
         pieces = _Pieces(room)
         pieces.add_value(f"<{type(value).__name__}>", 0)
     if pieces.odd:
-        told(name, pieces.odd)
+        report(name, pieces.odd)
     text = "".join(pieces.texts)
     try:
         length = len(value)
-    except Exception as error:  # it has none, or code of its own for it
+    except Exception as error:  # it has no length, or its own code raised
         if raised_by_signal(error):
             raise
         length = len(text)
@@ -147,10 +147,10 @@ def _cell(name: str, value: Any, room: int, told: Callable[[str, str], object]) 
 
 
 def _shorten(cells: list[_Cell], room: int) -> None:
-    """Bring the longest values down to one size, so that all fit."""
+    """Shorten the longest values to one size, so that all fit."""
     names = sum(cell.key for cell in cells)
-    told = sum(cell.key + _CUT_BYTES for cell in cells if cell.size > _SMALL)
-    level = _level([cell.size for cell in cells], room - names - told)
+    cut_size = sum(cell.key + _CUT_BYTES for cell in cells if cell.size > _SMALL)
+    level = _level([cell.size for cell in cells], room - names - cut_size)
     if level < _SMALL:
         raise UnusableError(f"its {len(cells)} values do not fit in a line of 1 MiB")
     for cell in cells:
@@ -160,7 +160,7 @@ def _shorten(cells: list[_Cell], room: int) -> None:
 
 
 def _level(sizes: list[int], room: int) -> int:
-    """The greatest size to which all may be brought down so that together they take at most `room`."""
+    """The greatest size such that all, shortened to it, take at most `room` together."""
     left = len(sizes)
     for size in sorted(sizes):
         if size * left > room:
@@ -170,22 +170,22 @@ def _level(sizes: list[int], room: int) -> int:
     return max(sizes, default=0)
 
 
-def _beginning(text: str, most: int) -> str:
-    """A beginning of `text` as a JSON string of at most `most` bytes."""
-    kept = text[: most - 2]
+def _beginning(text: str, limit: int) -> str:
+    """A beginning of `text` as a JSON string of at most `limit` bytes."""
+    kept = text[: limit - 2]
     encoded = json_string(kept)
-    while (size := size_of(encoded)) > most:  # escapes and other alphabets take more than a byte a character
-        kept = kept[: max(0, len(kept) * most // size - 1)]
+    while (size := size_of(encoded)) > limit:  # escapes and other alphabets take more than one byte per character
+        kept = kept[: max(0, len(kept) * limit // size - 1)]
         encoded = json_string(kept)
     return encoded
 
 
 class _FullError(Exception):
-    """There is more than fits in a line."""
+    """The value is larger than fits in a line."""
 
 
 class _Pieces:
-    """The JSON of one value in pieces, at most `room` characters of them. `odd`: what was first not kept as it was."""
+    """The JSON of one value in pieces of at most `room` characters. `odd`: why the first part was changed, or ""."""
 
     __slots__ = ("odd", "parts", "room", "texts")
 
@@ -231,7 +231,7 @@ class _Pieces:
         self.add("}" if value else "{}")
 
     def _with_texts(self, value: dict[Any, Any]) -> dict[str, Any]:
-        """A dict with texts as keys, as far as there can be room for it."""
+        """The dict with texts as keys, for as many entries as may fit."""
         found: dict[str, Any] = {}
         for key, item in islice(value.items(), self.room):
             name = str(key)
@@ -255,7 +255,7 @@ class _Pieces:
             self._add_repr(value, f"it has a part of type {type(value).__name__}, which JSON does not have")
             return
         if getattr(value, "is_cuda", False):
-            self.odd = self.odd or "it is on a GPU, and reading it waits for the device: call .cpu() in a better moment"
+            self.odd = self.odd or "it is on a GPU, and reading it waits for the device: call .cpu() at a better moment"
         if count_of(value) > self.room:
             self._add_beginning(value, depth)
             return
@@ -266,7 +266,7 @@ class _Pieces:
             self._add_repr(plain, f"it has a part of type {type(value).__name__}, which JSON does not have")
 
     def _add_beginning(self, value: Any, depth: int) -> None:
-        """Of an array with more elements than there is room for only the first are read."""
+        """Add an array that has more elements than fit; only its first ones are read."""
         if len(value.shape) == 1:
             self.add_value(value[: self.room].tolist(), depth)
             return
@@ -285,7 +285,7 @@ class _Pieces:
         self.add(json_string(repr(value)[: self.room + 1]))
 
     def _count_parts(self, value: Any) -> None:
-        """Take what a repr would show from `parts`, shared ones as often as it shows them; below 0 is too much."""
+        """Subtract from `parts` what a repr would show, shared values each time; below 0 the repr is too long."""
         todo = [value]
         while todo and self.parts >= 0:
             item = todo.pop()

@@ -1,4 +1,4 @@
-"""Where a span runs: its thread, or its asyncio task. What nests in one lane nests in time."""
+"""The lane in which a span runs: a thread, or an asyncio task. Spans that nest in one lane nest in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Lane:
         self.text = json_string(name[:_MAX_NAME])
 
 
-# By thread object rather than by number: numbers are used again.
+# By thread object rather than by number, because numbers are reused.
 _own = threading.local()
 _running_loop: Callable[[], Any] | None = None
 _current_task: Callable[[Any], Any] | None = None
@@ -58,7 +58,7 @@ def text(lane: Any, suffix: str = "") -> str:
 def _task() -> Any:
     global _current_task, _running_loop
     if _current_task is None or _running_loop is None:
-        # asyncio is never imported for this; and it may be half imported, by another thread, at this moment.
+        # asyncio is never imported for this. Another thread may have imported it halfway at this moment.
         running = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
         current_task = getattr(sys.modules.get("asyncio.tasks"), "current_task", None)
         if running is None or current_task is None:

@@ -1,4 +1,4 @@
-"""The Logger: what a worker calls. It checks what it is given and encodes it; its `Stream` gets it into the file."""
+"""The Logger, which a worker calls. It checks and encodes its arguments; its `Stream` writes them to the file."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ _FINALISER_PRIORITY = -1000
 
 
 class Logger:
-    """One actor of this process, with a file of its own. Made by `rlship.init`; every method may be called by any
-    thread.
+    """One actor of this process, with a file of its own. `rlship.init` makes it; any thread may call every method.
 
-    No method blocks on the disk (except `flush` and `close`, for as long as they say) and none raises: what cannot be
-    done is left out, counted, and said once on stderr and in the file.
+    No method blocks on the disk (except `flush` and `close`, up to their timeouts) and none raises. A call or value
+    that cannot be used is left out, counted, and reported once on stderr and in the file.
 
-    Attributes: `actor`, `replica`, `rank`, `world`, `attempt` and `axis` as in the file; `folder` (absolute), `id` and
-    `path` of the file (None while there is none); `dropped_lines`, `dropped_values` and `errors`, counts.
+    Attributes: `actor`, `replica`, `rank`, `world`, `attempt` and `axis` as in the file; `folder` (absolute); `id` and
+    `path` of the file (None before it exists); `dropped_lines`, `dropped_values` and `errors`, counts.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class Logger:
         self.world = identity.world
         self.attempt = identity.attempt
         self.axis = axis
-        self.given: tuple[Any, ...] = (None,) * 4  # what `init` was told of the identity
+        self.given: tuple[Any, ...] = (None,) * 4  # the parts of the identity that `init` got as arguments
         self.clock = clock
         self.steps = Steps()
         self._setup = Setup(
@@ -133,7 +132,7 @@ class Logger:
             if (
                 (type(value) is float or (type(value) is int and -INT64 <= value < INT64))
                 and type(key) is str
-                # What was asked for by this name says that the name can be used.
+                # A name that is in `asked` has already been checked.
                 and (0 < len(key) <= MAX_NAME if reduce is None else stream.declared.asked.get(key) is reduce)
                 and stream.live
                 and (weight is None or (type(weight) in NUMBERS and 0 <= weight <= GREATEST))  # type: ignore[operator]
@@ -156,7 +155,7 @@ class Logger:
             stream.failed("record_metric", error)
 
     def _record(self, stream: Stream, key: Any, value: Any, reduce: Any, weight: Any) -> None:
-        """Add observations of one metric at the implicit step, whatever they are."""
+        """Add any observations of one metric at the implicit step."""
         name = key if type(key) is str else str(key)
         wrong = why_not_a_name(name)
         if reduce is not None and wrong is None:
@@ -192,10 +191,10 @@ class Logger:
         if not own.live and not self._begin():
             return
 
-        def told(name: str, message: str) -> None:
+        def report(name: str, message: str) -> None:
             own.misuse.tell("define", f"define {name[:200]}", message)
 
-        own.declared.declare(definitions.parse(metrics, reduce, unit, per_rank, stream, told))
+        own.declared.declare(definitions.parse(metrics, reduce, unit, per_rank, stream, report))
 
     def span(self, name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
         """A context manager and decorator that records how long something took. See `rlship.span`."""
@@ -205,14 +204,14 @@ class Logger:
         return self
 
     def implicit_step(self) -> int | None:
-        """The step of calls that name none."""
+        """The step of calls that pass no step."""
         return self.steps.current()
 
     # Events, tags and samples
 
     @guarded(None)
     def event(self, name: str, /, *, step: SupportsIndex | None = None, **attrs: Any) -> None:
-        """Write that something happened. See `rlship.event`."""
+        """Record that something happened. See `rlship.event`."""
         stream = self.stream
         if not stream.live and not self._begin():
             return
@@ -293,12 +292,12 @@ class Logger:
         if not kept:
             return
 
-        def told(column: str, why: str) -> None:
+        def report(column: str, why: str) -> None:
             message = f"sample({named[:40]!r}): {column!r:.100}: {why}"
             stream.misuse.tell("sample", f"sample {named} {column[:200]}", message)
 
         try:
-            line = sample_line(named, row, self._score(named, score), pri, found, t, told)
+            line = sample_line(named, row, self._score(named, score), pri, found, t, report)
         except UnusableError as error:
             stream.misuse.refuse("columns", f"sample({named[:40]!r}) is left out: {error}")
             return
@@ -309,12 +308,12 @@ class Logger:
             stream.wake()
 
     def _event(self, stream: Stream, name: str, attrs: Mapping[str, Any], step: int | None, t: float) -> bool:
-        def told(attribute: str, why: str) -> None:
+        def report(attribute: str, why: str) -> None:
             message = f"event({name[:40]!r}): {attribute!r:.100}: {why}"
             stream.misuse.tell("event", f"event {name} {attribute[:200]}", message)
 
         try:
-            line = event_line(name, attrs, step, t, told)
+            line = event_line(name, attrs, step, t, report)
         except UnusableError as error:
             stream.misuse.refuse("attributes", f"event({name[:40]!r}) is left out: {error}")
             return False
@@ -324,7 +323,7 @@ class Logger:
         return kept
 
     def _named(self, call: str, name: Any) -> str | None:
-        """The name as a string; None, and told, where it cannot be used."""
+        """The name as a string; None if it cannot be used, which is reported."""
         found = name if type(name) is str else str(name)
         wrong = why_not_a_name(found)
         if wrong is not None:
@@ -341,11 +340,11 @@ class Logger:
                 return number(found)
             why = "is not finite"
         except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the row is good
-            why = why_unusable(error) or "is no number"
+            why = why_unusable(error) or "is not a number"
         self.stream.misuse.tell(
             "sample",
             f"score {table}",
-            f"sample({table[:40]!r}): the score of type {type(score).__name__} {why}: the row is kept without one",
+            f"sample({table[:40]!r}): the score of type {type(score).__name__} {why}: the row is kept without a score",
         )
         return None
 
@@ -409,8 +408,8 @@ class Logger:
             return self._checked(step, call, dropped=False)
         found = self.steps.current()
         if found is None:
-            told = f"{call}() without a step: give one, or call set_step(n) before"
-            self.stream.misuse.tell(call, f"no step {call}", told)
+            message = f"{call}() without a step: give one, or call set_step(n) before"
+            self.stream.misuse.tell(call, f"no step {call}", message)
         return found
 
     # The end
@@ -425,76 +424,76 @@ class Logger:
         """Write what is left and the `close` record. See `rlship.close`."""
         return self.stream.close(timeout)
 
-    # What became of it
+    # State
 
     @property
     def id(self) -> str | None:
-        """The random id of the file that is written; None before the first call of a forked child."""
+        """The random id of the file; None before the first call of a forked child."""
         return self.stream.parts.id
 
     @property
     def path(self) -> str | None:
-        """Where the file is, or will be; None while the writing thread has not come to it."""
+        """The file's path; None before the writing thread has chosen it."""
         return self.stream.path
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True if `close` was called."""
         return self.stream.closed
 
     @property
     def dropped_lines(self) -> int:
-        """How many lines were left out because the buffer was full or the call could not be understood."""
+        """The number of lines left out because the buffer was full or a call could not be used."""
         return self.stream.buffer.dropped
 
     @property
     def dropped_values(self) -> int:
-        """How many values were left out because they are no metrics."""
+        """The number of values left out because they cannot be metrics."""
         return self.stream.misuse.dropped_values
 
     @property
     def errors(self) -> int:
-        """How many attempts to write failed, and how many calls with an error of their own."""
+        """The number of failed attempts to write, and of calls with an internal error."""
         return self.stream.faults.errors
 
     # For the registry
 
     def adopt(self, parent: str | None) -> None:
-        """Make this the writer of a child process of the writer `parent`. Before the first call only."""
+        """Make this the writer of a child process of the writer `parent`. Only before the first call."""
         self.stream.parts.parent = parent
 
     @guarded(False)
     def start(self) -> bool:
-        """Open the file now instead of at the first call. Returns whether calls are taken."""
+        """Open the file now instead of at the first call. Returns whether calls are accepted."""
         return self.stream.live or self._begin()
 
     def _begin(self) -> bool:
-        """Open for this process, at init or at a forked child's first call. False where calls are to be dropped."""
+        """Open for this process, at init or at a forked child's first call. Returns False if calls are dropped."""
         stream = self.stream
-        with stream.lock:  # one thread of several does it
+        with stream.lock:  # only one of several threads does it
             if stream.live:
                 return True
             if stream.parts.id is None and not stream.closed:
-                # Before the start: a signal handler may raise out of it, and the lines need their end all the same.
+                # Before the start: a signal handler may raise out of it, and the lines still need their end.
                 _close_with_multiprocessing(self.close, stream)
             return stream.start()
 
     def failed(self, where: str, error: Exception) -> None:
-        """Count an internal error and say it once."""
+        """Count an internal error and report it once."""
         self.stream.failed(where, error)
 
-    def told(self, where: str, topic: str, message: str) -> None:
-        """Say it on stderr and in the file, once for each topic."""
+    def report(self, where: str, topic: str, message: str) -> None:
+        """Report a misuse on stderr and in the file, once for each topic."""
         self.stream.misuse.tell(where, topic, message)
 
     @property
     def begun(self) -> bool:
-        """Whether this process has opened a file; False in a forked child that has not logged yet."""
+        """True if this process has opened a file; False in a forked child that has not logged yet."""
         return self.stream.live
 
     @property
     def locks(self) -> tuple[RLock, RLock]:
-        """The locks that no other thread may hold at a fork, in the order in which they are taken."""
+        """The locks that no other thread may hold at a fork, in the order of taking them."""
         return self.stream.lock, self.stream.buffer.lock
 
     def after_fork(self) -> None:
@@ -506,9 +505,9 @@ class Logger:
 
 
 def _close_with_multiprocessing(close: Callable[[], object], stream: Stream) -> None:
-    """A `multiprocessing` child ends by os._exit, which skips `atexit`, but its own finalisers do run.
+    """Close at the end of a `multiprocessing` child. It ends by os._exit, which skips `atexit` but runs its finalisers.
 
-    One of a Pool is ended by a signal once its work is done: what it logs must not wait.
+    A signal ends a Pool's child once its work is done, so what it logs must not wait.
     """
     process = modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None:

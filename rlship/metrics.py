@@ -5,8 +5,8 @@
     metrics.lookup("trainer", "train/entropy").reduce  # ("mean",)
     metrics.lookup("trainer", "actor/pg_loss").name  # "train/loss_decomp/pg": verl's name for it
 
-A metric that has a known name needs no `define`: the sidecar reduces it as the catalogue says, unless the job or the
-configuration says otherwise. The catalogue itself is `rlship_formats.catalogue`; it is imported when a name is used.
+A metric with a known name needs no `define`: the sidecar reduces it as the catalogue states. The job and the
+configuration take precedence. The catalogue itself is `rlship_formats.catalogue`; it is imported when a name is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls that cannot be carried out as they are written: one report of each kind, on stderr and in the file."""
+"""Calls that cannot be carried out as written: each kind is reported once, on stderr and in the file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from .notices import Notices
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# That many values of one call that are no metrics are a configuration, or something else that is no metrics at all.
-_NO_METRICS = 5
+# If one call has so many values that cannot be metrics, it is a configuration or something else, not metrics.
+_MIN_FOREIGN = 5
 _SHOWN = 3
 
 
 def caller() -> str:
-    """The place in the job that called, such as "train.py:12"; "" where there is none."""
+    """The place in the job that called, such as "train.py:12"."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
@@ -32,32 +32,32 @@ def caller() -> str:
 
 
 class Misuse:
-    """Reports each topic the first time and counts it every time. `told(where, message)` writes it into the file.
+    """Reports each topic the first time and counts it every time. `report(where, message)` writes it into the file.
 
-    Attributes: `dropped_values`, how many values were left out.
+    Attributes: `dropped_values`, the number of values left out.
     """
 
     def __init__(
-        self, notices: Notices, told: Callable[[str, str], object], refused: Callable[[int | None], object]
+        self, notices: Notices, report: Callable[[str, str], object], refused: Callable[[int | None], object]
     ) -> None:
         self.dropped_values = 0
         self._notices = notices
-        self._told = told
+        self._report = report
         self._refused = refused
         self._places: dict[str, str] = {}
 
     def tell(self, where: str, topic: str, message: str) -> None:
         """Report `message` unless `topic` was reported before. `where` is the call, or its subject."""
         if self._notices.once(topic, message):
-            self._told(where, message)
+            self._report(where, message)
 
     def refuse(self, call: str, message: str) -> None:
-        """A line that cannot be made is left out: say why, once for each kind of call, and count it."""
+        """Leave out a line that cannot be made: report the reason once for each kind of call, and count it."""
         self.tell(call, f"refused {call}", message)
         self._refused(None)
 
     def unusable(self, name: str, value: Any, why: str) -> None:
-        """A value that is no metric is left out: say so, once for each name, and count it."""
+        """Leave out a value that cannot be a metric: report it once for each name, and count it."""
         self.dropped_values += 1
         if not why:
             why = f"has a value of type {_type_name(value)} that is no metric; it is left out"
@@ -69,9 +69,12 @@ class Misuse:
         self.tell("value", f"value {name[:200]}", message)
 
     def several(self, left_out: list[LeftOut]) -> bool:
-        """The same of all that one call leaves out, where it is so much that it is no metrics: say that instead."""
+        """Report all values that one call leaves out together, if there are so many that it is not a call of metrics.
+
+        Returns whether it did.
+        """
         kinds = [(name, value) for name, value, why in left_out if not why]
-        if len(kinds) < _NO_METRICS:
+        if len(kinds) < _MIN_FOREIGN:
             return False
         self.dropped_values += len(left_out)
         some = ", ".join(f"{name[:60]!r} ({_type_name(value)})" for name, value in kinds[:_SHOWN])
@@ -84,7 +87,7 @@ class Misuse:
         return True
 
     def compare(self, before: Entries, entries: Entries, by: str) -> None:
-        """What `by`, a call of the job, declares now: do two places ask for other reductions of one metric?"""
+        """Report metrics for which `by`, a call of the job, declares other reductions than an earlier call did."""
         here = f"{by} at {caller()}"
         for name, earlier, later in disagreements(before, entries):
             effect = "from here on the later one holds"
@@ -102,7 +105,7 @@ class Misuse:
             self._places.setdefault(name, here)
 
     def back(self, call: str, step: int, promised: int, before: int | None = None) -> None:
-        """A step goes backwards: behind the barrier `promised`, or only behind `before`, the step that was set.
+        """Report a step that goes back behind the barrier `promised`, or only behind `before`, the step that was set.
 
         Repeating the same barrier is allowed.
         """
@@ -120,7 +123,7 @@ class Misuse:
         )
 
     def step_on_device(self, step: Any, call: str) -> None:
-        """A step that has to be read from a GPU."""
+        """Report a step that has to be read from a GPU."""
         if getattr(step, "is_cuda", False):
             self.tell(
                 call,

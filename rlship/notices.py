@@ -1,4 +1,4 @@
-"""Messages of the writer on the job's stderr: each topic once."""
+"""The writer's messages on the job's stderr: each topic once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _MAX_TOPICS = 1000
-_MAX_TEXT = 1000  # in UTF-8 less than the page that a pipe has to have room for
+_MAX_TEXT = 1000  # in UTF-8 less than the page that fits into any pipe
 _HOME = os.getpid()
 
 
 class Notices:
-    """Says a thing on stderr the first time it happens and counts it every time.
+    """Prints a message on stderr the first time a topic comes up and counts it every time.
 
     Not `warnings`: a job may turn warnings into exceptions, and logging must never raise into the job.
     """
@@ -27,7 +27,7 @@ class Notices:
         self.counts: dict[str, int] = {}
 
     def once(self, topic: str, message: str) -> bool:
-        """Print `rlship: message` unless something was said about `topic` before. Returns whether it was said now."""
+        """Print `rlship: message` unless `topic` was reported before. Returns whether it was printed."""
         seen = self.counts.get(topic, 0)
         if seen == 0 and len(self.counts) >= _MAX_TOPICS:
             return False
@@ -38,7 +38,7 @@ class Notices:
         return True
 
     def forget(self, topic: str) -> None:
-        """Let the next `once` about `topic` be said again, after it was put right in between."""
+        """Let the next `once` about `topic` print again, because the cause was repaired."""
         self.counts.pop(topic, None)
 
 
@@ -57,17 +57,17 @@ def say(message: str) -> None:
         else:
             stream.write(text)
             stream.flush()
-    except Exception as error:  # it may be any object, and whoever calls must go on
+    except Exception as error:  # stderr may be any object, and the caller must go on
         if raised_by_signal(error):
             raise
 
 
 def _descriptor(stream: TextIO) -> int:
-    """Where a forked child writes past the stream, or -1.
+    """The descriptor to which a forked child writes, bypassing the stream, or -1.
 
-    At the fork another thread may have held the lock of the stream's buffer, and in the child nothing releases it.
+    At the fork another thread may have held the lock of the stream's buffer, and nothing releases it in the child.
     """
     try:
         return stream.fileno()
-    except Exception:  # noqa: BLE001 - it may be any object
+    except Exception:  # noqa: BLE001 - stderr may be any object
         return -1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Setup:
-    """What a Logger is made of; it stays the same in a forked child. Plain data."""
+    """The settings of a Logger; they stay the same in a forked child. Plain data."""
 
     __slots__ = ("axis", "buffer_bytes", "checksum", "clock", "disk", "folder", "identity", "labels", "timing")
 
@@ -48,10 +48,10 @@ class Setup:
 
 
 class Parts:
-    """The files of one Stream: nearly always one, and another if its name is taken or the file itself is gone.
+    """The files of one Stream: nearly always one. There is another if a name is taken or the file itself is gone.
 
-    Attributes: `id` of the file that is written, None before `begin`; `parent`, the id of the writer whose child this
-    process is, or None.
+    Attributes: `id` of the current file, None before `begin`; `parent`, the id of the writer whose child this process
+    is, or None.
     """
 
     def __init__(self, setup: Setup, declared: Declared, parent: str | None) -> None:
@@ -62,23 +62,23 @@ class Parts:
         self._first_definitions: Entries | None = None
 
     def begin(self) -> None:
-        """Choose the id of the first file. Does nothing if an earlier start, which was interrupted, has done so."""
+        """Choose the id of the first file. Does nothing if an earlier, interrupted start has chosen it."""
         if self.id is None:
             self._first_definitions = dict(self._declared.entries)
             self.id = os.urandom(8).hex()
 
     def announce(self) -> None:
-        """Let processes that this one spawns know whose children they are. A child's own children are its parent's."""
+        """Announce the parent to processes that this one spawns. A child's own children belong to its parent."""
         if self.parent is None and self.id is not None:
             family.announce(self.id, self._setup.checksum)
 
     def withdraw(self) -> None:
-        """Take the announcement back."""
+        """Withdraw the announcement."""
         if self.id is not None:
             family.withdraw(self.id)
 
     def next(self) -> Part:
-        """The next file. The lines after its first ones are another writer's, so that each file has its own id."""
+        """The next file. It gets an id of its own, because readers treat each file as another writer's."""
         entries, self._first_definitions = self._first_definitions, None
         if entries is None:
             self.withdraw()
@@ -86,7 +86,7 @@ class Parts:
             self.announce()
             declared = self._declared.lines()
         else:
-            # Only what was declared before the first part began: a later definition must not govern earlier lines.
+            # Only earlier declarations: a later definition must not govern earlier lines.
             declared = definitions.lines(entries)
         setup, writer = self._setup, self.id or ""
         header = open_line(

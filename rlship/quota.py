@@ -1,4 +1,4 @@
-"""How many samples of a step a writer keeps, so that samples never fill the disk."""
+"""Limits how many samples of a step a writer keeps, so that samples never fill the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    # Of samples without a step, those of ten seconds share a quota; the key is then negative.
+    # Samples without a step share a quota for ten seconds; the key is then negative.
     Key: TypeAlias = int
 
 BYTES_PER_STEP = 1 << 20
@@ -21,13 +21,13 @@ _MAX_STEPS = 64
 def priority() -> float:
     """A random number in [0, 1), of 53 bits.
 
-    From the system and not from `random`: importing that is slow, its state is the job's, and a fork would repeat it.
+    From the system and not from `random`: importing that is slow, the job owns its state, and a fork would repeat it.
     """
     return (int.from_bytes(os.urandom(7), "big") >> 3) * 2.0**-53
 
 
 class Dropped:
-    """What was dropped of one step (None: of samples without one): how many, and the smallest `pri` of them."""
+    """The samples dropped of one step (None: without a step): their number, and the smallest `pri` of them."""
 
     __slots__ = ("n", "pri", "step")
 
@@ -37,7 +37,7 @@ class Dropped:
         self.pri = 1.0
 
     def line(self, t: float) -> str:
-        """The event that tells it."""
+        """The event that reports it."""
         return event_line("samples_dropped", {"n": self.n, "pri": self.pri}, self.step, t)
 
 
@@ -48,8 +48,8 @@ class _Use:
         self.used = self.kept = self.offered = 0
         self.dropped = Dropped(step)
 
-    def told(self) -> Dropped | None:
-        """What was dropped since the last time."""
+    def take_dropped(self) -> Dropped | None:
+        """The samples dropped since the last call, or None."""
         before = self.dropped
         if not before.n:
             return None
@@ -60,9 +60,9 @@ class _Use:
 class Quota:
     """At most about `budget` bytes of samples for each step.
 
-    The first half of the budget is for the first samples. After that the threshold for `pri` goes down as samples come
-    and as the budget is used. The fair random few of a step are those with the smallest `pri`; they come through
-    however many there are. Whether a sample is kept does not depend on how long it is.
+    The first half of the budget is for the first samples. After that the threshold for `pri` falls as samples come and
+    as the budget is used. The fair random few of a step are those with the smallest `pri`; they pass at any number of
+    samples. Whether a sample is kept does not depend on its length.
     """
 
     def __init__(self, budget: int = BYTES_PER_STEP) -> None:
@@ -71,7 +71,7 @@ class Quota:
         self._newest: Key | None = None
 
     def admits(self, step: int | None, t: float, pri: float) -> bool:
-        """Whether to keep a sample of `pri`, which comes at `t`; one that is not is counted."""
+        """True if a sample of `pri` at time `t` is to be kept; otherwise counts it."""
         key = -1 - int(t // _WINDOW_S) if step is None else step
         use = self._uses.get(key)
         if use is None:
@@ -80,7 +80,7 @@ class Quota:
         use.offered += 1
         if use.used * 2 < self._budget:
             return True
-        # A quarter of those that still fit, of as many as there were: what is left lasts for very many.
+        # Admit a quarter of the samples that still fit, so that the rest of the budget lasts for very many more.
         fit = (self._budget - use.used) * use.kept / use.used
         if pri * use.offered * 4 < fit:
             return True
@@ -90,29 +90,29 @@ class Quota:
         return False
 
     def spend(self, step: int | None, t: float, size: int) -> None:
-        """Count `size` bytes of a sample that is kept."""
+        """Count `size` bytes of a kept sample."""
         use = self._uses.get(-1 - int(t // _WINDOW_S) if step is None else step)
         if use is not None:
             use.used += size
             use.kept += 1
 
     def settle(self, upto: int | None) -> list[Dropped]:
-        """What was dropped of steps up to `upto` (None: all samples) and not reported yet. Forgets these steps."""
+        """The unreported drops of steps up to `upto` (None: of all samples). Forgets these steps."""
         due = [key for key in [*self._uses] if upto is None or 0 <= key <= upto]
-        return self._told([use for key in due if (use := self._uses.pop(key, None)) is not None])
+        return self._take_dropped([use for key in due if (use := self._uses.pop(key, None)) is not None])
 
     def passed(self) -> list[Dropped]:
-        """The same of what a new step leaves behind: lower steps, or the ten seconds before. Those may still go on."""
+        """The unreported drops of lower steps than the new one, or of the ten seconds before. Those may continue."""
         newest, self._newest = self._newest, None
         if newest is None:
             return []
         keys = [*self._uses]
         many = set(keys[: max(0, len(keys) - _MAX_STEPS)])
         behind = [key for key in keys if key in many or (newest < key < 0 if newest < 0 else 0 <= key < newest)]
-        found = self._told([use for key in behind if (use := self._uses.get(key)) is not None])
+        found = self._take_dropped([use for key in behind if (use := self._uses.get(key)) is not None])
         for key in many:
             self._uses.pop(key, None)
         return found
 
-    def _told(self, uses: list[_Use]) -> list[Dropped]:
-        return [dropped for use in uses if (dropped := use.told()) is not None]
+    def _take_dropped(self, uses: list[_Use]) -> list[Dropped]:
+        return [dropped for use in uses if (dropped := use.take_dropped()) is not None]

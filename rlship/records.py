@@ -29,7 +29,7 @@ def open_line(
     parent: str | None,
     labels: Mapping[str, str],
 ) -> str:
-    """The first line. `t` is Unix seconds; a silent writer sends a beat after `beat` seconds."""
+    """The first line. `t` is Unix seconds; a silent writer writes a beat after `beat` seconds."""
     fields = {
         "kind": "open",
         "rlship": 1,
@@ -77,7 +77,7 @@ def close_line(t: float) -> str:
 
 
 def gap_line(count: int, t: float, steps: tuple[int, int] | None = None) -> str:
-    """A `gap` record: `count` lines are missing, of steps from the first to the last of `steps`, or of no step."""
+    """A `gap` record: `count` lines are missing, with steps from the first to the last of `steps`, or without steps."""
     between = "" if steps is None else f'"from":{steps[0]},"to":{steps[1]},'
     return f'{{"kind":"gap","n":{count},{between}"t":{t:.3f}}}\n'
 
@@ -85,7 +85,7 @@ def gap_line(count: int, t: float, steps: tuple[int, int] | None = None) -> str:
 def clock_line(t: float, offset: float, error: float, client_time: bool) -> str:
     """A `clock` record: this host's clock minus the file server's, in seconds.
 
-    With `client_time` the filesystem stamps files with the time of the host that writes, so that it proves nothing.
+    With `client_time` the filesystem stamps files with the time of the host that writes, so the record proves nothing.
     """
     mark = ',"client_time":true' if client_time else ""
     return f'{{"kind":"clock","t":{t:.3f},"offset":{offset:.6f},"err":{error:.6f}{mark}}}\n'
@@ -96,15 +96,15 @@ def event_line(
     attrs: Mapping[Any, Any],
     step: int | None,
     t: float,
-    told: Callable[[str, str], object] = lambda attribute, why: None,
+    report: Callable[[str, str], object] = lambda attribute, why: None,
 ) -> str:
-    """An `event` record. Calls `told(attribute, why)` for each attribute that is changed or left out.
+    """An `event` record. Calls `report(attribute, why)` for each attribute that is changed or left out.
 
     Raises UnusableError.
     """
-    # To the microsecond as spans are, so that an event inside one stands inside it.
+    # To the microsecond like spans, so that an event inside a span stays inside it.
     head = f'{_head("event", f"{t:.6f}", step)}"name":{json_string(name)},"attrs":{{'
-    body, cut = json_object(attrs, MAX_LINE_BYTES - size_of(head) - 16, told)
+    body, cut = json_object(attrs, MAX_LINE_BYTES - size_of(head) - 16, report)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
 
@@ -120,23 +120,23 @@ def sample_line(
     pri: float,
     step: int | None,
     t: float,
-    told: Callable[[str, str], object],
+    report: Callable[[str, str], object],
 ) -> str:
-    """A `sample` record; `score` is encoded already. Calls `told(column, why)` as above. Raises UnusableError."""
+    """A `sample` record; `score` is already encoded. Calls `report(column, why)` as above. Raises UnusableError."""
     ranked = "" if score is None else f'"score":{score},'
     head = f'{_head("sample", f"{t:.3f}", step)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
-    body, cut = json_object(row, MAX_LINE_BYTES - size_of(head) - 16, told)
+    body, cut = json_object(row, MAX_LINE_BYTES - size_of(head) - 16, report)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
 
 def span_form(name: str) -> str:
-    """The format of `span` records of one name, for time, duration, step and the lane's name as JSON."""
+    """The format string of `span` records with one name, for time, duration, step and the lane's name as JSON."""
     own = json_string(name).replace("%", "%%")
     return f'{{"kind":"span","t":%.6f,"dur":%.9g,"step":%d,"name":{own},"lane":%s}}\n'
 
 
 def span_line(form: str, t: float, dur: float, step: int | None, lane: str, error: str | None) -> str:
-    """A `span` record in a form of `span_form`, also of a span that has no step or ended with an error."""
+    """A `span` record in a form of `span_form`, also for a span without a step or with an error."""
     line = form % (t, dur, step or 0, lane)
     if step is None:
         line = line.replace('"step":0,', "", 1)

@@ -1,4 +1,4 @@
-"""The names of the reductions a metric may ask for."""
+"""The names of the reductions that a metric may request."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 
 
 class Reduce(str, enum.Enum):
-    """How the observations of one metric, over all ranks of an actor, become one figure.
+    """The function that reduces the observations of one metric, over all ranks of an actor, to one value.
 
     A plain string of the same name (`"mean"`) is accepted wherever a member is.
 
     * `MEAN` (the default): weighted mean. `SUM`: weighted sum. `STD`: weighted population standard deviation.
-    * `MIN`, `MAX`: of the observations, whatever their weight.
+    * `MIN`, `MAX`: of the observations, regardless of their weight.
     * `FIRST`, `LAST`: in the order written, of the lowest rank that has any.
-    * `COUNT`: how many finite observations there are.
-    * `P50`, `P90`, `P95`, `P99`: quantiles of the observations, whatever their weight. `HIST`: their histogram.
-    * `RATE`: their sum by second.
+    * `COUNT`: the number of finite observations.
+    * `P50`, `P90`, `P95`, `P99`: quantiles of the observations, regardless of weight. `HIST`: their histogram.
+    * `RATE`: their sum per second.
 
-    A name with a dot in it (`"mypkg.trimmed_mean"`) is a reduction of your own, which the sidecar knows.
+    A name with a dot in it (`"mypkg.trimmed_mean"`) is a reduction of your own, which the sidecar has installed.
     """
 
     MEAN = "mean"
@@ -42,7 +42,7 @@ class Reduce(str, enum.Enum):
 
 NAMES = tuple(member.value for member in Reduce)
 _MAX_NAME = 100  # what the format allows
-_OWN = f"the name of your own with a dot in it, of at most {_MAX_NAME} characters"
+_OWN = f"the name of your own reduction with a dot in it and at most {_MAX_NAME} characters"
 _MEANT = {"median": " (the median is p50)", "avg": " (that is mean)", "average": " (that is mean)"}
 _ALLOWED = f"use one or several of {', '.join(NAMES)}, or {_OWN}"
 
@@ -50,8 +50,8 @@ _ALLOWED = f"use one or several of {', '.join(NAMES)}, or {_OWN}"
 def reduction_names(reduce: str | Iterable[str]) -> list[str]:
     """The names in `reduce`, a `Reduce`, a string or several of them, without duplicates and in order.
 
-    A name with a dot is passed through: only the sidecar can know whether that reduction exists. Raises ValueError
-    where there is none, or one that does not exist.
+    A name with a dot is passed through: only the sidecar can know whether that reduction exists. Raises ValueError if
+    `reduce` is empty, or if a reduction does not exist.
     """
     given = [reduce] if isinstance(reduce, str) or not hasattr(reduce, "__iter__") else list(reduce)
     found: list[str] = []
@@ -67,5 +67,5 @@ def reduction_names(reduce: str | Iterable[str]) -> list[str]:
 
 
 def _is_own(name: str) -> bool:
-    """Whether this may be the name of an entry point: short, with a dot inside."""
+    """True if this may be the name of an entry point: short, with a dot inside."""
     return "." in name[1:-1] and len(name) <= _MAX_NAME and not any(c.isspace() for c in name)

@@ -1,4 +1,4 @@
-"""The Loggers of this process: `init`, the default one, and what happens to them at a fork and at exit."""
+"""The Loggers of this process: `init`, the default Logger, and their handling at a fork and at exit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _lock = threads.reentrant_lock()
 
 
 class Disabled(Logger):
-    """A Logger that drops every call, where there is nowhere to write to or `RLSHIP_DISABLE` is set."""
+    """A Logger that drops every call, because it has no folder or `RLSHIP_DISABLE` is set."""
 
     def __init__(self) -> None:
         super().__init__("", Identity("", "0", 0, None, 0, "none", ""))
@@ -59,35 +59,35 @@ def init(
 ) -> Logger:
     """Open this process's file for one actor, and return the Logger that writes it.
 
-    The first Logger is the one that `rlship.log` and the other functions of the module use. Calling `init` again with
-    the same `dir` and `actor` returns the same Logger, or a new one if it was closed.
+    `rlship.log` and the other functions of the module use the first Logger. Calling `init` again with the same `dir`
+    and `actor` returns the same Logger, or a new one if it was closed.
 
     Args:
         dir: the experiment's folder, made absolute now and created when needed; files go to `dir/rlship/`. Default:
             `RLSHIP_DIR`.
         actor: the kind of worker: `"trainer"`, `"generator"`, `"reward"`… Default: `RLSHIP_ACTOR`. The actor called
-            `trainer` gives the global steps.
-        replica: tells apart groups that each count their ranks from 0, such as several generators. Default:
+            `trainer` provides the global steps.
+        replica: distinguishes groups that each count their ranks from 0, such as several generators. Default:
             `RLSHIP_REPLICA`, else the launcher's, else `"0"`.
-        rank, world: this process's place in its group, and how many there are (None: not known). Default:
+        rank, world: this process's number in its group, and the group's size (None: unknown). Default:
             `RLSHIP_RANK`, `RLSHIP_WORLD`, else those of the launcher (torchrun, MPI, Slurm, Kubernetes, JAX, TPU,
             Ascend, verl on Ray), else rank 0. They come as a pair: with a `rank` of your own, give `world` too.
         attempt: how often this rank was restarted; the lines of a higher attempt replace those of a lower one. Default:
             `RLSHIP_ATTEMPT`, else the launcher's restart count.
         axis: what this actor's steps count.
-        labels: facts about this process, kept as text in the file, 8 KiB of them at most.
+        labels: facts about this process, kept as text in the file, at most 8 KiB in all.
         system_metrics: also log what this process, its machine and its GPUs use, from a thread of its own: True for
             once a second, or the seconds between two samples. Needs psutil and nvidia-ml-py (`pip install psutil
-            nvidia-ml-py`); what cannot be had is said once and left out. Default: `RLSHIP_SYSTEM_METRICS` (1, or
-            seconds), else off.
+            nvidia-ml-py`); metrics that are not available are reported once and left out. Default:
+            `RLSHIP_SYSTEM_METRICS` (1, or seconds), else off.
 
-    Where `dir` or `actor` is known from neither the argument nor the environment, this says so on stderr and returns a
-    Logger that drops every call; so does `RLSHIP_DISABLE=1`, silently. An unusable argument is said and left out.
-    Nothing is raised.
+    If neither the argument nor the environment gives `dir` or `actor`, this reports it on stderr and returns a Logger
+    that drops every call. `RLSHIP_DISABLE=1` has the same effect, silently. An unusable argument is reported and left
+    out. Nothing is raised.
 
     Forks and children: a forked child writes a file of its own from its first call on, as a child of its parent's
     rank. So does a process spawned by this one (`subprocess`, `multiprocessing`) that calls `init` with the same
-    folder, actor and identity: it contributes to this rank and is not waited for. A process whose rank, world or
+    folder, actor and identity: it contributes to this rank and rows do not wait for it. A process whose rank, world or
     attempt differs, or which outlives or replaces this one, is a writer in its own right. To spawn an independent one
     with the same identity, remove `RLSHIP_PARENT` from its environment.
     """
@@ -107,7 +107,7 @@ def init(
 
 
 def current() -> Logger:
-    """The Logger of the module's functions: the first one opened, or one from `RLSHIP_DIR` and `RLSHIP_ACTOR`."""
+    """The Logger of the module's functions: the first open one, or one from `RLSHIP_DIR` and `RLSHIP_ACTOR`."""
     if _default is not None:
         return _default
     if _off():
@@ -145,14 +145,14 @@ def _init(
         return _disabled
     folder, name = os.path.abspath(os.fsdecode(folder)), str(name)
     if "\0" in folder:
-        raise ValueError(f"dir={folder!r} holds a NUL character, which no path can")
+        raise ValueError(f"dir={folder!r} holds a NUL character, which a path cannot")
     known = _loggers.get((folder, name))
     if known is not None and not known.closed and known.begun:
-        _tell_difference(known, {"replica": replica, "rank": rank, "world": world, "attempt": attempt})
+        _report_difference(known, {"replica": replica, "rank": rank, "world": world, "attempt": attempt})
         return known
     given: tuple[Any, ...] = (replica, rank, world, attempt)
     inherited = known if known is not None and not known.closed else None
-    if inherited is not None:  # in a forked child what it does not say is as its parent said
+    if inherited is not None:  # a forked child inherits the arguments that it does not pass
         given = tuple(before if own is None else own for own, before in zip(given, inherited.given))
     replica, rank, world, attempt = given
 
@@ -162,7 +162,7 @@ def _init(
     identity = detect(name, replica, rank, world, attempt, warn=warn)
     if inherited is not None and family.identity_of(folder, identity) == inherited.checksum:
         return inherited  # a forked child of the same rank
-    # Else a forked worker that has a rank of its own by now: a writer in its own right, as a spawned one is.
+    # Otherwise it is a forked worker with a rank of its own by now: a writer in its own right, like a spawned one.
     logger = Logger(
         folder,
         identity,
@@ -176,7 +176,7 @@ def _init(
     if _default is None or _default.closed or _default is inherited:
         _default = logger
     elif identity.rank == 0 and identity.replica == "0":
-        same = logger.actor == _default.actor  # and so in another folder
+        same = logger.actor == _default.actor  # and thus in another folder
         first, this = (_default.folder, folder) if same else (_default.actor, logger.actor)
         _notices.once(
             "another",
@@ -190,7 +190,7 @@ def _init(
 
 
 def _sample(logger: Logger, asked: object, warn: Callable[[str], object]) -> None:
-    """Log system metrics as well, if that is asked for."""
+    """Log system metrics as well, if the argument or the environment requests them."""
     if not asked:
         return
     from .system import worker
@@ -204,7 +204,7 @@ def _sample(logger: Logger, asked: object, warn: Callable[[str], object]) -> Non
         worker.start(logger, interval_s)
 
 
-def _tell_difference(known: Logger, asked: Mapping[str, Any]) -> None:
+def _report_difference(known: Logger, asked: Mapping[str, Any]) -> None:
     other = [f"{what}={value!r}" for what, value in asked.items() if value is not None]
     if any(value is not None and str(value) != str(getattr(known, what)) for what, value in asked.items()):
         _notices.once(
@@ -216,7 +216,7 @@ def _tell_difference(known: Logger, asked: Mapping[str, Any]) -> None:
 
 
 def _usable_labels(labels: Any, warn: Callable[[str], object]) -> dict[str, str]:
-    """Labels as text, as many of them as fit."""
+    """Labels as text, as many as fit."""
     if labels is None:
         return {}
     if not hasattr(labels, "items"):
@@ -238,18 +238,18 @@ def _hook() -> None:
     global _hooked
     if _hooked:
         return
-    # In this order: where a signal handler raises in between, closing twice does no harm, and not closing loses lines.
+    # In this order: if a signal handler raises in between, closing twice does no harm, but not closing loses lines.
     atexit.register(_close_all)
     _hooked = True
 
 
-# The locks of a fork and which of them were taken; by thread, as two threads may fork at the same time.
+# The locks of a fork and which of them were taken; by thread, because two threads may fork at the same time.
 _held: dict[int, list[tuple[tuple[threads.RLock, ...], list[bool]]]] = {}
 _HOLD_S = 0.05
 
 
 def _before_fork() -> None:
-    """Hold the Loggers' locks over the fork: hooks that run before ours in the child, and what they finalise, may log.
+    """Hold the Loggers' locks over the fork: hooks that run before ours in the child may log, and so may finalisers.
 
     A lock that another thread keeps for longer than `_HOLD_S` is left out, and the fork goes on.
     """
@@ -258,8 +258,8 @@ def _before_fork() -> None:
     for logger in list(_loggers.values()):
         locks, taken = logger.locks, list[bool]()
         held.append((locks, taken))
-        # `extend` and `map` run without a bytecode in between. A signal handler that raised after `acquire` and before
-        # its result is stored would leave a lock that nobody gives back, and the writing thread would stop.
+        # `extend` and `map` run without a bytecode in between. If a signal handler raised after `acquire` and before
+        # its result is stored, the lock would never be released, and the writing thread would stop.
         taken.extend(map(methodcaller("acquire", timeout=max(0.0, deadline - time.monotonic())), locks))
 
 
@@ -277,11 +277,11 @@ def _after_fork() -> None:
     for logger in _loggers.values():
         try:
             logger.after_fork()
-        except Exception as error:  # noqa: BLE001 - os.fork must return in the child whatever happens here
+        except Exception as error:  # noqa: BLE001 - os.fork must return in the child after any error here
             say(f"after a fork: {type(error).__name__}: {error}")
 
 
-# Now and not at the first `init`, which another thread may be in at a fork.
+# At import and not at the first `init`, because another thread may be inside `init` at a fork.
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # Start, duration, step, name, lane, error. Steps and names are as the job gave them.
     Ended: TypeAlias = tuple[float, float, int | None, str, Any, str | None]
 
-# Spans are put into lines early when there are so many, so that a stalled disk cannot let them grow.
+# When so many wait, spans are turned into lines early, so that a stalled disk cannot let them grow.
 MAX_WAITING = 1024
 MAX_NAME = 500
 UNNAMED = "unnamed"
@@ -26,7 +26,7 @@ _MAX_FORMS = 1024
 
 
 class Spans:
-    """The ended spans of one Stream that are not lines yet. Adding to `waiting` needs no lock, `move` its caller's.
+    """The ended spans of one Stream that are not lines yet. Adding to `waiting` needs no lock; `move` needs one.
 
     Calls `lost(step, error)` for each span that cannot be encoded and is left out.
     """
@@ -41,7 +41,7 @@ class Spans:
         self._forms: dict[str, str] = {}
 
     def move(self, buffer: Buffer) -> None:
-        """Put what waits into the buffer. An exception of a signal handler loses or doubles none."""
+        """Move all waiting spans into the buffer. An exception of a signal handler loses or doubles none."""
         waiting, staged = self.waiting, self._staged
         if waiting:
             count = len(waiting)
@@ -51,7 +51,7 @@ class Spans:
             staged += (item,)
             self._lost += lost
             del waiting[:count]
-        if staged and not buffer.extend(staged):  # it is nearly full: line by line, so that it can count those it drops
+        if staged and not buffer.extend(staged):  # nearly full: line by line, so that it counts the drops
             single = [(line, size_of(line), step) for lines, steps, _ in staged for line, step in zip(lines, steps)]
             self._lines += single
             del staged[:]
@@ -69,7 +69,7 @@ class Spans:
         return span_line(form, t, dur, step, lanes.text(lane, suffix), err)
 
     def _usable(self, spans: list[Ended]) -> tuple[list[str], list[int | None], list[tuple[int | None, Exception]]]:
-        """Lines, their steps, and what cannot be encoded: kept, it would hold up all others for ever."""
+        """Lines, their steps, and spans that cannot be encoded: kept, they would block all others forever."""
         try:
             return *self._encoded(spans), []
         except Exception as error:  # the code of a name or of a task may raise anything

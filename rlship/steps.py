@@ -1,4 +1,4 @@
-"""The implicit step: what `log` uses where it is called without one."""
+"""The implicit step: the step of a `log` that is called without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_STEP = 2**53 - 1
 
 
 def whole_step(step: SupportsIndex | float) -> int:
-    """`step` as an integer in 0..2^53-1. Raises ValueError that says what is allowed.
+    """`step` as an integer in 0..2^53-1. Raises ValueError with the allowed values.
 
     Integers of any type and floats with an integral value (`3.0`) are accepted, also as a scalar of numpy, torch or
     jax; booleans are not.
@@ -32,11 +32,11 @@ def _integer(step: Any) -> int | None:
     try:
         return int(step.__index__())
     except (AttributeError, TypeError):
-        pass  # no integer; perhaps a scalar that holds an integral number
+        pass  # not an integer; perhaps a scalar that holds an integral number
     item = getattr(step, "item", None)
     try:
         found = item() if callable(item) else None
-    except (TypeError, ValueError, RuntimeError) as error:  # of several elements
+    except (TypeError, ValueError, RuntimeError) as error:  # an array of several elements
         if raised_by_signal(error):
             raise
         return None
@@ -44,7 +44,7 @@ def _integer(step: Any) -> int | None:
 
 
 class Steps:
-    """The implicit step of one Logger: one value for the process, and one per task where `with step(n)` is used."""
+    """The implicit step of one Logger: one for the process, and one for each task inside `with step(n)`."""
 
     def __init__(self) -> None:
         self.process: int | None = None

@@ -36,14 +36,14 @@ _FOR_DEVICES = 0.8  # of the time that closing may take; the rest is for the dis
 
 
 class Stream:
-    """What a Logger has in one process; a forked child gets a new one, so that no lock, line or descriptor is shared.
+    """A Logger's state in one process. A forked child gets a new one, so that no lock, line or descriptor is shared.
 
     It is new until `start`, then `live`, and `closed` at the end. Any thread may call it. It trusts its arguments: the
     Logger has checked them.
 
-    Attributes: `parts`, the files and their ids; `declared`, what was declared so far; `promised`, the step of the last
-    barrier, -1 before the first; `misuse` and `faults`, what is reported of the job's calls and of the writer itself;
-    `samples`, how many are kept; `tagged`, the tags of steps.
+    Attributes: `parts`, the files and their ids; `declared`, the definitions so far; `promised`, the step of the last
+    barrier, -1 before the first; `misuse` and `faults`, reports on the job's calls and on the writer itself; `samples`,
+    the quota of samples; `tagged`, the tags of steps.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class Stream:
     # Life
 
     def start(self) -> bool:
-        """Begin to write. False, reported once, after `close`. Its caller holds the lock and has looked at `live`."""
+        """Begin to write. Returns False after `close`. The caller holds the lock and has seen that `live` is false."""
         if self.closed:
             self.notices.once("closed", f"{self._setup.identity.actor} is closed: calls after close() are dropped")
             return False
         if time.monotonic() < self._begin_at:
             return False
-        self.live = True  # first of all: a signal handler may log from here on, and must not start it once more
+        self.live = True  # first of all, so that a signal handler that logs does not start it again
         try:
             self.parts.begin()
             self._flusher.start()
@@ -110,7 +110,7 @@ class Stream:
             if sys.is_finalizing() or "shutdown" in str(error):
                 self.closed = True  # the interpreter is ending; one report instead of a failure at every call
                 raise
-            # No thread can be started just now (a full pids cgroup, say): try again at a later call, not at each.
+            # No thread can be started right now (a full pids cgroup, say): retry at a later call, not at each.
             self._begin_at = time.monotonic() + _AGAIN_S
             self.notices.once("thread", f"cannot start the writing thread: {error}; trying again at later calls")
             return False
@@ -121,7 +121,7 @@ class Stream:
         return True
 
     def close(self, timeout: float | None) -> bool:
-        """Write what is left and the `close` record. False if that took longer than `timeout` (or `Timing.close`)."""
+        """Write what is left and the `close` record. Returns False after `timeout` (default `Timing.close`) seconds."""
         with self.lock:
             if self.closed:
                 return True
@@ -145,13 +145,13 @@ class Stream:
         return done
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all that was logged before is in the file. False after `timeout` seconds."""
+        """Wait until everything logged before is in the file. Returns False after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         arrived = self.deferred.wait(timeout, nudge=self.wake)
         return self._flusher.flush(max(0.0, deadline - time.monotonic())) and arrived
 
     def leave_to_parent(self) -> str | None:
-        """In a forked child: let go of the parent process's file. Returns the writer whose child this process is."""
+        """In a forked child: drop the parent process's file. Returns the writer whose child this process is."""
         self._flusher.drop_inherited()
         self.deferred.leave()
         # A child that never logged has no file, so its own children are its parent's.
@@ -162,15 +162,15 @@ class Stream:
     def collect(self, upto: int | None = None) -> None:
         """Move observations of steps <= `upto` (None: of all steps) and ended spans into the buffer.
 
-        Like `log`, this wakes the writing thread early when many bytes wait: otherwise a job that records much fills
-        the buffer before the next periodic write.
+        Like `log`, this wakes the writing thread early when many bytes wait. Otherwise a job that records much would
+        fill the buffer before the next periodic write.
         """
         self.gathering.move(upto)
         if self.buffer.size > self.wake_at:
             self.wake()
 
     def barrier(self, step: int, t: float) -> None:
-        """Write a barrier of time `t`, and before it what was observed of steps up to `step`."""
+        """Write a barrier of time `t`, and before it the observations of steps up to `step`."""
         self.collect(step)
         self.report_dropped(self.samples.settle(step))
         line = records.barrier_line(step, t)
@@ -180,7 +180,7 @@ class Stream:
         self.wake()
 
     def rollback(self, step: int) -> None:
-        """Write a rollback, and before it all that was observed: values that are still late are given up."""
+        """Write a rollback, and before it all observations; values that are still late are given up."""
         self.collect()
         self.deferred.settle()
         self.report_dropped(self.samples.settle(None))
@@ -189,7 +189,7 @@ class Stream:
         self.promised = step - 1
 
     def control(self, line: str, step: int | None = None) -> bool:
-        """Put a line into the buffer that may use its reserve. Returns False if it was dropped."""
+        """Put a line that may use the reserve into the buffer. Returns False if it was dropped."""
         return self.buffer.append_control(line, size_of(line), step)
 
     def report(self, where: str, message: str) -> None:
@@ -197,7 +197,7 @@ class Stream:
         self.control(records.error_line(where, message, self._setup.clock()))
 
     def report_dropped(self, dropped: list[Dropped]) -> None:
-        """Write how many samples were not kept, one event for each step."""
+        """Write the number of dropped samples, one event for each step."""
         for one in dropped:
             self.control(one.line(self._setup.clock()), one.step)
 
@@ -208,7 +208,7 @@ class Stream:
 
 
 class _Rounds:
-    """What the writing thread does for a Stream in each of its rounds: see `flusher.Rounds`."""
+    """The writing thread's calls in each of its rounds for a Stream: see `flusher.Rounds`."""
 
     def __init__(self, stream: Stream, setup: Setup) -> None:
         self._stream = stream
@@ -220,7 +220,7 @@ class _Rounds:
         stream = self._stream
         try:
             stream.collect()
-        except Exception as error:  # noqa: BLE001 - whatever it is, what is in the buffer already is written
+        except Exception as error:  # noqa: BLE001 - after any error, lines in the buffer are still written
             stream.failed("gathering", error)
         if stream.deferred and not self._looks:
             self._looks = True

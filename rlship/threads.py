@@ -1,6 +1,6 @@
-"""Real threads and locks, also where gevent put greenlets in their place.
+"""Real threads and locks, even if gevent has put greenlets in their place.
 
-A greenlet that waits for the disk would stop the whole job, and one that is never switched to would write nothing.
+A greenlet that waits for the disk would stop the whole job, and one that never gets its turn would write nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _patched() -> Any:
-    """gevent's module that knows what it replaced, where it did."""
+    """gevent's module that knows the original classes, or None if gevent has replaced nothing."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey if monkey is not None and monkey.is_module_patched("threading") else None
 
@@ -36,7 +36,7 @@ def reentrant_lock() -> threading.RLock:
 
 
 def start(target: Callable[[], None]) -> None:
-    """Run `target` in a real daemon thread. Raises RuntimeError if the system has none left."""
+    """Run `target` in a real daemon thread. Raises RuntimeError if the system has no thread left."""
     monkey = _patched()
     if monkey:
         monkey.get_original("_thread", "start_new_thread")(target, ())
@@ -45,7 +45,7 @@ def start(target: Callable[[], None]) -> None:
 
 
 def takes_text(fd: int) -> bool:
-    """Whether a page can be written to a descriptor at once: not to a pipe that is full or has no reader."""
+    """True if a page can be written to a descriptor at once: not to a pipe that is full or has no reader."""
     monkey = _patched()
     poll = (monkey.get_original("select", "poll") if monkey else select.poll)()
     poll.register(fd, select.POLLOUT)

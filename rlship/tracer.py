@@ -1,4 +1,4 @@
-"""A stretch of work in named steps, timed one after the other."""
+"""Times a piece of work in named steps, one after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Tracer:
-    """Times a stretch of work and its steps.
+    """Times a piece of work and its steps.
 
         tracer = rlship.Tracer("train_step")
         tracer.start()
@@ -23,8 +23,8 @@ class Tracer:
         tracer.step("train")        # the span train_step/train: since the step before
         tracer.stop()               # the span train_step: since start()
 
-    As a context manager it starts and stops itself. One object times one stretch at a time, again and again; a call
-    out of order is said once and does nothing else.
+    As a context manager it starts and stops itself. One object times one piece of work at a time, any number of times.
+    A call out of order is reported once and has no other effect.
 
     Args:
         prefix: the name of the whole; each step's is `<prefix>/<step>`.
@@ -42,9 +42,9 @@ class Tracer:
         self._since: Entry | None = None
 
     def start(self) -> None:
-        """Begin. While it is running already this begins anew: what was begun before is not recorded."""
+        """Begin. If it is already running, begin again; the piece begun before is not recorded."""
         if self._running:
-            self._whole.refuse("start() while it is running: stop() was not called; it begins anew")
+            self._whole.refuse("start() while it is running: stop() was not called; it begins again")
         self._running = True
         self._began = self._begin(self._whole)
         self._since = self._begin(self._span(""))

@@ -1,7 +1,7 @@
 """`span` as jobs use it: a context manager, and a decorator of functions of every kind.
 
-The span of a coroutine covers what it awaits; that of a generator goes from its first item to its end, with what its
-consumer does in between.
+The span of a coroutine includes what it awaits. The span of a generator lasts from its first item to its end, including
+the time that its consumer takes in between.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
     class Staging(Protocol):
-        """What a span needs of the Stream that it is written to. A forked child has another one."""
+        """The parts of its Stream that a span needs. A forked child has another Stream."""
 
         live: bool
         ended_spans: list[Ended]
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         def collect(self) -> None: ...
 
     class Host(Protocol):
-        """What a span needs of the Logger that it belongs to."""
+        """The parts of its Logger that a span needs."""
 
         stream: Any  # a Staging; measurements on a GPU need more of it
         steps: Steps
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
         def start(self) -> bool: ...
         def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None: ...
         def failed(self, where: str, error: Exception) -> None: ...
-        def told(self, where: str, topic: str, message: str) -> None: ...
+        def report(self, where: str, topic: str, message: str) -> None: ...
 
-    # An open span: its Logger, that one's stream, what is measured on the device, start, and start by `_mark`.
+    # An open span: its Logger, the Logger's stream, the measurement on the device, start, and start by `_mark`.
     Entry: TypeAlias = tuple[Host, Staging, Measured | None, float, float]
 
 _mark = time.perf_counter
@@ -61,8 +61,8 @@ class Span:
         self._find = find
         self._name = name
         self._device = device
-        # The usual object is entered once at a time. While it is, further entries go into a dict, by lane; each holds
-        # the one of the same lane that it is inside of.
+        # The usual object is entered once at a time. Further entries meanwhile go into a dict, by lane; each holds the
+        # enclosing entry of the same lane.
         self._open: Entry | None = None
         self._more: dict[Any, tuple[Entry, Any]] | None = None
 
@@ -99,7 +99,7 @@ class Span:
         return wrapped(self, function)
 
     def begin(self) -> Entry | None:
-        """Start one span, to be ended with `end`. None where nothing is logged. What `__enter__` does, as a value."""
+        """Like `__enter__`, but returns the open span, to be ended with `end`. None if nothing is logged."""
         host = self._find()
         stream = host.stream
         if not stream.live and not host.start():
@@ -126,14 +126,14 @@ class Span:
             stream.collect()
 
     def failed(self, error: Exception) -> None:
-        """Count an error of our own; one that the job's signal handler raised goes on."""
+        """Count an internal error; an error that the job's signal handler raised passes."""
         if raised_by_signal(error):
             raise error
         self._find().failed("span", error)
 
     def refuse(self, why: str) -> None:
-        """Say of this span, once, what it cannot do."""
-        self._find().told("span", f"span {self._name[:200]}", f"span({self._name!r:.200}): {why}")
+        """Report, once, what this span cannot do."""
+        self._find().report("span", f"span {self._name[:200]}", f"span({self._name!r:.200}): {why}")
 
     def _nest(self, entry: Entry) -> None:
         lane = lanes.current()
@@ -142,12 +142,12 @@ class Span:
         self._more[lane] = (entry, self._more.get(lane))
 
     def _innermost(self, more: dict[Any, tuple[Entry, Any]]) -> Entry | None:
-        """The entry that ends here."""
+        """Remove and return the entry that ends here."""
         lane = lanes.current()
         found = more.pop(lane, None)
         if found is None:
             entry, self._open = self._open, None
-            # None of both: left in another lane than entered (a generator closed elsewhere).
+            # Neither holds it: it was left in another lane than entered (a generator closed elsewhere).
             return entry if entry is not None or not more else more.popitem()[1][0]
         if found[1] is not None:
             more[lane] = found[1]
@@ -155,7 +155,7 @@ class Span:
 
 
 def make(find: Callable[[], Host], name: Any, timer: str = "cpu", memory: bool = False) -> Any:
-    """A Span; around the function itself where that is given instead of a name."""
+    """A Span; if `name` is a function, the function with a span around it."""
     try:
         given = name if isinstance(name, str) else str(getattr(name, "__qualname__", name))
     except Exception as error:  # the name's own code may raise anything
@@ -197,12 +197,12 @@ class _Call:
 
 
 def wrapped(span: Span, function: F) -> F:
-    """`function` with `span` around each of its calls; what is no function is given back as it is."""
-    if isinstance(function, (staticmethod, classmethod)):  # what makes them so has to stay the outermost
+    """`function` with `span` around each of its calls; anything but a function is returned unchanged."""
+    if isinstance(function, (staticmethod, classmethod)):  # these have to stay the outermost wrapper
         return type(function)(wrapped(span, function.__func__))
     if not callable(function) or isinstance(function, type):
         what = f"the class {function.__name__}" if isinstance(function, type) else f"a {type(function).__name__}"
-        span.refuse(f"it is put around {what}, which is no function; put it around the function itself")
+        span.refuse(f"it cannot wrap {what}, only a function; put it around the function itself")
         return function
     flags = _flags(function)
     around: Callable[..., Any]
@@ -222,7 +222,7 @@ def wrapped(span: Span, function: F) -> F:
                     except GeneratorExit:
                         await inner.aclose()
                         raise
-                    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the generator's
+                    except BaseException as error:  # noqa: BLE001 - any exception belongs to the generator
                         step = inner.athrow(error)
                     else:
                         step = inner.asend(sent)
@@ -249,16 +249,16 @@ def wrapped(span: Span, function: F) -> F:
 
 
 def _flags(function: Any) -> int:
-    """What kind of function is called in the end. Not `inspect`, which takes longer to import than this package."""
+    """The code flags of the function finally called. Not `inspect`, which takes longer to import than this package."""
     while isinstance(function, partial):
         function = function.func
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None) or getattr(
-        getattr(type(function), "__call__", None),  # noqa: B004 - its code is looked at
+        getattr(type(function), "__call__", None),  # noqa: B004 - only its code is read
         "__code__",
         None,
     )
     flags: int = getattr(code, "co_flags", 0)
-    # How `asyncio` and `inspect` mark functions that only give a coroutine back.
+    # `asyncio` and `inspect` mark functions that only return a coroutine in this way.
     marked = hasattr(function, "_is_coroutine_mark") or hasattr(function, "_is_coroutine")
     return flags | (0x80 if marked and not flags & (_GENERATOR | _ASYNC_GENERATOR) else 0)

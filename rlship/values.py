@@ -1,4 +1,4 @@
-"""Values as plain numbers, one or many, and these as JSON: what may be a metric."""
+"""Values that may be metrics: as plain numbers, one or many, and as JSON."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SUMMARY = frozenset(("n", "w", "sum", "min", "max", "first", "last", "m2"))
 _SCALARS = frozenset((float, int, bool, type(None)))
 
 ALLOWED = "a number, an array or list of numbers, {'v': [...], 'w': [...]} or a summary {'n': ..., 'sum': ..., ...}"
-# Of one value. More would hardly fit in the buffer, and encoding them is most of a second of the job's time.
+# The most elements of one value. More would hardly fit in the buffer, and encoding them takes most of a second.
 MAX_ELEMENTS = 1 << 18
 
 
 class UnusableError(ValueError):
-    """A value that cannot be a metric; the text says why."""
+    """A value that cannot be a metric; the text gives the reason, or is empty for a wrong type."""
 
 
 def why_unusable(error: Exception) -> str:
-    """Why a value that gave this error cannot be used. Raises the error if it is not the value's fault."""
+    """The reason why a value that raised this error cannot be used. Raises the error if it is not the value's fault."""
     if isinstance(error, UnusableError):
         return str(error)
     if isinstance(error, RecursionError) or raised_by_signal(error):
@@ -69,7 +69,7 @@ def scalar(value: Any) -> Scalar:
 def plain(value: Any) -> Scalar | list[Scalar]:
     """`value` as a plain number, None, or a flat list of those. Raises UnusableError.
 
-    Values that live on a device are read back here, on the caller's thread.
+    Values on a device are read back here, on the caller's thread.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -108,7 +108,7 @@ def number(value: Scalar) -> str:
 
 
 def plain_weights(weight: Any) -> Scalar | list[Scalar]:
-    """The same for weights, with an error that speaks of them."""
+    """Like `plain` for weights, with an error message about weights."""
     try:
         return plain(weight)
     except UnusableError:
@@ -143,19 +143,19 @@ def summary(value: Mapping[Any, Any]) -> str:
     """Encode a summary object. Raises UnusableError if it is not one."""
     parts = []
     for name, given in value.items():
-        figure = scalar(given)
-        if figure is None or figure - figure != 0:
+        item = scalar(given)
+        if item is None or item - item != 0:
             raise UnusableError(f"the summary's {name} is {given!r}, not a finite number")
-        if name in ("n", "w", "m2") and figure < 0:
+        if name in ("n", "w", "m2") and item < 0:
             raise UnusableError(f"the summary's {name} is {given!r}, below 0")
-        if name == "n" and (isinstance(figure, float) and not figure.is_integer()):
+        if name == "n" and (isinstance(item, float) and not item.is_integer()):
             raise UnusableError(f"the summary's n is {given!r}, not an integer")
-        parts.append(f'"{name}":{number(int(figure) if name == "n" else figure)}')
+        parts.append(f'"{name}":{number(int(item) if name == "n" else item)}')
     return "{" + ",".join(parts) + "}"
 
 
 def count_of(value: Any) -> int:
-    """How many elements a list, an array or a tensor has, without reading any; 1 of anything else."""
+    """The number of elements of a list, an array or a tensor, without reading any; 1 for anything else."""
     if isinstance(value, (list, tuple)):
         return len(value)
     shape = getattr(value, "shape", ())

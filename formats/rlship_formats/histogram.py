@@ -19,7 +19,7 @@ def histogram(ordered: NDArray[np.float64]) -> Histogram:
         return Histogram((low, high), (len(ordered),))
     edges = low * (1.0 - _SHARES) + high * _SHARES
     edges[0], edges[-1] = low, high
-    # Close to each other they would go down here and there, by rounding.
+    # Rounding may make edges that are close to each other descend in places.
     edges = np.maximum.accumulate(edges) + 0.0
     below = np.searchsorted(ordered, edges[1:-1], side="left")
     bounds = np.concatenate(([0], below, [len(ordered)]))

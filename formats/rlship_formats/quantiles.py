@@ -1,4 +1,4 @@
-"""Quantiles of observations: exact up to 65,536 of them, by a sketch above. docs/semantics.md, "Quantiles"."""
+"""Quantiles of observations: exact up to 65,536 of them, from a sketch above. docs/semantics.md, "Quantiles"."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row_quantiles(ordered: Doubles, q: float) -> Doubles:
     f = h - i
     low = ordered[:, i]
     if f == 0.0:
-        return low + 0.0  # a zero is 0.0, whichever of the two was in this place
+        return low + 0.0  # turns -0.0 into 0.0
     high = ordered[:, i + 1]
     with np.errstate(over="ignore", invalid="ignore"):
         step = high - low

@@ -1,6 +1,6 @@
-"""What records of format version 1 are made of: limits, and the facts that outlive their line.
+"""The parts of records of format version 1: limits, and the facts that outlive their line.
 
-What a line is, and what makes it unusable, is in `reading.py`.
+`reading.py` defines what a line is, and what makes it unusable.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ FORMAT_VERSION = 1
 MAX_LINE_BYTES = 1 << 20
 MAX_STEP = (1 << 53) - 1
 MAX_WORLD = 1 << 20
-T_MIN, T_MAX = 946_684_800.0, 4_102_444_800.0  # years 2000 to 2100: outside, a clock was not set
+T_MIN, T_MAX = 946_684_800.0, 4_102_444_800.0  # years 2000 to 2100: a time outside comes from a clock that was not set
 
 MAX_OFFSET_S = 1e9
 
 
 class BadRecord(ValueError):
-    """A line that cannot be used; the message is its dead-letter reason. `member` names the member at fault, "" where
-    it is not a single one.
+    """A line that cannot be used; the message is its dead-letter reason. `member` names the member at fault; it is ""
+    if no single one is.
     """
 
     def __init__(self, reason: str, member: str = "") -> None:
@@ -31,8 +31,8 @@ class BadRecord(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Who writes a file. `t` is Unix seconds (0 where the clock was unusable); `beat` the promised seconds between
-    lines, or None; `agent` what writes of its own accord beside the job, by the label of that name, else "".
+    """The identity of a file's writer. `t` is Unix seconds (0 where the clock was unusable). `beat` is the promised
+    seconds between lines, or None. `agent` is the label of that name, which an agent beside the job sets, else "".
     """
 
     id: str
@@ -52,9 +52,9 @@ class Open:
 
 
 class Asks(NamedTuple):
-    """What governs a metric's lines: by an entry of a `define`, or by what is known of the metric's name.
+    """The options that govern a metric's lines, from an entry of a `define` or from the catalogue's entry for the name.
 
-    `reduce` are the reductions asked for, the first one first; () in an entry that leaves them to the default.
+    `reduce` holds the requested reductions in order. It is () in an entry that leaves them to the default.
     """
 
     reduce: tuple[str, ...] = (DEFAULT_REDUCTION,)
@@ -73,12 +73,12 @@ class Gap:
 
 
 def is_step(value: object) -> TypeGuard[int]:
-    """Whether a value is a step: an integer in 0..2^53-1, and not a boolean."""
+    """True if a value is a step: an integer in 0..2^53-1, and not a boolean."""
     return type(value) is int and 0 <= value <= MAX_STEP
 
 
 def time_of(record: dict[str, Any], before: float) -> float:
-    """The record's `t` in Unix seconds, or `before`, the one handed on to it, where it has none of its own."""
+    """The record's `t` in Unix seconds; if it has none, `before`, the time that earlier lines left."""
     t: Any = record.get("t")
     if (type(t) is float or type(t) is int) and T_MIN <= t <= T_MAX:  # a boolean is not a time
         return float(t)
@@ -86,5 +86,5 @@ def time_of(record: dict[str, Any], before: float) -> float:
 
 
 def has_time(record: dict[str, Any]) -> bool:
-    """Whether the record has a `t` of its own that is not absurd."""
+    """True if the record has a plausible `t` of its own."""
     return time_of(record, -1.0) > 0

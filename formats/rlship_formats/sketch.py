@@ -1,8 +1,8 @@
-"""DDSketch (Masson, Rim, Lee 2019): quantiles of any number of observations, within 1 % of the observation in question.
+"""DDSketch (Masson, Rim, Lee 2019): quantiles of any number of observations, within 1 % of the right observation.
 
-A bucket holds the x of one sign with γ^(i-1) < |x| <= γ^i, γ = 101/99. Only counts are kept, so merging sketches gives
-the very sketch of all observations at once. Bounds come from a table that is the same on every machine: logarithms of
-different machines differ in the last bit, and with it a row and its replay elsewhere would.
+A bucket holds the x of one sign with γ^(i-1) < |x| <= γ^i, γ = 101/99. A sketch keeps only counts, so merging sketches
+gives exactly the sketch of all observations at once. Bounds come from a table that is the same on every machine.
+Logarithms of different machines differ in the last bit, so a row could differ from its replay elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sketch:
         self.positive: dict[int, int] = {}
 
     def add(self, xs: ArrayLike) -> None:
-        """Take in finite observations: a number or any number of them, in any order."""
+        """Add finite observations: one number or any number of them, in any order."""
         found = np.atleast_1d(np.asarray(xs, dtype=np.float64))
         if not len(found):
             return
@@ -51,7 +51,7 @@ class Sketch:
         _count(self.negative, sizes[far & (found < 0)])
 
     def merge(self, other: Sketch) -> None:
-        """Take in what another one has; equal to adding its observations here."""
+        """Add another sketch; equal to adding its observations here."""
         if not other.n:
             return
         self._widen(other.low, other.high, other.n)
@@ -61,14 +61,14 @@ class Sketch:
                 mine[bucket] = mine.get(bucket, 0) + count
 
     def value(self, q: float) -> float | None:
-        """The quantile `q` (in 0..1): within 1 % of the observation of rank floor((n - 1)·q). None without any."""
+        """The quantile `q` (in 0..1), within 1 % of the observation of rank floor((n - 1)·q). None if n is 0."""
         if not self.n:
             return None
         rank = floor((self.n - 1) * q)
         return min(max(self._at(rank), self.low), self.high) + 0.0
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON has it."""
+        """The whole state, as JSON data."""
         return {
             "n": self.n,
             "zeros": self.zeros,
@@ -113,7 +113,7 @@ class Sketch:
 def bucket_of(sizes: NDArray[np.float64]) -> NDArray[np.int64]:
     """The bucket of each absolute value, none of them below `LEAST`."""
     bounds = _bounds()
-    # The logarithm is right but for a last bit or two: the bounds decide between neighbours.
+    # The logarithm may be wrong in the last bit or two, so the bounds decide between neighbours.
     place = np.ceil(np.log(sizes) / _LOG_GAMMA).astype(np.int64) - (_LOWEST - 1)
     place = np.clip(place, 1, len(bounds) - 1)
     place -= bounds[place - 1] >= sizes

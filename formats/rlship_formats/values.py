@@ -11,7 +11,7 @@ from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
-# What a partial alone can tell; the others need the observations, or times.
+# Reductions that need only a partial; the others need the observations, or times.
 PARTIAL_REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 REDUCTIONS = (*PARTIAL_REDUCTIONS, *QUANTILES, "hist", "rate")
@@ -23,12 +23,12 @@ _SUMMARY_FIELDS = ("w", "sum", "min", "max", "first", "last", "m2")
 
 
 def is_custom(reduction: str) -> bool:
-    """Whether a reduction is somebody else's: its name has a dot in it."""
+    """True for a custom reduction: its name has a dot in it."""
     return "." in reduction
 
 
 def is_reduction(name: object) -> bool:
-    """Whether a `define` or the configuration may ask for it: one of `REDUCTIONS`, or the name of a custom one."""
+    """True if a `define` or the configuration may ask for it: one of `REDUCTIONS`, or the name of a custom one."""
     return isinstance(name, str) and (name in REDUCTIONS or (is_custom(name) and len(name) <= MAX_CUSTOM_NAME))
 
 
@@ -51,7 +51,9 @@ class Partial(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """What one value says: finite `xs` with weights `ws` (None: all 1) and a count of non-finite ones, or a summary."""
+    """The observations in one value: finite `xs` with weights `ws` (None: all 1) and a count of non-finite ones, or a
+    summary.
+    """
 
     xs: tuple[float, ...] | list[float]
     ws: tuple[float, ...] | list[float] | None
@@ -168,14 +170,14 @@ def _summary(value: dict[str, Any]) -> Observations | None:
 
 
 def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Partial:
-    """Merge the observations of one writer, in order, to one partial; equal to merging them one by one.
+    """Merge the observations of one writer, in order, into one partial; equal to merging them one by one.
 
-    `with_m2=False` leaves m2 at 0 for callers that do not need std (the squares cost more than all else).
+    `with_m2=False` leaves m2 at 0 for callers that do not need std (the squares cost more than everything else).
     """
     if not with_m2 and all(item.ws is None and item.summary is None and not item.nonfinite for item in items):
         xs = [x for item in items for x in item.xs]
         if xs:
-            # One after the other, as merging adds them: the built-in sum may round in another way.
+            # One after the other, as merging adds them: the built-in sum may round differently.
             return Partial(len(xs), float(len(xs)), reduce(add, xs), 0.0, min(xs), max(xs), xs[0], xs[-1], 0)
     total: Partial | None = None
     for item in items:
@@ -194,7 +196,7 @@ def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Partial:
 
 
 def merge(a: Partial, b: Partial, *, with_m2: bool = True) -> Partial:
-    """Observations of `a`, then of `b`. m2 by Chan, Golub and LeVeque (1979), equation 2.1b in its weighted form."""
+    """The partial of `a`'s observations, then `b`'s. m2: Chan, Golub and LeVeque (1979), weighted equation 2.1b."""
     nonfinite = a.nonfinite + b.nonfinite
     if a.n == 0:
         return b._replace(nonfinite=nonfinite)
@@ -224,8 +226,8 @@ def _merge_m2(a: Partial, b: Partial) -> float | None:
 
 
 def figure(partial: Partial, reduction: str) -> float | None:
-    """The figure of one of `PARTIAL_REDUCTIONS` (first and last: of the lowest rank's partial), None where it cannot be
-    had; see `defined` for which of the two reasons.
+    """The value of one of `PARTIAL_REDUCTIONS`; first and last are those of the lowest rank's partial. None if it is
+    unknown or does not exist; `defined` tells these two apart.
     """
     value: float | None
     if reduction == "count":
@@ -242,7 +244,7 @@ def figure(partial: Partial, reduction: str) -> float | None:
 
 
 def defined(partial: Partial, reduction: str) -> bool:
-    """Whether a figure exists at all for these observations (a mean of no weight does not)."""
+    """True if a value exists for these observations. The mean of observations without weight, for one, does not."""
     if reduction == "count":
         return True
     if partial.n == 0:

@@ -1,1 +1,1 @@
-"""Values and times of GPUs. Nothing here imports torch: a job that uses GPUs has done so itself."""
+"""Values and times of GPUs. Nothing here imports torch: a job that uses GPUs has imported it itself."""

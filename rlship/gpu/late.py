@@ -16,63 +16,63 @@ if TYPE_CHECKING:
     from ..buffer import Buffer
 
     class Late(Protocol):
-        """A value on its way. Its methods are called by one thread at a time."""
+        """A value on its way. Only one thread at a time calls its methods."""
 
         step: int | None
 
         def ready(self) -> bool:
-            """Whether it has arrived. Never waits."""
+            """True if it has arrived. Never waits."""
 
         def lines(self) -> list[str]:
-            """The lines that tell it, once it is ready."""
+            """The lines that hold it, once it is ready."""
 
 
 PATIENCE_S = 5.0  # how long a barrier waits for values of its steps
-MAX_AGE_S = 300.0  # a value that no barrier waits for is given up then
+MAX_AGE_S = 300.0  # a value that no barrier waits for is given up at this age
 MAX_VALUES = 8192
-LOOK_S = 0.02  # how often values are looked at while a barrier waits for them
+LOOK_S = 0.02  # seconds between two checks while a barrier waits for values
 
 _PATIENT_S = 0.1
 
-# Never freed: what a forked child inherited belongs to a CUDA context that is not its own.
+# Never freed: inherited values belong to a CUDA context of the parent, which a forked child must not use.
 _inherited: list[object] = []
 
 
 class Deferred:
     """The late values of one Stream, in the order in which they were recorded.
 
-    They are written as they arrive, whatever the order. Only a barrier waits: until those of its steps and all earlier
-    barriers are written, at most `patience` seconds. What is not there by then is given up, with a gap, and
-    `told(where, topic, message)` says so.
+    They are written as they arrive, in any order. Only a barrier waits for the values of its steps and for all earlier
+    barriers, at most `patience` seconds. Values that are missing by then are given up and counted for a gap, and
+    `report(where, topic, message)` reports them.
     """
 
     def __init__(
         self,
         buffer: Buffer,
-        told: Callable[[str, str, str], object],
+        report: Callable[[str, str, str], object],
         failed: Callable[[str, Exception], None],
         patience: float = PATIENCE_S,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._buffer = buffer
-        self._told = told
+        self._report = report
         self._failed = failed
         self._patience = patience
         self._now = now
-        # Each change is one call of a list's own method, so that no thread needs a lock to add or to hold. A value
-        # leaves once its lines are in the buffer, and only then a barrier may go.
+        # Each change is one call of a list's own method, so no thread needs a lock to add or to hold. A value leaves
+        # once its lines are in the buffer, and only then may a barrier go.
         self._values: list[tuple[Late, float]] = []
         self._barriers: list[tuple[int, str, float]] = []
         self._looking = threads.lock()
 
     def __len__(self) -> int:
-        """How many values have not arrived."""
+        """The number of values that have not arrived."""
         return len(self._values)
 
     def add(self, value: Late) -> None:
         """Write `value` when it has arrived."""
         if len(self._values) >= MAX_VALUES:
-            self._told(
+            self._report(
                 "device",
                 "deferred full",
                 f"{MAX_VALUES} values of a device have not arrived: further ones are left out",
@@ -82,20 +82,20 @@ class Deferred:
         self._values.append((value, self._now()))
 
     def hold(self, step: int, line: str) -> bool:
-        """Keep a barrier line until the values of steps <= `step` are written. False if it can go now."""
+        """Keep a barrier line until the values of steps <= `step` are written. False if it can be written now."""
         if not self._barriers and not self._owed(step):
             return False
         self._barriers.append((step, line, self._now() + self._patience))
         return True
 
     def look(self) -> float | None:
-        """Write what has arrived, and the barriers that waited for it.
+        """Write the values that have arrived, and the barriers that waited for them.
 
-        Returns after how many seconds to look again, None where the usual time will do.
+        Returns the seconds until the next call, or None for the usual time.
         """
         if not self._values and not self._barriers:
             return None
-        if self._looking.acquire(blocking=False):  # else another thread is at it
+        if self._looking.acquire(blocking=False):  # otherwise another thread is doing it
             try:
                 self._write_arrived()
                 self._release_barriers()
@@ -104,11 +104,11 @@ class Deferred:
         return LOOK_S if self._barriers else None
 
     def settle(self) -> None:
-        """Write what has arrived by now, give up the rest, and let all barriers go."""
+        """Write the values that have arrived, give up the rest, and write all barriers."""
         if not self._values and not self._barriers:
             return
         if not self._looking.acquire(timeout=_PATIENT_S):
-            return  # a look that hangs in the driver, or that a signal handler interrupted
+            return  # another look hangs in the driver, or a signal handler interrupted it
         try:
             self._write_arrived()
             for entry in list(self._values):
@@ -118,7 +118,7 @@ class Deferred:
             self._looking.release()
 
     def wait(self, seconds: float, nudge: Callable[[], object] | None = None) -> bool:
-        """Wait until what is late now has been written; False after `seconds`. `nudge()` makes someone else look."""
+        """Wait until what is late now is written; False after `seconds`. `nudge()` makes another thread look."""
         deadline = self._now() + seconds
         owed = {id(value) for value, _ in list(self._values)}
         held = {id(line) for _, line, _ in list(self._barriers)}
@@ -133,7 +133,7 @@ class Deferred:
         return True
 
     def leave(self) -> None:
-        """In a forked child: the values are the parent's."""
+        """In a forked child: keep the parent's values alive without using them."""
         _inherited.append((self._values, self._barriers))
 
     def _owed(self, step: int) -> bool:
@@ -153,7 +153,7 @@ class Deferred:
                 if raised_by_signal(error):
                     raise
                 self._failed("deferred value", error)
-                self._give_up(entry, told=True)
+                self._give_up(entry, reported=True)
                 continue
             for line in lines:
                 self._buffer.append(line, size_of(line), value.step)
@@ -171,13 +171,13 @@ class Deferred:
             self._buffer.append_control(line, size_of(line), step)
             del self._barriers[0]
 
-    def _give_up(self, entry: tuple[Late, float], told: bool = False) -> None:
-        if not told:
-            self._told(
+    def _give_up(self, entry: tuple[Late, float], reported: bool = False) -> None:
+        if not reported:
+            self._report(
                 "device",
                 "deferred late",
                 f"a value or GPU time of step {entry[0].step} has not arrived from the device in "
-                f"{self._now() - entry[1]:.1f} s: it is left out, and the row says so",
+                f"{self._now() - entry[1]:.1f} s: it is left out, and the row shows a gap",
             )
         self._buffer.refuse(entry[0].step)
         self._values.remove(entry)

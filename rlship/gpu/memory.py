@@ -1,4 +1,4 @@
-"""GPU memory of spans: what is allocated and reserved at the end, and the most that was allocated inside."""
+"""GPU memory of spans: allocated and reserved bytes at the end, and the most allocated inside."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _CURRENT = "allocated_bytes.all.current"
 _PEAK = "allocated_bytes.all.peak"
 _RESERVED = "reserved_bytes.all.current"
 
-# Spans that are open and measured, of all threads: the allocator has one peak for a device, which beginning a span
-# resets. So what it was is first added to all spans that are open.
+# Open spans whose memory is measured, of all threads. The allocator has one peak for each device, which the beginning
+# of a span resets. So the old peak is first taken into all open spans.
 _open: list[Watch] = []
 _lock = threads.lock()
 _PATIENCE_S = 0.05
@@ -58,7 +58,7 @@ def begin(torch: Any) -> Watch:
 
 
 def definitions(name: str) -> dict[str, dict[str, Any]]:
-    """How these metrics are reduced: the greatest over ranks and spans."""
+    """The reductions of these metrics: the greatest over ranks and spans."""
     sizes = ("mem_allocated_bytes", "mem_reserved_bytes", "mem_peak_bytes")
     return {
         **{f"{name}/{size}": {"reduce": ["max"], "unit": "bytes"} for size in sizes},
@@ -75,14 +75,14 @@ def _fold(device: int, stats: Any) -> None:
 
 
 def after_fork() -> None:
-    """In a forked child: CUDA is not usable, and another thread may have held the lock."""
+    """In a forked child: forget all spans. CUDA is not usable here, and another thread may have held the lock."""
     global _lock
     _lock = threads.lock()
     _open.clear()
 
 
 class _Held:
-    """The lock, but not at any price: a signal handler may come while its own thread holds it."""
+    """Takes the lock, with a short limit: a signal handler may run while its own thread holds it."""
 
     __slots__ = ("_got",)
 

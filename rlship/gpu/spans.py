@@ -1,4 +1,4 @@
-"""What a span measures on the GPU: its time, its memory or both."""
+"""GPU measurements of a span: its time, its memory or both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..stream import Stream
 
     class Log(Protocol):
-        """What a measured span needs of its Logger."""
+        """The method of its Logger that a measured span needs."""
 
         def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None: ...
 
@@ -24,7 +24,7 @@ _TIMERS = ("cpu", "gpu")
 
 
 class DeviceProbe:
-    """How the spans of one `Span` are measured."""
+    """How to measure the spans of one `Span`."""
 
     __slots__ = ("_memory", "_timer")
 
@@ -33,13 +33,13 @@ class DeviceProbe:
         self._memory = memory
 
     def begin(self, stream: Stream, name: str) -> Measured | None:
-        """Begin to measure. None where there is nothing to measure with, which is said once."""
-        told, memory = stream.misuse.tell, self._memory
+        """Begin to measure. Returns None, and reports it once, if the measurement is impossible."""
+        report, memory = stream.misuse.tell, self._memory
         if self._timer not in _TIMERS:
-            told(
+            report(
                 "span",
                 "timer",
-                f"span({name!r:.200}, timer={self._timer!r}): use 'cpu' or 'gpu'; it is the CPU's clock now",
+                f"span({name!r:.200}, timer={self._timer!r}): use 'cpu' or 'gpu'; the CPU's clock is used",
             )
         gpu = self._timer == "gpu"
         if not gpu and not memory:
@@ -47,13 +47,13 @@ class DeviceProbe:
         torch = cuda.initialised()
         if torch is None:
             lost = ["the CPU's clock is used"] * gpu + ["no memory is measured"] * memory
-            told("span", "no gpu", f"span({name!r:.200}): {cuda.why_not()}, so {' and '.join(lost)}")
+            report("span", "no gpu", f"span({name!r:.200}): {cuda.why_not()}, so {' and '.join(lost)}")
             return None
         try:
             if cuda.capturing(torch):
                 return None
             return Measured(name, cuda.Mark(torch) if gpu else None, gpu_memory.begin(torch) if memory else None)
-        except Exception as error:  # whatever the device says, the CPU's clock goes on
+        except Exception as error:  # whatever the device raises, the CPU's clock is used
             if raised_by_signal(error):
                 raise
             stream.failed("span on the GPU", error)
@@ -83,9 +83,9 @@ class Measured:
                     stream.declared.declare(missing, "span")
                 host.log(self._watch.end(torch, self._name), ended[2])
             if self._began is None or self._began.device != torch.cuda.current_device():
-                return False  # no time can be taken between two devices
+                return False  # the time between two devices cannot be measured
             late = LateSpan(stream.gathering.spans, torch, self._began, cuda.Mark(torch), ended)
-        except Exception as error:  # whatever the device says, the CPU's clock has the time
+        except Exception as error:  # whatever the device raises, the CPU's clock has the time
             if raised_by_signal(error):
                 raise
             stream.failed("span on the GPU", error)
@@ -106,12 +106,12 @@ class LateSpan:
         self._ended = ended
 
     def ready(self) -> bool:
-        """Whether the GPU has reached both ends (they may lie on different streams)."""
+        """True if the GPU has reached both ends (they may be on different streams)."""
         return self._end.reached(self._torch) and self._began.reached(self._torch)
 
     def lines(self) -> list[str]:
         """The span's record, with the GPU's time."""
         t, _, step, name, lane, err = self._ended
         dur = max(0.0, self._began.seconds_until(self._end, self._torch))
-        # A lane of its own: the GPU comes later than the CPU, so that spans of both would not nest.
+        # A lane of its own: the GPU runs later than the CPU, so spans of both would not nest.
         return [self._spans.line(t, dur, step, name, lane, err, " (gpu)")]

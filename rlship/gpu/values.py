@@ -1,4 +1,4 @@
-"""Values that are still on a GPU: copied beside the job's work, and read when they have arrived."""
+"""Values that are still on a GPU: copied alongside the job's work, and read when they have arrived."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from ..encode import Encoder
     from ..stream import Stream
 
-# Pinned memory is dear. What is larger is read at once.
+# Pinned memory is scarce. A larger record is read at once.
 MAX_BYTES = 8 << 20
 _MAX_DEPTH = 20
 
 
 class Unreadable(Exception):
-    """Tensors that cannot be read beside the job's work; the text says why."""
+    """Tensors that cannot be read alongside the job's work; the text gives the reason."""
 
 
 def defer(stream: Stream, metrics: Any, step: int | None, t: float, weight: Any) -> bool:
-    """Take over a record in which there are tensors of a device. False if it is to be written now."""
+    """Take over a record that holds tensors of a device. Returns False if the caller has to write it now."""
     given = metrics if isinstance(metrics, dict) else dict(metrics.items())
     if not on_device(given, weight):
         return False
@@ -50,7 +50,7 @@ def defer(stream: Stream, metrics: Any, step: int | None, t: float, weight: Any)
 
 
 def on_device(value: Any, weight: Any) -> bool:
-    """Whether a value or its weight is, or holds, a tensor of a device."""
+    """True if a value or its weight is, or holds, a tensor of a device."""
     torch = cuda.torch_module()
     return torch is not None and (_holds(value, torch.Tensor, 0) or _holds(weight, torch.Tensor, 0))
 
@@ -61,7 +61,7 @@ def _holds(value: Any, tensor: type, depth: int) -> bool:
     if depth < _MAX_DEPTH:
         if isinstance(value, dict):
             return any(_holds(item, tensor, depth + 1) for item in value.values())
-        # A list of numbers may be long; one that begins with a number holds no tensors.
+        # A list of numbers may be long; a list that begins with a number holds no tensors.
         if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (float, int)):
             return any(_holds(item, tensor, depth + 1) for item in value)
     return False
@@ -74,8 +74,8 @@ def _device_type(tensor: Any) -> str:
 class LateValues:
     """One record whose tensors are on their way to the host.
 
-    Making it starts the copies, on the streams that are current. Raises Unreadable, before anything was started, where
-    a synchronisation cannot be avoided.
+    Making it starts the copies, on the current streams. Raises Unreadable, before any copy is started, if a
+    synchronisation cannot be avoided.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class LateValues:
             if stream is None:
                 stream = streams[device] = torch.cuda.current_stream(device)
             source = tensor.detach()
-            copies[id(tensor)] = source.to("cpu", non_blocking=True)  # into pinned memory, which torch sees to
-            # It may have been made on another stream, where its memory could be used again before the copy is made.
+            copies[id(tensor)] = source.to("cpu", non_blocking=True)  # torch makes the copy in pinned memory
+            # If another stream made it, its memory could be reused before the copy is made.
             source.record_stream(stream)
         self._marks = [cuda.Mark(torch, timing=False, stream=stream) for stream in streams.values()]
         self._metrics = _replaced(metrics, torch.Tensor, copies)
         self._weight = _replaced(weight, torch.Tensor, copies)
 
     def ready(self) -> bool:
-        """Whether all copies are made."""
+        """True if all copies are made."""
         while self._marks and self._marks[-1].reached(self._torch):
             self._marks.pop()
         return not self._marks
@@ -140,9 +140,9 @@ def _each(value: Any, tensor: type, found: Callable[[Any], None]) -> None:
 
 
 def _replaced(value: Any, tensor: type, copies: Mapping[int, Any]) -> Any:
-    """`value` with its tensors' copies, and with containers of its own: the job may change what it passed.
+    """`value` with its tensors' copies, and with new containers: the job may change what it passed.
 
-    A tensor of the host is copied too: it would be read later than the call.
+    A tensor on the host is copied too, because it is read after the call.
     """
     if isinstance(value, tensor):
         copied = copies.get(id(value))

@@ -1,5 +1,5 @@
-"""Sampling of a machine: processors, memory, disks, network, GPUs, and what single processes use of them.
+"""Sampling of a machine: processors, memory, disks, network, GPUs, and their use by single processes.
 
-Used by `rlship sysmon` and by `rlship.init(..., system_metrics=True)`. `import rlship` does not import it, and psutil
-and pynvml are imported only once something is sampled.
+`rlship sysmon` and `rlship.init(..., system_metrics=True)` use it. `import rlship` does not import it, and psutil and
+pynvml are imported only once something is sampled.
 """

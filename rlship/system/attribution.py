@@ -1,4 +1,4 @@
-"""Whose the processes on GPUs are."""
+"""Attributes processes on GPUs to known processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MAX_REMEMBERED = 10_000
 
 
 class Attribution:
-    """Which of some known processes a process on a GPU belongs to: itself, or the nearest one above it.
+    """Finds the known process to which a process on a GPU belongs: itself, or the nearest one above it.
 
-    The driver tells the pids of the machine's first pid namespace. In another one (of a container) such a number may
-    be nobody's or another process's; there it counts only if that process is seen to have a GPU open.
+    The driver reports pids of the machine's first pid namespace. In another one (of a container) such a number may
+    belong to another process or to none. There it counts only if that process is seen to have a GPU open.
 
-    `trusted`: whether pids here are the driver's.
+    `trusted`: true if pids here are the driver's.
     """
 
     def __init__(self, processes: Processes, *, root: str = "/") -> None:
@@ -31,31 +31,31 @@ class Attribution:
         self._seen: dict[tuple[int, int], bool] = {}
 
     def owner(self, pid: int, known: Collection[int]) -> int | None:
-        """The one of `known`, or None."""
+        """The pid among `known` to which `pid` belongs, or None."""
         processes = self._processes
         if not processes.alive(pid) or not (self.trusted or self._proven(pid)):
             return None
         return processes.above(pid, known)
 
     def _proven(self, pid: int) -> bool:
-        who = (pid, self._processes.started.get(pid, 0))
-        if not self._seen.get(who):
+        process = (pid, self._processes.started.get(pid, 0))
+        if not self._seen.get(process):
             if len(self._seen) > _MAX_REMEMBERED:
                 self._seen.clear()
-            self._seen[who] = holds_gpu(pid, self._root)
-        return self._seen[who]
+            self._seen[process] = holds_gpu(pid, self._root)
+        return self._seen[process]
 
 
 class Share:
-    """What one process and those below it use, from look to look: metrics by the names of `series.PROCESS`."""
+    """The use of one process and those below it, from look to look: metrics by the names of `series.PROCESS`."""
 
     def __init__(self) -> None:
         self._before: tuple[float, Use] | None = None
 
     def figures(self, t: float, use: Use, gpus: Sequence[GpuProcess]) -> dict[str, float | int | list[float]]:
-        """`use` is what they use at the time `t` (of any clock that does not go back), `gpus` what they have on GPUs.
+        """`use` is their use at the time `t` (of any clock that does not go back), `gpus` their use of GPUs.
 
-        Absent is what is not known: the CPU at the first look, GPU memory that the driver does not tell.
+        Leaves out unknown values: the CPU at the first look, GPU memory that the driver does not report.
         """
         found: dict[str, float | int | list[float]] = {}
         before, self._before = self._before, (t, use)
@@ -76,10 +76,10 @@ class Share:
 
 
 def under(prefix: str, figures: Mapping[str, object]) -> dict[str, object]:
-    """The same figures below `prefix`."""
+    """The same values below `prefix`."""
     return {f"{prefix}/{name}": figures[name] for name in PROCESS if name in figures}
 
 
 def memory_of(processes: Iterable[GpuProcess]) -> int:
-    """Bytes that these have on GPUs, as far as that is told."""
+    """The bytes of these processes on GPUs, as far as the driver reports them."""
     return sum(one.memory for one in processes if one.memory is not None)

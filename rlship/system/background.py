@@ -1,4 +1,4 @@
-"""Looks that may never come back, each on a thread of its own: a hung driver or share stops nobody else."""
+"""Looks that may never return, each on a thread of its own, so that a hung driver or share stops nothing else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Repeated:
-    """Calls `look()` every `interval_s` seconds on a daemon thread, drift-free, and keeps what it returned last.
+    """Calls `look()` every `interval_s` seconds on a daemon thread, without drift, and keeps its last result.
 
-    `failed(error)` is told of each exception. `stop` ends it, but nothing waits for a call that hangs.
+    Calls `failed(error)` for each exception. `stop` ends it without waiting for a call that hangs.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class Repeated:
         self._news: Any = None
 
     def start(self) -> None:
-        """Start the thread. Raises RuntimeError where there is none to be had."""
+        """Start the thread. Raises RuntimeError if no thread can be started."""
         threads.start(self._run)
         self._started = True
 
     def stop(self) -> None:
-        """Let it end after the call that it is in."""
+        """End the thread after its current call."""
         if not self._stopped:
             self._stopped = True
             self._wake.release()
 
     def ended(self, timeout_s: float) -> bool:
-        """Whether the thread has come to its end, or does so within `timeout_s` seconds."""
+        """True if the thread has ended, or ends within `timeout_s` seconds."""
         if not self._started:
             return True
         if not self._ended.acquire(timeout=timeout_s):
@@ -61,17 +61,17 @@ class Repeated:
 
     @property
     def hangs_s(self) -> float:
-        """For how long the call that it is in has been going on; 0 between calls."""
+        """How long the current call has been running; 0 between calls."""
         began = self._began
         return 0.0 if began is None else self._clock() - began
 
     def take(self) -> Any:
-        """What the last call returned, once."""
+        """The last call's result, only once."""
         news, self._news = self._news, None
         return news
 
     def latest(self) -> Any:
-        """What the last call returned, however long ago; None before the first."""
+        """The last call's result, however old; None before the first."""
         return self._kept
 
     def _run(self) -> None:
@@ -80,7 +80,7 @@ class Repeated:
             self._began = self._clock()
             try:
                 self._kept = self._news = self._look()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and somebody is told
+            except Exception as error:  # noqa: BLE001 - any error is reported, and the other looks go on
                 self._failed(error)
             self._began = None
             if not self._stopped:
@@ -89,8 +89,8 @@ class Repeated:
 
 
 class Due:
-    """When a loop has to go round: every `interval_s` seconds from the start on, without drift. A round that is late
-    begins at once; others that were missed meanwhile are not made up for.
+    """The schedule of a loop: every `interval_s` seconds from the start on, without drift. A late round begins at once;
+    missed rounds are not made up for.
     """
 
     def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,17 +1,17 @@
-"""What a control group (of a container, a batch job, a unit) allows less than the machine has."""
+"""The limits of a control group (of a container, a batch job, a unit) below those of the machine."""
 
 from __future__ import annotations
 
 import os
 
-# Limits at or above this are none: version 1 says "no limit" by the greatest number of whole pages.
-_NONE = 1 << 60
+# A limit at or above this means "no limit": version 1 writes the greatest number of whole pages.
+_NO_LIMIT = 1 << 60
 
 
 class Cgroup:
-    """The control group of a process, version 1 or 2. `root` is where the machine's file system is, for tests.
+    """The control group of a process, version 1 or 2. `root` is the root of the machine's file system, for tests.
 
-    A limit of any group above holds too; the least counts.
+    A limit of any group above applies too; the least counts.
     """
 
     def __init__(self, root: str = "/", pid: str = "self") -> None:
@@ -32,7 +32,7 @@ class Cgroup:
     def memory(self) -> tuple[int, int] | None:
         """(bytes in use, limit in bytes) of the group whose limit is the least, or None without a limit.
 
-        In use does not count file pages that can be dropped at once, as for the machine.
+        Does not count file pages that can be dropped at once, as for the machine.
         """
         found: list[tuple[int, int]] = []
         for folders, limit_file, used_file, droppable in (
@@ -42,7 +42,7 @@ class Cgroup:
             for folder in folders:
                 limit = self._number(folder, limit_file)
                 used = self._number(folder, used_file)
-                if limit is not None and used is not None and limit < _NONE:
+                if limit is not None and used is not None and limit < _NO_LIMIT:
                     found.append((limit, max(0, used - self._stat(folder, droppable))))
         if not found:
             return None
@@ -50,7 +50,7 @@ class Cgroup:
         return used, limit
 
     def cpus(self) -> float | None:
-        """How many cores the group may use, or None without a limit."""
+        """The number of cores that the group may use, or None without a limit."""
         found = []
         for folder in self._v2:
             quota, _, period = self._text(os.path.join(folder, "cpu.max")).strip().partition(" ")
@@ -64,7 +64,7 @@ class Cgroup:
         return min(found, default=None)
 
     def cpu_s(self) -> float | None:
-        """CPU seconds that the group has used since it exists, or None where that is not told."""
+        """CPU seconds that the group has used since it exists, or None if that is unknown."""
         for folder in self._v2[:1]:
             for line in self._text(os.path.join(folder, "cpu.stat")).splitlines():
                 name, _, value = line.partition(" ")
@@ -78,13 +78,13 @@ class Cgroup:
         return None
 
     def _chain(self, mounts: tuple[str, ...], path: str) -> list[str]:
-        """The group's folder and those above it, as far as they are to be seen from here."""
+        """The group's folder and those above it, as far as they are visible from here."""
         for mount in mounts:
             top = os.path.join(self._root, mount)
             if not os.path.isdir(top):
                 continue
             folder = os.path.normpath(os.path.join(top, path.strip().lstrip("/")))
-            # In a container the path may be the host's, while what is mounted is the group itself.
+            # In a container the path may be the host's, while the group itself is mounted at the top.
             if not (folder + "/").startswith(top + "/") or not os.path.isdir(folder):
                 folder = top
             chain = [folder]

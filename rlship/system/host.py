@@ -1,4 +1,4 @@
-"""What a machine uses of its processors, memory, disks and network, in metrics of the catalogue."""
+"""The use of a machine's processors, memory, disks and network, in metrics of the catalogue."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SECTOR = 4  # counters of InfiniBand count words of four bytes
 
 
 class Host:
-    """Samples of this machine. `psutil` is the module; `root` is where /proc and /sys are, for tests.
+    """Samples of this machine. `psutil` is the module; `root` contains /proc and /sys, for tests.
 
-    Where the control group of this process has less than the machine, shares are of what it has.
+    Where the control group of this process has less than the machine, shares are relative to the group's limit.
     """
 
     def __init__(self, psutil: Any, *, root: str = "/") -> None:
@@ -33,18 +33,18 @@ class Host:
         self._physical: dict[str, bool] = {}
 
     def sample(self, t: float) -> Reading:
-        """Everything that changes from second to second. `t`: seconds of a clock that does not go back."""
+        """All values that change from second to second. `t`: seconds of a clock that does not go back."""
         found: Reading = {}
         parts: tuple[Callable[[Reading, float], None], ...] = (self._cpu, self._memory, self._disks, self._network)
         for part in parts:
             try:
                 part(found, t)
             except (OSError, AttributeError, ValueError, RuntimeError):
-                continue  # a machine that does not tell this tells the rest
+                continue  # the machine lacks this part, but has the others
         return found
 
     def limits(self) -> Reading:
-        """What hardly ever changes: how many cores and how much memory there are."""
+        """Values that hardly ever change: the number of cores and the size of the memory."""
         cpus = self._cgroup.cpus()
         found: Reading = {"node/cpu_limit": min(self._cores, cpus or self._cores)}
         allowed, total = self._cgroup.memory(), int(self._psutil.virtual_memory().total)
@@ -59,7 +59,7 @@ class Host:
         else:
             limit = self._cores
             times = self._psutil.cpu_times()
-            # Time as a guest's processor is in `user` already.
+            # `user` already contains the time of a guest's processors.
             used = sum(times) - times.idle - getattr(times, "iowait", 0.0)
             used -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
         before, self._cpu_before = self._cpu_before, (t, used)
@@ -86,7 +86,7 @@ class Host:
     def _network(self, found: Reading, t: float) -> None:
         cards = self._psutil.net_io_counters(pernic=True, nowrap=False)
         real = [name for name in cards if self._is_physical("net", name)]
-        # In a container no card is physical; what is not loopback is its way out.
+        # In a container no card is physical; any card but loopback may lead outside.
         chosen = real or [name for name in cards if name != "lo"]
         self._put(found, "node/net_recv_per_s", sum(cards[name].bytes_recv for name in chosen), t)
         self._put(found, "node/net_sent_per_s", sum(cards[name].bytes_sent for name in chosen), t)
@@ -101,7 +101,7 @@ class Host:
             found[name] = round(rate)
 
     def _is_physical(self, kind: str, name: str) -> bool:
-        """Whether a disk or a network card is hardware: others pass on what those count already."""
+        """True if a disk or a network card is hardware: others pass on what the hardware counts already."""
         known = self._physical.get(kind + name)
         if known is None:
             if len(self._physical) > 1000:  # cards of containers come and go
@@ -125,7 +125,7 @@ class Host:
 
 
 class Place:
-    """The filesystem that an experiment is on: its space, and the traffic of its disk where it has one here."""
+    """The filesystem that an experiment is on: its space, and the traffic of its disk if that is in this machine."""
 
     def __init__(self, psutil: Any, folder: str, *, root: str = "/") -> None:
         self._psutil = psutil
@@ -140,7 +140,7 @@ class Place:
         room = os.statvfs(self._folder)
         found: Reading = {"node/fs_free": room.f_bavail * room.f_frsize}
         if room.f_blocks:
-            # As df has it: what is kept for root counts as used.
+            # As in df: space reserved for root counts as used.
             used = room.f_blocks - room.f_bfree
             found["node/fs_used_frac"] = round(used / ((used + room.f_bavail) or 1), 4)
         io = (self._psutil.disk_io_counters(perdisk=True, nowrap=False) or {}).get(self._disk) if self._disk else None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Figures = dict[str, float | int]
 
-# NVML tells them by a bit each.
+# NVML reports each reason as one bit.
 THROTTLE = {
     "app_clocks": 0x2,
     "sw_power": 0x4,
@@ -28,7 +28,7 @@ THROTTLE = {
 _GPM = {2: "sm_active", 5: "tensor_active", 10: "dram_active", 1: "graphics_active"}
 _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
-# Fields of NVML: number, scope, figure, and what a unit of a counter is in bytes (0: it is no counter).
+# Fields of NVML: number, scope, name of the value, and the bytes in a counter's unit (0: it is not a counter).
 _FIELDS = (
     (82, 0, "mem_temp", 0),
     (197, 0, "pcie_sent_per_s", 1),
@@ -36,15 +36,15 @@ _FIELDS = (
     (138, _ALL_LINKS, "nvlink_sent_per_s", _KIB),
     (139, _ALL_LINKS, "nvlink_recv_per_s", _KIB),
 )
-# More than any link or bus can carry in a second: a counter that seems to have grown by more was reset.
+# More than any link or bus can carry in a second: a counter that seems to grow by more was reset.
 _MAX_PER_S = 4e12
 _PERCENT = 0.01
-# What stands for "not available" where a call has no other way to say it: all bits of a number.
-_NONE = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
+# All bits set means "not available", in calls that cannot express it otherwise.
+_NOT_AVAILABLE = frozenset((0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF))
 
 
 class Look:
-    """One device: what it told before is what its counters are compared with."""
+    """One device. Its counters are compared with their values at the look before."""
 
     def __init__(self, device: Device, nvml: Nvml) -> None:
         self.device = device
@@ -59,14 +59,14 @@ class Look:
         self._rare_at = float("-inf")
 
     def take_handles(self, device: Device) -> None:
-        """Go on with what NVML calls the device now."""
+        """Take over the handles by which NVML knows the device now."""
         self.device.handle, self.device.parent_handle = device.handle, device.parent_handle
         self.device.instance = device.instance
 
     def figures(self, t: float) -> Figures:
-        """Every number that the device tells. Raises GpuLost, Unusable."""
+        """Every value that the device reports. Raises GpuLost, Unusable."""
         found: Figures = {}
-        # The second version does not count what the driver keeps for itself as used, as nvidia-smi does not.
+        # Like nvidia-smi, the second version does not count the memory that the driver keeps for itself as used.
         second = getattr(self._module, "nvmlMemory_v2", None)
         memory = self._ask("nvmlDeviceGetMemoryInfo", second, name="memory v2") if second is not None else None
         if memory is None:
@@ -97,7 +97,7 @@ class Look:
         return found
 
     def _rarely(self) -> Figures:
-        """What hardly ever changes: it is kept for a while."""
+        """Values that hardly ever change; the caller keeps them for a while."""
         found: Figures = {}
         self._put(found, "power_limit", self._ask("nvmlDeviceGetEnforcedPowerLimit"), 0.001)
         for kind, name in ((0, "ecc_corrected"), (1, "ecc_uncorrected")):
@@ -105,10 +105,10 @@ class Look:
         return found
 
     def processes(self) -> list[GpuProcess]:
-        """Who is on this device. A GPU in MIG mode tells it of its parts only."""
+        """The processes on this device. A GPU in MIG mode reports only those of its parts."""
         found: dict[int, GpuProcess] = {}
         for kind in ("Compute", "Graphics"):
-            # By version: without a number pynvml raises another error where the driver has only older ones.
+            # By version: with an older driver, pynvml's call without a version raises another error.
             listed = self._ask(f"nvmlDeviceGet{kind}RunningProcesses_v3")
             if listed is None and self.device.never(f"nvmlDeviceGet{kind}RunningProcesses_v3"):
                 listed = self._ask(f"nvmlDeviceGet{kind}RunningProcesses_v2")
@@ -124,42 +124,42 @@ class Look:
 
     @staticmethod
     def _put(found: Figures, name: str, value: Any, scale: float = 1) -> None:
-        if value is not None and value not in _NONE:
+        if value is not None and value not in _NOT_AVAILABLE:
             found[name] = round(value * scale, 3) if scale != 1 else int(value)
 
     def _fields(self, found: Figures, t: float) -> None:
-        """What is read by numbers of fields, all in one call; each has an answer of its own."""
+        """Read values by their field numbers, all in one call; each of them has a status of its own."""
         wanted = [field for field in _FIELDS if not self.device.never(field[2])]
         values = self._ask("nvmlDeviceGetFieldValues", [one[:2] for one in wanted]) if wanted else None
-        for (_, _, figure, scale), field in zip(wanted, values or ()):
+        for (_, _, name, scale), field in zip(wanted, values or ()):
             if field.nvmlReturn != 0:
                 if field.nvmlReturn in self._nvml.refusals:
-                    self.device.give_up(figure)
+                    self.device.give_up(name)
                 continue
             value, bits = _value(field)
-            if value is None or value in _NONE:
+            if value is None or value in _NOT_AVAILABLE:
                 continue
             if not scale:
-                if value:  # some drivers say 0 for a sensor that is not there
-                    found[figure] = int(value)
+                if value:  # some drivers report 0 for a missing sensor
+                    found[name] = int(value)
                 continue
-            rate = self._rates.of(figure, int(value), t, bits=bits, most=_MAX_PER_S / scale)
+            rate = self._rates.of(name, int(value), t, bits=bits, most=_MAX_PER_S / scale)
             if rate is not None:
-                found[figure] = round(rate * scale)
+                found[name] = round(rate * scale)
         self._measured_bus(found)
 
     def _measured_bus(self, found: Figures) -> None:
-        """PCIe traffic where there are no counters: the driver watches the bus for 20 ms."""
-        for figure, counter in (("pcie_sent_per_s", 0), ("pcie_recv_per_s", 1)):
-            counted = not self.device.never(figure) and not self.device.never("nvmlDeviceGetFieldValues")
+        """Measure PCIe traffic if the device has no counters: the driver watches the bus for 20 ms."""
+        for name, counter in (("pcie_sent_per_s", 0), ("pcie_recv_per_s", 1)):
+            counted = not self.device.never(name) and not self.device.never("nvmlDeviceGetFieldValues")
             if counted or not self.measure_bus:
                 continue
-            rate = self._ask("nvmlDeviceGetPcieThroughput", counter, name=f"measured {figure}")
+            rate = self._ask("nvmlDeviceGetPcieThroughput", counter, name=f"measured {name}")
             if rate is not None:
-                found[figure] = int(rate) * _KIB
+                found[name] = int(rate) * _KIB
 
     def _activity(self, found: Figures) -> None:
-        """How busy the multiprocessors, tensor cores and memory were since the last look."""
+        """Add the load of multiprocessors, tensor cores and memory since the last look."""
         if self.device.never("gpm") or (not self._gpm and not self._begin_activity()):
             return
         module, device = self._module, self.device
@@ -176,24 +176,24 @@ class Look:
         if self._first_activity:
             self._first_activity = False
             return
-        asked = module.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = module.NVML_GPM_METRICS_GET_VERSION, len(_GPM)
-        asked.sample1, asked.sample2 = before, now
+        request = module.c_nvmlGpmMetricsGet_t()
+        request.version, request.numMetrics = module.NVML_GPM_METRICS_GET_VERSION, len(_GPM)
+        request.sample1, request.sample2 = before, now
         for place, number in enumerate(_GPM):
-            asked.metrics[place].metricId = number
-        told = self._nvml.ask(device, "nvmlGpmMetricsGet", handle=asked)
-        if told is None:
+            request.metrics[place].metricId = number
+        answer = self._nvml.ask(device, "nvmlGpmMetricsGet", handle=request)
+        if answer is None:
             return
         for place, name in enumerate(_GPM.values()):
-            metric = told.metrics[place]
-            if metric.nvmlReturn == 0 and 0 <= metric.value <= 100.5:  # NaN is not
+            metric = answer.metrics[place]
+            if metric.nvmlReturn == 0 and 0 <= metric.value <= 100.5:  # excludes NaN
                 found[name] = round(min(1.0, metric.value * _PERCENT), 4)
         active = found.pop("graphics_active", None)
         if device.parent is not None and active is not None:
-            found["util"] = active  # which NVML tells of whole GPUs only
+            found["util"] = active  # NVML reports `util` only for whole GPUs
 
     def _begin_activity(self) -> bool:
-        """Get room for two samples. False where this device or driver has none."""
+        """Allocate two samples. Returns False if this device or driver does not support them."""
         module, device = self._module, self.device
         whole = device.parent_handle if device.parent is not None else device.handle
         support = self._nvml.ask(device, "nvmlGpmQueryDeviceSupport", handle=whole)
@@ -208,7 +208,7 @@ class Look:
         return True
 
     def release(self) -> None:
-        """Give the room for samples back."""
+        """Free the samples."""
         for sample in self._gpm:
             try:
                 self._module.nvmlGpmSampleFree(sample)
@@ -223,7 +223,7 @@ class Look:
         samples = self._ask(what, self._seen_us)
         if self.device.never(what):
             return
-        # Who has no sample has not run anything since.
+        # A process without a sample has not run anything since.
         sums: dict[int, list[float]] = {pid: [] for pid in found}
         for sample in samples or ():
             if sample.timeStamp > self._seen_us and sample.pid in sums and sample.smUtil <= 100:
@@ -234,7 +234,7 @@ class Look:
 
 
 def _value(field: Any) -> tuple[float | None, int]:
-    """The value of a field and, of integers, its width in bits."""
+    """The value of a field, and its width in bits if it is an integer, else 0."""
     kind, value = field.valueType, field.value
     if kind == 0:
         return (value.dVal if value.dVal - value.dVal == 0 else None), 0

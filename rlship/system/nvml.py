@@ -1,4 +1,4 @@
-"""NVML through pynvml: which GPUs there are, and calls that may fail in all the ways that drivers fail."""
+"""NVML through pynvml: the list of GPUs, and calls that survive all the ways in which drivers fail."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class GpuLost(Exception):
-    """The GPU has fallen off the bus, or needs a reset: it will not answer any more."""
+    """The GPU has fallen off the bus, or needs a reset: it will not answer again."""
 
 
 class Unusable(Exception):
-    """NVML cannot be used here; the message says why."""
+    """NVML cannot be used here; the message gives the reason."""
 
     def __init__(self, message: str, *, for_good: bool) -> None:
         super().__init__(message)
@@ -21,9 +21,8 @@ class Unusable(Exception):
 
 
 class Device:
-    """A GPU or a MIG device. `key` is its index, with that of the MIG device ("0_1"); `parent` the key of the GPU that
-    a MIG device is a part of, else None; `instance` its GPU instance. `old_name` is an older form of a MIG device's
-    UUID.
+    """A GPU or a MIG device. `key` is its index, for a MIG device with its own index ("0_1"). `parent` is the key of a
+    MIG device's GPU, else None; `instance` its GPU instance. `old_name` is an older form of a MIG device's UUID.
     """
 
     __slots__ = ("_never", "handle", "instance", "key", "name", "old_name", "parent", "parent_handle", "uuid")
@@ -40,17 +39,17 @@ class Device:
         self._never: set[str] = set()
 
     def never(self, what: str) -> bool:
-        """Whether this device is known not to tell `what`."""
+        """True if this device is known not to support `what`."""
         return what in self._never
 
     def give_up(self, what: str) -> None:
-        """Do not ask it for `what` any more."""
+        """Never call `what` for this device again."""
         self._never.add(what)
 
 
 class Nvml:
-    """The library, opened by `open`. `pynvml` is the module; `failed(what, error)` hears of answers that are neither
-    values nor a plain no.
+    """The library, opened by `open`. `pynvml` is the module. Calls `failed(what, error)` for errors other than a plain
+    refusal.
     """
 
     def __init__(self, pynvml: Any, failed: Callable[[str, Exception], object]) -> None:
@@ -82,7 +81,7 @@ class Nvml:
             module.nvmlInit()
         except module.NVMLError as error:
             no_library = error.value == module.NVML_ERROR_LIBRARY_NOT_FOUND
-            why = "no NVIDIA driver is installed here" if no_library else f"NVML says: {error}"
+            why = "no NVIDIA driver is installed here" if no_library else f"NVML failed: {error}"
             raise Unusable(why, for_good=no_library) from None
         self._opened = True
         try:
@@ -91,7 +90,7 @@ class Nvml:
             return "unknown"
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Shut the library down."""
         if self._opened:
             self._opened = False
             try:
@@ -102,7 +101,7 @@ class Nvml:
     def devices(self) -> list[Device]:
         """All GPUs and their MIG devices, in the order of their indices; those that do not answer are left out.
 
-        Raises Unusable where even their number is not told.
+        Raises Unusable if even their number is unknown.
         """
         module = self.module
         try:
@@ -124,8 +123,8 @@ class Nvml:
         return found
 
     def ask(self, device: Device, what: str, *arguments: Any, handle: Any = None, name: str = "") -> Any:
-        """Call `what(device, …)`; None where there is no answer. What a device refuses, it is not asked for again:
-        that is kept under `name`, by default `what`. Raises GpuLost, or Unusable where NVML was closed.
+        """Call `what(device, …)`; returns None if it gives no value. A call that a device refuses is not repeated; it
+        is remembered under `name`, by default `what`. Raises GpuLost, or Unusable if NVML was closed.
         """
         name = name or what
         if device.never(name):
@@ -143,7 +142,7 @@ class Nvml:
                 raise GpuLost(str(error)) from None
             if code in self._closed:
                 self._opened = False
-                raise Unusable(f"NVML says: {error}", for_good=False) from None
+                raise Unusable(f"NVML failed: {error}", for_good=False) from None
             if code in self.refusals:
                 device.give_up(name)
             elif code not in self._later:
@@ -156,10 +155,10 @@ class Nvml:
         try:
             if module.nvmlDeviceGetMigMode(gpu.handle)[0] != 1:
                 return found
-            most = module.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
+            count = module.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)
         except (module.NVMLError, AttributeError):
             return found
-        for index in range(most):
+        for index in range(count):
             try:
                 handle = module.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, index)
                 device = Device(f"{gpu.key}_{index}", handle, _text(module.nvmlDeviceGetUUID(handle)), gpu.name)

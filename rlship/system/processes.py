@@ -1,4 +1,4 @@
-"""Processes of this machine: whose child is whose, what a tree of them uses, and what they are called in containers."""
+"""Processes of this machine: their parents, what a tree of them uses, and their pids inside containers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-# Looking at all processes may take so much of the time, and is never done more often than that.
+# Listing all processes may take this share of the time, and is never done more often than this.
 _SHARE = 0.002
-_LEAST_S = 2.0
+_MIN_S = 2.0
 _MAX_S = 60.0
 _MAX_STEPS = 64
 
 
 class Use:
-    """What some processes use: `cpu_s` seconds of CPU so far, `memory` bytes resident (shared pages count in each),
-    `count` how many they are.
+    """The use of some processes: `cpu_s` seconds of CPU so far, `memory` bytes resident (shared pages count in each),
+    `count` their number.
     """
 
     __slots__ = ("count", "cpu_s", "memory")
@@ -31,15 +31,15 @@ class Use:
     def since(self, before: Use) -> float:
         """CPU seconds that they used since an earlier look.
 
-        A process that was not there counts from now on: it may be old and only have been found.
+        A process that is new in this look counts from now on: it may be old and only be found now.
         """
-        return sum(max(0.0, used - before.cpu_s.get(who, used)) for who, used in self.cpu_s.items())
+        return sum(max(0.0, used - before.cpu_s.get(process, used)) for process, used in self.cpu_s.items())
 
 
 class Processes:
-    """The processes under `root`/proc, looked at as often as that is cheap.
+    """The processes under `root`/proc, listed as often as that is cheap.
 
-    `names` says by pid what a process is called in the innermost of its pid namespaces, where that is another number.
+    `names` maps a pid to the process's number in the innermost of its pid namespaces, if that is another number.
     """
 
     def __init__(self, *, root: str = "/") -> None:
@@ -54,7 +54,7 @@ class Processes:
         self.started: dict[int, int] = {}
 
     def look(self, now: float, *, force: bool = False) -> bool:
-        """List them anew if it is due. `now`: seconds of a clock that does not go back. Returns whether it was."""
+        """List them again if it is due. `now`: seconds of a clock that does not go back. Returns whether it was due."""
         if now < self._look_at and not force:
             return False
         began = time.thread_time()
@@ -68,9 +68,9 @@ class Processes:
             if fields is None:
                 continue
             parents[pid], started[pid] = int(fields[1]), int(fields[19])
-            who = (pid, started[pid])
-            inner = self._known[who] if who in self._known else self._inner(pid)
-            known[who] = inner
+            process = (pid, started[pid])
+            inner = self._known[process] if process in self._known else self._inner(pid)
+            known[process] = inner
             if inner != pid:
                 names[pid] = inner
         self._parents, self.started, self._known, self.names = parents, started, known, names
@@ -78,11 +78,11 @@ class Processes:
         for pid, parent in parents.items():
             self._children.setdefault(parent, []).append(pid)
         cost = time.thread_time() - began
-        self._look_at = now + min(_MAX_S, max(_LEAST_S, cost / _SHARE))
+        self._look_at = now + min(_MAX_S, max(_MIN_S, cost / _SHARE))
         return True
 
     def alive(self, pid: int) -> bool:
-        """Whether the process was there at the last look."""
+        """True if the process existed at the last look."""
         return pid in self._parents
 
     def above(self, pid: int, wanted: Collection[int]) -> int | None:
@@ -97,7 +97,7 @@ class Processes:
         return None
 
     def tree(self, pid: int, without: Collection[int] = ()) -> list[int]:
-        """The process and those below it, but for those in `without` and what is below these."""
+        """The process and those below it, without the processes in `without` and those below them."""
         found, waiting = [], [pid]
         seen = {pid}
         while waiting:
@@ -110,7 +110,7 @@ class Processes:
         return found
 
     def use(self, pids: Iterable[int]) -> Use:
-        """What these processes use now; those that are gone do not count."""
+        """The current use of these processes; ended ones do not count."""
         found = Use()
         for pid in pids:
             fields = self._stat(pid)
@@ -122,7 +122,7 @@ class Processes:
         return found
 
     def boot_t(self) -> float | None:
-        """Unix seconds at which the machine was started, which start times of processes count from."""
+        """The Unix time of the machine's start, from which start times of processes count; None if unknown."""
         try:
             with open(os.path.join(self._proc, "stat"), encoding="ascii", errors="replace") as file:
                 for line in file:
@@ -133,7 +133,7 @@ class Processes:
         return None
 
     def start_t(self, pid: int, boot: float) -> float | None:
-        """Unix seconds at which a process began, for the boot time that `boot_t` told."""
+        """The Unix time at which a process began, given the boot time from `boot_t`; None if unknown."""
         ticks = self.started.get(pid)
         return None if ticks is None else boot + ticks * self._tick_s
 
@@ -144,7 +144,7 @@ class Processes:
             return []
 
     def _stat(self, pid: int) -> list[str] | None:
-        """The fields of /proc/<pid>/stat from the state on."""
+        """The fields of /proc/<pid>/stat, starting with the state."""
         try:
             fd = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -153,12 +153,12 @@ class Processes:
                 os.close(fd)
         except OSError:
             return None
-        # The program's name is in parentheses, which it may itself hold.
+        # The program's name is in parentheses and may itself contain some.
         fields = data.rpartition(b")")[2].decode("ascii", "replace").split()
         return fields if len(fields) > 21 else None
 
     def _inner(self, pid: int) -> int:
-        """What the process is called in the innermost namespace that it is in."""
+        """The process's pid in its innermost namespace."""
         try:
             with open(f"{self._proc}/{pid}/status", encoding="ascii", errors="replace") as file:
                 for line in file:
@@ -174,7 +174,7 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 
 
 def in_first_pid_namespace(root: str = "/") -> bool:
-    """Whether pids here are those that the driver knows processes by."""
+    """True if pids here are those by which the driver knows processes."""
     try:
         return os.stat(os.path.join(root, "proc/self/ns/pid")).st_ino == _FIRST_PID_NAMESPACE
     except OSError:
@@ -182,12 +182,12 @@ def in_first_pid_namespace(root: str = "/") -> bool:
 
 
 def holds_gpu(pid: int, root: str = "/") -> bool:
-    """Whether a process has a GPU open, as far as one is allowed to look."""
+    """True if a process has a GPU open, as far as permissions allow to see."""
     return any(target.startswith("/dev/nvidia") for target in open_files(pid, root) or ())
 
 
 def open_files(pid: int, root: str = "/") -> list[str] | None:
-    """What a process has open, by the names that it sees; None where one may not look or it is gone."""
+    """The names of a process's open files, as it sees them; None without permission, or if it has ended."""
     folder = os.path.join(root, f"proc/{pid}/fd")
     found = []
     try:

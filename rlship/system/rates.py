@@ -1,4 +1,4 @@
-"""Counters to rates: what was added since the last look, by the second."""
+"""Turns counters into rates: the growth since the last look, per second."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-# Between two looks closer than this, clocks and counters are too coarse to divide by.
-_LEAST_S = 0.05
+# If two looks are closer than this, clocks and counters are too coarse for a rate.
+_MIN_S = 0.05
 
 
 class Rates:
-    """Counters by name. A counter's first value gives no rate, nor does one that began again from a lower value."""
+    """Counters by name. A counter's first value yields no rate, nor does one that restarted from a lower value."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, tuple[float, int]] = {}
 
     def of(self, name: Hashable, value: int, t: float, *, bits: int = 0, most: float = 0.0) -> float | None:
-        """What a counter that stands at `value` grew by in a second since the last look, or None where that is not
-        known.
+        """The growth per second of a counter since the last look, or None if it is unknown.
 
         Args:
             name: of the counter.
-            value: an integer >= 0.
+            value: its current value, an integer >= 0.
             t: when it was read, in seconds of any clock that does not go back.
-            bits: how wide the counter is. One that is lower than before has then begun again at 0 after its greatest
-                value, if that makes a rate of at most `most`. Default: it was reset.
-            most: the greatest rate that is possible.
+            bits: the counter's width. A lower value than before then counts as an overflow, if the rate is at most
+                `most`. Default: it was reset.
+            most: the greatest possible rate.
         """
         before = self._last.get(name)
-        if before is not None and 0 <= t - before[0] < _LEAST_S:
+        if before is not None and 0 <= t - before[0] < _MIN_S:
             return None
         self._last[name] = (t, value)
         if before is None or t <= before[0]:
@@ -42,5 +41,5 @@ class Rates:
         return grown / seconds
 
     def forget(self, name: Hashable) -> None:
-        """Let the next value be a first one."""
+        """Treat the next value as a first one."""
         self._last.pop(name, None)

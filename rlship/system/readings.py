@@ -1,4 +1,4 @@
-"""What a look at the machine finds."""
+"""The results of a look at the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class GpuProcess:
-    """What one process has on one GPU: `device` is the GPU's key, `memory` in bytes, `util` 0..1; None: not told."""
+    """The use of one GPU by one process: `device` is the GPU's key, `memory` in bytes, `util` 0..1; None: unknown."""
 
     __slots__ = ("device", "memory", "pid", "util")
 
@@ -25,9 +25,9 @@ class GpuProcess:
 class GpuReading:
     """One look at all GPUs.
 
-    `figures`: for each GPU by its key ("0"; "0_1" is MIG device 1 of GPU 0) the numbers that it told, by their names
-    below `gpu/<key>/`. `parents`: of each MIG device the GPU that it is a part of. `processes`: who is on them.
-    `known`: whether there are any, were it lost ones.
+    `figures`: for each GPU by its key ("0"; "0_1" is MIG device 1 of GPU 0) the values that it reported, by their names
+    below `gpu/<key>/`. `parents`: for each MIG device its GPU. `processes`: the processes on them. `known`: true if
+    there are any GPUs, including lost ones.
     """
 
     __slots__ = ("figures", "known", "parents", "processes")

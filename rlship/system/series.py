@@ -1,4 +1,4 @@
-"""Samples as metrics: names, units and reductions of what is logged."""
+"""Turns samples into metrics: names, units and reductions of the logged values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from .readings import GpuReading, Reading
 
-# Of a GPU: below `gpu/<key>/`, in the catalogue, unit, reductions over a window or step.
+# Values of a GPU: name below `gpu/<key>/`, name in the catalogue, unit, reductions over a window or step.
 _GPU = (
     ("util", "node/gpu_util", "0-1", ("mean", "max")),
     ("mem", "node/gpu_mem", "bytes", ("mean", "max")),
@@ -30,9 +30,9 @@ _GPU = (
     ("dram_active", "perf/dram_active", "0-1", ("mean", "max")),
 )
 _CATALOGUE = {own: name for own, name, _, _ in _GPU}
-# Of these the values of each host are kept.
+# Rows keep the values of each host for these.
 _BY_HOST = frozenset(("util", "mem", "temp", "sm_active"))
-# What hardly ever changes is logged now and then only.
+# Values that hardly ever change are logged only every `RARELY_S` seconds.
 RARE = frozenset(("mem_limit", "power_limit", "ecc_corrected", "ecc_uncorrected"))
 RARELY_S = 10.0
 PROCESS = {
@@ -44,9 +44,9 @@ PROCESS = {
 
 
 def overall(gpus: GpuReading, *, rare: bool = True) -> Reading:
-    """Of all GPUs: a list of each figure, one number for a GPU, in names of the catalogue.
+    """All GPUs together: for each value a list with one number per GPU, under names of the catalogue.
 
-    A MIG device counts where its GPU is not looked at, or does not tell that figure itself.
+    A MIG device counts if its GPU is not looked at, or does not report that value itself.
     """
     found: Reading = {}
     if gpus.known:
@@ -68,7 +68,7 @@ def overall(gpus: GpuReading, *, rare: bool = True) -> Reading:
 
 
 def by_device(gpus: GpuReading, *, rare: bool = True) -> dict[str, float | int]:
-    """Of each GPU: `gpu/<key>/<figure>`."""
+    """Each GPU by itself: `gpu/<key>/<value>`."""
     return {
         f"gpu/{key}/{figure}": value
         for key, figures in gpus.figures.items()
@@ -78,16 +78,16 @@ def by_device(gpus: GpuReading, *, rare: bool = True) -> dict[str, float | int]:
 
 
 def device_definitions(names: Collection[str]) -> Iterator[tuple[str, dict[str, object]]]:
-    """What `define` is to say of names that `by_device` gave."""
+    """The `define` entries of names that `by_device` returned."""
     known: dict[str, tuple[str, tuple[str, ...]]] = {own: (unit, reduce) for own, _, unit, reduce in _GPU}
     for name in names:
         figure = name.split("/", 2)[2]
-        unit, reduce = known.get(figure, ("0-1", ("mean", "max")))  # of the reasons why it is slowed
+        unit, reduce = known.get(figure, ("0-1", ("mean", "max")))  # the default is for the reasons why a GPU is slowed
         yield name, {"reduce": [*reduce], "unit": unit, "per_rank": figure in _BY_HOST}
 
 
 def process_definitions(prefix: str, *, per_rank: bool) -> dict[str, dict[str, object]]:
-    """What `define` is to say of a process's metrics below `prefix`."""
+    """The `define` entries of a process's metrics below `prefix`."""
     return {
         f"{prefix}/{name}": {"reduce": [*reduce], "unit": unit, "per_rank": per_rank}
         for name, (unit, reduce) in PROCESS.items()
@@ -95,5 +95,5 @@ def process_definitions(prefix: str, *, per_rank: bool) -> dict[str, dict[str, o
 
 
 def of_node(reading: Mapping[str, object]) -> dict[str, object]:
-    """The same metrics as the actor `node` logs them: rows put the actor before the name."""
+    """The same metrics with the names that the actor `node` logs: rows put the actor before the name."""
     return {name.removeprefix("node/"): value for name, value in reading.items()}

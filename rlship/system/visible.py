@@ -1,4 +1,4 @@
-"""Which GPUs are meant: by `--gpus`, or by CUDA_VISIBLE_DEVICES as CUDA reads it."""
+"""Selects GPUs by `--gpus`, or by CUDA_VISIBLE_DEVICES as CUDA reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def wanted(given: Sequence[str] | None, environ: Mapping[str, str] | None = None) -> list[str] | None:
-    """Indices and UUIDs of the GPUs to look at, or None for all: those given ("all" for all), else the visible ones."""
+    """Indices and UUIDs of the GPUs to look at: those given, else the visible ones. None means all, as does "all"."""
     if given is not None and [*given] == ["all"]:
         return None
     if given is not None:
@@ -21,17 +21,17 @@ def wanted(given: Sequence[str] | None, environ: Mapping[str, str] | None = None
     return None if value is None else [one.strip() for one in value.split(",")]
 
 
-def choose(devices: Sequence[Device], asked: Sequence[str] | None, *, strict: bool = False) -> list[Device]:
-    """The devices that are asked for, in their own order.
+def choose(devices: Sequence[Device], requested: Sequence[str] | None, *, strict: bool = False) -> list[Device]:
+    """The requested devices, in the order of `devices`.
 
     An entry is an index, the beginning of a GPU's UUID, a MIG device's UUID (also in its older form
-    `MIG-GPU-<uuid>/<gpu instance>/<compute instance>`), or a key such as `0_1`. A GPU stands for its MIG devices too.
-    The first entry that is no device ends the list, as it does for CUDA; with `strict` it raises ValueError.
+    `MIG-GPU-<uuid>/<gpu instance>/<compute instance>`), or a key such as `0_1`. A GPU includes its MIG devices.
+    The first entry without a device ends the list, as it does for CUDA; with `strict` it raises ValueError.
     """
-    if asked is None:
+    if requested is None:
         return list(devices)
     chosen: set[str] = set()
-    for entry in asked:
+    for entry in requested:
         found = _matching(devices, entry)
         if found is None:
             if strict:

@@ -1,4 +1,4 @@
-"""System metrics inside a worker: one more daemon thread, which logs what its process and its machine use."""
+"""System metrics inside a worker: one more daemon thread, which logs the use of its process and its machine."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def start(logger: Logger, interval_s: float) -> None:
 
 
 class _Fork:
-    """Lets no fork happen inside a call of NVML, as far as that is to be had soon: the library has locks of its own,
-    and a child that was forked while one was held could never use NVML itself.
+    """Keeps forks out of calls of NVML, if the call ends soon. The library has locks of its own, and a child that was
+    forked while one was held could never use NVML.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ _fork = _Fork()
 
 
 class _Worker:
-    """The thread. Its records have no step, whatever the implicit one is: they are placed by their time."""
+    """The thread. Its records have no step, whatever the implicit step is: rows place them by their time."""
 
     def __init__(self, logger: Logger, interval_s: float) -> None:
         self._logger = logger
@@ -91,7 +91,7 @@ class _Worker:
             self._logger.failed("system_metrics", error)
 
     def _begin(self) -> None:
-        self._sampler = Sampler(self._interval_s, visible.wanted(None), self._said, self._event, _fork.looking)
+        self._sampler = Sampler(self._interval_s, visible.wanted(None), self._report, self._event, _fork.looking)
         self._place: Repeated | None = self._sampler.place(self._logger.folder)
         self._processes = Processes()
         self._attribution = Attribution(self._processes)
@@ -124,7 +124,7 @@ class _Worker:
         return found
 
     def _used(self, gpus: GpuReading) -> GpuReading:
-        """Of the visible GPUs those that this process has memory on, once it has some."""
+        """The reading reduced to those visible GPUs on which this process has memory, once it has some."""
         chosen = self._mine & gpus.figures.keys()
         if not chosen:
             return gpus
@@ -139,8 +139,8 @@ class _Worker:
             for line in stream.encoder.lines(metrics, None, time.time()):
                 stream.buffer.append(line, size_of(line), None)
 
-    def _said(self, topic: str, line: str) -> None:
-        # On stderr alone: a machine without GPUs is no mistake that the job's record has to show.
+    def _report(self, topic: str, line: str) -> None:
+        # Only on stderr: a machine without GPUs is no mistake that the job's record should show.
         self._stream.notices.once(f"system_metrics {topic or line}", f"{self._logger.actor}: {line}")
 
     def _event(self, name: str, attrs: dict[str, Any]) -> None:
@@ -150,18 +150,18 @@ class _Worker:
             stream.buffer.append(line, size_of(line), None)
 
 
-def interval_of(asked: object) -> float | None:
-    """Seconds between two samples for what `init` was given as `system_metrics`; None for off. Raises ValueError."""
-    if asked is None or asked is False:
+def interval_of(setting: object) -> float | None:
+    """Seconds between two samples for the `system_metrics` of `init`; None for off. Raises ValueError."""
+    if setting is None or setting is False:
         return None
-    if asked is True:
+    if setting is True:
         return 1.0
     try:
-        seconds = float(asked)  # type: ignore[arg-type]
+        seconds = float(setting)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         seconds = -1.0
     if seconds == 0:
         return None
     if not 0.1 <= seconds <= 3600:
-        raise ValueError(f"system_metrics={asked!r:.40} is neither True nor a number of seconds from 0.1 to 3600")
+        raise ValueError(f"system_metrics={setting!r:.40} is neither True nor a number of seconds from 0.1 to 3600")
     return seconds

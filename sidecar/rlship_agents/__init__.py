@@ -1,1 +1,1 @@
-"""Writers that are no part of the job: they look at servers and machines and log what they see, as any worker does."""
+"""Writers outside the job: they look at servers and machines and log what they find, like any worker."""

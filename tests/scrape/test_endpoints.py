@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_agents.scrape.endpoints import LONGEST_NAME, AddressProblem, Endpoint, distinct, from_text, parse
+from rlship_agents.scrape.endpoints import MAX_NAME, AddressProblem, Endpoint, distinct, from_text, parse
 from rlship_agents.scrape.sources import MOST_ENDPOINTS, Sources
 
 
@@ -40,19 +40,19 @@ def test_addresses(text: str, name: str, url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no address"),
+        ("", "not an address"),
         ("ftp://n07/metrics", "only http"),
         ("file:///etc/passwd", "only http"),
         ("http://", "names no host"),
-        ("a=", "no address"),
+        ("a=", "not an address"),
         ("a=b=n07", "names no host"),
         ("http://n07:99999/", "Port"),
         ("http://n07:x/", "Port"),
         ("n07:0", "port 0"),
         ("http://[::1", "Invalid IPv6"),
         ("http://me:secret@n07/", "holds a password"),
-        ("http://n07/\r\nX-Evil: 1", "no address"),
-        ("http://n07/a b", "no address"),
+        ("http://n07/\r\nX-Evil: 1", "not an address"),
+        ("http://n07/a b", "not an address"),
     ],
 )
 def test_what_is_no_address_is_told(text: str, told: str) -> None:
@@ -70,7 +70,7 @@ def test_any_text_is_an_address_or_none(text: str) -> None:
         endpoint = parse(text)
     except AddressProblem:
         return
-    assert 0 < len(endpoint.name) <= LONGEST_NAME
+    assert 0 < len(endpoint.name) <= MAX_NAME
     assert endpoint.url.isascii()
     assert endpoint.url.isprintable()
     assert " " not in endpoint.url
@@ -162,7 +162,7 @@ def test_files_are_taken_up_as_they_change(tmp_path: Path) -> None:
     file.write_text("")
     assert names() == ["n0"]
     assert said[1] == f"{file}: 2 endpoints"
-    assert said[2].startswith(f"{file}: it is no JSON")
+    assert said[2].startswith(f"{file}: it is not JSON")
     assert said[3] == f"{file} cannot be read: it is longer than 1048576 bytes"
     assert said[-1] == f"{file}: 0 endpoints"
     assert len(said) <= 7

@@ -189,7 +189,7 @@ def test_a_driver_that_is_not_loaded_is_tried_again(nvml: Any, driver: Driver, h
     watched = gpus(nvml, heard)
     assert watched.sample(1.0).figures == {}
     assert not watched.sample(1.0).known
-    assert heard.lines == ["no GPU metrics: NVML says: Driver Not Loaded"]
+    assert heard.lines == ["no GPU metrics: NVML failed: Driver Not Loaded"]
     driver.gpus(WHOLE)
     assert watched.sample(2.0).figures == {}
     assert [*watched.sample(1.0 + AGAIN_S).figures] == ["0"]
@@ -225,7 +225,7 @@ def test_a_library_that_was_shut_down_is_opened_again(nvml: Any, driver: Driver,
             nvml.nvmlShutdown()
     assert watched.sample(2.0).figures == {}
     assert [*watched.sample(3.0).figures] == ["0"]
-    assert heard.lines == ["NVML says: Uninitialized: GPU metrics are left out until it works again"]
+    assert heard.lines == ["NVML failed: Uninitialized: GPU metrics are left out until it works again"]
     watched.close()
 
 

@@ -276,8 +276,8 @@ def test_around_what_is_no_plain_function(tmp_path: Path, capsys: pytest.Capture
     logger.close()
     assert [name.rpartition(".")[2] for name in names(tmp_path)] == ["static", "static", "of the class", "bare"]
     told = capsys.readouterr().err.splitlines()
-    assert "span('property'): it is put around a property, which is no function" in told[0]
-    assert "span('class'): it is put around the class Model, which is no function" in told[1]
+    assert "span('property'): it cannot wrap a property, only a function" in told[0]
+    assert "span('class'): it cannot wrap the class Model, only a function" in told[1]
 
 
 def test_a_name_that_cannot_be_read(tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ def test_wrong_reductions_are_told_and_the_value_is_kept(tmp_path: Path, capsys:
     told = capsys.readouterr().err
     assert told.count("reduce='average' does not exist (that is mean): use one or several of mean, sum") == 1
     assert "define('b'): reduce='p200' does not exist: use" in told
-    assert told.count("reduced as if nothing was asked for: as the catalogue says, else by its mean") == 2
+    assert told.count("reduced as if nothing was declared: as the catalogue states, else by its mean") == 2
     assert "['units'] is not known: use reduce, unit, per_rank, stream" in told
     # One record, or two where the writing thread began between the calls.
     assert metrics(records(tmp_path)) in ([{"m": {"a": [1.0, 2.0]}}], [{"m": {"a": 1}}, {"m": {"a": 2}}])

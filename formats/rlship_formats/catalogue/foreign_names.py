@@ -1,7 +1,7 @@
 """What frameworks and inference servers call the metrics of the catalogue, as plain rows for `metrics`.
 
-A name that means something that no metric of the catalogue is (a hit rate where it has the miss rate, KL times a
-coefficient, a share of memory in percent) is not listed, nor is one that is a name of the catalogue itself.
+A name whose meaning no metric of the catalogue has is not listed: a hit rate where the catalogue has the miss rate, KL
+times a coefficient, a share of memory in percent. Nor is a name that the catalogue itself uses.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 _GIB, _MIB = 2**30, 2**20
 
-# What a name's `{a,b}` says about how its values are to be merged. A standard deviation that was already taken can only
-# be averaged.
+# How values are merged under each member of a name's `{a,b}`. Standard deviations of parts can only be averaged.
 MEMBERS = {"mean": "mean", "avg": "mean", "max": "max", "min": "min", "std": "mean"}
 _M = "{mean,max,min}"
 _A = "{avg,max,min}"
@@ -22,7 +21,7 @@ _MS = {"unit": "ms", "scale": 1e-3}
 _MEAN, _MAX, _MIN, _SUM = ({"reduce": name} for name in ("mean", "max", "min", "sum"))
 _VERSION = {"reduce": "last", "unit": "steps"}
 
-# Framework -> metric -> names, one or several in a string, each perhaps with what differs from the catalogue:
+# Framework -> metric -> names, one or several in a string. Each row may end with what differs from the catalogue:
 # `reduce`, `unit`, and `scale`, the factor from that unit to the catalogue's.
 ROWS: dict[str, tuple[tuple[Any, ...], ...]] = {
     "verl": (

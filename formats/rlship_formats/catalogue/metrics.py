@@ -5,8 +5,8 @@
     metrics.lookup("trainer", "train/entropy").reduce  # ("mean",)
     metrics.lookup("trainer", "actor/pg_loss").name  # "train/loss_decomp/pg": verl's name for it
 
-A metric that has a known name needs no `define`: the sidecar reduces it as the catalogue says, unless the job or the
-configuration says otherwise. Names are looked up only; rows show the names that were logged.
+A metric with a known name needs no `define`: the sidecar reduces it as the catalogue states. The job and the
+configuration take precedence. Names are only looked up; rows show the names that the job logged.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["METRICS", "Alias", "Metric", "lookup"]
 class Alias:
     """What `framework` calls the metric named `metric`.
 
-    `reduce` is the reduction that the foreign name implies and `unit` the unit of its values, both None where they are
-    the catalogue's. `scale` times such a value is one in the catalogue's unit.
+    `reduce` is the reduction that the foreign name implies and `unit` the unit of its values. Both are None where the
+    catalogue's apply. A value times `scale` is in the catalogue's unit.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Alias:
 class Metric:
     """One metric of the catalogue.
 
-    `unit` is "" for plain numbers and "0-1" for shares. `reduce` are the reductions over ranks: the first one is the
-    metric itself, the others are shown as `<metric>/<reduction>`. `scope` says which processes write it: trainer,
-    generator, reward, reference, buffer, service, controller, node or any. With `per_rank` a value for every rank is
-    kept, and the rank that has the greatest is named. `meaning` is one sentence, which says also what a weight
-    (`weight=` of `log`) should be.
+    `unit` is "" for plain numbers and "0-1" for shares. `reduce` holds the reductions over ranks: the first one is the
+    metric itself, the others appear as `<metric>/<reduction>`. `scope` lists the kinds of processes that write it:
+    trainer, generator, reward, reference, buffer, service, controller, node or any. With `per_rank` rows keep a value
+    for every rank and name the rank with the greatest. `meaning` is one sentence; it also states what to pass as
+    `weight=` of `log`.
     """
 
     name: str
@@ -59,11 +59,10 @@ class Metric:
 
 
 def lookup(actor: str, metric: str) -> Metric | None:
-    """What the catalogue says of the metric that an actor logs under a name, or None.
+    """The catalogue's entry for the name under which an actor logs a metric, or None.
 
-    The name is looked for as it is, then as `<actor>/<metric>`, then as a foreign name in both forms. What is found
-    under a foreign name has the reduction and the unit of its values in place of the catalogue's; `name` is the
-    catalogue's.
+    Looks for the name as it is, then as `<actor>/<metric>`, then as a foreign name in both forms. An entry found under
+    a foreign name has that name's reduction and unit, and the catalogue's `name`.
     """
     found = _OWN.get(metric)
     if found is None:
@@ -73,7 +72,7 @@ def lookup(actor: str, metric: str) -> Metric | None:
 
 
 def _expand(pattern: str) -> Iterator[tuple[str, str | None]]:
-    """The names in `a/{mean,max}`, each with the member of the braces that is in it."""
+    """Yields the names in `a/{mean,max}`, each with its member of the braces."""
     before, brace, rest = pattern.partition("{")
     if not brace:
         yield pattern, None
@@ -86,11 +85,11 @@ def _expand(pattern: str) -> Iterator[tuple[str, str | None]]:
 def _aliases() -> Iterator[Alias]:
     for framework, rows in foreign_names.ROWS.items():
         for metric, patterns, *differing in rows:
-            asked = differing[0] if differing else {}
+            own = differing[0] if differing else {}
             for pattern in patterns.split():
                 for name, member in _expand(pattern):
                     implied = {} if member is None else {"reduce": foreign_names.MEMBERS[member]}
-                    yield Alias(name, framework, metric, **(implied | asked))
+                    yield Alias(name, framework, metric, **(implied | own))
 
 
 def _metrics() -> tuple[Metric, ...]:

@@ -1,11 +1,11 @@
-"""Metrics that RL post-training jobs have in common, as plain rows. `metrics` makes them into `Metric`s.
+"""Metrics that RL post-training jobs have in common, as plain rows. `metrics` turns them into `Metric`s.
 
-A name is never the beginning of another one's path (`a/b` and `a/b/c`), and says its unit where that is not plain.
+No name is the beginning of another one's path (`a/b` and `a/b/c`). A name states its unit where the unit is not plain.
 """
 
 from __future__ import annotations
 
-# Who is expected to write it.
+# The processes that are expected to write a metric.
 _T, _G, _R, _B, _S, _C = "trainer", "generator", "reward", "buffer", "service", "controller"
 _F = "reference"  # reference and log-probability workers
 _N = "node"
@@ -225,7 +225,7 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
     ("upd/comm_s", "s", "max min", (_T,), "Duration of an update's communication that nothing hides."),
 )
 
-# Which rank it was matters: a value for every rank is kept, and the rank that has the greatest is named.
+# Metrics for which the rank matters: rows keep a value for every rank and name the rank with the greatest.
 PER_RANK = frozenset(
     (
         "gen/decode_tokens_per_s",

@@ -1,10 +1,10 @@
-"""The contract of a reader of another framework's files. A reader is an entry point of the group `rlship.formats`, an
-instance of `Reader`.
+"""The contract of a reader of another framework's files. A reader is an instance of `Reader`, published as an entry
+point of the group `rlship.formats`.
 
-It is pure: a foreign line becomes native records (formats/SPEC.md), and from there on all is as for a native file. It
-keeps nothing from line to line, since a file may be read from any line on: after a restart, for a revision, in a
-replay. So what it answers follows from the path and the line alone, never from a clock, a file's times or inode, or
-from what it was asked before.
+A reader is pure: it turns a foreign line into native records (formats/SPEC.md), and these are then handled like those
+of a native file. It keeps no state between lines, because reading may start at any line: after a restart, for a
+revision, in a replay. So its result depends on the path and the line alone. It never depends on a clock, on a file's
+times or inode, or on earlier calls.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ __all__ = ["GROUP", "HEAD_BYTES", "RESTART_BYTES", "BadRecord", "Reader", "Recor
 
 GROUP = "rlship.formats"
 RESTART_BYTES = 1 << 16
-HEAD_BYTES = 1 << 16  # a file of which no line that ends within these is recognised is left alone
+HEAD_BYTES = 1 << 16  # a file is ignored if no line that ends within these is recognised
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One writer in a foreign file; a file that several components share has one for each, with names as `part`.
+    """One writer in a foreign file. A file that several components share has one for each, with names as `part`.
 
-    `open`: the native `open` record. `actor` is needed; `replica`, `rank`, `world`, `attempt`, `axis`, `t`, `host`,
-    `pid` and `labels` are optional, `kind`, `rlship`, `writer` and, unless given, `id` are filled in: the file's name.
-    Where several files tell of one rank, the highest (`attempt`, `t`, `id`) counts, metric by metric.
+    `open`: the native `open` record. `actor` is required; `replica`, `rank`, `world`, `attempt`, `axis`, `t`, `host`,
+    `pid` and `labels` are optional. `kind`, `rlship` and `writer` are filled in, and so is `id` unless it is given:
+    the file's name. Where several files describe one rank, the highest (`attempt`, `t`, `id`) counts, metric by metric.
 
-    `line(raw)`: the native records in one line (without its LF, at most 1 MiB), all of one `step` or all without; none
-    if nothing in it is this writer's. What it cannot use raises `BadRecord` with a reason of a few words that is the
-    same for all such lines: a dead letter. Any kind but `open` and `gap`; a `rollback` stands alone. A `define` that
-    stands before each metrics record it governs costs little; it asks for no `stream`.
-    There are no floats that are not finite in records: they are the texts "NaN", "Infinity", "-Infinity". A record
-    without `t` has the `t` of the line before, in the end that of `open`; without any its row has no time.
+    `line(raw)`: returns the native records in one line (without its LF, at most 1 MiB): all of one `step` or all
+    without a step. It returns an empty sequence if the line holds nothing of this writer's. It raises `BadRecord` for
+    a line that cannot be used, which becomes a dead letter. The reason is a few words that are the same for all such
+    lines. Any kind is allowed but `open` and `gap`; a `rollback` stands alone. Repeating a `define` before each metrics
+    record that it governs costs little; it does not ask for `stream`.
+    Records hold no non-finite floats, but the texts "NaN", "Infinity" and "-Infinity". A record without `t` takes the
+    `t` of the line before, in the end that of `open`. Where no `t` is known at all, the row has no time.
 
-    `restarts`: a process that is started again appends to the file, and while one lives steps do not fall. So a line of
-    a step below the one before it (among the lines of the last `RESTART_BYTES`) is another process's first, and a
-    `rollback` is put before its records.
+    `restarts`: true if a restarted process appends to the same file, and steps never fall while one process lives. Then
+    a line whose step is below that of the line before it comes from a new process. The lines of the last
+    `RESTART_BYTES` are compared, and a `rollback` is put before the records of such a line.
     """
 
     open: Record
@@ -52,17 +53,19 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """`name`: what `rlship status` calls the format. `places`: where its files may be, as patterns relative to the
-    experiment, `*` within one folder's or file's name: `structured_logs/*.jsonl`. A place in a folder that has no `*`
-    in its name makes an experiment by a file that is there, other places do by a file that is recognised.
+    """`name`: the format's name in `rlship status`. `places`: patterns of the files' paths relative to the experiment,
+    such as `structured_logs/*.jsonl`; `*` matches within one folder's or file's name. If a place names a folder without
+    `*`, any file there makes an experiment. At other places only a recognised file does.
 
-    `bind(path, line)`: whether the file is of this format, by its path (relative to the experiment, with `/`) and one
-    of its first lines: the writers in it, or none. Readers are asked line by line, and the first to answer has the
-    file; two for one line go by name. May raise BadRecord, which is no answer.
+    `bind(path, line)`: returns the writers in a file of this format, and an empty sequence for any other file. It
+    decides by the path (relative to the experiment, with `/`) and one of the file's first lines. Readers are asked line
+    by line. The first to return writers gets the file; of two for one line the first by name gets it. A BadRecord
+    counts as an empty result.
 
-    `lines(text)`: for documents that are rewritten whole: the lines that the text of a file (at most 256 MiB) counts
-    as, without LF; `bind` and `line` see those. Raises BadRecord for a text that is no whole document, as one half
-    written. What is appended to the document should be appended to the lines, or all of them count as another file's.
+    `lines(text)`: only for documents that are rewritten whole. It returns the lines, without LF, that the text of a
+    file (at most 256 MiB) stands for; `bind` and `line` get those. It raises BadRecord for a text that is not a whole
+    document, such as a half-written one. What is appended to the document should be appended to the lines. Otherwise
+    all of them count as another file's.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A foreign file's lines as the lines of a native one. Pure, but for what readers of other packages do."""
+"""Turns a foreign file's lines into those of a native one. Pure, as far as readers of other packages are."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlship_formats.records import FORMAT_VERSION, MAX_LINE_BYTES, is_step
 _FORBIDDEN = ("open", "gap")
 _STEPPED = (None, "span", "event", "sample", "barrier", "rollback")
 _FOR_PEOPLE = ("host", "pid", "labels")
-_MOST_PARTS = 16
+_MAX_PARTS = 16
 
 
 class ReaderFailed(Exception):
-    """A reader did what the contract does not allow. The message says what, for people."""
+    """A reader broke the contract. The message explains how, for people."""
 
     def __init__(self, reader: Reader, problem: str) -> None:
         super().__init__(f"the reader {reader.name} failed: {problem}")
@@ -34,7 +34,7 @@ class Bound(NamedTuple):
 
 
 def reads(reader: Reader, path: str) -> bool:
-    """Whether a file of this path, relative to the experiment, may be the reader's."""
+    """True if a file with this path, relative to the experiment, may be the reader's."""
     found = path.split("/")
     return any(
         len(parts) == len(found) and all(map(fnmatchcase, found, parts))
@@ -43,14 +43,15 @@ def reads(reader: Reader, path: str) -> bool:
 
 
 def bind(readers: Iterable[Reader], path: str, head: bytes) -> Bound | None:
-    """The first answer of any reader to a line of the head of a file, of those in its first `HEAD_BYTES`. The readers
-    are asked in their order, line by line, so that more lines change no answer. Raises ReaderFailed.
+    """The first reader that recognises a line in the first `HEAD_BYTES` of a file, with the writers that it found; None
+    if none does. Asks the readers in their order, line by line, so that a longer head never changes the result.
+    Raises ReaderFailed.
     """
-    asked = list(readers)
-    if not asked:
+    candidates = list(readers)
+    if not candidates:
         return None
     for line in head[:HEAD_BYTES].split(b"\n")[:-1]:
-        for reader in asked:
+        for reader in candidates:
             try:
                 found = tuple(reader.bind(path, line))
             except BadRecord:
@@ -67,14 +68,14 @@ def _check(reader: Reader, translations: Sequence[Translation]) -> None:
     if not all(isinstance(translation, Translation) for translation in translations):
         raise ReaderFailed(reader, "bind() gave no Translation")
     parts = [translation.part for translation in translations]
-    if len(set(parts)) < len(parts) or len(parts) > _MOST_PARTS:
+    if len(set(parts)) < len(parts) or len(parts) > _MAX_PARTS:
         raise ReaderFailed(reader, f"bind() gave several translations for one part, or too many: {parts[:20]}")
     if any(part and not part.replace("_", "").isalnum() for part in parts):
         raise ReaderFailed(reader, f"a part's name is of letters, digits and _: {parts}")
 
 
 def document(reader: Reader, text: bytes) -> bytes:
-    """The text of a document as lines; raises BadRecord where it is not whole, and ReaderFailed."""
+    """The text of a document as lines. Raises BadRecord if it is not whole, and ReaderFailed."""
     assert reader.lines is not None
     try:
         return b"".join([line + b"\n" for line in reader.lines(text)])
@@ -85,8 +86,8 @@ def document(reader: Reader, text: bytes) -> bytes:
 
 
 class Native:
-    """What one writer in a foreign file would have written. `opening` is its `open` record, `name` the file's name,
-    with that of the part.
+    """The native lines of one writer in a foreign file. `opening` is its `open` record, `name` the file's name with the
+    name of the part.
     """
 
     def __init__(self, reader: Reader, translation: Translation, name: str) -> None:
@@ -101,11 +102,11 @@ class Native:
             raise ReaderFailed(reader, f"bind() gave an open record that cannot be used: {given!r:.200}") from bad
 
     def lines(self, raw: bytes) -> list[bytes]:
-        """The records in a line, as lines; raises BadRecord for one that cannot be used, and ReaderFailed."""
+        """The records in a line, as lines. Raises BadRecord if the line cannot be used, and ReaderFailed."""
         return self.lines_after(-1, raw)[0]
 
     def lines_after(self, step: int, raw: bytes) -> tuple[list[bytes], int]:
-        """The records in a line that follows one of a step, and its own step; -1: none. Raises as `lines` does."""
+        """The records in a line, and its step. `step` is that of the line before; -1: none. Raises like `lines`."""
         try:
             return _native(raw, self._line(raw), step if self.restarts else -1)
         except BadRecord:
@@ -118,13 +119,13 @@ def _opening(given: Record, reader: str) -> bytes:
     opened = {"kind": "open", "rlship": FORMAT_VERSION, **given, "writer": reader}
     try:
         return _dumped(opened)
-    except BadRecord:  # what is only for people comes from the job's file as it is, and may be anything
+    except BadRecord:  # fields that are only for people are copied from the job's file and may hold anything
         return _dumped({name: value for name, value in opened.items() if name not in _FOR_PEOPLE})
 
 
 def _native(raw: bytes, records: Sequence[Record], before: int) -> tuple[list[bytes], int]:
     if len(records) > len(raw):
-        raise BadRecord("more records than bytes")  # each of them is to have a place of its own in the file
+        raise BadRecord("more records than bytes")  # each record needs a position of its own in the file
     steps = [record.get("step") for record in records if record.get("kind") in _STEPPED]
     if any(step != steps[0] for step in steps):
         raise BadRecord("records of several steps")
@@ -151,5 +152,5 @@ def _dumped(record: Record) -> bytes:
 
 
 def words(error: Exception) -> str:
-    """What an exception says, in a line."""
+    """An exception's type and message, in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

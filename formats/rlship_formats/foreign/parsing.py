@@ -1,4 +1,4 @@
-"""Foreign JSON to plain data that native records can be made of."""
+"""Parses foreign JSON into plain data for native records."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, BadRecord
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """The object in a line. Bare NaN, Infinity and -Infinity, which are no JSON, become the texts that stand for them
-    in native records. Raises BadRecord.
+    """The object in a line. Bare NaN, Infinity and -Infinity are not JSON; they become the texts that stand for them in
+    native records. Raises BadRecord.
     """
     found = parse_any(raw)
     if not isinstance(found, dict):
@@ -31,14 +31,14 @@ def parse_any(raw: bytes) -> Any:
     try:
         found = json.loads(raw, parse_constant=str, parse_float=_float, parse_int=_int)
         if b"\\u" in raw:
-            json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is no text, as above
+            json.dumps(found, ensure_ascii=False).encode()  # rejects half a surrogate pair, as orjson does
     except (ValueError, RecursionError):
         raise BadRecord("not JSON") from None
     return found
 
 
 def step_of(value: object) -> int:
-    """A step: an integer in 0..2^53-1, which may be written like 10.0; raises BadRecord."""
+    """A step: an integer in 0..2^53-1, which may be written like 10.0. Raises BadRecord."""
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int or not 0 <= value <= MAX_STEP:
@@ -47,14 +47,14 @@ def step_of(value: object) -> int:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value of a foreign line is one observation: a number, or the text of one that is not finite."""
+    """True if a value of a foreign line is one observation: a number, or the text of a non-finite one."""
     if isinstance(value, str):
         return value in ("NaN", "Infinity", "-Infinity")
     return isinstance(value, (float, int)) and not isinstance(value, bool)
 
 
 def is_time(value: object) -> bool:
-    """Whether a value can be the `t` of a record, in Unix seconds."""
+    """True if a value can be the `t` of a record, in Unix seconds."""
     return isinstance(value, (float, int)) and not isinstance(value, bool) and T_MIN <= value <= T_MAX
 
 

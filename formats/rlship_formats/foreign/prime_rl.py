@@ -1,8 +1,8 @@
-"""prime-rl's `metrics.jsonl`: one file that trainer and orchestrator append to, several lines of one step for each.
+"""prime-rl's `metrics.jsonl`: trainer and orchestrator both append to it, each with several lines per step.
 
-Lines do not name their component, and some names, like `time/step`, are both's. A line is always of one component, so
-whichever of its names only one of them logs tells whose it is. A line without such a name is given to the trainer, with
-`unattributed/` before each name.
+Lines do not name their component, and both components log some names, such as `time/step`. But a line always comes from
+one component. So a name that only one of them logs identifies it. A line without such a name counts as the trainer's,
+with `unattributed/` before each name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRAINERS = frozenset(
         "progress/num_tokens",
     )
 )
-_STATISTICS = ("/mean", "/median", "/std", "/min", "/max")  # of the trainer's tensors, whatever their names are
+_STATISTICS = ("/mean", "/median", "/std", "/min", "/max")  # of the trainer's tensors, which may have any name
 _ENVELOPE = ("step", "time")
 _COMPONENTS = ("trainer", "orchestrator")
 
@@ -45,7 +45,7 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
 
 
 def read(actor: str, raw: bytes) -> list[Record]:
-    """What a line says, if the actor wrote it."""
+    """The records of a line if the actor wrote it, else an empty list."""
     found = parse(raw)
     metrics = {name: value for name, value in found.items() if name not in _ENVELOPE}
     writer = writer_of(metrics)
@@ -60,7 +60,7 @@ def read(actor: str, raw: bytes) -> list[Record]:
 
 
 def writer_of(names: Collection[str]) -> str | None:
-    """The component that wrote a line of such metrics, None if they do not tell."""
+    """The component that wrote a line with these metrics; None if the names do not identify it."""
     if any(name in _ORCHESTRATORS or name.startswith(_ORCHESTRATOR) for name in names):
         return "orchestrator"
     if any(name in _TRAINERS or name.startswith(_TRAINER) for name in names):

@@ -1,4 +1,4 @@
-"""Lines of figures that a framework has reduced over its ranks itself: a row shows each of them as it is."""
+"""Lines of values that a framework has reduced over its ranks itself. A row shows each of them as it is."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from rlship_formats.foreign.contract import Record
 from rlship_formats.foreign.parsing import is_number
 
-_DEEPEST = 8
+_MAX_DEPTH = 8
 
 
 def as_it_is(metric: str) -> str:
-    """How figures are reduced: the last one of a step counts, where a restart logs it once more in the same file."""
+    """The reduction of values: the last one of a step counts, since a restart may log it again in the same file."""
     return "last"
 
 
 def reduced(
     values: Mapping[str, Any], step: int | None, t: float | None = None, how: Callable[[str], str] = as_it_is
 ) -> list[Record]:
-    """The records of a line: a metric for each number, with the reduction that `how` says. Lists of numbers are
-    observations, reduced like anybody's; objects are folders of names. Texts, null and what is nested deeper than 8 are
-    left out, and a line without a number has no records.
+    """The records of a line: a metric for each number, with the reduction that `how` returns. Lists of numbers are
+    observations and get the usual reductions; objects are folders of names. Texts, null and anything nested deeper
+    than 8 are left out. A line without a number has no records.
     """
-    metrics = dict(_flat(values, "", _DEEPEST))
+    metrics = dict(_flat(values, "", _MAX_DEPTH))
     if not metrics:
         return []
     record: Record = {} if t is None else {"t": t}

@@ -1,4 +1,4 @@
-"""The readers that are installed: ours and those of other packages, through the entry-point group."""
+"""The installed readers: rlship's own and those of other packages, found through the entry-point group."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rlship_formats.foreign.contract import GROUP, Reader
 
 
 def installed() -> tuple[list[Reader], dict[str, str]]:
-    """All readers by name, and of entry points that give none: name -> what is wrong with it, for people."""
+    """All readers by name, and a problem for people by the name of each entry point that yields no reader."""
     found: dict[str, Reader] = {}
     problems: dict[str, str] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             reader = point.load()
-        except Exception as error:  # noqa: BLE001 - whatever another package raises, its files are left alone
+        except Exception as error:  # noqa: BLE001 - another package may raise anything; its files are ignored
             problems[point.name] = f"cannot be loaded from {point.value}: {type(error).__name__}: {error}"
             continue
         if isinstance(reader, Reader):

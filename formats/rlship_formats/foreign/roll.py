@@ -1,5 +1,5 @@
-"""ROLL's log of its driver, in which the tracker `stdout` writes lines `metrics_tag: {…}` behind the logger's prefix.
-All other lines of the log are none of ours.
+"""ROLL's driver log. Its tracker `stdout` writes lines `metrics_tag: {…}` behind the logger's prefix; all other lines
+of the log are ignored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _PREFIX = re.compile(
 )
 _TAG = b"metrics_tag: "
 
-# How a name says what it was reduced by. Of other ways, such as quantiles, two figures of one step cannot be combined:
-# the last one counts, as it does for names that say nothing.
+# The reductions that a name may end with. Two values of one step with another ending, such as a quantile, cannot be
+# combined: the last one counts, as it does for names without an ending.
 _REDUCTIONS = ("mean", "max", "min", "sum")
 
 
 def bind(path: str, line: bytes) -> tuple[Translation, ...]:
-    """The driver, by any line of its log."""
+    """The driver, recognised by any line of its log."""
     prefix = _PREFIX.match(line)
     if not prefix:
         return ()
@@ -35,7 +35,7 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
 
 
 def read(raw: bytes) -> list[Record]:
-    """What a line says, if it is one of metrics."""
+    """The records of a line of metrics; an empty list for any other line."""
     prefix = _PREFIX.match(raw)
     if not prefix or not raw.startswith(_TAG, prefix.end()):
         return []
@@ -54,10 +54,10 @@ def read(raw: bytes) -> list[Record]:
 
 def _untagged(metrics: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Metrics without the reducer tags that older versions write, and these tags: `loss@sum` is `loss`. Where two tags
-    would make one name of two, both keep theirs: `latency/p99`.
+    would yield one name twice, both keep theirs: `latency/p99`.
     """
     split = {name: name.rpartition("@") for name in metrics}
-    bare = Counter(base or tag for base, _, tag in split.values())  # without an @ all of the name is the tag
+    bare = Counter(base or tag for base, _, tag in split.values())  # without an @ the whole name is the tag
     values: dict[str, Any] = {}
     tags: dict[str, str] = {}
     for name, value in metrics.items():
@@ -70,7 +70,7 @@ def _untagged(metrics: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _time(text: bytes) -> float | None:
-    """The log's time has no zone: it is taken for UTC, so that at least the time between lines is right."""
+    """A time of the log in Unix seconds. It has no zone and is taken as UTC, so that at least differences are right."""
     try:
         return datetime.strptime(text.decode(), "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:

@@ -1,5 +1,5 @@
 """ms-swift's `logging.jsonl`: one line for each log of the trainer, without a time. The step is the first number of a
-text, and a summary of the run, with all of the history once more, follows its last line.
+text. A summary of the run, which repeats the whole history, follows the last line.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _STEPS = ("global_step/max_steps", "iteration")  # of the transformers and of th
 _STEP = re.compile(r"([0-9]{1,16})/[0-9]+")
 _SUMMARY = "last_model_checkpoint"
 
-# Checkpoints beside the file hold the same history, as attempt 0. Where both know a metric the file counts, or each
-# checkpoint would revise all of its steps for the sake of digits that the file rounds away.
+# Checkpoints beside the file hold the same history, as attempt 0. The file's values count where both have a metric.
+# Otherwise each checkpoint would revise all of its steps because of digits that the file rounds away.
 ATTEMPT = 1
 
 
@@ -26,7 +26,7 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
 
 
 def read(raw: bytes) -> list[Record]:
-    """What a line says; nothing if it is a run's summary."""
+    """The records of a line; an empty list for a run's summary."""
     found = parse(raw)
     step = _step(found)
     if step is None:

@@ -1,9 +1,9 @@
-"""TorchTitan's structured logger: `structured_logs/{source}.global_rank_{rank}.{time}-{random}.jsonl`. A process has a
-file of its own, and each begin and end of a span, instant and scalar is a line.
+"""TorchTitan's structured logger: `structured_logs/{source}.global_rank_{rank}.{time}-{random}.jsonl`. Each process has
+a file of its own. Each begin and end of a span, each instant and each scalar is a line.
 
-A span is made of its end, which has the duration; one that never ended is lost. An error in a span is a line before
-its end and becomes an event. Ranks count within a mesh, so that two generators may have one source and rank: as all
-files have attempt 0, rlship's own rule for such writers holds. Those that run at one time all count, and of those that
+A span is read from its end, which has the duration; a span that never ended is lost. An error in a span is a line
+before its end and becomes an event. Ranks count within a mesh, so two generators may share source and rank. All files
+have attempt 0, so rlship's own rule for such writers applies: those that run at one time all count, and of those that
 follow one another the last does.
 """
 
@@ -17,13 +17,13 @@ from rlship_formats.reading import MAIN_LANE
 from rlship_formats.records import MAX_WORLD
 
 SPAN, INSTANT, SCALAR = "event", "instant", "metric_value"
-# What rlship calls such an actor; other sources keep their names.
+# rlship's names for these actors; other sources keep their own names.
 ACTORS = {"training": "trainer", "rl_trainer": "trainer", "rl_generator": "generator", "rl_controller": "controller"}
 KEPT = ("caller", "context")
 
 
 def bind(path: str, line: bytes) -> tuple[Translation, ...]:
-    """The writer of a file that has such a line."""
+    """The writer of a file, recognised by any of its lines."""
     found = parse(line)
     source, rank, host, pid = (found.get(name) for name in ("source", "rank", "host_name", "pid"))
     if found.get("log_type") not in (SPAN, INSTANT) or "log_type_name" not in found or "seq_id" not in found:
@@ -35,7 +35,7 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
 
 
 def read(raw: bytes) -> list[Record]:
-    """What a line says; raises BadRecord."""
+    """The records of a line. Raises BadRecord."""
     found = parse(raw)
     at: Record = {"t": _time(found)}
     if "step" in found:
@@ -43,7 +43,7 @@ def read(raw: bytes) -> list[Record]:
     name = found.get("log_type_name")
     if not isinstance(name, str) or not name:
         raise BadRecord("no name")
-    # Instants are told by their type first, for one may be called training_start.
+    # The type is checked before the name, because an instant may be called training_start.
     if found.get("log_type") == INSTANT:
         made = _scalar(found, at) if name == SCALAR else [_event(found, at, name)]
     elif found.get("log_type") == SPAN:

@@ -1,12 +1,13 @@
-"""The logs of TorchTitan's pull-request stack on observability: `experiment_logs/{source}_rank_{rank}_experiment.jsonl`
-with one line per metric, which says how it is reduced, and `system_logs/{source}_rank_{rank}_system.jsonl` with one
-line per begin and end of a span, and per scalar.
+"""The logs of TorchTitan's pull-request stack on observability.
 
-A span's time stands in both, unless the job says otherwise. Both files tell of one rank, and the experiment's has the
-higher attempt: where it has the metric it counts, and the system's does not.
+`experiment_logs/{source}_rank_{rank}_experiment.jsonl` has one line per metric, which names its reduction.
+`system_logs/{source}_rank_{rank}_system.jsonl` has one line per begin and end of a span, and per scalar.
 
-A restart appends to both. In the system's file the process's own count of lines begins again, which is a rollback; in
-the experiment's it shows where steps fall.
+By default a span's time is in both. Both files describe one rank, and the experiment's has the higher attempt: its
+metrics count where both have them.
+
+A restart appends to both. In the system's file the process's own count of lines starts again at 0, which is a rollback.
+In the experiment's file a falling step shows it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _REDUCTIONS = {
     "MaxMetric": "max",
     "MinMetric": "min",
     "SumMetric": "sum",
-    "NoOpMetric": "last",  # all ranks log the same
+    "NoOpMetric": "last",  # all ranks log the same value
 }
 _EXPERIMENT, _SYSTEM = "experiment_logs/", "system_logs/"
 
@@ -36,16 +37,16 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
         if not isinstance(found.get("reduce"), str) or not isinstance(found.get("key"), str):
             return ()
         known = _known(t=found.get("timestamp"), attempt=1)
-        return (Translation(_who(found, found) | known, read_metric, restarts=True),)
+        return (Translation(_rank(found, found) | known, read_metric, restarts=True),)
     numbers, texts = _columns(found)
     if texts.get("log_type") != "event":
         return ()
     known = _known(t=_time(numbers), pid=numbers.get("pid"), host=texts.get("host_name"))
-    return (Translation(_who(texts, numbers) | known, partial(read_event, line)),)
+    return (Translation(_rank(texts, numbers) | known, partial(read_event, line)),)
 
 
 def read_metric(raw: bytes) -> list[Record]:
-    """What a line of `experiment_logs` says."""
+    """The records of a line of `experiment_logs`."""
     found = parse(raw)
     key, how = found.get("key"), found.get("reduce")
     if not isinstance(key, str) or not isinstance(how, str):
@@ -56,7 +57,7 @@ def read_metric(raw: bytes) -> list[Record]:
 
 
 def read_event(head: bytes, raw: bytes) -> list[Record]:
-    """What a line of `system_logs` says; `head` is the file's first."""
+    """The records of a line of `system_logs`; `head` is the file's first line."""
     found = parse(raw)
     numbers, texts = _columns(found)
     name, event = texts.get("log_type_name"), texts.get("event_name", "")
@@ -78,12 +79,12 @@ def read_event(head: bytes, raw: bytes) -> list[Record]:
         if not is_number(value):
             raise BadRecord("bad value")
         record = {"t": t, "m": {event: value}}
-    else:  # what is no span or scalar has no name but that of its type
+    else:  # any other line has no name but that of its type
         record = {"kind": "event", "t": t, "name": name}
     return [record | step, *_tags(found, t, step)]
 
 
-def _who(texts: Record, numbers: Record) -> Record:
+def _rank(texts: Record, numbers: Record) -> Record:
     source, rank = texts.get("source"), numbers.get("rank")
     if not isinstance(source, str) or not source.isprintable() or not source:
         raise BadRecord("bad source")
@@ -109,7 +110,7 @@ def _columns(found: Record) -> tuple[Record, Record]:
 
 
 def _value(found: Record) -> Any:
-    """The observation in a line; a mean's is a sum over a weight, which says nothing but these two."""
+    """The observation in a line. Of a mean only the sum and the weight are known, so it becomes a summary of one."""
     if "sum" not in found:
         if not is_number(found.get("value")):
             raise BadRecord("bad value")

@@ -1,9 +1,9 @@
-"""Hugging Face's Trainer, and TRL's: `trainer_state.json`, in each checkpoint and at the end beside them. It holds the
-whole history so far, and is written anew each time.
+"""`trainer_state.json` of Hugging Face's Trainer, and TRL's: one in each checkpoint, and one beside them at the end. It
+holds the whole history so far, and is rewritten each time.
 
-Every such file is a writer of the one rank. What several hold counts once, as that of the one that got furthest does;
-its `global_step` stands in the writer's id, by which writers of equal attempt and time are in order. Nothing says when
-a step was: rows have no time.
+Every such file is a writer of the one rank. Where several files hold a value, that of the file that got furthest
+counts. To order writers of equal attempt and time, the writer's id holds `global_step`. The history has no times, so
+rows have none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADING = "trainer_state"
 
 
 def lines(text: bytes) -> list[bytes]:
-    """The history's entries, one a line, after one that says how far it goes."""
+    """The history's entries, one per line, after a heading with the step that it reaches."""
     state = parse(text)
     history = state.get("log_history")
     if not isinstance(history, list) or type(state.get("global_step")) is not int:
@@ -41,8 +41,8 @@ def bind(path: str, line: bytes) -> Sequence[Translation]:
 
 
 def read(raw: bytes) -> list[Record]:
-    """What an entry says. Its values are those of a step, or of the steps since the entry before it, already reduced:
-    of several entries with one name the last counts. Texts and nested values are left out.
+    """The records of an entry. Its values are those of a step, or of the steps since the entry before it, already
+    reduced. Of several entries with one name the last counts. Texts and nested values are left out.
     """
     found = parse(raw)
     if HEADING in found:

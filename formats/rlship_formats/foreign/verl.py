@@ -1,4 +1,4 @@
-"""verl's `file` backend: one line a step, written by the driver. Lines have no time, NaN and infinity are null, and a
+"""verl's `file` backend: one line per step, written by the driver. Lines have no time, NaN and infinity are null, and a
 restart truncates the file.
 """
 
@@ -10,7 +10,7 @@ from rlship_formats.foreign.reduced import reduced
 
 
 def bind(path: str, line: bytes) -> tuple[Translation, ...]:
-    """The driver. The file has the experiment's name: where a folder holds several, each is a replica."""
+    """The driver. The file has the experiment's name; where a folder holds several files, each is a replica."""
     found = parse(line)
     if set(found) != {"step", "data"} or not isinstance(found["data"], dict):
         return ()
@@ -20,7 +20,7 @@ def bind(path: str, line: bytes) -> tuple[Translation, ...]:
 
 
 def read(raw: bytes) -> list[Record]:
-    """What a line says."""
+    """The records of a line."""
     found = parse(raw)
     data = found.get("data")
     if not isinstance(data, dict):

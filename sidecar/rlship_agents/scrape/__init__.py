@@ -1,1 +1,1 @@
-"""Reads /metrics of inference servers and other exporters, and logs what they say as an actor of the experiment."""
+"""Reads /metrics of inference servers and other exporters, and logs their metrics as an actor of the experiment."""

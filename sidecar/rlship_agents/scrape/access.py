@@ -1,4 +1,4 @@
-"""How endpoints are asked, from what a person said on the command line."""
+"""The access to endpoints, from options of the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An HTTP connection every part of which ends in time: looking up, connecting, greeting, each header and each byte.
+"""An HTTP connection with a deadline for every part: lookup, connection, TLS handshake, each header and each byte.
 
-`http.client` knows only a limit for each read, and whoever sends a byte every few seconds keeps it for ever. Nor does
-it bound what it reads: for a chunk whose size is told as -1 it reads all that is sent.
+`http.client` only limits each single read, so a server that sends a byte every few seconds can hold it forever. Nor
+does it bound what it reads: for a chunk with the size -1 it reads everything that arrives.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Clock = Callable[[], float]
 
 
 class Deadline:
-    """When all has to be done, by `clock` (monotonic seconds)."""
+    """The time by which everything has to be done, by `clock` (monotonic seconds)."""
 
     def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self.end = clock() + seconds
 
     def left(self, most: float) -> float:
-        """Seconds left, at most `most`. Raises TimeoutError where there are none."""
+        """Seconds left, at most `most`. Raises TimeoutError if no time is left."""
         left = self.end - self._clock()
         if left <= 0:
             raise TimeoutError("the time is over")
@@ -33,12 +33,12 @@ class Deadline:
 
 
 class TooMuch(Exception):
-    """More was sent than is read."""
+    """The server sent more than the limit."""
 
 
 class TimedConnection(http.client.HTTPConnection):
-    """One request's connection. `silent_s`: the longest wait for the next byte; `most_bytes`: the most that is read of
-    everything that is sent, what frames a body included. What is beyond raises TooMuch.
+    """One request's connection. `silent_s` is the longest wait for the next byte. `most_bytes` is the most that is read
+    in all, framing of the body included; TooMuch is raised beyond.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TimedConnection(http.client.HTTPConnection):
         self._socket: socket.socket | None = None
 
     def connect(self) -> None:
-        """Connect, through the proxy where there is one, and greet by TLS where that is asked for."""
+        """Connect, through the proxy if there is one, and with TLS if `tls` is given."""
         plain = self._socket = self._reached()
         try:
             self.sock = cast(Any, _Timed(plain, self._deadline, self._silent_s, self._most_bytes))
@@ -80,13 +80,13 @@ class TimedConnection(http.client.HTTPConnection):
             raise
 
     def hang_up(self) -> None:
-        """Let go of the socket, after the answer was read. `close` does not, as `http.client` calls it before."""
+        """Close the socket after the answer was read. `close` does not, because `http.client` calls it earlier."""
         self.close()
         if self._socket is not None:
             self._socket.close()
 
     def _reached(self) -> socket.socket:
-        """A socket to the first address of the host that takes one."""
+        """A socket to the first address of the host that accepts the connection."""
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         refused: OSError | None = None
         for family, kind, protocol, _, address in found:
@@ -119,7 +119,7 @@ class _Timed:
         return io.BufferedReader(_Bytes(self._sock, self._deadline, self._silent_s, self._most_bytes))
 
     def close(self) -> None:
-        """The answer may still be read: `hang_up` closes it."""
+        """Do nothing, because the answer may still be read; `hang_up` closes the socket."""
 
 
 class _Bytes(io.RawIOBase):

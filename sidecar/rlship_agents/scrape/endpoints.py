@@ -1,4 +1,4 @@
-"""Which endpoints there are: addresses as people write them, and lists of them in files. Pure."""
+"""Parses endpoints: addresses as people write them, and lists of them in files. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from urllib.parse import SplitResult, urlsplit
 import orjson
 
 DEFAULT_PATH = "/metrics"
-LONGEST_NAME = 200  # of a replica, in the contract on disk
+MAX_NAME = 200  # of a replica, in the contract on disk
 _NAMED = re.compile(r"([A-Za-z0-9_.:\[\]-]{1,200})=")
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]+")
-# What no address has: spaces and control characters, which could break a request in two.
+# Spaces and control characters, which no address may hold: they could break a request in two.
 _UNUSABLE = re.compile(r"[^!-~]")
 
 
 class AddressProblem(ValueError):
-    """An address that cannot be used; the text says why, and what one looks like."""
+    """An address that cannot be used; the text gives the reason and an example."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One exporter. `name` is the replica it is logged as: the same as long as its address is, or as it was called.
+    """One exporter. `name` is the replica under which it is logged: the given name, or one made from its address.
 
-    `target` is what is asked for, path and query.
+    `target` is the requested path and query.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """The address in full."""
+        """The complete address."""
         return f"{self.scheme}://{self.authority}{self.target}"
 
     @property
     def authority(self) -> str:
-        """Host and port, as they stand in a URL."""
+        """Host and port, as in a URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -56,7 +56,7 @@ def parse(text: str) -> Endpoint:
     named = _NAMED.match(text)
     name, address = (named[1], text[named.end() :]) if named else ("", text)
     if not address or _UNUSABLE.search(address):
-        raise AddressProblem(f"{address[:100]!r} is no address; one looks like http://10.0.0.7:8000/metrics")
+        raise AddressProblem(f"{address[:100]!r} is not an address; one looks like http://10.0.0.7:8000/metrics")
     url = address if "://" in address else f"http://{address}"
     try:
         parts = urlsplit(url)
@@ -73,29 +73,30 @@ def parse(text: str) -> Endpoint:
         raise AddressProblem(f"{_safe(address)!r} names no host; an address looks like http://10.0.0.7:8000/metrics")
     if port == 0:
         raise AddressProblem(
-            f"{_safe(address)!r}: nobody answers at port 0; an address looks like http://10.0.0.7:8000"
+            f"{_safe(address)!r}: no server answers at port 0; an address looks like http://10.0.0.7:8000"
         )
     return _made(name, parts, port or (443 if parts.scheme == "https" else 80))
 
 
 def from_text(text: str) -> tuple[list[Endpoint], list[str]]:
-    """The endpoints of a file, and what is wrong in it.
+    """The endpoints of a file, and a message for each mistake in it.
 
-    A file has either an address on each line, `#` before comments, or is JSON as Prometheus' file-based service
-    discovery and Ray write it: `[{"targets": ["10.0.0.7:8000"], "labels": {"__metrics_path__": "/metrics"}}]`.
+    A file has either an address on each line, with `#` before comments, or is JSON in the form of Prometheus'
+    file-based service discovery and of Ray:
+    `[{"targets": ["10.0.0.7:8000"], "labels": {"__metrics_path__": "/metrics"}}]`.
     """
     return _gathered(_of_json(text) if text.lstrip()[:1] in ("[", "{") else _of_lines(text))
 
 
 def distinct(endpoints: Iterable[Endpoint]) -> tuple[list[Endpoint], list[str]]:
-    """Those with a name of their own, in order, and what is said of the others."""
+    """The endpoints with a name of their own, in order, and a message for each of the others."""
     found: dict[str, Endpoint] = {}
-    told = []
+    problems = []
     for endpoint in endpoints:
         before = found.setdefault(endpoint.name, endpoint)
         if before != endpoint:
-            told.append(f"{endpoint.url} is left out: {before.url} has the name {endpoint.name} too")
-    return list(found.values()), told
+            problems.append(f"{endpoint.url} is left out: {before.url} has the name {endpoint.name} too")
+    return list(found.values()), problems
 
 
 def _made(name: str, parts: SplitResult, port: int) -> Endpoint:
@@ -106,23 +107,23 @@ def _made(name: str, parts: SplitResult, port: int) -> Endpoint:
     if name:
         return endpoint
     own = endpoint.authority if target == DEFAULT_PATH else endpoint.authority + target
-    return Endpoint(own[:LONGEST_NAME], parts.scheme, host, port, target)
+    return Endpoint(own[:MAX_NAME], parts.scheme, host, port, target)
 
 
 def _safe(address: str) -> str:
-    """An address without what may be a secret in it."""
+    """An address without the part that may hold a secret."""
     return re.sub(r"//[^/@]*@", "//…@", address)[:100]
 
 
 def _gathered(found: Iterator[Endpoint | str]) -> tuple[list[Endpoint], list[str]]:
     endpoints: list[Endpoint] = []
-    told: list[str] = []
+    problems: list[str] = []
     for one in found:
         if isinstance(one, Endpoint):
             endpoints.append(one)
         else:
-            told.append(one)
-    return endpoints, told
+            problems.append(one)
+    return endpoints, problems
 
 
 def _of_lines(text: str) -> Iterator[Endpoint | str]:
@@ -136,7 +137,7 @@ def _of_json(text: str) -> Iterator[Endpoint | str]:
     try:
         groups: Any = orjson.loads(text)
     except orjson.JSONDecodeError as problem:
-        yield f"it is no JSON: {problem}"
+        yield f"it is not JSON: {problem}"
         return
     for number, group in enumerate(groups if isinstance(groups, list) else [groups], 1):
         targets = group.get("targets") if isinstance(group, dict) else None
@@ -149,7 +150,7 @@ def _of_json(text: str) -> Iterator[Endpoint | str]:
         for target in targets:
             where = f"group {number}"
             if not isinstance(target, str) or not isinstance(path, str):
-                yield f"{where}: {target!r:.100} is no address"
+                yield f"{where}: {target!r:.100} is not an address"
             elif "://" in target:
                 yield from _tried(where, target)
             else:
