@@ -1,5 +1,7 @@
-"""TOML whose cost is bounded before it is parsed: the parser of the standard library takes a gigabyte for 32 kB of
-dotted keys, and ends in a traceback for deep arrays and for long integers.
+"""TOML with bounds that are checked before it is parsed.
+
+The standard library's parser takes a gigabyte for 32 kB of dotted keys, and ends in a traceback for deep arrays and
+long integers.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ MAX_KEY_PARTS = 16
 MAX_NESTING = 16
 MAX_WORD = 200
 
-# A string that does not end reaches to the end of the line or of the file, where the parser gives up.
+# An unterminated string reaches to the end of the line or of the file, where the parser fails.
 _STRING_OR_COMMENT = re.compile(
     r""""{3}(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)|'{3}.*?(?:'{3,5}|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|(#[^\n]*)""",
     re.DOTALL,
@@ -26,7 +28,7 @@ _BRACKET = re.compile(r"[][{}]")
 
 
 class BadToml(Exception):
-    """The text is not TOML, or is beyond a bound. `message` says which, `hint` the way out."""
+    """The text is not TOML, or exceeds a bound. `message` names the problem, `hint` the way out."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message, hint)
@@ -35,7 +37,7 @@ class BadToml(Exception):
 
 
 def decode(raw: bytes) -> dict[str, Any]:
-    """The table that `raw` is; raises BadToml."""
+    """Parse `raw` into a table. Raises BadToml."""
     if len(raw) > MAX_BYTES:
         raise BadToml(f"is larger than {MAX_BYTES >> 10} KiB", "settings are short: keep everything else elsewhere")
     try:
@@ -47,7 +49,7 @@ def decode(raw: bytes) -> dict[str, Any]:
 
 
 def _check(text: str) -> None:
-    """Raise BadToml where what stands outside of strings and comments is beyond a bound."""
+    """Raise BadToml if the text outside of strings and comments exceeds a bound."""
     bare = _BLANKS.sub("", _STRING_OR_COMMENT.sub(lambda found: "" if found[1] else '""', text))
     if _LONG_KEY.search(bare):
         raise BadToml(

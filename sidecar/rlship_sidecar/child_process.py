@@ -1,8 +1,8 @@
 """The command line of each process that rlship starts from its own modules.
 
-`python -m` imports from the current folder before anything else, and PYTHONPATH comes next. Both may be folders of the
+`python -m` imports from the current folder before anything else, and then from PYTHONPATH. Both may be folders of the
 job: a module planted there would run with the sidecar's rights and see its W&B key. So a child runs isolated (`-I`) and
-gets the folders to import from by its command line.
+gets its import folders by its command line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _DEPENDENCIES = (
     *("tensorboardX", "tomli", "wandb", "watchdog"),
 )
 _PLUGIN_GROUPS = "rlship."
-# `-I` ignores these variables, but they choose no code, and a container's logs depend on the first.
+# `-I` ignores these variables. They are passed on because they choose no code, and a container's logs depend on the
+# first.
 _SWITCHES = {"PYTHONUNBUFFERED": "-u", "PYTHONDONTWRITEBYTECODE": "-B", "PYTHONFAULTHANDLER": "-Xfaulthandler"}
 _START = (
     "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); del sys.argv[:2]; "
@@ -30,10 +31,10 @@ _START = (
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs `module` as `python -m` does, but never a file of the current folder or of PYTHONPATH.
+    """The command that runs `module` as `python -m` does, but never from the current folder or PYTHONPATH.
 
-    The exception is a folder from which this process has rlship itself, or where alone a dependency or a plug-in is
-    installed: it comes after the standard library.
+    Two kinds of folders are exceptions, and come after the standard library. One is a folder from which this process
+    imports rlship itself; the other is the only folder that holds a dependency or a plug-in.
     """
     switches = [switch for variable, switch in _SWITCHES.items() if os.environ.get(variable)]
     if sys.flags.utf8_mode:
@@ -56,11 +57,12 @@ def import_folders() -> list[str]:
 
 
 def _own_folders(installed: Sequence[str]) -> Iterator[str]:
-    """Where this process has rlship's packages from, or would import them from."""
+    """The folders from which this process imports rlship's packages, or would import them."""
     for package in _PACKAGES:
         spec = getattr(sys.modules.get(package), "__spec__", None)
         spec = spec or PathFinder.find_spec(package, list(installed)) or PathFinder.find_spec(package)
-        if spec is not None and spec.origin is not None:  # else it is any folder of that name, such as a job's
+        # without an origin it is just a folder of that name, such as a job's
+        if spec is not None and spec.origin is not None:
             yield os.path.dirname(os.path.dirname(os.path.abspath(spec.origin)))
 
 
@@ -77,7 +79,7 @@ def _current_folder() -> str:
 
 
 def _needed(candidates: Sequence[str], kept: Sequence[str]) -> Iterator[str]:
-    """Those of PYTHONPATH's folders without which a dependency or a plug-in would be missing."""
+    """The folders of PYTHONPATH that alone hold a dependency or a plug-in."""
     for path in candidates:
         lacking = (name for name in _DEPENDENCIES if not _has(name, kept))
         if any(_has(name, [path]) for name in lacking) or _has_plugin(path):

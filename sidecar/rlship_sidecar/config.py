@@ -1,6 +1,6 @@
 """Configuration: flag > `RLSHIP_<KEY>` > `rlship.toml` in the watched folder > default.
 
-A mistake is a UsageProblem that names the place, the key, the value, what is allowed and, if near, the right word.
+A mistake raises a UsageProblem that names the place, the key, the value, what is allowed and, if near, the right word.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.plainfiles import NotAFile
 
 CONFIG_FILE = "rlship.toml"
-# What leads rows, files and keys somewhere: taken only from a file that nobody but this user and root can write.
+# Keys that direct rows, files and credentials. They are taken only from a file that no user but this one and root can
+# write.
 WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
 FLAGS = {"sinks": "--sink", "poll_s": "--poll", "own_rows_s": "--own-rows"}
@@ -33,7 +34,7 @@ _PATHS = ("state_dir", "metrics_file")
 _SINK_PREFIX = "RLSHIP_SINK__"
 _SECRET = re.compile(r"(^|_)(api_?key|key|token|secret|password|passwd|credentials?)$")
 
-# The description is what an error says is allowed.
+# Error messages quote the description as what is allowed.
 _Path = Annotated[str, Meta(min_length=1, description="a path")]
 _Seconds = Annotated[float, Meta(ge=0, description="seconds, a finite number >= 0")]
 _MoreSeconds = Annotated[float, Meta(gt=0, description="seconds, a finite number > 0")]
@@ -54,11 +55,10 @@ _Reductions = Annotated[
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that can be set; the commented reference file `rlship.toml` explains each key. Times are seconds.
+    """All settings; the commented reference file `rlship.toml` explains each key. Times are in seconds.
 
-    `poll_s` None: chosen by the filesystem. `state_dir` None:
-    `rlship/state` in each experiment. `metrics_port` and `metrics_file` None: no metrics there.
-    `reductions` is keyed "<actor>/<metric>" or "<metric>"; the former wins.
+    `poll_s` None: the filesystem decides. `state_dir` None: `rlship/state` in each experiment. `metrics_port` and
+    `metrics_file` None: no metrics there. `reductions` is keyed "<actor>/<metric>" or "<metric>"; the former wins.
     """
 
     grace_s: _MoreSeconds = 30.0
@@ -93,14 +93,16 @@ def load(
     apart: Mapping[str, Collection[str]] = {},
     ships: bool = True,
 ) -> Config:
-    """The configuration for watching `directory`, an experiment or a folder of them: only its own `rlship.toml` counts.
-    `ships`: rows go where it says, which must not come from a file that another user made or can write.
+    """Load the configuration for watching `directory`, an experiment or a folder of them. Raises UsageProblem.
+
+    Only the folder's own `rlship.toml` counts. With `ships`, it directs where rows go, so such keys must not come from
+    a file that another user made or can write.
 
     `flags` maps keys of Config to values; None and () mean not given. `env` may hold RLSHIP_<KEY>, and
     RLSHIP_SINK__<NAME>__<OPTION> for one option of a sink; an empty variable means not given. Sink options of all
-    places are merged option by option. `file` is read in place of the folder's own `rlship.toml`; of that, the options
-    `apart` (by sink) do not count. Paths are relative to the working directory, in `rlship.toml` to its folder.
-    Raises UsageProblem.
+    places are merged option by option. `file` replaces the folder's own `rlship.toml`. Of the folder's own file, the
+    options `apart` (by sink) do not count. Paths are relative to the working directory, and in `rlship.toml` to its
+    folder.
     """
     settings: dict[str, Any] = {}
     options: dict[str, dict[str, Any]] = {}
@@ -118,15 +120,17 @@ def load(
 
 
 def state_dir_for(experiment: Path, config: Config) -> Path:
-    """Where an experiment's lease, store and status lie: `<experiment>/rlship/state`, or `<state_dir>/<its name>`."""
+    """The folder of an experiment's lease, store and status: `<experiment>/rlship/state`, or `<state_dir>/<its
+    name>`.
+    """
     if config.state_dir is None:
         return experiment / "rlship" / "state"
     return Path(config.state_dir) / experiment.resolve().name
 
 
 def known_sinks() -> list[str]:
-    """Names of the sinks that are installed: the built-in ones and those of the entry-point group `rlship.sinks`."""
-    from importlib.metadata import entry_points  # slow to import, and only needed where a name is checked
+    """The names of the installed sinks: built-in ones, then those of the entry-point group `rlship.sinks`."""
+    from importlib.metadata import entry_points  # slow to import, so only when a name is checked
 
     plugins = {point.name for point in entry_points(group="rlship.sinks")} - set(BUILTIN_SINKS)
     return [*BUILTIN_SINKS, *sorted(plugins)]
@@ -144,8 +148,9 @@ _TYPES: dict[str, Any] = get_type_hints(Config, include_extras=True)
 def _from_file(
     path: Path, apart: Mapping[str, Collection[str]], *, named: bool = False, of_strangers: Collection[str] = ()
 ) -> Iterator[tuple[str, str, Any]]:
-    """What a file sets; nothing where there is none, unless a person `named` it. Of the keys in WHERE, only
-    `of_strangers` are taken from a file that another user made or can write.
+    """Yield the settings of a file. A missing file yields nothing, unless a person `named` it.
+
+    Of the keys in WHERE, only `of_strangers` are taken from a file that another user made or can write.
     """
     try:
         raw, distrust = _read(path)
@@ -180,20 +185,20 @@ def _from_file(
 
 def _without(options: Any, names: Collection[str]) -> Any:
     if not isinstance(options, dict):
-        return options  # the check of types says so
+        return options  # the type check reports it
     return {option: value for option, value in options.items() if option not in names}
 
 
 class _Distrust(NamedTuple):
-    """Why a file may not say where rows go, and what the operator can do."""
+    """Why a file must not direct where rows go, and what the operator can do."""
 
     why: str
     way_out: str
 
 
 def _read(path: Path) -> tuple[bytes, _Distrust | None]:
-    """A settings file, and why it may not say where rows go. Raises OSError."""
-    # A link is as good as a file here, if it is ours; a FIFO must not hold us up, nor a device fill the memory.
+    """Read a settings file, and return why it must not direct where rows go. Raises OSError."""
+    # A link counts as a file here, if it is ours. O_NONBLOCK and the size limit guard against a FIFO and a device.
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode):
@@ -210,7 +215,7 @@ def _distrust(path: Path, found: os.stat_result) -> _Distrust | None:
             f"If that user is to be trusted: --config {path}, or make the file yours. Otherwise remove it: "
             "docs/security.md.",
         )
-    # Where a POSIX ACL names users or groups, the group's bits are its mask, so they show what it lets others write.
+    # With a POSIX ACL that names users or groups, the group bits are its mask, so they show what others may write.
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return _Distrust(
             f"can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})",
@@ -221,7 +226,9 @@ def _distrust(path: Path, found: os.stat_result) -> _Distrust | None:
 
 
 def stranger(path: Path, found: os.stat_result) -> int | None:
-    """Whose a file is, or a link to it, if neither the superuser's nor ours; `found` is the file's own status."""
+    """The owner of a file, or of a link to it, if that is neither root nor this user; `found` is the file's own
+    status.
+    """
     owners = (os.lstat(path).st_uid, found.st_uid)
     return next((uid for uid in owners if uid not in (0, os.geteuid())), None)
 
@@ -243,7 +250,7 @@ def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
             key = variables[variable]
             yield variable, key, _env_value(variable, key, text.strip())
         elif near := difflib.get_close_matches(variable, variables, 1, cutoff=0.9):
-            # Other RLSHIP_ names are the writers' own; only what looks like a slip is refused.
+            # Other RLSHIP_ names belong to the writers, so only a near miss is rejected.
             raise UsageProblem(f"{variable} is not a setting", f"did you mean {near[0]}?")
 
 
@@ -270,7 +277,7 @@ def _env_value(variable: str, key: str, text: str) -> Any:
 
 
 def _toml_value(text: str) -> Any:
-    """`true`, 3 and ["a"] as TOML reads them; anything else is a string as it stands."""
+    """Parse `true`, 3 and ["a"] as TOML does; any other text is a string."""
     try:
         return bounded_toml.decode(f"value = {text}".encode())["value"]
     except (bounded_toml.BadToml, UnicodeEncodeError):
@@ -337,7 +344,9 @@ def _check_reductions(place: str, reductions: dict[str, list[str]]) -> None:
 
 
 def _refuse_secrets(place: str, table: Mapping[str, Any], where: str | None = None) -> None:
-    """Never repeats the value: it would end up in a terminal or a log."""
+    """Raise UsageProblem for a key that looks like a secret. The message omits the value, which would end up in a
+    log.
+    """
     for key, value in table.items():
         path = key if not where else f"{where}.{key}"
         if _SECRET.search(key.lower().replace("-", "_")):

@@ -1,7 +1,7 @@
-"""The first process of a container: runs `rlship`, hands signals on to it, and reaps what nobody else waits for.
+"""The first process of a container: it runs `rlship`, forwards signals to it, and reaps orphans.
 
-A container's process 1 is the parent of every orphan, and ignores each signal it has no handler for. A process of its
-own does both, since in the sidecar's one a wait for any child would take the exit codes that its sinks wait for.
+A container's process 1 is the parent of every orphan, and ignores each signal that it has no handler for. A process of
+its own handles both. In the sidecar itself, a wait for any child would take the exit codes that its sinks wait for.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ FORWARDED = frozenset(
         signal.SIGWINCH,
     )
 )
-# Python ignores these, and what is ignored stays so in a child.
+# Python ignores these signals, and a child inherits what is ignored.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 _STOPPED_FROM_BEHIND = (signal.SIGTTIN, signal.SIGTTOU)
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def supervise(command: Sequence[str]) -> int:
-    """Run `command` (a program and its arguments) to its end and return its exit code, 128 + n if signal n ended it.
+    """Run `command` (a program and its arguments) and return its exit code, 128 + n if signal n ended it.
 
-    Meanwhile signals go to it, and orphans are reaped: all of the PID namespace if this is its process 1, else all
-    that descend from the command. Raises OSError where it cannot be started.
+    Meanwhile, forward signals to it and reap orphans. As process 1 these are all orphans of the PID namespace, else the
+    command's descendants. Raises OSError if the command cannot be started.
     """
     if os.getpid() != 1:
         _adopt_orphans()
-    # Whoever is started with SIGCHLD ignored is told of no child's end, and gets no exit code.
+    # With SIGCHLD ignored, as a parent may have set it, the kernel would discard the exit codes of children.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waited = {*FORWARDED, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, {*waited, *_STOPPED_FROM_BEHIND})
-    # In a group of its own: a terminal's Ctrl-C would reach it twice, from the terminal and from here.
+    # A process group of its own: otherwise Ctrl-C would reach the child twice, from the terminal and from here.
     child = os.posix_spawnp(command[0], list(command), os.environ, setpgroup=0, setsigmask=(), setsigdef=_IGNORED)
     if os.isatty(0):
         os.tcsetpgrp(0, child)
     while True:
         number = signal.sigwait(waited)
         if number != signal.SIGCHLD:
-            os.kill(child, number)  # not reaped yet, so it is still there
+            os.kill(child, number)  # the child is not reaped yet, so its number is still valid
         elif (code := _reap(child)) is not None:
             return code
 
 
 def _reap(child: int) -> int | None:
-    """Take the exit codes of all that ended. Returns that of the child, if it is among them."""
+    """Reap all ended children. Returns the exit code of `child` if it is among them."""
     code = None
     while True:
         try:

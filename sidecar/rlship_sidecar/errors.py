@@ -1,10 +1,10 @@
-"""What can end a command: a message, what to do about it, and the exit code it ends with."""
+"""Errors that end a command: each has a message, a hint about the way out, and an exit code."""
 
 from __future__ import annotations
 
 
 class RlshipError(Exception):
-    """A problem that a person has to know of. `message` names the thing, `hint` the way out, or ""."""
+    """A problem to report to a person. `message` names the cause, `hint` the way out, or ""."""
 
     exit_code = 1
 
@@ -18,7 +18,7 @@ class RlshipError(Exception):
 
 
 class NothingToWatch(RlshipError):
-    """There is no experiment where one was named, or it cannot be read. Exit code 1."""
+    """The given folder holds no experiment, or cannot be read. Exit code 1."""
 
 
 class UsageProblem(RlshipError):

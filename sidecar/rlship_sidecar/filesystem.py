@@ -1,4 +1,4 @@
-"""What kind of filesystem a path is on, what follows for reading it, and how its names become durable."""
+"""The kind of filesystem under a path, how to read files there, and how to make names durable."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LOCAL = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpf
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
-    """`type` as the kernel names it ("unknown" if it does not say); `local` only where change events of all writers
-    reach us.
+    """`type` is the kernel's name for it, or "unknown". `local` is True only if change events of all writers reach this
+    host.
 
-    Everything not known to be local counts as a network filesystem: it is read by reopening and polling, which is right
+    A type not known to be local counts as a network filesystem. Its files are reopened and polled, which is correct
     everywhere.
     """
 
@@ -35,10 +35,10 @@ def filesystem_of(path: str, mountinfo: str | None = None) -> Filesystem:
     holding = [mount for mount in _mounts(mountinfo) if _holds(mount.point, path)]
     if not holding:
         return Filesystem("unknown", False, "")
-    holding.reverse()  # of two that are alike the later one is on top
+    holding.reverse()  # of two equal mount points, the later one is on top
     ids = {mount.id for mount in holding}
     at = max((m for m in holding if m.parent not in ids or m.parent == m.id), key=lambda m: len(m.point))
-    # Down the tree as the kernel walks: what is mounted on a folder covers all that was mounted below it before.
+    # Walk down the tree as the kernel does: a mount on a folder hides everything mounted below it before.
     while deeper := [m for m in holding if m.parent == at.id and m.id != at.id]:
         holding.remove(at)
         at = min(deeper, key=lambda m: len(m.point))
@@ -46,7 +46,7 @@ def filesystem_of(path: str, mountinfo: str | None = None) -> Filesystem:
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable."""
+    """Make the names in a folder survive a crash."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""What becomes of standard output once nobody reads it."""
+"""Standard output when its reader is gone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TextIO
 
 from rlship_sidecar.errors import RlshipError
 
-# In UTF-8: DEL and C1, then what turns text around (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069) or ends
-# a line (U+2028, U+2029).
+# UTF-8 of characters that a terminal obeys: DEL and C1; characters that reverse text (U+061C, U+200E, U+200F, U+202A to
+# U+202E, U+2066 to U+2069); line ends (U+2028, U+2029).
 _OBEYED = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-OUTPUT_CLOSED = "nobody reads standard output any more; start again to see the rest"
+OUTPUT_CLOSED = "the reader of standard output is gone; start again to see the rest"
 
 
 class OutputLost(RlshipError):
     """Standard output cannot be written. Exit code 1.
 
-    No OSError: whoever retries those of the disk must not take this for one of them.
+    It is no OSError, so that code which retries disk errors does not retry this one.
     """
 
 
@@ -36,7 +36,7 @@ def put(data: bytes) -> None:
 
 
 def as_printed(data: bytes) -> bytes:
-    """The same JSON with nothing in it that moves a cursor or turns text around. Encoders escape only what is below a
+    """Escape everything in JSON that moves a cursor or reverses text. JSON encoders escape only characters below a
     blank.
     """
     if data.isascii() and b"\x7f" not in data:
@@ -45,22 +45,21 @@ def as_printed(data: bytes) -> bytes:
 
 
 def discard(stream: TextIO) -> None:
-    """Let standard output lead nowhere from now on. Another stream stays as it is.
+    """Redirect standard output to /dev/null; any other stream stays as it is.
 
-    What is still in its buffer would fail once more, with exit code 120, when the interpreter ends.
+    Otherwise the flush of its buffer at the interpreter's end would fail, with exit code 120.
     """
     if stream is sys.stdout:
         _lead_nowhere(stream)
 
 
 def settle() -> None:
-    """The last thing a command does: write what is still buffered, and let standard output lead nowhere.
+    """End a command: write what is still buffered, then redirect standard output to /dev/null.
 
-    Whichever thread met a closed pipe, whatever it left in the buffer and whatever a thread still writes: the
-    interpreter's own flush at its end cannot fail, which would replace the exit code by 120. Standard error goes the
-    same way only where it cannot be written: a traceback is still to come.
+    Whichever thread met a closed pipe, the interpreter's own flush then cannot fail and replace the exit code by 120.
+    Standard error is redirected only if it cannot be written, because a traceback may still follow.
     """
-    # ValueError: closed already. RuntimeError: a thread is just writing, perhaps to a pipe that nobody empties.
+    # ValueError: already closed. RuntimeError: a thread is writing at this moment, perhaps to a pipe without a reader.
     with suppress(OSError, ValueError, RuntimeError):
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Files where others may write too: nothing that was put in their place is followed, waited for, or written through."""
+"""Files in folders where other users may write: never follow, wait for, or write through what they put there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-# A FIFO or a link put there must not hold us up, or lead elsewhere.
+# A FIFO must not block this process, and a link must not lead it elsewhere.
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -17,8 +17,9 @@ class NotAFile(OSError):
 
 
 def open_plain(path: str, root: str = "") -> int:
-    """A descriptor of the regular file at `path`, for reading. With `root`, a folder that it is below, no folder on the
-    way from there may be a link. Raises OSError, NotAFile.
+    """Open the regular file at `path` for reading and return its descriptor. Raises OSError, NotAFile.
+
+    With `root`, a folder above it, no folder on the way from `root` may be a link.
     """
     folder, _, name = path.rpartition("/")
     if not root or not path.startswith(f"{root}/"):
@@ -36,8 +37,9 @@ def open_plain(path: str, root: str = "") -> int:
 
 
 def open_folder(path: str, root: str) -> int:
-    """A descriptor of the folder at `path`, to be listed; no folder on the way from `root` to it may be a link. Raises
-    OSError: NotADirectoryError for a link.
+    """Open the folder at `path` for listing and return its descriptor.
+
+    No folder on the way from `root` to it may be a link. Raises OSError: NotADirectoryError for a link.
     """
     at = _walk(path, root)
     try:
@@ -47,7 +49,7 @@ def open_folder(path: str, root: str) -> int:
 
 
 def _walk(path: str, root: str) -> int:
-    """A descriptor of the folder `path`, which is `root` or below it, to open what is in it."""
+    """Open the folder `path`, which is `root` or below it, as a base for opening its entries."""
     at = os.open(root, _FOLDER)
     for folder in path[len(root) :].split("/"):
         if folder not in ("", "."):
@@ -60,9 +62,10 @@ def _walk(path: str, root: str) -> int:
 
 
 def make_folder(path: Path, *roots: Path) -> None:
-    """Make the folder `path` and those on the way to it, but none of `roots`: what lies below one of them is made only
-    while that is there. Raises FileNotFoundError once a job's folder was renamed or removed, which must not come back
-    as an empty one; and other OSErrors.
+    """Make the folder `path` and those on the way to it, but none of `roots`.
+
+    A folder below a root is made only while the root exists. Raises FileNotFoundError for a job's folder that was
+    renamed or removed, which must not reappear empty; and other OSErrors.
     """
     root = next((root for root in roots if root in (path, *path.parents)), None)
     if root is None:
@@ -76,9 +79,10 @@ def make_folder(path: Path, *roots: Path) -> None:
 
 
 def pinned(folder: str | Path) -> str:
-    """A path of this folder for other programs, as long as this process lives. It stays with a folder that is renamed,
-    and under one that is removed nothing can be made. The folder's own path where `/proc` does not show it. Raises
-    OSError.
+    """A path of this folder for other programs, valid as long as this process lives.
+
+    The path follows a renamed folder, and nothing can be created under it once the folder is removed. Without `/proc`
+    it is the folder's own path. Raises OSError.
     """
     fd = os.open(folder, _FOLDER | os.O_NOFOLLOW)
     path = f"/proc/{os.getpid()}/fd/{fd}"
@@ -89,14 +93,15 @@ def pinned(folder: str | Path) -> str:
 
 
 def read_plain(path: str | Path, most: int) -> bytes:
-    """The first `most` bytes of the regular file at `path`; raises OSError, NotAFile."""
+    """Read the first `most` bytes of the regular file at `path`. Raises OSError, NotAFile."""
     with open(open_plain(os.fspath(path)), "rb") as file:
         return file.read(most)
 
 
 def make_plain(path: str | Path) -> int:
-    """A descriptor of a new, empty file, for reading and writing. What had the name is removed, and nothing else is
-    touched: not what a link or another name of the same file leads to. Raises OSError.
+    """Create a new, empty file and return its descriptor, for reading and writing. Raises OSError.
+
+    It unlinks the former holder of the name, but never touches a link's target or another name of the same file.
     """
     with suppress(FileNotFoundError):
         os.unlink(path)
@@ -104,6 +109,6 @@ def make_plain(path: str | Path) -> int:
 
 
 def write_plain(path: str | Path, data: bytes) -> None:
-    """Make a new file of `data`, as `make_plain` does; raises OSError."""
+    """Create a new file with `data`, as `make_plain` does. Raises OSError."""
     with open(make_plain(path), "wb") as file:
         file.write(data)

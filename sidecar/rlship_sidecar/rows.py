@@ -16,7 +16,7 @@ STEP, ALIGNED, CLOCK, POINT = "step", "aligned", "clock", "point"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unit:
-    """What becomes one row.
+    """The subject of one row.
 
     `index` is the step of a `kind` "step" or "aligned", the number of the window of a "clock", and the byte offset of
     the line of a "point". `writer` is the `open.id` of a point's file, "" for the other kinds.
@@ -29,7 +29,7 @@ class Unit:
 
     @property
     def kind_on_disk(self) -> str:
-        """The kind as the store, row JSON and tables have it: a point's names its writer, "point:<open.id>"."""
+        """The kind in the store, row JSON and tables; a point's names its writer: "point:<open.id>"."""
         return f"{POINT}:{self.writer}" if self.kind == POINT else self.kind
 
     @classmethod
@@ -50,7 +50,7 @@ class RankName(NamedTuple):
 
 
 def name_ranks(runs: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Names of runs of ranks (replica, first, last): "0.3", and "0.3-7" for neighbours, so that a thousand ranks stay
+    """Name runs of ranks (replica, first, last): "0.3", and "0.3-7" for neighbours, so that a thousand ranks stay
     readable.
     """
     merged: list[tuple[str, int, int]] = []
@@ -68,7 +68,7 @@ def name_ranks(runs: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
 
 
 def count_ranks(names: Iterable[str]) -> int:
-    """How many ranks such names stand for."""
+    """Count the ranks that such names stand for."""
     total = 0
     for name in names:
         first, _, last = name.rpartition(".")[2].partition("-")
@@ -78,8 +78,10 @@ def count_ranks(names: Iterable[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a row is made of. Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge
-    order (`count_ranks` counts them).
+    """The ranks and lines that a row is made of.
+
+    Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge order (`count_ranks` counts
+    them).
     """
 
     ranks: tuple[str, ...]
@@ -92,9 +94,11 @@ class Coverage:
 
 
 class Sample(NamedTuple):
-    """A sample that a row shows. `why`: any of "top", "bottom" and "random"; `rank` is named as in the coverage; `t` is
-    Unix seconds; `score` is a number, the word for one that is not finite, or None; `row` is what the job gave; `cut`
-    is what the line says of values that were shortened: by column the lengths that they had.
+    """A sample that a row shows.
+
+    `why` holds any of "top", "bottom" and "random". `rank` is named as in the coverage. `t` is Unix seconds. `score` is
+    a number, the word for one that is not finite, or None. `row` is the job's data. `cut` maps each shortened column to
+    its former length.
     """
 
     why: tuple[str, ...]
@@ -110,11 +114,10 @@ Samples = dict[str, list[Sample]]  # by table, in merge and file order
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What depends on when lines arrived; never part of a comparison between live and replay.
+    """Facts that depend on when lines arrived, excluded from every comparison between live and replay.
 
-    `no` numbers rows 0, 1, 2, … without gaps; `changed` are the figures a sink ships (all of them for revision 0);
-    `closed` says
-    why the row appeared: "complete", "partial", "end" (end of the files) or "revision".
+    `no` numbers rows 0, 1, 2, … without gaps. `changed` are the keys that a sink ships (all of them for revision 0).
+    `closed` is why the row appeared: "complete", "partial", "end" (end of the files) or "revision".
     """
 
     no: int
@@ -125,9 +128,11 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A closed unit. `t` is Unix seconds from the records; `x` the axes, such as {"global_step": 12}. `figures`,
-    `hists`, `per_rank` (by key a rank's name and its value, in merge order), `tags` and `samples` (by table) are
-    complete in every revision.
+    """A closed unit.
+
+    `t` is Unix seconds from the records; `x` holds the axes, such as {"global_step": 12}. `figures` holds the reduced
+    values. `per_rank` maps each key to rank names and values, in merge order. All values, `tags` and `samples` (by
+    table) are complete in every revision.
     """
 
     unit: Unit
@@ -148,7 +153,7 @@ class Row:
 
     @property
     def shipped(self) -> dict[str, float]:
-        """The figures that are new or changed in this revision."""
+        """The values that are new or changed in this revision."""
         return self._shipped(self.figures)
 
     @property
@@ -180,14 +185,14 @@ class Row:
         return {key: values[key] for key in self.arrival.changed if key in values}
 
     def keys(self) -> tuple[str, ...]:
-        """Everything there is a value under, each once."""
+        """All keys of the row, each once."""
         if not (self.hists or self.per_rank or self.samples):
             return tuple(self.figures)
         tables = (self.table_key(table) for table in self.samples)
         return tuple(dict.fromkeys((*self.figures, *self.hists, *self.per_rank, *tables)))
 
     def differing(self, before: Row) -> tuple[str, ...]:
-        """Keys whose values are new or have other bits than in `before`: 0.0 and -0.0 are not the same."""
+        """The keys whose values are new or differ in any bit from `before`: 0.0 and -0.0 differ."""
         old = before.figures
         changed = [
             key
@@ -195,7 +200,7 @@ class Row:
             if old.get(key) != value or math.copysign(1.0, old[key]) != math.copysign(1.0, value)
         ]
         changed += [key for key, hist in self.hists.items() if hist != before.hists.get(key)]
-        # As text every bit shows.
+        # The JSON text shows every bit.
         changed += [
             key
             for key, values in self.per_rank.items()
@@ -209,7 +214,7 @@ class Row:
         return tuple(dict.fromkeys(changed))
 
     def to_json(self) -> bytes:
-        """One line of JSON without its LF; the jsonl sink's format and the store's."""
+        """The row as one line of JSON without its LF, for the jsonl sink and the store."""
         coverage = self.coverage
         body: dict[str, Any] = {
             "row": self.arrival.no,

@@ -1,4 +1,4 @@
-"""Errors that say that the system has no descriptor, thread or memory to give just now. Waiting mends them."""
+"""Errors for a lack of descriptors, threads or memory, which waiting cures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAITS_FOR_MEMORY = "waits for free memory: give the sidecar more"
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether an error says that the system has no descriptor, thread or memory to give just now."""
+    """True if the error means that the system has no descriptor, thread or memory to give now."""
     if isinstance(error, OSError):
         return error.errno in _SHORTAGES
     if isinstance(error, sqlite3.OperationalError):
@@ -23,7 +23,7 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def _gives_descriptors(count: int = 4) -> bool:
-    """Whether the system gives a few descriptors now."""
+    """True if the system gives a few descriptors now."""
     given: list[int] = []
     try:
         given.extend(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(count))
@@ -36,7 +36,7 @@ def _gives_descriptors(count: int = 4) -> bool:
 
 
 def what_to_raise(error: BaseException) -> str:
-    """What an experiment waits for after a shortage, and how to get more of it."""
+    """Describe what an experiment waits for after a shortage, and how to provide more."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return WAITS_FOR_DESCRIPTORS
     if isinstance(error, sqlite3.OperationalError) and "memory" not in str(error):

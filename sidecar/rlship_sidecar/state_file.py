@@ -1,4 +1,4 @@
-"""How a file is replaced: a reader sees the old one or the new one, never half of it, and no other file is touched."""
+"""Atomic replacement of a file: a reader sees the old or the new file, never half of one, and no other file changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN_LETTERS = 12
 
 
 def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace the file at `path` by one that holds `data`; raises as `replacing` does."""
+    """Replace the file at `path` by one that holds `data`. Raises what `replacing` raises."""
     with replacing(path, durable=durable) as file:
         file.write(data)
 
@@ -25,13 +25,15 @@ def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
 def replacing(
     path: Path, *, durable: bool = True, mode: int | None = None, scratch_prefix: str | None = None
 ) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` where the block ends without an exception; else nothing is left of it.
+    """Yield a new file that replaces `path` if the block ends without an exception, and else is removed.
 
-    `durable`: it survives a crash of the machine from then on. `mode`: its permissions, whatever the umask; None: 0666
-    less the umask. The new file lies in the same folder under a name that cannot be guessed, so that no link waits
-    there: `scratch_prefix` (by default a dot, the name and a dot), letters, and `.tmp`. A caller whose successor
-    removes what a crash left chooses the prefix. Raises OSError that names `path`, not the scratch file, where that
-    cannot be replaced; the caller knows what for, and the way out. What the block raises passes as it is.
+    `durable`: the replacement survives a crash of the machine. `mode`: the permissions, whatever the umask; None: 0666
+    less the umask. The new file lies in the same folder under an unguessable name, so that no link waits there. The
+    name consists of `scratch_prefix` (by default a dot, the name and a dot), letters, and `.tmp`. A caller chooses the
+    prefix if its successor removes what a crash left.
+
+    Raises OSError that names `path`, not the scratch file. The caller adds the purpose and the way out. What the block
+    raises passes unchanged.
     """
     token = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_TOKEN_LETTERS))
     scratch = path.with_name(f"{f'.{path.name}.' if scratch_prefix is None else scratch_prefix}{token}.tmp")

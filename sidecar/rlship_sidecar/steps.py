@@ -1,4 +1,4 @@
-"""A range of steps, as it is given on the command line. Pure."""
+"""A range of steps, in the form of the command line. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Steps:
 
 
 def parse_steps(given: str, flag: str = "--step") -> Steps:
-    """`A:B`, `A:`, `:B` or a single step; raises UsageProblem, which names the `flag`."""
+    """Parse `A:B`, `A:`, `:B` or a single step. Raises UsageProblem, which names the `flag`."""
     match = _RANGE.fullmatch(given.strip())
     hint = "give the first and the last step, such as 100:110; either may be left out, and 100 is that step alone"
     if match is None or not (match[1] or match[3]):

@@ -1,4 +1,4 @@
-"""Counts of what one process did with one experiment. They only grow; any thread may read them."""
+"""Counts of one process's work on one experiment. They only grow; any thread may read them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from typing import TypeVar
 
 _Key = TypeVar("_Key", bound=Hashable)
 
-OWN_ACTOR = "rlship"  # under whose name the sidecar's own figures are rows of the run
-# Who writes beside the job: were their lines signs of its life, they would keep each other going for ever. By actor,
-# and by the label `agent` of who writes under an actor's name that the job may have too.
+OWN_ACTOR = "rlship"  # the actor of the sidecar's own metrics
+# Writers that are no part of the job. If their lines counted as signs of its life, they would keep each other going for
+# ever. They are known by actor, or by the label `agent` if the job may use the same actor.
 OBSERVERS = frozenset({OWN_ACTOR, "node"})
 NODE_AGENT = "sysmon"
 AGENTS = frozenset({NODE_AGENT, "scrape"})
 
-# Upper ends in seconds: promises are about the first ones, outages about the last ones.
+# Upper ends in seconds: the first ones serve promises about latency, the last ones outages.
 LAG_ENDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 _MAX_NEW = 1000
 
 
 def observes(actor: str, agent: str) -> bool:
-    """Whether a writer says nothing of whether the job goes on. `agent`: its label of that name, "" without one."""
+    """True if a writer's lines do not show that the job runs. `agent` is its label of that name, or ""."""
     return actor in OBSERVERS or agent in AGENTS
 
 
 @dataclass(slots=True)
 class Lags:
-    """How long rows took, in seconds. `counts[i]` are those up to `LAG_ENDS_S[i]` and above the end before, the last
-    one those above all ends. `new` are the latest ones, at most a thousand, for who takes them from there.
+    """Latencies of rows, in seconds.
+
+    `counts[i]` counts those up to `LAG_ENDS_S[i]` and above the end before; the last one counts those above all ends.
+    `new` holds the latest ones, at most a thousand, for `take_new`.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(LAG_ENDS_S) + 1))
@@ -38,19 +40,19 @@ class Lags:
     new: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_NEW))
 
     def add(self, lag_s: float) -> None:
-        """Take in one. Clocks of hosts differ: what would be below 0 is 0."""
+        """Add one latency. Clocks of hosts differ, so a negative value counts as 0."""
         lag_s = max(0.0, lag_s)
         self.counts[bisect_left(LAG_ENDS_S, lag_s)] += 1
         self.total_s += lag_s
         self.new.append(lag_s)
 
     def __add__(self, other: Lags) -> Lags:
-        """Both together; the latest ones are those of `other`."""
+        """Add two; `new` is that of `other`."""
         counts = [a + b for a, b in zip(self.counts, other.counts)]
         return Lags(counts, self.total_s + other.total_s, other.new)
 
     def take_new(self) -> list[float]:
-        """Those since the last call."""
+        """Return the latencies since the last call."""
         taken = []
         while self.new:
             taken.append(self.new.popleft())
@@ -59,8 +61,10 @@ class Lags:
 
 @dataclass(slots=True)
 class Shipping:
-    """One sink: how long after its time (`Row.t`) a row was `written` to it and `confirmed` by it, first revisions
-    only, and how many attempts failed.
+    """The deliveries to one sink.
+
+    `written` and `confirmed` hold the latencies from a row's time (`Row.t`), of first revisions only. `errors` counts
+    failed attempts.
     """
 
     written: Lags = field(default_factory=Lags)
@@ -68,14 +72,16 @@ class Shipping:
     errors: int = 0
 
     def __add__(self, other: Shipping) -> Shipping:
-        """Both together."""
+        """Add two."""
         return Shipping(self.written + other.written, self.confirmed + other.confirmed, self.errors + other.errors)
 
 
 @dataclass(slots=True)
 class Tally:
-    """`lines` and `read_bytes` of files by actor ("" before a file's first line is understood), `rows` by actor and by
-    why they appeared (see `Arrival.closed`), `sinks` by name.
+    """Counts of one experiment.
+
+    `lines` and `read_bytes` are by actor ("" before a file's first line is understood). `rows` are by actor and by the
+    reason for which they appeared (see `Arrival.closed`). `sinks` are by name.
     """
 
     lines: dict[str, int] = field(default_factory=dict)
@@ -84,12 +90,12 @@ class Tally:
     sinks: dict[str, Shipping] = field(default_factory=dict)
 
     def took(self, actor: str, lines: int, read_bytes: int) -> None:
-        """A piece of a file was read."""
+        """Count a piece of a file that was read."""
         self.lines[actor] = self.lines.get(actor, 0) + lines
         self.read_bytes[actor] = self.read_bytes.get(actor, 0) + read_bytes
 
     def __add__(self, other: Tally) -> Tally:
-        """Both together: what was counted before an experiment was put to rest, and since it was taken up again."""
+        """Add the counts from before an experiment was put to rest and those since it was opened again."""
         sinks = {name: self.sinks.get(name, Shipping()) + shipping for name, shipping in other.sinks.items()}
         return Tally(
             _added(self.lines, other.lines),

@@ -256,7 +256,7 @@ def test_a_reader_that_leaves_is_no_trouble_of_the_state(tmp_path: Path) -> None
     with running(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--json", "--quiet") as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
-        assert process.stderr.read() == "rlship: nobody reads standard output any more; start again to see the rest\n"
+        assert process.stderr.read() == "rlship: the reader of standard output is gone; start again to see the rest\n"
         assert process.wait(TIMEOUT_S) == 1
     assert run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl").returncode == 0
     assert len(rows(experiment)) == 3

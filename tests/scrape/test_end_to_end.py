@@ -224,5 +224,5 @@ def test_nobody_reads(tmp_path: Path, home: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(30) == 1
-        assert "nobody reads standard output any more" in process.stderr.read()
+        assert "the reader of standard output is gone" in process.stderr.read()
         process.stdout = None
