@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 
 from rlship._version import __version__
 from rlship_sidecar.observe.exposition import MAX_VALUES, OTHER, Exposition
-from rlship_sidecar.observe.pulse import Pulse, Snapshot
+from rlship_sidecar.observe.pulse import LoopSnapshot, Pulse
 from rlship_sidecar.report.status import ClockStatus
 from rlship_sidecar.tally import Shipping, Tally
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
@@ -20,7 +20,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 def told(*reports: tuple[object, Tally], suspended: tuple[str, ...] = ()) -> Pulse:
     pulse = Pulse(clock=lambda: 50.0)
     pulse.beat()
-    pulse.report(Snapshot([status for status, _ in reports], [tally for _, tally in reports], suspended))  # type: ignore[misc]
+    pulse.report(LoopSnapshot([status for status, _ in reports], [tally for _, tally in reports], suspended))  # type: ignore[misc]
     return pulse
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlship_sidecar.observe.notify import Notifier
-from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Snapshot
+from rlship_sidecar.observe.pulse import STALLED_S, LoopSnapshot, Pulse
 from rlship_sidecar.report.headline import headline
 from rlship_sidecar.tally import OWN_ACTOR
 from tests.cli.sample import a_sink, a_status, an_actor
@@ -33,11 +33,11 @@ def test_ready_is_a_loop_with_its_stores_open() -> None:
     assert pulse.unready() == "starting"
     pulse.beat()
     assert pulse.unready() == ""
-    pulse.report(Snapshot([a_status(sinks=[a_sink(state="waiting", error="no route", trouble_s=900.0)])]))
+    pulse.report(LoopSnapshot([a_status(sinks=[a_sink(state="waiting", error="no route", trouble_s=900.0)])]))
     assert pulse.unready() == ""
-    pulse.report(Snapshot([a_status()], (), ["cannot keep the state of /x in /x/rlship/state: disk full"]))
+    pulse.report(LoopSnapshot([a_status()], (), ["cannot keep the state of /x in /x/rlship/state: disk full"]))
     assert pulse.unready() == "cannot keep the state of /x in /x/rlship/state: disk full"
-    pulse.report(Snapshot([a_status()]))
+    pulse.report(LoopSnapshot([a_status()]))
     assert pulse.unready() == ""
     pulse.stopping()
     assert pulse.unready() == "stopping"
@@ -56,11 +56,11 @@ def test_what_is_said_in_its_life() -> None:
     pulse = Pulse(Notifier(send), [lambda pulse, last: heard.append(last)])
     pulse.beat()
     pulse.beat()
-    pulse.report(Snapshot())
-    pulse.report(Snapshot([a_status()]))
+    pulse.report(LoopSnapshot())
+    pulse.report(LoopSnapshot([a_status()]))
     pulse.stopping()
     pulse.stopping()
-    pulse.report(Snapshot([a_status()]), last=True)
+    pulse.report(LoopSnapshot([a_status()]), last=True)
     assert said == [
         "READY=1",
         "STATUS=no experiment yet",

@@ -12,7 +12,7 @@ import pytest
 
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.observe import server
-from rlship_sidecar.observe.pulse import STALLED_S, Pulse, Snapshot
+from rlship_sidecar.observe.pulse import STALLED_S, LoopSnapshot, Pulse
 from rlship_sidecar.tally import Tally
 from tests.cli.sample import a_status
 from tests.kit.clocks import Clock
@@ -30,7 +30,7 @@ def pulse(clock: Clock) -> Pulse:
     """A loop that has told of one experiment."""
     pulse = Pulse(clock=clock)
     pulse.beat()
-    pulse.report(Snapshot([a_status()], [Tally()]))
+    pulse.report(LoopSnapshot([a_status()], [Tally()]))
     return pulse
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.observe.pulse import Pulse, Snapshot
+from rlship_sidecar.observe.pulse import LoopSnapshot, Pulse
 from rlship_sidecar.observe.textfile import Textfile
 from tests.cli.sample import a_status
 from tests.kit.clocks import Clock
@@ -21,11 +21,11 @@ def test_the_file_is_whole_and_anyones_to_read(tmp_path: Path) -> None:
     pulse = Pulse(on_report=[Textfile(path, said.append, clock=clock)])
     former = os.umask(0o077)
     try:
-        pulse.report(Snapshot([a_status()]))
+        pulse.report(LoopSnapshot([a_status()]))
         first = path.stat().st_ino
         with open(path, encoding="utf-8") as reader:
             clock.now += 20
-            pulse.report(Snapshot())
+            pulse.report(LoopSnapshot())
             assert "\nrlship_experiments 1.0\n" in reader.read()
     finally:
         os.umask(former)
@@ -43,12 +43,12 @@ def test_it_is_written_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     pulse = Pulse(on_report=[Textfile(path, lambda line: None, clock=clock)])
     seen = set()
     for _ in range(31):
-        pulse.report(Snapshot())
+        pulse.report(LoopSnapshot())
         seen.add(path.stat().st_ino)
         clock.now += 1
     before = path.read_text()
     pulse.stopping()
-    pulse.report(Snapshot(), last=True)
+    pulse.report(LoopSnapshot(), last=True)
     assert "\nrlship_up 1.0\n" in before
     assert "\nrlship_up 0.0\n" in path.read_text()
     assert len(seen) in (2, 3)  # an inode's number may come again
@@ -66,7 +66,7 @@ def test_trouble_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
             path.unlink()
             path.parent.rmdir()
         clock.now += 1
-        pulse.report(Snapshot())
+        pulse.report(LoopSnapshot())
     assert said == [f"the metrics cannot be written to {path}: No such file or directory; trying again"] * 2
 
 
@@ -75,7 +75,7 @@ def test_a_link_in_its_way_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / f".rlship.prom.{os.getpid()}.tmp").symlink_to(victim)
-    Pulse(on_report=[Textfile(tmp_path / "rlship.prom", lambda line: None)]).report(Snapshot())
+    Pulse(on_report=[Textfile(tmp_path / "rlship.prom", lambda line: None)]).report(LoopSnapshot())
     assert victim.read_text() == "mine"
     assert (tmp_path / "rlship.prom").read_text().startswith("# HELP")
 
@@ -91,7 +91,7 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path, kind: str) -> None:
     else:
         os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 7))
     before = os.lstat(path)
-    Pulse(on_report=[Textfile(path, said.append)]).report(Snapshot())
+    Pulse(on_report=[Textfile(path, said.append)]).report(LoopSnapshot())
     assert os.path.samestat(os.lstat(path), before)
     assert said == [
         f"the metrics cannot be written to {path}: something is there that is no regular file; trying again"

@@ -31,7 +31,7 @@ from rlship_sidecar.daemon.setbacks import Say, Setbacks, problem_of
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.daemon.watched import Watched, is_damage, open_watched
 from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere
-from rlship_sidecar.observe.pulse import Pulse, Snapshot
+from rlship_sidecar.observe.pulse import LoopSnapshot, Pulse
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.lease import LeaseLost
 from rlship_sidecar.ownership.place import UntrustedState
@@ -573,7 +573,7 @@ class _Daemon:
         tallies: list[Tally] = [watched.tally() for watched in fleet.active.values()]
         tallies += [kept.tally for kept in resting.values()]
         suspended = [why for path, why in self._setbacks.suspended.items() if path not in fleet.active]
-        self._pulse.report(Snapshot(self._statuses, tallies, suspended), last=force)
+        self._pulse.report(LoopSnapshot(self._statuses, tallies, suspended), last=force)
         self._tell_at = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
 
     def _drain(self) -> list[bool]:

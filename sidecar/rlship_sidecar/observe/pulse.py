@@ -18,7 +18,7 @@ OnReport = Callable[["Pulse", bool], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LoopSnapshot:
     """The loop's last report: the status and the counts of each open experiment, and the reason for each suspended
     one.
     """
@@ -39,7 +39,7 @@ class Pulse:
     notifier: Notifier = field(default_factory=lambda: Notifier(send_nothing))
     on_report: Sequence[OnReport] = ()
     clock: Callable[[], float] = time.monotonic
-    snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: LoopSnapshot = field(default_factory=LoopSnapshot)
     is_ready: bool = False
     is_stopping: bool = False
     beat_at: float | None = None
@@ -58,7 +58,7 @@ class Pulse:
             self.is_stopping = True
             self.notifier.stopping()
 
-    def report(self, snapshot: Snapshot, *, last: bool = False) -> None:
+    def report(self, snapshot: LoopSnapshot, *, last: bool = False) -> None:
         """Take a snapshot as the current state and pass it on."""
         self.snapshot = snapshot
         line = headline(snapshot.statuses, len(snapshot.suspended))
