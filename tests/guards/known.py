@@ -51,6 +51,6 @@ PHRASES = {
     "formats/writers": 31,
     "sidecar/rlship.toml": 1,
     "sidecar/rlship_agents": 20,
-    "sidecar/rlship_sidecar": 80,
+    "sidecar/rlship_sidecar": 25,
     "tests": 240,
 }

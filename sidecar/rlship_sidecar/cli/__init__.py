@@ -1,4 +1,6 @@
-"""The command line, one module a verb. What a verb needs beyond click is imported when it runs: help is quick."""
+"""The command line, with one module for each verb. Each verb imports what it needs when it runs, so that help is
+quick.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rlship check`: what is wrong with writers' files, for who writes the writer."""
+"""`rlship check`: what is wrong with writers' files, for authors of a writer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlship_sidecar.checking.finding import Finding
 
 _READ_BYTES = 1 << 20
-_SHOWN = 20  # of one thing in one file
+_SHOWN = 20  # findings of one kind in one file
 
 
 @click.command(short_help="What is wrong with the lines of writers' files.")
@@ -26,25 +26,24 @@ _SHOWN = 20  # of one thing in one file
 @click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each finding.")
 @click.pass_context
 def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bool) -> None:
-    """Check files that a writer has written against the format, line by line: what is wrong, why, and how to put it
-    right.
+    """Check files that a writer has written against the format, line by line: what is wrong, why, and how to fix it.
 
-    An error is a line, or a metric's value, that cannot be used. A warning is what readers take, but the format asks
-    to write otherwise. Exit code 1 if there are errors. Nothing is written.
+    An error is a line, or a metric's value, that cannot be used. A warning is what readers accept, although the format
+    asks for another form. Exit code 1 if there are errors. Nothing is written.
     """
     from rlship_sidecar.checking.file import FileCheck
 
     errors = warnings = lines = 0
     for path in files:
         checked = FileCheck()
-        told: Counter[str] = Counter()
+        shown: Counter[str] = Counter()
         for finding in _findings(path, checked):
-            told[finding.what] += 1
+            shown[finding.what] += 1
             if json:
                 _print_json(path, finding)
-            elif told[finding.what] <= _SHOWN:
+            elif shown[finding.what] <= _SHOWN:
                 click.echo(_text(path, finding))
-        for what, count in told.items():
+        for what, count in shown.items():
             if count > _SHOWN and not json:
                 click.echo(f"{clean(path)}: and {count - _SHOWN} more: {what} (all of them: --json)")
         errors, warnings, lines = errors + checked.errors, warnings + checked.warnings, lines + checked.lines
@@ -55,7 +54,7 @@ def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bo
 
 
 def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:
-    """What is wrong with a file, in the order of its lines and in bounded memory."""
+    """Yield what is wrong with a file, in the order of its lines and in bounded memory."""
     from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
     files = Descriptors(1, keep=True)

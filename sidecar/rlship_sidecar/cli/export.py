@@ -49,7 +49,7 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
     show_envvar=True,
     help="Which one: rows, figures, spans, … (see `rlship query --help`).  [default: figures]",
 )
-@click.option("--wide/--long", show_envvar=True, help="Rows with a column for each figure, or a line for each.")
+@click.option("--wide/--long", show_envvar=True, help="Rows with a column for each value, or a line for each.")
 @click.option("--actor", "actors", metavar="ACTOR", multiple=True, show_envvar=True, help="Only of this actor.")
 @click.option(
     "--kind",
@@ -147,14 +147,14 @@ def export(
     if output == STDOUT and sys.stdout.isatty():
         raise UsageProblem("a trace is not for the terminal", "write it to a file: -o trace.json.gz")
     with outages(output, "the trace"), writing(output) as stream:
-        told = write_trace(experiment, stream, selection, align_clocks=align_clocks)
-    for line in _report(told, selection.steps is not None, counters, output):
+        done = write_trace(experiment, stream, selection, align_clocks=align_clocks)
+    for line in _report(done, selection.steps is not None, counters, output):
         click.echo(line, err=True)
-    context.exit(0 if told.complete else INCOMPLETE)
+    context.exit(0 if done.complete else INCOMPLETE)
 
 
 def format_of(output: str) -> str | None:
-    """The format that the name of a file stands for."""
+    """The format that the name of a file implies."""
     return next((form for form in FORMATS if output.removesuffix(".gz").endswith(f".{form}")), None)
 
 
@@ -171,13 +171,13 @@ def _the_experiment(directory: Path) -> Path:
         )
     if len(found) > 1:
         raise UsageProblem(
-            f"{directory} holds {len(found)} experiments, and this is of one", f"name it, such as {found[0]}"
+            f"{directory} holds {len(found)} experiments, and export takes one", f"name it, such as {found[0]}"
         )
     return found[0]
 
 
 def _require_of_tables(output: str, counters: tuple[str, ...], *, align_clocks: bool) -> None:
-    """Raise where something was asked for that only a trace has, or that no table can be written to."""
+    """Raise for options that only a trace has, or for an output that no table can be written to."""
     if counters or not align_clocks:
         name = "--counter" if counters else "--no-align-clocks"
         raise UsageProblem(f"{name} is for a trace, not for a table", "leave it out, or use --chrome-trace")
@@ -186,36 +186,36 @@ def _require_of_tables(output: str, counters: tuple[str, ...], *, align_clocks: 
 
 
 def _export_samples(experiment: Path, table: str, output: str, steps: Steps | None) -> int:
-    """Write the samples of a table and tell how many; returns the exit code."""
+    """Write the samples of a table and report their number; returns the exit code."""
     from rlship_sidecar.export.tables import export_lines, export_parquet
 
     write = export_parquet if output.endswith(".parquet") else export_lines
     with outages(output, "the table"), writing(output) as stream:
-        told = write(experiment, table, stream, steps)
-        if not (told.samples or told.unreadable) and (steps is None or not told.of_other_steps):
-            others = ", ".join(map(terminal.clean, sorted(told.others)))
+        done = write(experiment, table, stream, steps)
+        if not (done.samples or done.unreadable) and (steps is None or not done.of_other_steps):
+            others = ", ".join(map(terminal.clean, sorted(done.others)))
             raise RlshipError(
                 f"there is no sample of {terminal.clean(table)}",
-                f"there are samples of: {others}" if others else "there are none of any table",
+                f"there are samples of: {others}" if others else "the experiment has no samples of any table",
             )
     where = "standard output" if output == STDOUT else terminal.clean(output)
-    dropped = f"; {told.dropped} more (of all tables) were dropped by their writers" if told.dropped else ""
-    click.echo(f"{where}: {told.samples} samples of {terminal.clean(table)}{dropped}", err=True)
-    for name, why in told.unreadable.items():
+    dropped = f"; {done.dropped} more (of all tables) were dropped by their writers" if done.dropped else ""
+    click.echo(f"{where}: {done.samples} samples of {terminal.clean(table)}{dropped}", err=True)
+    for name, why in done.unreadable.items():
         click.echo(f"{terminal.clean(name)} cannot be read: {why}", err=True)
-    return INCOMPLETE if told.unreadable else 0
+    return INCOMPLETE if done.unreadable else 0
 
 
-def _report(told: ExportedTrace, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:
+def _report(done: ExportedTrace, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:
     where = "standard output" if output == STDOUT else terminal.clean(output)
-    parts = f"{told.spans} spans, {told.events} events, {told.barriers} barriers of {told.writers} writers"
+    parts = f"{done.spans} spans, {done.events} events, {done.barriers} barriers of {done.writers} writers"
     yield f"{where}: {parts}; open it in {VIEWERS}"
-    if told.hosts:
-        yield f"times are corrected on {told.hosts} host{'s' if told.hosts > 1 else ''} by what the clocks were off"
-    if counters and not told.values:
+    if done.hosts:
+        yield f"times are corrected on {done.hosts} host{'s' if done.hosts > 1 else ''} by what the clocks were off"
+    if counters and not done.values:
         yield f"no value of {', '.join(map(terminal.clean, counters))}{' in these steps' if ranged else ''}"
-    lines = [f"{terminal.clean(name)} cannot be read: {why}" for name, why in told.unreadable.items()]
-    for name, reasons in told.unusable.items():
+    lines = [f"{terminal.clean(name)} cannot be read: {why}" for name, why in done.unreadable.items()]
+    for name, reasons in done.unusable.items():
         listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.items())
         lines.append(f"{terminal.clean(name)}: {sum(reasons.values())} could not be used: {listed}")
     yield from lines[: terminal.MAX_LINES]

@@ -32,7 +32,7 @@ def export_table(
     *,
     wide: bool,
 ) -> int:
-    """Write a table, and say how much of it there is; returns the exit code."""
+    """Write a table and report its size; returns the exit code."""
     table = _table(name, wide=wide)
     if form is None:
         raise UsageProblem(
@@ -66,6 +66,6 @@ def _table(name: str | None, *, wide: bool) -> TableSpec:
     found = TABLES.get(name or ("rows" if wide else FIGURES))
     if found is None:
         near = difflib.get_close_matches(name or "", TABLES, 3, 0.5)
-        told = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(TABLES)}"
-        raise UsageProblem(f"there is no table {name}", told)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(TABLES)}"
+        raise UsageProblem(f"there is no table {name}", hint)
     return found

@@ -1,4 +1,4 @@
-"""The click group `rlship`, and how an error ends a command."""
+"""The click group `rlship`, and the way in which an error ends a command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Exit codes:
 
 Each setting is also a variable RLSHIP_<KEY> and a key of rlship.toml in DIR."""
 
-# Whoever reads `| head` has what they wanted: these end without a word, as other programs do.
+# With `| head` the reader has what it wanted: these verbs end without a message, as other programs do.
 _SHORT = ("status", "export", "query", "metrics", "check")
 
 SETTINGS: dict[str, Any] = {
@@ -45,14 +45,14 @@ SETTINGS: dict[str, Any] = {
 
 
 class Verbs(click.Group):
-    """The group. An RlshipError of any verb ends it with message and hint on stderr and the error's exit code."""
+    """The group. An RlshipError of any verb ends it with message and hint on stderr, and with the error's exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
         try:
             return super().invoke(ctx)
         except RlshipError as problem:
-            # Names of files and actors are not trusted: what would move the cursor is spelled out.
+            # Names of files and actors are not trusted: characters that move the cursor are escaped.
             click.echo(f"rlship: {_lines(problem.message)}", err=True)
             if problem.hint:
                 click.echo(f"  {_lines(problem.hint)}", err=True)
@@ -60,7 +60,7 @@ class Verbs(click.Group):
         except BrokenPipeError:
             output.discard(sys.stdout)
             if ctx.invoked_subcommand not in _SHORT:
-                with suppress(OSError):  # standard error may be what is gone
+                with suppress(OSError):  # standard error may be gone too
                     click.echo(f"rlship: {output.OUTPUT_CLOSED}", err=True)
             ctx.exit(1)
 
@@ -75,12 +75,12 @@ def rlship() -> None:
 
 
 def _name_variables(verb: click.Command) -> None:
-    """Call the variable of each flag as the flag is called, whatever the function calls its parameter."""
+    """Name the variable of each flag after the flag, whatever the function calls its parameter."""
     for flag in verb.params:
         if isinstance(flag, click.Option) and flag.allow_from_autoenv and flag.envvar is None:
             long = max(flag.opts, key=len).removeprefix("--")
             flag.envvar = f"RLSHIP_{verb.name}_{long}".upper().replace("-", "_")
-            flag.allow_from_autoenv = False  # which would be the parameter's name
+            flag.allow_from_autoenv = False  # the automatic name would be the parameter's
 
 
 for verb in (watch, replay, status, query, export, sysmon, scrape, metrics, check, demo):

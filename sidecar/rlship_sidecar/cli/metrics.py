@@ -17,7 +17,7 @@ from rlship_sidecar.errors import RlshipError
 @click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each metric.")
 @click.pass_context
 def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bool) -> None:
-    """List the metrics that need no `define`: name, unit, reductions, who writes them, meaning.
+    """List the metrics that need no `define`: name, unit, reductions, writing actors, meaning.
 
     PATTERN keeps those that have it in their name or in another framework's name for them; with * it has to match
     the whole name.
@@ -28,7 +28,7 @@ def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bo
     if not found:
         raise RlshipError(f"the catalogue has no metric like {pattern!r}", _way_out(pattern or ""))
     if pattern and not any(catalogue.fits(metric.name, pattern) for metric in found):
-        aliases = True  # found by foreign names only: these are what was asked for
+        aliases = True  # found by foreign names only, so show those
     if json:
         import msgspec
 

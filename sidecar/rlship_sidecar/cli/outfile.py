@@ -1,4 +1,4 @@
-"""The file that an export writes: there once it is whole, or not at all."""
+"""The file that an export writes: it appears whole, or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STDOUT = "-"
 
 @contextmanager
 def outages(output: str, what: str) -> Iterator[None]:
-    """Say of `what` that it was not written, where that fails."""
+    """Report that `what` was not written if writing fails."""
     try:
         yield
     except OSError as problem:
@@ -36,7 +36,7 @@ def outages(output: str, what: str) -> Iterator[None]:
 
 @contextmanager
 def writing(output: str) -> Iterator[Writes]:
-    """The stream to write to. A file appears under its name once it is whole."""
+    """Yield the stream to write to. A file appears under its name once it is whole."""
     if output == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -45,8 +45,8 @@ def writing(output: str) -> Iterator[Writes]:
         with open(output, "wb") as file, _compressing(file, output) as stream:
             yield stream
         return
-    target = Path(os.path.realpath(output))  # of a link it is the file that is written anew, as a whole too
-    # Not durable: whoever exports sees that it is there, and can do it again.
+    target = Path(os.path.realpath(output))  # through a link, the target is replaced as a whole
+    # Not durable: after a crash the user can export again.
     with state_file.replacing(target, durable=False) as whole, _compressing(whole, output) as stream:
         yield stream
 
@@ -56,13 +56,15 @@ def _compressing(file: BinaryIO, output: str) -> Iterator[Writes]:
     if not output.endswith(".gz"):
         yield file
         return
-    with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:  # no name, no time: the same trace is the same bytes
+    # without name and time, one trace always gives the same bytes
+    with gzip.GzipFile("", "wb", 6, file, mtime=0) as stream:
         yield stream
 
 
 def _is_special(output: str) -> bool:
-    """Whether another file must not be put in its place: it is no regular file, or leads to an open one, as /dev/stdout
-    may.
+    """True if the output must not be replaced by another file.
+
+    It is no regular file, or a link that may lead to an open one, such as /dev/stdout.
     """
     try:
         if not stat.S_ISREG(os.stat(output).st_mode):

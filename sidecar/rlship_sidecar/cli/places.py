@@ -1,4 +1,4 @@
-"""What to say when the DIR on the command line is not one that can be used."""
+"""Checks the DIR of the command line, and explains what is wrong with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlship_sidecar.errors import NothingToWatch
 
 
 def require(directory: Path) -> None:
-    """Raise NothingToWatch unless `directory` is a folder that can be read; the hint tells the way out."""
+    """Raise NothingToWatch unless `directory` is a readable folder; the hint names the way out."""
     from rlship_sidecar.report.terminal import clean
     from rlship_sidecar.tail.listing import is_utf8  # slow, which `rlship --help` must not be
 
@@ -54,7 +54,7 @@ def _experiment_of(file: Path) -> Path:
 
 
 def _nearest(directory: Path) -> str:
-    """The way out: a folder of nearly the same name beside the part of the path that is missing."""
+    """The way out: a folder with nearly the same name beside the missing part of the path."""
     import difflib
 
     missing = directory.absolute()

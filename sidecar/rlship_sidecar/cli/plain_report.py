@@ -1,4 +1,4 @@
-"""How `watch` tells what it does: a live table on a terminal, plain lines elsewhere, nothing with --quiet."""
+"""The output of `watch`: a live table on a terminal, plain lines elsewhere, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRESS_S = 30.0
 
 
 class PlainReport:
-    """Tells changes when they come and at most one line of progress in `every_s` seconds. `echo` takes one line."""
+    """Prints changes when they come, and at most one line of progress in `every_s` seconds. `echo` takes one line."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class PlainReport:
         self._every_s = every_s
         self._clock = clock
         self._last: dict[str, Status] = {}
-        self._told_progress: dict[str, str] = {}
-        self._told_waits: dict[tuple[str, str], tuple[str, float]] = {}
+        self._shown_progress: dict[str, str] = {}
+        self._shown_waits: dict[tuple[str, str], tuple[str, float]] = {}
         self._next = clock() + every_s
 
     def __call__(self, statuses: list[Status]) -> None:
-        """Take the state of all experiments."""
+        """Print what changed since the last call."""
         for status in statuses:
             for line in terminal.lines(self._last.get(status.experiment), status):
                 self._echo(_prefix(status, statuses) + line)
@@ -53,24 +53,24 @@ class PlainReport:
             self._progress(statuses)
 
     def _waits(self, status: Status) -> list[str]:
-        """Whom each actor waits for, if it is somebody else than was told last, or that was long ago."""
-        told = []
+        """The ranks that each actor waits for, if they changed or were last printed `every_s` ago."""
+        lines = []
         for actor in status.actors:
             key, now = (status.experiment, actor.actor), self._clock()
-            whom, at = self._told_waits.get(key, ("", now - self._every_s))
+            whom, at = self._shown_waits.get(key, ("", now - self._every_s))
             if actor.waiting and (actor.waiting != whom or now - at >= self._every_s):
-                self._told_waits[key] = actor.waiting, now
-                told.append(f"{terminal.clean(actor.actor)}: {terminal.clean(actor.note)}")
-        return told
+                self._shown_waits[key] = actor.waiting, now
+                lines.append(f"{terminal.clean(actor.actor)}: {terminal.clean(actor.note)}")
+        return lines
 
     def finish(self) -> None:
-        """Tell where each experiment stands at the end, and what is incomplete."""
+        """Print the last progress of each experiment, and what is incomplete."""
         statuses = list(self._last.values())
         self._progress(statuses)
-        told = [_prefix(status, statuses) + line for status in statuses for line in terminal.shortcomings(status)]
-        if len(told) > terminal.MAX_LINES:
-            told[terminal.MAX_LINES - 1 :] = [f"and {len(told) - terminal.MAX_LINES + 1} more: see `rlship status`"]
-        for line in told:
+        lines = [_prefix(status, statuses) + line for status in statuses for line in terminal.shortcomings(status)]
+        if len(lines) > terminal.MAX_LINES:
+            lines[terminal.MAX_LINES - 1 :] = [f"and {len(lines) - terminal.MAX_LINES + 1} more: see `rlship status`"]
+        for line in lines:
             self._echo(line)
 
     def _progress(self, statuses: list[Status]) -> None:
@@ -78,8 +78,8 @@ class PlainReport:
         moved = []
         for status in statuses:
             line = terminal.progress(status)
-            if self._told_progress.get(status.experiment) != line:
-                self._told_progress[status.experiment] = line
+            if self._shown_progress.get(status.experiment) != line:
+                self._shown_progress[status.experiment] = line
                 moved.append((status, line))
         if moved:
             status, line = max(moved, key=lambda pair: pair[0].rows)
@@ -89,7 +89,7 @@ class PlainReport:
 
 @contextmanager
 def report(stream: TextIO, env: Mapping[str, str], *, quiet: bool, table: bool) -> Iterator[OnStatus | None]:
-    """What to give to the daemon as `on_status`: a live table if `table` and `stream` is a capable terminal."""
+    """Yield the daemon's `on_status`: a live table if `table` is True and `stream` is a capable terminal."""
     if quiet:
         yield None
     elif table and is_terminal(stream, env):
@@ -102,7 +102,7 @@ def report(stream: TextIO, env: Mapping[str, str], *, quiet: bool, table: bool) 
 
 
 def is_terminal(stream: TextIO, env: Mapping[str, str]) -> bool:
-    """Whether `stream` can show a table that redraws itself."""
+    """True if `stream` can show a table that redraws itself."""
     return stream.isatty() and env.get("TERM", "dumb") not in ("", "dumb")
 
 
@@ -127,8 +127,8 @@ def _echo_to(stream: TextIO) -> Callable[[str], None]:
     return until_gone(echo)
 
 
-def until_gone(tell: Callable[[T], None]) -> Callable[[T], None]:
-    """`tell` until the terminal or pipe it writes to is gone, then nothing: that must not stop the shipping."""
+def until_gone(show: Callable[[T], None]) -> Callable[[T], None]:
+    """Wrap `show`: once its terminal or pipe is gone it does nothing, because that must not stop the shipping."""
     gone = False
 
     def guarded(what: T) -> None:
@@ -136,7 +136,7 @@ def until_gone(tell: Callable[[T], None]) -> Callable[[T], None]:
         if gone:
             return
         try:
-            tell(what)
+            show(what)
         except (OSError, ValueError) as problem:
             if isinstance(problem, ValueError) and "closed file" not in str(problem):
                 raise

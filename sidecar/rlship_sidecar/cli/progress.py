@@ -1,4 +1,4 @@
-"""How far a replay is: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""The progress of a replay: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     OnProgress = Callable[[ReplayProgress], None]
 
 EVERY_S = 5.0
-SMOOTH_S = 10.0  # rates are of about so long
+SMOOTH_S = 10.0  # the time that rates are averaged over
 
 
 class Rate:
-    """How fast a count grows, of late. `clock` gives seconds."""
+    """The recent growth rate of a count. `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: list[tuple[float, float]] = []
 
     def of(self, count: float) -> float:
-        """Per second, now that it is `count`; 0 as long as that cannot be said."""
+        """The rate per second, given the count now; 0 as long as it is unknown."""
         now = self._clock()
         self._seen.append((now, count))
         while len(self._seen) > 2 and now - self._seen[0][0] > SMOOTH_S:
@@ -38,13 +38,13 @@ class Rate:
 
 
 class Words:
-    """What there is to say of the progress, for one experiment."""
+    """Describes the progress of one experiment."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._bytes, self._lines, self._rows = Rate(clock), Rate(clock), Rate(clock)
 
     def of(self, progress: ReplayProgress) -> str:
-        """The state in one line: while there is anything to read how fast that goes, then who lacks rows."""
+        """Describe the state in one line: the reading rate while anything is unread, then the sinks that lack rows."""
         byte_rate, line_rate = self._bytes.of(progress.bytes_read), self._lines.of(progress.lines)
         least = min(progress.delivered.values(), default=progress.rows)
         row_rate = self._rows.of(least)
@@ -57,7 +57,7 @@ class Words:
 
     @staticmethod
     def share(progress: ReplayProgress) -> float:
-        """How much of the work is done, in 0..1: of reading first, then of delivering."""
+        """The share of the work that is done, in 0..1: first of reading, then of delivering."""
         if progress.bytes_read < progress.bytes_total:
             return progress.bytes_read / progress.bytes_total
         return min(progress.delivered.values(), default=progress.rows) / progress.rows if progress.rows else 1.0
@@ -65,8 +65,9 @@ class Words:
 
 @contextmanager
 def reporting(stream: TextIO, env: Mapping[str, str], name: str, *, quiet: bool) -> Iterator[OnProgress]:
-    """What to give to `replay` as `on_progress`; a bar if `stream` is a capable terminal. A terminal or pipe that goes
-    away does not stop the replay.
+    """Yield `on_progress` for `replay`: a bar if `stream` is a capable terminal, else lines.
+
+    A terminal or pipe that goes away does not stop the replay.
     """
     if quiet:
         yield lambda progress: None

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rlship_sidecar.tabular.database import Answer
 
 STDIN = "-"
-_WIDEST = 60  # characters of a cell on a terminal
-_MEASURED = 500  # records that decide how wide the columns of a table are
+_WIDEST = 60  # characters of one cell on a terminal
+_MEASURED = 500  # records that determine the column widths of a table
 
 
 @click.command(short_help="SQL over rows, spans, events, samples, dead letters.")
@@ -50,8 +50,8 @@ def query(
 
     Tables: rows, figures, per_rank, hists (the last revision of each row; with _all behind the name every revision),
     dead_letters and dead_counts, as the sidecar has them; writers, observations, spans, events, samples, barriers and
-    clocks, from the writers' files; and for each actor its rows with a column for each figure, such as trainer_steps.
-    DESCRIBE <table> tells its columns.
+    clocks, from the writers' files; and for each actor its rows with a column for each value, such as trainer_steps.
+    DESCRIBE <table> lists its columns.
 
     A running sidecar is not disturbed, and SQL can only read these tables. Exits with 3 if files, or the store of one
     of several experiments, could not be read.
@@ -76,7 +76,7 @@ def query(
 
 def _lines(answer: Answer, *, as_json: bool, as_csv: bool) -> Iterator[str]:
     if as_csv:
-        shown = sys.stdout.isatty()  # a file or another program gets every character as it is
+        shown = sys.stdout.isatty()  # files and other programs get every character unchanged
         return (terminal.clean(line, sys.maxsize) if shown else line for line in _csv(answer))
     return _json_lines(answer) if as_json else _table(answer)
 
@@ -102,7 +102,7 @@ def _csv(answer: Answer) -> Iterator[str]:
 
 
 def _table(answer: Answer) -> Iterator[str]:
-    """Aligned columns, as wide as the first records need. Nothing in them can move a cursor."""
+    """Yield aligned columns, as wide as the first records need. Nothing in them can move a cursor."""
     short = sys.stdout.isatty()
     head = [terminal.clean(name, _WIDEST) for name in answer.columns]
     records = ([_cell(value, short=short) for value in record] for record in answer.records)
@@ -122,7 +122,7 @@ def _table(answer: Answer) -> Iterator[str]:
 
 
 def _cell(value: Any, *, short: bool) -> tuple[str, bool]:
-    """A value as text, and whether it belongs to the right: a number, or nothing."""
+    """Format a value, and return True if it is right-aligned: a number, or nothing."""
     from rlship_sidecar.tabular.writing import plain
 
     value = plain(value)

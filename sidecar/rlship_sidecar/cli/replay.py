@@ -1,4 +1,4 @@
-"""`rlship replay`: rows made again from the files, at full speed."""
+"""`rlship replay`: makes the rows again from the files, at full speed."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rlship_sidecar.steps import Steps
 
 OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
-WORST = (OK, INCOMPLETE, 5, 2, REFUSED, FAILED)  # which code tells of several experiments
-MAX_KEYS = 40  # that are listed of an actor, but for --json
+WORST = (OK, INCOMPLETE, 5, 2, REFUSED, FAILED)  # from best to worst; the worst code is that of several experiments
+MAX_KEYS = 40  # keys listed for each actor, except with --json
 
 
 @click.command(short_help="Make rows again from the files, at full speed.")
@@ -90,8 +90,9 @@ def replay(
     json: bool,
     quiet: bool,
 ) -> None:
-    """Make the rows of the experiment in DIR, or of each in the folder DIR, again from the files alone, and ship them
-    as runs of their own.
+    """Make the rows of the experiment in DIR again from the files alone, and ship them as a run of its own.
+
+    If DIR is a folder of experiments, each of them gets a run.
 
     A sidecar that watches DIR is not disturbed. Ctrl-C stops at once; the same command goes on from there. Exits with 3
     if ranks are missing or lines could not be used.
@@ -186,7 +187,7 @@ def _code(done: Replayed) -> int:
 
 
 def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
-    """What a replay came to, in lines for people."""
+    """Describe the result of a replay, in lines for people."""
     rate = f" in {done.read_s:.1f} s, {done.bytes / 1e6 / done.read_s:.0f} MB/s" if done.read_s > 0 else ""
     volume = f"{done.lines:,} lines, {done.bytes / 1e6:,.1f} MB of {done.files} file{'' if done.files == 1 else 's'}"
     yield f"{terminal.clean(done.experiment)}: {volume}{rate}"
@@ -206,7 +207,7 @@ def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
 
 
 def undelivered(done: Replayed) -> Iterator[str]:
-    """Which sinks lack rows, and why."""
+    """Name the sinks that lack rows, and why."""
     yield from (_sink(sink, done.rows) for sink in done.sinks if sink.next_row < done.rows)
 
 
@@ -228,12 +229,12 @@ def _rows(found: RowsFound) -> str:
 
 
 def again(argv: list[str]) -> str:
-    """The command, to be given once more."""
+    """The command line, for running it again."""
     return shlex.join(["rlship", *argv[1:]])
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # a terminal that is gone must not keep the replay from going on
+    with suppress(OSError):  # a terminal that is gone must not stop the replay
         click.echo(f"rlship: {line}", err=True)
 
 

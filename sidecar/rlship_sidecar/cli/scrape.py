@@ -1,4 +1,4 @@
-"""`rlship scrape`: what inference servers and exporters say of themselves, as an actor of the experiment."""
+"""`rlship scrape`: the metrics of inference servers and exporters, as an actor of the experiment."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def scrape(
         return Printed(endpoint, put) if dry_run else Writers(folder, actor, endpoint, number)
 
     if not dry_run:
-        say(f"logging what endpoints tell every {interval_s:g} s into {folder}, as {actor}")
+        say(f"logging the metrics of endpoints every {interval_s:g} s into {folder}, as {actor}")
     with stop_on_signals(lambda line: None) as stop:
         answered = run(Sources(given, files, say), manner, made, stop=stop, say=say)
     if lost:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: for a sidecar the first asks for a clean drain, the second ends at once."""
+"""Ctrl-C and SIGTERM: the first one asks a sidecar for a clean drain, the second one ends it at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def tidied() -> Iterator[None]:
-    """SIGTERM unwinds the stack, as Ctrl-C does, so that temporary files go. Only the main thread may enter."""
+    """Make SIGTERM unwind the stack, as Ctrl-C does, so that temporary files go. Only the main thread may enter."""
     former = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -29,16 +29,17 @@ def tidied() -> Iterator[None]:
 def stop_on_signals(
     say: Callable[[str], None], stopping: str = STOPPING_WORDS, stopped: str = STOPPED_WORDS
 ) -> Iterator[threading.Event]:
-    """An event that the first signal sets, with the word `stopping`; the next one ends the process, with the word
-    `stopped`. Only the main thread may enter.
+    """Yield an event that the first signal sets, with the message `stopping`.
 
-    A thread sets it, woken through a socket: a Python signal handler could interrupt the main thread while that holds
-    the event's own lock.
+    The next signal ends the process, with the message `stopped`. Only the main thread may enter.
+
+    A thread sets the event, woken through a socket: a Python signal handler could interrupt the main thread while that
+    holds the event's own lock.
     """
     stop = threading.Event()
     here, there = socket.socketpair()
     there.setblocking(False)
-    # Whoever started us with SIGHUP ignored (nohup) wants it ignored.
+    # SIGHUP stays ignored if the parent ignored it (nohup).
     caught = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
     former = {number: signal.signal(number, _noted) for number in caught}
     former_fd = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
@@ -58,7 +59,7 @@ def stop_on_signals(
 
 
 def _noted(number: int, frame: object) -> None:
-    """Python must have a handler of its own for the number to be written to the socket."""
+    """Do nothing: Python writes a signal's number to the socket only if the signal has a Python handler."""
 
 
 def _listen(

@@ -1,4 +1,4 @@
-"""The experiments that a verb reads tables of."""
+"""The experiments whose tables a verb reads."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ INCOMPLETE = 3
 
 @contextmanager
 def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[ExperimentTables]]:
-    """The experiments in a folder with their stores, as they are now. Says which of several have none. Of several, one
-    whose store cannot be used is there without it, and `broken`; of one alone that is raised.
+    """Yield the experiments in a folder with snapshots of their stores.
+
+    If there are several, it reports those without a store. One with an unusable store is `broken` and has no snapshot;
+    for a single experiment the error is raised instead.
     """
     places.require(directory)
     from rlship_sidecar import config
@@ -34,7 +36,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
     from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, ships=False)
-    named = bool(state_dir or os.environ.get("RLSHIP_STATE_DIR"))  # by the user, and not by a file in the folder
+    named = bool(state_dir or os.environ.get("RLSHIP_STATE_DIR"))  # named by the user, not by a file in the folder
     found = discover.experiments(directory)
     if not found:
         raise NothingToWatch(
@@ -65,7 +67,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
 
 
 def unreadable_code(sources: Sequence[ExperimentTables]) -> int:
-    """Say which stores and files could not be read; returns the exit code."""
+    """Report the stores and files that could not be read; returns the exit code."""
     for source in sources:
         if source.broken:
             lacks = "rows or dead letters of it are not in the answer"

@@ -1,4 +1,4 @@
-"""`rlship status`: what the sidecar last knew, from `status.json`."""
+"""`rlship status`: the sidecar's last status, from `status.json`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rlship_sidecar.report.status import Status
 
 INCOMPLETE, REFUSED = 3, 4
-STALE_S = 30.0  # a sidecar writes a status every few seconds at least
-ENDS_S = 2.0  # what a process may take to end once it has released its lease
+STALE_S = 30.0  # a sidecar writes a status at least every few seconds
+ENDS_S = 2.0  # the time that a process may need to end once it has released its lease
 
 
 @click.command(short_help="Steps, lag, missing ranks, dead letters, sinks.")
@@ -131,18 +131,18 @@ def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | 
 
 
 def _still_there(where: str) -> str:
-    """Where a sink delivers to, "" for a command on a folder that was removed since."""
+    """The destination of a sink; "" for a command on a folder that was removed since."""
     words = shlex.split(where) if where.startswith("wandb sync ") else []
     return "" if words and not os.path.exists(words[-1]) else where
 
 
 def _alive(holder: Owner, known: Status, lease_ttl_s: float) -> bool:
-    """An owner on another host can only be judged by the age of what it wrote."""
+    """True if the owner lives. An owner on another host can only be judged by the age of its status."""
     return holder.alive if holder.alive is not None else time.time() - known.t < lease_ttl_s
 
 
 def _rests(known: Status, holder: Owner) -> bool:
-    """Whether a sidecar that lives put the experiment to rest: it looks at the files, and holds nothing open."""
+    """True if a living sidecar put the experiment to rest: it watches the files, and holds nothing open."""
     delivered = all(sink.next_row >= known.rows or sink.state == "refused" for sink in known.sinks)
     made = not any(actor.open_units for actor in known.actors)
     return holder.alive is True and delivered and made
@@ -181,7 +181,7 @@ def _sidecar(now: Status, owner: Owner | None) -> str:
     age_s = max(0.0, time.time() - now.t)
     age = terminal.duration(age_s)
     who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
-    # One that gave the experiment up and lives on tries to get it back, unless it is just ending.
+    # An owner that gave the experiment up and lives on tries to get it back, unless it is just ending.
     gave_up = owner is not None and owner.released and age_s > ENDS_S and not (_finished(now) or now.running)
     if owner and owner.alive and (gave_up or (not owner.released and age_s > STALE_S)):
         host = terminal.clean(owner.host)
@@ -201,8 +201,9 @@ def _sidecar(now: Status, owner: Owner | None) -> str:
 
 
 def _finished(now: Status) -> bool:
-    """Whether nothing was left to do when the last sidecar ended. A writer whose rank was started again as a later
-    attempt need not have closed.
+    """True if nothing was left to do when the last sidecar ended.
+
+    A writer need not have closed if its rank was restarted as a later attempt.
     """
     newest: dict[tuple[str, str, int], int] = {}
     for writer in now.writers:

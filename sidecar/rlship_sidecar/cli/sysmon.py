@@ -27,7 +27,7 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
     "--roles",
     metavar="ACTORS",
     show_envvar=True,
-    help="Whose processes get metrics of their own: trainer,generator; none for nobody's.  [default: everybody's]",
+    help="Actors whose processes get metrics of their own: trainer,generator; or none.  [default: all actors]",
 )
 @click.option(
     "--gpus",
@@ -41,7 +41,7 @@ from rlship_sidecar.errors import NothingToWatch, UsageProblem
     type=click.FloatRange(min=1),
     default=300.0,
     show_envvar=True,
-    help="Leave an experiment alone in which nobody wrote for so long, until somebody does.",
+    help="Leave an experiment alone after so long without a write, until the next one.",
 )
 @click.option(
     "--host",
@@ -77,8 +77,8 @@ def sysmon(
     """Log this node's CPU, memory, disks, network and GPUs into the experiment in DIR, or into those experiments in the
     folder DIR that have a process here (default: where you are).
 
-    Run one on each node. It waits for experiments to begin, and goes on until Ctrl-C or SIGTERM. What cannot be had (no
-    GPU, no driver, one that fails) is said once and left out.
+    Run one on each node. It waits for experiments to begin, and goes on until Ctrl-C or SIGTERM. It reports once
+    what it cannot measure (no GPU, no driver, or one that fails) and leaves it out.
     """
     places.require(directory)
     from rlship_agents.sysmon.agent import Agent, Plan
@@ -115,7 +115,7 @@ def _names(roles: str | None) -> list[str] | None:
 
 
 def _devices(gpus: str | None) -> list[str] | None:
-    """What `--gpus` asks for: None for the visible ones."""
+    """The GPUs that `--gpus` selects; None for the visible ones."""
     if gpus is None:
         return None
     asked = [one.strip() for one in gpus.split(",") if one.strip()]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlship_sidecar.report.status import Status
 
 
-# The settings' variables (RLSHIP_SINKS, …) are read with the rest of the configuration, where a mistake can name them.
+# The configuration reads the settings' variables (RLSHIP_SINKS, …), because it can name a mistake in them.
 @click.command(short_help="Ship the rows of one experiment or of a folder of them.")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, show_envvar=True, help="Deliver what is there and exit.")
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     "--announce-stop/--no-announce-stop",
     default=True,
     hidden=True,
-    help="Whether to say so when told to stop; a program that starts and stops the sidecar has its own words.",
+    help="Report when a signal stops the sidecar; a program that starts and stops it prints its own message.",
 )
 @click.pass_context
 def watch(
@@ -129,9 +129,9 @@ def watch(
     # Rows on the console and a table that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
 
-    # numpy adds a few hundred numbers at a time here: its library's threads would only spin.
+    # numpy adds a few hundred numbers at a time here; the threads of its library would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from rlship_sidecar.daemon import loop as daemon  # slow: only once the settings are known to be right
+    from rlship_sidecar.daemon import loop as daemon  # slow to import, so only once the settings are valid
     from rlship_sidecar.observe.wiring import observed
 
     with (
@@ -146,29 +146,29 @@ def watch(
 
 
 def _say(line: str) -> None:
-    # Through sys.stderr as it is now: a live table takes its place there and keeps the line above itself.
-    with suppress(OSError):  # a terminal that is gone must not keep the signal from being obeyed
-        # Names of folders, files and actors are not trusted: what would move the cursor is spelled out.
+    # Through the current sys.stderr: a live table replaces it, and keeps the line above itself.
+    with suppress(OSError):  # a terminal that is gone must not prevent a stop
+        # Names of folders, files and actors are not trusted: characters that move the cursor are escaped.
         text = "\n  ".join(clean(part, MAX_ERROR_CHARS) for part in line.splitlines())
         sys.stderr.write(f"rlship: {text}\n")
         sys.stderr.flush()
 
 
-class _Told(logging.Handler):
-    """Hands what a sink logs to `say`, a line each."""
+class _Through(logging.Handler):
+    """Passes each message that a sink logs to `say`."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
-        self._told = say
+        self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._told(record.getMessage())
+        self._say(record.getMessage())
 
 
 @contextmanager
 def log_through(say: Callable[[str], None], level: int) -> Iterator[None]:
-    """What the sidecar's loggers say from `level` on goes to `say`."""
-    logger, handler = logging.getLogger("rlship"), _Told(say)
+    """Send the messages of the sidecar's loggers from `level` on to `say`."""
+    logger, handler = logging.getLogger("rlship"), _Through(say)
     former = logger.level
     logger.addHandler(handler)
     logger.setLevel(level)
@@ -183,9 +183,7 @@ def _print_json(statuses: list[Status]) -> None:
     import msgspec
 
     for status in statuses:
-        output.put(
-            output.as_printed(msgspec.json.encode(replace(status, running=True)))
-        )  # whoever prints this is the sidecar
+        output.put(output.as_printed(msgspec.json.encode(replace(status, running=True))))  # this process is the sidecar
 
 
 def _both(first: OnStatus | None, second: OnStatus) -> OnStatus:

@@ -1,9 +1,9 @@
 """Experiments at rest: they are finished and delivered, and this process holds nothing of them open.
 
-An experiment is finished once four things hold: every writer has closed or was silent for `SILENT_S`, every unit is a
-row, every row is revised, and every sink confirmed all rows or refused for good. It stays open for `LINGER_S` after its
-last line, unless others wait for its place. Then its sinks, store and lease are closed. The process keeps its status,
-its counts and the footprint of its files.
+An experiment is finished once every writer has closed or was silent for `SILENT_S`, and every row is made and revised.
+Every sink has confirmed all rows or refused for good. It stays open for `LINGER_S` after its last line, unless others
+wait for its place. Then its sinks, store and lease are closed. The process keeps its status, its counts and the
+footprint of its files.
 
 Every `LOOK_EVERY_S` its files are compared with the footprint: names, sizes and times, without opening any. After a
 change the experiment is opened again. The looks take at most `LOOK_SHARE` of a core; with many files they are further

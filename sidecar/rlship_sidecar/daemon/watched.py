@@ -55,7 +55,7 @@ class Watched:
 
     `look_at`: when to look at all its files next, in monotonic seconds. `news`: a message about how it was opened, or
     "". `before`: the counts from before it was last at rest. `changed_at`: when this process last read one of its lines
-    or made one of its rows. `rest_at`: when to check next whether it can rest.
+    or made one of its rows. `rest_at`: when to try next to put it to rest.
     """
 
     lease: Lease

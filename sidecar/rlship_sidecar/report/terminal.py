@@ -97,12 +97,12 @@ class Incomplete(Protocol):
 
 def shortcomings(status: Incomplete) -> list[str]:
     """Explain why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
-    told = [clean(claim) for claim in status.claims[:MAX_LINES]]
-    told += [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
+    found = [clean(claim) for claim in status.claims[:MAX_LINES]]
+    found += [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
     if dead := _dead_totals(status):
-        told.append(dead)
-    told += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MAX_LINES]]
-    return told
+        found.append(dead)
+    found += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MAX_LINES]]
+    return found
 
 
 def progress(status: Status) -> str:
@@ -122,39 +122,39 @@ def progress(status: Status) -> str:
 
 def lines(previous: Status | None, current: Status) -> list[str]:
     """Report the changes in actors, ranks, sinks, dead letters and notes, one line each. At most MAX_LINES."""
-    told = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
+    found = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
     actors = {actor.actor: actor for actor in previous.actors} if previous else {}
     streams = _by_actor(current)
     for actor in current.actors:
-        told += _actor_changes(actors.get(actor.actor), actor, _place(actor, streams))
+        found += _actor_changes(actors.get(actor.actor), actor, _place(actor, streams))
     sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
     for sink in current.sinks:
-        told += _sink_changes(sinks.get(sink.name), sink)
+        found += _sink_changes(sinks.get(sink.name), sink)
     known = {(letter.file, letter.reason) for letter in previous.dead_letters} if previous else set()
-    told += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
+    found += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
     noted = set(_notes(previous)) if previous else set()
-    told += [f"note: {note}" for note in _notes(current) if note not in noted]
-    if len(told) > MAX_LINES:
-        told[MAX_LINES - 1 :] = [f"and {len(told) - MAX_LINES + 1} more changes: see `rlship status`"]
-    return told
+    found += [f"note: {note}" for note in _notes(current) if note not in noted]
+    if len(found) > MAX_LINES:
+        found[MAX_LINES - 1 :] = [f"and {len(found) - MAX_LINES + 1} more changes: see `rlship status`"]
+    return found
 
 
 def _actor_changes(before: ActorStatus | None, now: ActorStatus, place: str) -> list[str]:
     name = clean(now.actor)
-    told = []
+    found = []
     if before is None:
-        told.append(f"{name}: {ranks(now)} ranks")
+        found.append(f"{name}: {ranks(now)} ranks")
     elif not before.missing and _present(before) < before.ranks_expected and _present(now) == now.ranks_expected:
-        told.append(f"{name}: all {now.ranks_expected} ranks")
+        found.append(f"{name}: all {now.ranks_expected} ranks")
     missing = set(before.missing) if before else set()
     absent = set(before.absent) if before else set()
     if lost := [rank for rank in now.missing if rank not in missing]:
-        told.append(f"{name} {place}: missing {_ranks_word(lost)}")
+        found.append(f"{name} {place}: missing {_ranks_word(lost)}")
     if before and (back := [rank for rank in before.missing if rank not in now.missing]):
-        told.append(f"{name} {place}: {_ranks_word(back)} no longer missing")
+        found.append(f"{name} {place}: {_ranks_word(back)} no longer missing")
     if never := [rank for rank in now.absent if rank not in absent]:
-        told.append(f"{name}: {_ranks_word(never)} {_has(never)} logged no step; not waited for")
-    return told
+        found.append(f"{name}: {_ranks_word(never)} {_has(never)} logged no step; not waited for")
+    return found
 
 
 def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
@@ -289,9 +289,9 @@ def _lacking(lacking: LackingStatus) -> str:
 
 def _dead_totals(status: Incomplete) -> str:
     letters, values = status.dead_letter_count, status.dead_value_count
-    told = [_count(letters, "dead letter")] if letters else []
-    told += [_count(values, "dead value")] if values else []
-    return ", ".join(told)
+    found = [_count(letters, "dead letter")] if letters else []
+    found += [_count(values, "dead value")] if values else []
+    return ", ".join(found)
 
 
 def _dead_letter(letter: DeadLetterStatus) -> str:

@@ -63,7 +63,7 @@ class Newcomers:
         return self._names.get(file) or ([file] if file in self._waiting else [])
 
     def alone(self, names: Iterable[str]) -> bool:
-        """Whether all these files are foreign."""
+        """True if all these files are foreign."""
         return all(map(is_foreign, names))
 
     def news(self) -> list[str]:

@@ -84,8 +84,8 @@ class _Stepped(NamedTuple):
 class ForeignTail(Tail):
     """A `Tail` of the writer that is `part` of a foreign file.
 
-    The native lines made of one source line have consecutive offsets from the source line's offset on, so that every
-    record has an offset of its own. The `open` record is at byte 0.
+    Every native line has an offset of its own: those of one source line count up from that line's offset. The `open`
+    record is at byte 0.
 
     The first read finds the reader. `of_document` is True for a document that is rewritten as a whole.
     """
