@@ -50,7 +50,6 @@ PHRASES = {
     "formats/vectors": 1,
     "formats/writers": 31,
     "sidecar/rlship.toml": 1,
-    "sidecar/rlship_agents": 20,
     "sidecar/rlship_sidecar": 25,
     "tests": 240,
 }

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_agents.scrape.endpoints import MAX_NAME, AddressProblem, Endpoint, distinct, from_text, parse
-from rlship_agents.scrape.sources import MOST_ENDPOINTS, Sources
+from rlship_agents.scrape.sources import MAX_ENDPOINTS, Sources
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_file_that_is_empty_at_first_is_no_half_a_list(tmp_path: Path) -> None
 def test_endpoints_are_bounded() -> None:
     """Each endpoint has a thread, so there are at most so many; who gives more is told once."""
     said: list[str] = []
-    sources = Sources([parse(f"n{number}") for number in range(MOST_ENDPOINTS + 1)], [], said.append)
+    sources = Sources([parse(f"n{number}") for number in range(MAX_ENDPOINTS + 1)], [], said.append)
     for _ in range(2):
-        assert len(sources.current()) == MOST_ENDPOINTS
+        assert len(sources.current()) == MAX_ENDPOINTS
     assert len(said) == 1

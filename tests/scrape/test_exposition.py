@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rlship_agents.scrape import exposition
 from rlship_agents.scrape.connection import Deadline
 from rlship_agents.scrape.exposition import (
-    LONGEST_LINE,
-    MOST_SAMPLES,
+    MAX_LINE,
+    MAX_SAMPLES,
     Family,
     Memory,
     NotMetrics,
@@ -99,19 +99,19 @@ def test_nothing_is_an_exposition() -> None:
 
 def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither too many series nor too long a line is read."""
-    assert MOST_SAMPLES == 100_000
-    monkeypatch.setattr(exposition, "MOST_SAMPLES", 1000)
+    assert MAX_SAMPLES == 100_000
+    monkeypatch.setattr(exposition, "MAX_SAMPLES", 1000)
     for page in ("\n".join(f"a{number} 1" for number in range(1001)), "# TYPE a gauge\n" + "a 1\n" * 1001):
         with pytest.raises(NotMetrics, match="more than 1000 series"):
             parse(page)
     with pytest.raises(NotMetrics, match="line 2 has"):
-        parse(f'a 1\nb{{x="{"y" * LONGEST_LINE}"}} 1\n')
+        parse(f'a 1\nb{{x="{"y" * MAX_LINE}"}} 1\n')
 
 
 def test_reading_ends_in_time() -> None:
     """A page that is made to take long is given up at the deadline, label bombs as well."""
     bomb = "a{" + ",".join(f'l{number}="\\"\\""' for number in range(600))
-    assert len(bomb) < LONGEST_LINE - 20
+    assert len(bomb) < MAX_LINE - 20
     deadline = Deadline(0.3)
     began = time.monotonic()
     with pytest.raises(TimeoutError):
@@ -131,7 +131,7 @@ def test_any_text_is_read_or_refused(text: str, openmetrics: bool) -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Series that are others at each look do not pile up."""
-    monkeypatch.setattr(exposition, "MOST_REMEMBERED", 20_000)
+    monkeypatch.setattr(exposition, "MAX_REMEMBERED", 20_000)
     memory = Memory()
     for look in range(30):
         parse("".join(f'a{{x="{look}-{number}"}} 1\n' for number in range(10)), memory=memory)

@@ -20,7 +20,7 @@ from rlship_agents.scrape.reading import Engine
 from rlship_agents.scrape.replica import Manner, Replica, pause, phase
 from rlship_agents.scrape.running import scrape
 from rlship_agents.scrape.sources import Sources
-from rlship_agents.scrape.writers import MOST_ENGINES, MOST_METRICS, Printed, Writers
+from rlship_agents.scrape.writers import MAX_ENGINES, MAX_METRICS, Printed, Writers
 from tests.scrape.pages import Page
 from tests.scrape.servers import Answer, raw, serving
 
@@ -76,7 +76,7 @@ def test_failures_and_recovery() -> None:
         "HTTP 500 Internal Se",
         "answers after 1 fail",
         "HTTP 503 Service Una",
-        "it is no metrics tex",
+        "it is not metrics te",
         "answers after 2 fail",
     ]
 
@@ -180,7 +180,7 @@ def test_engines_and_metrics_are_bounded(tmp_path: Path) -> None:
     """What is beyond the budgets is left out and counted; an engine that is gone makes room for a new one."""
     writers = Writers(str(tmp_path), "generator", parse("http://n1:8000"))
     one = Figure(1.0, ("mean",))
-    crowd = {Engine((f"WorkerId={number:03}",), ""): {"a": one} for number in range(MOST_ENGINES)}
+    crowd = {Engine((f"WorkerId={number:03}",), ""): {"a": one} for number in range(MAX_ENGINES)}
     writers.log(crowd)
     assert writers.left_out == 0
     late = Engine(("WorkerId=late",), "")
@@ -189,12 +189,12 @@ def test_engines_and_metrics_are_bounded(tmp_path: Path) -> None:
     del crowd[Engine(("WorkerId=007",), "")]
     writers.log({**crowd, late: {"a": one}})
     assert writers.left_out == 1
-    writers.log({OF_ENDPOINT: {f"m{number:04}": one for number in range(MOST_METRICS)}})
+    writers.log({OF_ENDPOINT: {f"m{number:04}": one for number in range(MAX_METRICS)}})
     assert writers.left_out == 2  # `a` is one of them already
     writers.close()
     found = records(tmp_path)
-    assert len(found) == MOST_ENGINES
-    assert len(found["n1:8000.0"][-2]["m"]) == MOST_METRICS - 1
+    assert len(found) == MAX_ENGINES
+    assert len(found["n1:8000.0"][-2]["m"]) == MAX_METRICS - 1
 
 
 def test_what_is_printed() -> None:

@@ -17,7 +17,7 @@ from rlship.identity import Identity
 from rlship.logger import Logger
 from rlship_agents.sysmon.agent import Agent, Plan
 from rlship_agents.sysmon.crew import Scout
-from rlship_agents.sysmon.post import MOST_LABELS
+from rlship_agents.sysmon.post import MAX_LABELS
 from tests.kit.waiting import wait_until
 from tests.spec.schemas import valid_lines
 from tests.system.driver import WHOLE, Driver
@@ -192,7 +192,7 @@ def test_a_folder_that_hangs(nvml: Any, driver: Driver, tmp_path: Path, monkeypa
     """Where the experiment's folder does not answer any more the agent goes on with what it knew, and says so."""
     monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     monkeypatch.setattr("rlship_agents.sysmon.agent.HANGS_S", 0.3)
-    monkeypatch.setattr("rlship.system.processes._LEAST_S", 0.1)
+    monkeypatch.setattr("rlship.system.processes._MIN_S", 0.1)
     answers, seen = threading.Event(), Scout.look
 
     def look(scout: Scout) -> Any:
@@ -217,7 +217,7 @@ def test_an_agent_waits_for_its_experiment(
 ) -> None:
     """It begins once somebody writes, ends its file when nobody has for a while, and opens another when they go on."""
     monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
-    monkeypatch.setattr("rlship.system.processes._LEAST_S", 0.1)
+    monkeypatch.setattr("rlship.system.processes._MIN_S", 0.1)
     with Runs(tmp_path, Plan(interval_s=0.1, quiet_s=60)) as runs:
         wait_until(lambda: runs.said, "that it waits")
         assert "waiting for one" in runs.said[-1]
@@ -226,7 +226,7 @@ def test_an_agent_waits_for_its_experiment(
         old = time.time() - 1000
         logger.close()
         os.utime(logger.path or "", (old, old))
-        wait_until(lambda: "does not go on here" in runs.said[-1], "that it ends")
+        wait_until(lambda: "does not run here any more" in runs.said[-1], "that it ends")
         assert records(tmp_path)[-1]["kind"] == "close"
         again = worker(tmp_path)
         wait_until(lambda: len(node_files(tmp_path)) == 2, "another file")
@@ -236,7 +236,7 @@ def test_an_agent_waits_for_its_experiment(
 @pytest.mark.parametrize(
     ("place", "line"),
     [
-        ("job", "nobody has written into {} for 60 s (--quiet-after); waiting until somebody does"),
+        ("job", "no process has written into {} for 60 s (--quiet-after); waiting for one"),
         (
             "",
             "1 experiment in {}, into which no process of this node has written for 60 s (--quiet-after); "
@@ -296,7 +296,7 @@ def test_ranks_without_number_do_not_make_metrics_without_number(
     nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Actors that come under ever new names have metrics of their own up to a bound, then those of their actor."""
-    monkeypatch.setattr("rlship_agents.sysmon.post.MOST_LABELS", 2)
+    monkeypatch.setattr("rlship_agents.sysmon.post.MAX_LABELS", 2)
     loggers = [worker(tmp_path, "generator", replica=f"a{i}") for i in range(5)]
     with Runs(tmp_path, Plan(interval_s=0.1)) as runs:
         wait_until(lambda: node_files(tmp_path) and "proc/generator/cpu" in logged(tmp_path), "metrics of processes")
@@ -305,7 +305,7 @@ def test_ranks_without_number_do_not_make_metrics_without_number(
     found = logged(tmp_path)
     assert len({name.split("/")[2] for name in found if name.startswith("proc/generator/r")}) == 2
     assert len(found["proc/generator/cpu"]) == 5
-    assert MOST_LABELS == 256
+    assert MAX_LABELS == 256
     assert any("more than 2 ranks had processes here" in line for line in runs.said)
 
 

@@ -1,4 +1,4 @@
-"""Prometheus and OpenMetrics text as plain data, within bounds of time and size. The parser is prometheus_client's."""
+"""Parses Prometheus and OpenMetrics text, by prometheus_client's parser, within bounds of time and size."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# Of one line. prometheus_client takes a time that grows with the square of it.
-LONGEST_LINE = 8 << 10
-MOST_SAMPLES = 100_000
-MOST_REMEMBERED = 16 << 20
-_EACH = 200  # what a line takes in memory beside its characters
+# Characters of one line. prometheus_client takes a time that grows with its square.
+MAX_LINE = 8 << 10
+MAX_SAMPLES = 100_000
+MAX_REMEMBERED = 16 << 20
+_EACH = 200  # bytes that a line takes in memory beside its characters
 
-# A value that says nothing of what stands before it.
+# A value that does not change how the text before it is parsed.
 _PLAIN = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|NaN|[+-]?Inf", re.ASCII)
 
 Labels = tuple[tuple[str, str], ...]
 
 
 class NotMetrics(ValueError):
-    """Text that is no exposition, or too much of one; says what is wrong."""
+    """Text that is not an exposition, or too long a one; the message names the mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One line: its name as it stands there, its labels sorted by name, its value."""
+    """One line: its name as written, its labels sorted by name, its value."""
 
     name: str
     labels: Labels
@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Samples that belong together. `kind`: counter, gauge, histogram, summary, untyped and whatever else there is."""
+    """Samples that belong together. `kind`: counter, gauge, histogram, summary, untyped or any other type."""
 
     name: str
     kind: str
@@ -43,10 +43,10 @@ class Family:
 
 
 class Memory:
-    """Series of an endpoint that were parsed before, by the `# TYPE` line above and all of a line but its value.
+    """Series of an endpoint that were parsed before, by the `# TYPE` line above and the whole line but its value.
 
-    The parser takes some 50 microseconds for a line, and a page is the same but for its values at each look. What it
-    made of a series holds for the next page as well: a format in which the lines of a family stand together.
+    The parser takes some 50 microseconds for a line, and pages differ only in their values. So a parsed series is
+    reused for the next page. This needs a format in which the lines of a family stand together.
     """
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Memory:
         self.size = 0  # characters of lines
 
     def learn(self, key: tuple[str, str], series: tuple[str, str, str, Labels]) -> None:
-        """Keep what the parser made of a line. Who numbers series anew at each look fills this, and it begins anew."""
-        if self.size >= MOST_REMEMBERED:
+        """Keep a parsed line. If an endpoint's series change at each look, the memory fills up and starts empty."""
+        if self.size >= MAX_REMEMBERED:
             self.series.clear()
             self.size = 0
         self.series[key] = series
@@ -72,23 +72,23 @@ def parse(
 ) -> list[Family]:
     """The families of an exposition whose names are wanted. Raises NotMetrics.
 
-    `wanted` is asked of the name at the beginning of a line, a sample's or that of a family. `check` is called every
-    so often and may raise to end it all. `memory`: of earlier pages of this endpoint; it is filled.
+    `wanted` gets the name at the beginning of a line, a sample's or a family's. `check` is called now and then and may
+    raise to stop. `memory` holds earlier pages of this endpoint; it is extended.
     """
     lines = _lines(text, wanted, check, openmetrics)
     found: dict[tuple[str, str], list[Sample]] = {}
-    room = MOST_SAMPLES
+    room = MAX_SAMPLES
     for name, kind, samples in _read(lines, openmetrics, Memory() if memory is None else memory):
         room -= len(samples)
         if room < 0:
-            raise NotMetrics(f"it has more than {MOST_SAMPLES} series; --include takes fewer")
+            raise NotMetrics(f"it has more than {MAX_SAMPLES} series; --include takes fewer")
         if samples and wanted(samples[0].name):
             found.setdefault((name, kind), []).extend(samples)
     return [Family(name, kind, tuple(samples)) for (name, kind), samples in found.items()]
 
 
 def _read(lines: Iterable[str], openmetrics: bool, memory: Memory) -> Iterator[tuple[str, str, list[Sample]]]:
-    """Families, or parts of them, of lines that were met before and of those that the parser has to read."""
+    """Yield families, or parts of them: known lines from the memory, the others from the parser."""
     if openmetrics:  # its parser compares neighbouring lines
         yield from (
             (family.name, family.type, [made for sample in family.samples if (made := _sample(sample)) is not None])
@@ -96,7 +96,7 @@ def _read(lines: Iterable[str], openmetrics: bool, memory: Memory) -> Iterator[t
         )
         return
     known: dict[tuple[str, str], list[Sample]] = {}
-    asked: deque[tuple[tuple[str, str], str]] = deque()
+    parsing: deque[tuple[tuple[str, str], str]] = deque()
 
     def unknown() -> Iterator[str]:
         above = ""
@@ -108,7 +108,7 @@ def _read(lines: Iterable[str], openmetrics: bool, memory: Memory) -> Iterator[t
             head, _, value = line[:-1].rpartition(" ")
             series = memory.series.get((above, head))
             if series is None or not _PLAIN.fullmatch(value):
-                asked.append(((above, head), value))
+                parsing.append(((above, head), value))
                 yield line
                 continue
             family, kind, name, labels = series
@@ -118,8 +118,8 @@ def _read(lines: Iterable[str], openmetrics: bool, memory: Memory) -> Iterator[t
 
     for family in _parsed(unknown(), openmetrics):
         samples = []
-        for sample in family.samples:  # one for each line that was asked for, in their order
-            key, value = asked.popleft()
+        for sample in family.samples:  # one for each line that the parser got, in order
+            key, value = parsing.popleft()
             made = _sample(sample)
             if made is not None:
                 samples.append(made)
@@ -130,8 +130,8 @@ def _read(lines: Iterable[str], openmetrics: bool, memory: Memory) -> Iterator[t
 
 
 def _parsed(lines: Iterable[str], openmetrics: bool) -> Iterator[Any]:
-    """What prometheus_client makes of the lines."""
-    # Late: only who scrapes needs it.
+    """The families that prometheus_client parses from the lines."""
+    # Imported late, because only scraping needs it.
     if openmetrics:
         from prometheus_client.openmetrics.parser import text_fd_to_metric_families as families
     else:
@@ -143,8 +143,8 @@ def _parsed(lines: Iterable[str], openmetrics: bool) -> Iterator[Any]:
         yield from parser(source)
     except (NotMetrics, TimeoutError):
         raise
-    except Exception as problem:  # noqa: BLE001 - it raises what it happens on: ValueError, KeyError, UnboundLocalError…
-        raise NotMetrics(f"it is no metrics text: {problem!s:.150}".rstrip(": ")) from None
+    except Exception as problem:  # noqa: BLE001 - bad text raises anything: ValueError, KeyError, UnboundLocalError…
+        raise NotMetrics(f"it is not metrics text: {problem!s:.150}".rstrip(": ")) from None
 
 
 def _sample(sample: Any) -> Sample | None:
@@ -152,16 +152,16 @@ def _sample(sample: Any) -> Sample | None:
         value = float(sample.value)  # None: a native histogram
     except (TypeError, OverflowError):
         return None
-    if value - value != 0:  # NaN and infinities are no observations
+    if value - value != 0:  # NaN and infinities are not observations
         return None
     return Sample(sample.name, tuple(sorted((sample.labels or {}).items())), value)
 
 
 def _lines(text: str, wanted: Callable[[str], bool], check: Callable[[], object], openmetrics: bool) -> Iterator[str]:
-    """The lines that matter: no help texts, and of the rest those with wanted names, and the first one, which tells
-    whether this is metrics text at all.
+    """The lines that matter: no help texts, and of the rest those with wanted names. The first sample always comes, as
+    it shows whether this is metrics text at all.
     """
-    asked: dict[str, bool] = {}
+    decided: dict[str, bool] = {}
     first_sample = True
     start, number, end = 0, 0, len(text)
     while start < end:
@@ -171,8 +171,8 @@ def _lines(text: str, wanted: Callable[[str], bool], check: Callable[[], object]
         number += 1
         if not number % 64:
             check()
-        if size > LONGEST_LINE:
-            raise NotMetrics(f"line {number} has {size} characters; {LONGEST_LINE} are allowed")
+        if size > MAX_LINE:
+            raise NotMetrics(f"line {number} has {size} characters; {MAX_LINE} are allowed")
         line = text[first:stop]
         if line.startswith("#"):
             words = line.split(None, 3)
@@ -188,16 +188,16 @@ def _lines(text: str, wanted: Callable[[str], bool], check: Callable[[], object]
                 yield line + "\n"
                 continue
         if name:
-            known = asked.get(name)
+            known = decided.get(name)
             if known is None:
-                known = asked[name] = wanted(name)
+                known = decided[name] = wanted(name)
             if not known:
                 continue
         yield line + "\n"
 
 
 def _name(line: str) -> str:
-    """What stands before the labels or the value; "" where the name is in the labels."""
+    """The text before the labels or the value; "" if the name is among the labels."""
     brace, space = line.find("{"), line.find(" ")
     ends = [place for place in (brace, space) if place >= 0]
     return line[: min(ends)].strip() if ends else line.strip()

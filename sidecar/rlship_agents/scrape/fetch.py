@@ -1,4 +1,4 @@
-"""One look at an endpoint: its text, within bounds of time and size, or why there is none."""
+"""One look at an endpoint: its text, within bounds of time and size, or the reason for a failure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from urllib.parse import urljoin
 from rlship_agents.scrape.connection import Deadline, TimedConnection, TooMuch
 from rlship_agents.scrape.endpoints import AddressProblem, Endpoint, parse
 
-MOST_REDIRECTS = 3
+MAX_REDIRECTS = 3
 _PIECE = 64 << 10
-_LONGEST_TOKEN = 64 << 10
-# Beside a body: headers, of which http.client takes 100 lines of 64 KiB, and the sizes of its chunks.
+_MAX_TOKEN = 64 << 10
+# The size of headers, of which http.client accepts 100 lines of 64 KiB, and of the sizes of chunks.
 _FRAME = 8 << 20
-# Asked for OpenMetrics, prometheus_client 0.26 writes names with a colon in two ways, which parts samples from their
-# types; its parser of that format is the stricter and slower one, too.
+# For OpenMetrics, prometheus_client 0.26 writes names with a colon in two ways, which separates samples from their
+# types. Its parser of that format is also stricter and slower.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.1"
 
 
 class ScrapeProblem(Exception):
-    """Why a look at an endpoint gave nothing; the text says it in a few words."""
+    """A failed look at an endpoint; the text gives the reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How endpoints are asked. `token_file` is read for each request; `proxy` is (host, port), asked for explicitly."""
+    """How to request endpoints. `token_file` is read for each request; `proxy` is (host, port), given explicitly."""
 
     token_file: str | None = None
     tls: ssl.SSLContext | None = None
@@ -49,21 +49,20 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A body and whether it says that it is OpenMetrics."""
+    """A body, and whether its headers declare OpenMetrics."""
 
     text: str
     openmetrics: bool
 
 
 def fetch(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadline) -> Fetched:
-    """What an endpoint answers. Raises ScrapeProblem.
+    """The answer of an endpoint. Raises ScrapeProblem.
 
-    A redirect is followed where it leads to the same scheme, host and port: nothing, no token least of all, goes
-    anywhere else.
+    Follows a redirect only to the same scheme, host and port. Nothing, and above all no token, goes anywhere else.
     """
     try:
-        for _ in range(MOST_REDIRECTS + 1):
-            found = _asked(endpoint, limits, access, deadline)
+        for _ in range(MAX_REDIRECTS + 1):
+            found = _request(endpoint, limits, access, deadline)
             if isinstance(found, Fetched):
                 return found
             endpoint = found
@@ -81,10 +80,10 @@ def fetch(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadline
         raise ScrapeProblem(f"no HTTP answer: {type(problem).__name__} {problem!s:.100}".rstrip()) from None
     except (OSError, UnicodeError) as problem:  # UnicodeError: a host name that cannot be encoded
         raise ScrapeProblem(getattr(problem, "strerror", None) or f"{problem!s:.200}") from None
-    raise ScrapeProblem(f"more than {MOST_REDIRECTS} redirects")
+    raise ScrapeProblem(f"more than {MAX_REDIRECTS} redirects")
 
 
-def _asked(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadline) -> Fetched | Endpoint:
+def _request(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadline) -> Fetched | Endpoint:
     secure = endpoint.scheme == "https"
     connection = TimedConnection(
         endpoint.host,
@@ -99,7 +98,7 @@ def _asked(endpoint: Endpoint, limits: Limits, access: Access, deadline: Deadlin
     headers = {
         "Host": endpoint.authority,
         "Accept": _ACCEPT,
-        "Accept-Encoding": "identity",  # packing would cost the server the time of its requests
+        "Accept-Encoding": "identity",  # compression would take the server's time from its requests
         "Connection": "close",
         "User-Agent": "rlship",
         **_authorization(access.token_file),
@@ -130,35 +129,35 @@ def _followed(endpoint: Endpoint, answer: http.client.HTTPResponse) -> Endpoint:
     return found
 
 
-def _read(answer: http.client.HTTPResponse, most: int) -> bytes:
+def _read(answer: http.client.HTTPResponse, limit: int) -> bytes:
     encoding = (answer.getheader("Content-Encoding") or "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip"):
         raise ScrapeProblem(f"its encoding {encoding[:40]!r} is not understood")
-    if (answer.length or 0) > most:
-        raise ScrapeProblem(_too_long(most))
-    pieces = _pieces(answer, most)
+    if (answer.length or 0) > limit:
+        raise ScrapeProblem(_too_long(limit))
+    pieces = _pieces(answer, limit)
     body = bytearray()
     for piece in _unpacked(pieces) if "gzip" in encoding else pieces:
         body += piece
-        if len(body) > most:
-            raise ScrapeProblem(_too_long(most))
+        if len(body) > limit:
+            raise ScrapeProblem(_too_long(limit))
     return bytes(body)
 
 
-def _pieces(answer: http.client.HTTPResponse, most: int) -> Iterator[bytes]:
+def _pieces(answer: http.client.HTTPResponse, limit: int) -> Iterator[bytes]:
     sent = 0
     while piece := answer.read(_PIECE):
         sent += len(piece)
-        if sent > most:
-            raise ScrapeProblem(_too_long(most))
+        if sent > limit:
+            raise ScrapeProblem(_too_long(limit))
         yield piece
     if answer.length:
         raise http.client.IncompleteRead(b"")
 
 
 def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """What is packed in `pieces`, never much more than 64 KiB of it at once. It may be packed in several members, with
-    NUL bytes behind.
+    """Unpack `pieces`, never much more than 64 KiB at once. They may consist of several gzip members, followed by NUL
+    bytes.
     """
     unpack = zlib.decompressobj(31)
     try:
@@ -173,13 +172,13 @@ def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise ScrapeProblem("the answer broke off")
 
 
-def _too_long(most: int) -> str:
-    return f"the answer is longer than {most} bytes (--max-bytes)"
+def _too_long(limit: int) -> str:
+    return f"the answer is longer than {limit} bytes (--max-bytes)"
 
 
 @cache
 def _system_tls() -> ssl.SSLContext:
-    """Reading the system's certificates takes longer than an answer does."""
+    """The system's certificates, cached: reading them takes longer than an answer."""
     return ssl.create_default_context()
 
 
@@ -188,7 +187,7 @@ def _authorization(token_file: str | None) -> dict[str, str]:
         return {}
     try:
         with open(token_file, encoding="ascii") as file:
-            token = file.read(_LONGEST_TOKEN).strip()
+            token = file.read(_MAX_TOKEN).strip()
     except (OSError, ValueError) as problem:
         raise ScrapeProblem(f"the token in {token_file} cannot be read: {getattr(problem, 'strerror', None)}") from None
     if not re.fullmatch(r"[!-~]+", token):

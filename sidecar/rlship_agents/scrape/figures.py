@@ -1,4 +1,4 @@
-"""Two readings of an endpoint to what is logged of each of its engines. Pure."""
+"""Turns two readings of an endpoint into the values to log for each of its engines. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlship_agents.scrape.increases import Increases, increases
 from rlship_agents.scrape.reading import Engine, Histogram, Key, Reading, by_engine, engine_of, of
 from rlship_formats.catalogue.metrics import Metric, lookup
 
-# Where which engine it is matters, as one that is sick hides in what all of them come to.
+# Metrics whose engine matters, because a sick engine hides in a value over all of them.
 PER_RANK = frozenset(
     (
         "gen/kv_usage",
@@ -29,16 +29,16 @@ PER_RANK = frozenset(
     )
 )
 OF_ENDPOINT = Engine()
-MOST_OBSERVATIONS = 100  # of a metric at one look that are logged one by one
-_COUNTS_END = 2.0**53  # what cannot be counted is no count
+MAX_OBSERVATIONS = 100  # observations of a metric at one look that are logged one by one
+_COUNTS_END = 2.0**53  # a greater number is not exact and not a count
 _WAITING, _QUEUE = "gen/requests_waiting", "svc/replica_queue_depth"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One metric's value, as `log` takes it, and how it is reduced.
+    """One metric's value, as `log` takes it, and its reductions.
 
-    `level`: it is the state of one source at this moment, which `gauge.sum` adds up over sources; its value is then a
+    `level`: true for the momentary state of one source, which `gauge.sum` adds up over sources. Its value is then a
     plain number, or the numbers of several series that make it up.
     """
 
@@ -54,16 +54,16 @@ Figures = dict[str, Figure]
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a look at an endpoint says: figures by engine and metric, and how many processes began anew before it."""
+    """The result of a look at an endpoint: values by engine and metric, and the number of processes that restarted."""
 
     engines: dict[Engine, Figures]
     restarts: int
 
 
 def observe(before: Reading | None, now: Reading, keep: tuple[str, ...] = ()) -> Observed:
-    """What is known by `now`, after `before`, the last good reading (None: none).
+    """The values known at `now`, given `before`, the last good reading (None before the first).
 
-    Series of names that are not known are folded over all labels but `keep`.
+    Series with unknown names are folded over all labels but `keep`.
     """
     grown = increases(before, now)
     engines: dict[Engine, Figures] = {}
@@ -91,12 +91,12 @@ def observe(before: Reading | None, now: Reading, keep: tuple[str, ...] = ()) ->
 
 
 def _put(engines: dict[Engine, Figures], engine: Engine, metric: str, figure: Figure) -> None:
-    """Names of several versions may mean one metric: the first counts."""
+    """Add a value. Names of several versions may mean one metric: the first counts."""
     engines.setdefault(engine, {}).setdefault(metric, figure)
 
 
 def _asleep(now: Reading) -> dict[Engine, bool]:
-    """Which engines sleep, of those that say it. What their other gauges show is of before they fell asleep."""
+    """The engines that report whether they sleep. The other gauges of a sleeping one show its state before."""
     found: dict[Engine, bool] = {}
     for labels, value in of(now.levels, names.SLEEP).items():
         state = dict(labels).get("sleep_state", "")
@@ -126,14 +126,14 @@ def _level(metric: Metric, values: list[float]) -> Figure:
 
 
 def _observations(values: list[float]) -> Any:
-    """Several series of one metric, as `log` takes them; of very many what they come to."""
-    if len(values) <= MOST_OBSERVATIONS:
+    """Several series of one metric, as `log` takes them; very many as a summary."""
+    if len(values) <= MAX_OBSERVATIONS:
         return values if len(values) > 1 else values[0]
     return {"n": len(values), "sum": math.fsum(values), "min": min(values), "max": max(values)}
 
 
 def _waiting_by_reason(engines: dict[Engine, Figures], now: Reading, asleep: Mapping[Engine, bool]) -> None:
-    """The reasons add up to all that wait: they are used where that is not told."""
+    """Use the sum over all reasons if the server does not report the total of waiting requests."""
     _levels(engines, names.SOURCES[names.WAITING], of(now.levels, names.WAITING_BY_REASON), asleep)
 
 
@@ -189,7 +189,7 @@ def _known_histograms(engines: dict[Engine, Figures], metric: Metric, name: str,
 def _of_histogram(
     several: Iterable[Histogram], asks: Iterable[str], unit: str, per_rank: bool = False
 ) -> Iterable[tuple[str, Figure]]:
-    """What is logged of the increase of histograms: quantiles from their buckets, and the mean from their totals."""
+    """The values to log for the increase of histograms: quantiles from buckets, and the mean from totals."""
     quantiles = [ask for ask in asks if ask[0] == "p" and ask[1:].isdigit()]
     several = [one for one in several if one.counts]
     count, total = sum(sum(one.counts) for one in several), sum(one.total for one in several)
@@ -210,8 +210,8 @@ def _of_histogram(
 def buckets(several: Iterable[Histogram]) -> dict[str, list[float]] | None:
     """Increases of histograms as weighted observations, as the reductions `buckets.p50` … read them.
 
-    Each bound has as its weight what fell between it and the one below, which is there too, with a weight of its own
-    or 0. What is above the highest finite bound stands right above it. None: no bound is finite.
+    Each bound has as its weight the observations between it and the bound below. That one is there too, with a weight
+    of its own or 0. Observations above the highest finite bound stand right above it. None if no bound is finite.
     """
     weights: dict[float, float] = {}
     for one in several:
@@ -229,7 +229,7 @@ def buckets(several: Iterable[Histogram]) -> dict[str, list[float]] | None:
 
 
 def _own(figures: Figures, now: Reading, grown: Increases, keep: tuple[str, ...]) -> None:
-    """Families that no catalogue knows, by their own names."""
+    """Add families that the catalogue does not know, under their own names."""
     levels: dict[str, list[float]] = {}
     for key, value in now.levels.items():
         if key.name in now.own:
@@ -252,7 +252,7 @@ def _own(figures: Figures, now: Reading, grown: Increases, keep: tuple[str, ...]
 
 
 def _named(key: Key, keep: tuple[str, ...]) -> str:
-    """A name with the values of the labels that are kept: `http_requests_total/GET`."""
+    """A name with the values of the kept labels: `http_requests_total/GET`."""
     given = dict(key.labels)
     kept = [given[label][:100].replace("/", "_") for label in keep if given.get(label)]
     return "/".join([key.name[:200], *kept])

@@ -1,4 +1,4 @@
-"""What failed and good looks at an endpoint mean: failures, and how long it took to recover. Pure."""
+"""The state of an endpoint after failed and good looks: failures, and the time to recover. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rlship_agents.scrape.figures import Figure, Figures
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`seen`: it answered once. `down`: when the first look failed after the last good one, None while it answers.
-    `failures` since then, and the reason of the last one.
+    """`seen`: it answered once. `down`: the time of the first failed look since the last good one, None while it
+    answers. `failures` counts the failed looks since then, and `reason` is that of the last one.
     """
 
     seen: bool = False
@@ -19,27 +19,27 @@ class Health:
     reason: str = ""
 
     def failed(self, t: float, reason: str) -> Health:
-        """After a look that began at `t` and failed."""
+        """The state after a look that began at `t` and failed."""
         return Health(self.seen, t if self.down is None else self.down, self.failures + 1, reason)
 
     def answered(self) -> Health:
-        """After a good look."""
+        """The state after a good look."""
         return replace(self, seen=True, down=None, failures=0, reason="")
 
     def recovery_s(self, t: float) -> float | None:
-        """Before a good look that began at `t` counts: seconds since the first failed one. None: it was not down, or
-        never was up before, so that it is starting and does not recover.
+        """The seconds from the first failed look to a good one that began at `t`; call it before `answered`. None if
+        it was not down, or never up before: then it is starting, not recovering.
         """
         return t - self.down if self.seen and self.down is not None else None
 
 
 def failure() -> Figures:
-    """The figures of a failed look."""
+    """The values of a failed look."""
     return {"svc/replica_failures": _failures(1.0)}
 
 
 def success(took_s: float, recovery_s: float | None, restarts: int) -> Figures:
-    """Those of a good one; `took_s`: seconds until its answer was understood."""
+    """The values of a good look; `took_s`: seconds until its answer was parsed."""
     figures = {
         "svc/replica_failures": _failures(0.0),
         "svc/replica_restarts": Figure(float(restarts), ("sum",), "count"),

@@ -1,20 +1,20 @@
-"""How much counters and histograms grew between two readings, where they did not begin anew. Pure."""
+"""The growth of counters and histograms between two readings, unless they restarted. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlship_agents.scrape.exposition import MOST_SAMPLES
+from rlship_agents.scrape.exposition import MAX_SAMPLES
 from rlship_agents.scrape.reading import Histogram, Key, Reading, process_of
 
-# A start time that a server computes anew each time may jitter.
+# A server may compute its start time again each time, with jitter.
 _SAME_START_S = 1.0
 _SAME_CREATION_S = 1e-3
 
 
 @dataclass(slots=True)
 class Increases:
-    """Increases of series that were there before. `restarts`: how many processes behind the endpoint began anew."""
+    """Increases of series that were there before. `restarts`: the number of the endpoint's processes that restarted."""
 
     counters: dict[Key, float] = field(default_factory=dict)
     histograms: dict[Key, Histogram] = field(default_factory=dict)
@@ -22,14 +22,15 @@ class Increases:
 
 
 def increases(before: Reading | None, now: Reading) -> Increases:
-    """What was added since `before`.
+    """The growth since `before`.
 
-    A process began anew if its start time, or the time that one of its series was made, is another than before, or a
-    series that is known went down; nothing is known of the growth of any of its series then. A series of a name that
-    is not known, which may be no counter at all, speaks for its family only.
+    A process has restarted if its start time or the creation time of one of its series has changed, or if a known
+    series fell. Then the growth of all of its series is unknown. A series with an unknown name may not be a counter at
+    all, so it only decides for its own family.
 
-    A series that is new in a process that was there began at 0. That is not sure of a name that is not known, nor of a
-    series that was there before, or came as others of its name went: labels may change, and pages be short of some.
+    A series that is new in an old process began at 0. That is not certain in three cases: for an unknown name, for a
+    series that was there before, and for one that came as others of its name went. Labels may change, and pages may
+    lack some series.
     """
     found = Increases()
     if before is None:
@@ -38,8 +39,8 @@ def increases(before: Reading | None, now: Reading) -> Increases:
     if before.start is not None and now.start is not None and abs(now.start - before.start) > _SAME_START_S:
         found.restarts = 1
         return found
-    anew, families = _begun(before, now)
-    found.restarts = len(anew & processes)
+    restarted, families = _begun(before, now)
+    found.restarts = len(restarted & processes)
     changed = {(key.name, process_of(key.labels)) for key in _series(before) - _series(now)}
 
     def begins_at_0(key: Key, process: tuple[str, ...]) -> bool:
@@ -48,7 +49,7 @@ def increases(before: Reading | None, now: Reading) -> Increases:
 
     for key, value in now.counters.items():
         process = process_of(key.labels)
-        if process in anew or key.name in families:
+        if process in restarted or key.name in families:
             continue
         old = before.counters.get(key)
         if old is None and begins_at_0(key, process):
@@ -57,7 +58,7 @@ def increases(before: Reading | None, now: Reading) -> Increases:
             found.counters[key] = value - old
     for key, one in now.histograms.items():
         process = process_of(key.labels)
-        if process in anew or key.name in families:
+        if process in restarted or key.name in families:
             continue
         last = before.histograms.get(key)
         if last is None and begins_at_0(key, process):
@@ -70,11 +71,11 @@ def increases(before: Reading | None, now: Reading) -> Increases:
 
 
 def remember(before: Reading | None, now: Reading, restarts: int) -> None:
-    """Let `now` know which series were there in earlier readings of these processes, and since when these are there."""
+    """Copy into `now` which series earlier readings of these processes held, and when the processes started."""
     if before is not None and not restarts:
         now.start = before.start if now.start is None else now.start
         now.gone = (before.gone | _series(before)) - _series(now)
-        if len(now.gone) > MOST_SAMPLES:  # whose series are others at each look
+        if len(now.gone) > MAX_SAMPLES:  # the series change at each look
             now.gone = _series(before) - _series(now)
 
 
@@ -83,15 +84,15 @@ def _series(reading: Reading) -> set[Key]:
 
 
 def _begun(before: Reading, now: Reading) -> tuple[set[tuple[str, ...]], set[str]]:
-    """The processes that began anew, and names whose series did."""
-    anew: set[tuple[str, ...]] = set()
+    """The processes that restarted, and the names whose series did."""
+    restarted: set[tuple[str, ...]] = set()
     families: set[str] = set()
 
     def began(key: Key) -> None:
         if key.name in now.own:
             families.add(key.name)
         else:
-            anew.add(process_of(key.labels))
+            restarted.add(process_of(key.labels))
 
     for key, made in now.created.items():
         if made > before.created.get(key, made) + _SAME_CREATION_S:
@@ -105,11 +106,11 @@ def _begun(before: Reading, now: Reading) -> tuple[set[tuple[str, ...]], set[str
             continue
         if last.bounds != one.bounds or any(new < old for old, new in zip(last.counts, one.counts)):
             began(key)
-    return anew, families
+    return restarted, families
 
 
 def _grown(last: Histogram, now: Histogram) -> Histogram | None:
-    """What fell into each bucket; None: that cannot be, as one that holds all of another one grew by less."""
+    """The growth of each bucket. None if it is inconsistent: a cumulative bucket grew by less than one within it."""
     grown = [new - old for old, new in zip(last.counts, now.counts)]
     counts = [high - low for low, high in zip([0.0, *grown], grown)]
     if any(count < 0 for count in counts):

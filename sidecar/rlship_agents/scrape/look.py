@@ -1,4 +1,4 @@
-"""An answer's text to a reading of it. Pure, but for the time that `check` may look at, and the memory."""
+"""Turns an answer's text into a reading. Pure, but for the clock that `check` may read, and the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def look(
     check: Callable[[], object] = lambda: None,
     memory: Memory | None = None,
 ) -> Reading:
-    """What an exposition says under names that are known, and under those of the choice. Raises NotMetrics."""
+    """The series of an exposition with known names, or names that `choice` takes. Raises NotMetrics."""
     inference = names.is_inference(text)
 
     def taken(name: str) -> bool:

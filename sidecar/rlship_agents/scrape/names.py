@@ -1,6 +1,6 @@
-"""What names of inference servers and exporters stand for: names of the catalogue, and how to come by their figures.
+"""Maps names of inference servers and exporters to names of the catalogue, and to rules for their values.
 
-Which metric a name is comes from the catalogue's foreign names; only ratios of two counters stand here.
+The metric of a name comes from the catalogue's foreign names; only ratios of two counters are listed here.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ WAITING = "vllm:num_requests_waiting"
 HIT_RATE = "sglang:cache_hit_rate"
 
 _FRAMEWORKS = ("vLLM", "SGLang", "Ray", "DCGM")
-# A gauge of the reasons adds up to that of all; a count of aborted requests becomes a ratio.
+# A gauge by reason adds up to the total; a count of aborted requests becomes a ratio.
 _LEFT_OUT = {WAITING_BY_REASON, "sglang:num_aborted_requests"}
-# Through Ray, names have its prefix, and no colon; nor have they where somebody escaped it.
+# Through Ray, names have its prefix, and no colon. Escaped names have no colon either.
 _SERVER = re.compile(r"(?:ray_)?(vllm|sglang)[_:]")
 _SERVERS = re.compile(rf"^{_SERVER.pattern}", re.MULTILINE)
 _PARTS = ("_bucket", "_count", "_sum")
-# What clients of Prometheus say of their own process.
+# Metrics of a Prometheus client about its own process.
 _RUNTIME = ("python_*", "process_*", "go_*", "promhttp_*")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A metric of the catalogue that a name stands for; a value times `scale` is in its unit."""
+    """The metric of the catalogue for a name. A value times `scale` is in the metric's unit."""
 
     metric: Metric
     scale: float
@@ -39,9 +39,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`add` + the increase of the first counter over that of the second, or 1 minus it; weight: the latter's increase.
+    """`add` plus the increase of `part` over that of `whole`, or 1 minus this ratio; weighted by the whole's increase.
 
-    Of the first counter only the series whose labels are `only` count.
+    Only the series of `part` with the labels `only` count.
     """
 
     metric: str
@@ -83,7 +83,7 @@ _KNOWN = SOURCES.keys() | COUNTERS | _OTHERS
 
 
 def known(name: str) -> str | None:
-    """What a name of a family or a sample is called here, without Ray's prefix and `_total`; None: it is not known."""
+    """The name of a family or sample without Ray's prefix and `_total`; None if it is not known."""
     server = _SERVER.match(name)
     name = f"{server[1]}:{name[server.end() :]}" if server else name
     if name in _KNOWN:
@@ -94,16 +94,17 @@ def known(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which names that no catalogue knows are taken as they are, by patterns with `*`.
+    """Selects names that the catalogue does not know, which are then logged as they are, by patterns with `*`.
 
-    Where `include` is None, these are all of an endpoint that is no inference server, but for its process's own.
+    If `include` is None, it selects no name of an inference server. Of any other endpoint it selects all names but
+    those of its own process.
     """
 
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
 
     def takes(self, name: str, *, inference: bool) -> bool:
-        """Whether a name that is not known is taken; `inference`: from an inference server."""
+        """True if a name that is not known is selected; `inference`: it comes from an inference server."""
         if any(fnmatchcase(name, pattern) for pattern in self.exclude):
             return False
         if self.include is not None:
@@ -112,12 +113,12 @@ class Choice:
 
 
 def is_inference(text: str) -> bool:
-    """Whether an exposition is of an inference server."""
+    """True if an exposition comes from an inference server."""
     return _SERVERS.search(text) is not None
 
 
 def base(name: str) -> str:
-    """The family of a line, as far as its name tells: without what histograms, summaries and counters add."""
+    """The family of a line, judging by its name: without the suffixes of histograms, summaries and counters."""
     for part in (*_PARTS, "_created"):
         if name.endswith(part):
             return name[: -len(part)]

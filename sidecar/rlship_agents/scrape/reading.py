@@ -1,4 +1,4 @@
-"""One exposition sorted by what its series are: levels, counters, histograms, of which engine. Pure."""
+"""Sorts the series of one exposition by kind (levels, counters, histograms) and by engine. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import NamedTuple
 from rlship_agents.scrape import names
 from rlship_agents.scrape.exposition import Family, Labels, Sample
 
-# One process behind an endpoint that speaks for several (a Ray node), and one engine of a process.
+# Labels for one process behind an endpoint that reports several (a Ray node), and for one engine of a process.
 _PROCESS = ("ReplicaId", "replica", "WorkerId")
 _ENGINE = ("engine", "dp_rank")
-# Ranks within an engine, each of which tells the same: only the lowest one counts.
+# Ranks within an engine, which all report the same: only the lowest one counts.
 _SHARD = ("pp_rank", "tp_rank", "moe_ep_rank")
 
 
 class Engine(NamedTuple):
-    """Whom a series is of: the process's labels, and the number of the engine in it; both empty: of the endpoint."""
+    """The engine of a series: the process's labels, and its number in the process. Both are empty for the endpoint."""
 
     process: tuple[str, ...] = ()
     number: str = ""
 
 
 class Key(NamedTuple):
-    """A series: what it is called here, and its labels."""
+    """A series: its name in this module's terms, and its labels."""
 
     name: str
     labels: Labels
@@ -33,7 +33,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Buckets as they stand there: upper bounds, ascending, the last one infinite; how many are at or below each."""
+    """Buckets as written: upper bounds, ascending, the last one infinite; the observations at or below each."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
@@ -42,8 +42,8 @@ class Histogram:
 
 @dataclass(slots=True)
 class Reading:
-    """What an exposition holds. `own` are the kinds of families that no catalogue knows, by their own names; `gone` the
-    counters and histograms that earlier ones held, as far as that was found out.
+    """The series of an exposition. `own` holds the kinds of families that the catalogue does not know, by their own
+    names. `gone` holds counters and histograms that earlier readings had and this one lacks.
     """
 
     start: float | None = None
@@ -93,25 +93,25 @@ def _sort(found: Reading, name: str, family: Family) -> None:
 
 
 def _own_name(family: Family) -> str:
-    """The name that stands in the exposition, where the parser has taken `_total` from it."""
+    """The name as written in the exposition, from which the parser may have removed `_total`."""
     counts = family.kind == "counter" and not family.name.endswith("_total")
     return f"{family.name}_total" if counts else family.name
 
 
 def engine_of(labels: Labels) -> Engine:
-    """Whom a series with these labels is of."""
+    """The engine of a series with these labels."""
     given = dict(labels)
     number = next((given[name] for name in _ENGINE if given.get(name)), "")
     return Engine(process_of(labels), number)
 
 
 def process_of(labels: Labels) -> tuple[str, ...]:
-    """The labels that tell apart processes behind one endpoint."""
+    """The labels that distinguish processes behind one endpoint."""
     return tuple(f"{name}={value}" for name, value in labels if name in _PROCESS)
 
 
 def by_engine(series: Mapping[Labels, float]) -> dict[Engine, dict[Labels, float]]:
-    """The series of each engine, of its lowest shard only."""
+    """The series of each engine, only of its lowest shard."""
     groups: dict[Engine, dict[tuple[str, ...], dict[Labels, float]]] = {}
     for labels, value in series.items():
         given = dict(labels)
@@ -139,13 +139,13 @@ def _histograms(name: str, samples: Iterable[Sample]) -> Iterable[tuple[Key, His
     for labels, one in buckets.items():
         bounds = tuple(sorted(one))
         counts = tuple(one[bound] for bound in bounds)
-        # A histogram that says nothing of all, or less of more, is none.
+        # Skip a histogram without an infinite bucket, or with cumulative counts that fall.
         if bounds[-1] == float("inf") and all(low <= high for low, high in pairwise(counts)):
             yield Key(name, labels), Histogram(bounds, counts, totals.get(labels, float("nan")))
 
 
 def _summaries(name: str, family: Family) -> Iterable[tuple[Key, Histogram]]:
-    """A summary is a histogram of one bucket: its quantiles are of all times and cannot be merged."""
+    """A summary as a histogram of one bucket: its quantiles cover all times and cannot be merged."""
     totals = {sample.labels: sample.value for sample in family.samples if sample.name.endswith("_sum")}
     for sample in family.samples:
         if sample.name.endswith("_count"):

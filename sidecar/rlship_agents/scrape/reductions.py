@@ -1,6 +1,6 @@
 """Reductions of what scrapes log: sums of levels, and quantiles of buckets.
 
-They are entry points of the group `rlship.reductions`, as those of any package are; docs/reductions.md tells of them.
+They are entry points of the group `rlship.reductions`, like those of any package; see docs/reductions.md.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import ClassVar
 class GaugeSum:
     """`gauge.sum`: the mean of each source's observations, added up over sources.
 
-    A queue that is looked at twice in a window is not twice as long. Which source an observation is of its weight
-    says: observations of one source have the same, those of different ones different ones.
+    A queue that is looked at twice in a window is not twice as long. The weight of an observation identifies its
+    source: observations of one source have the same weight, those of different sources have different ones.
     """
 
     def __init__(self) -> None:
         self.sources: dict[float, tuple[float, int]] = {}
 
     def add(self, x: float, weight: float) -> None:
-        """Take in what a source stood at."""
+        """Add one observation of a source."""
         total, count = self.sources.get(weight, (0.0, 0))
         self.sources[weight] = total + x, count + 1
 
     def merge(self, other: GaugeSum) -> None:
-        """Take in what another one has."""
+        """Add the observations of `other`."""
         for weight, (more, times) in other.sources.items():
             total, count = self.sources.get(weight, (0.0, 0))
             self.sources[weight] = total + more, count + times
@@ -34,22 +34,22 @@ class GaugeSum:
         return sum(total / count for total, count in self.sources.values())
 
     def state(self) -> list[list[float]]:
-        """Everything, as JSON can have it."""
+        """The whole state, as JSON data."""
         return [[weight, total, count] for weight, (total, count) in self.sources.items()]
 
     @classmethod
     def from_state(cls, state: list[list[float]]) -> GaugeSum:
-        """One that goes on where the state was taken."""
+        """The inverse of `state`."""
         made = cls()
         made.sources = {weight: (total, int(count)) for weight, total, count in state}
         return made
 
 
 class BucketQuantile:
-    """A quantile of a histogram: each observation is the upper bound of a bucket, its weight how many are in it.
+    """A quantile of a histogram: each observation is the upper bound of a bucket, its weight the count in the bucket.
 
-    Between the bound below and its own a bucket is taken to be evenly filled, as Prometheus does; the lowest one
-    begins at 0 where its bound is above that, else it is all at its bound.
+    A bucket is taken as evenly filled between the bound below and its own, as in Prometheus. The lowest one begins at 0
+    if its bound is above 0; otherwise all of it is at its bound.
     """
 
     q: ClassVar[float]
@@ -58,16 +58,16 @@ class BucketQuantile:
         self.weights: dict[float, float] = {}
 
     def add(self, x: float, weight: float) -> None:
-        """Take in a bucket."""
+        """Add a bucket."""
         self.weights[x] = self.weights.get(x, 0.0) + weight
 
     def merge(self, other: BucketQuantile) -> None:
-        """Take in the buckets of another one."""
+        """Add the buckets of `other`."""
         for bound, weight in other.weights.items():
             self.add(bound, weight)
 
     def value(self) -> float | None:
-        """The quantile; None where all buckets are empty."""
+        """The quantile; None if all buckets are empty."""
         bounds = sorted(self.weights)
         target = self.q * sum(self.weights[bound] for bound in bounds)
         below = 0.0
@@ -80,12 +80,12 @@ class BucketQuantile:
         return None
 
     def state(self) -> list[list[float]]:
-        """Everything, as JSON can have it."""
+        """The whole state, as JSON data."""
         return [[bound, weight] for bound, weight in self.weights.items()]
 
     @classmethod
     def from_state(cls, state: list[list[float]]) -> BucketQuantile:
-        """One that goes on where the state was taken."""
+        """The inverse of `state`."""
         made = cls()
         made.weights = {pair[0]: pair[1] for pair in state}
         return made

@@ -1,4 +1,4 @@
-"""One endpoint: looked at again and again, in a thread of its own, so that no other one waits for it."""
+"""One endpoint, read again and again in a thread of its own, so that no other endpoint waits for it."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from rlship_agents.scrape.look import look
 from rlship_agents.scrape.names import Choice
 from rlship_agents.scrape.reading import Engine, Reading
 
-# How many answers are read at once. More threads at it only hinder each other; a few that take long stop no other.
+# How many answers are parsed at once. More threads would hinder each other; with a few, a slow answer stops no other.
 READERS = 4
 
 
 class Output(Protocol):
-    """Where figures go: files, or somebody's eyes."""
+    """The destination of values: files, or a terminal."""
 
     left_out: int
 
     def log(self, engines: Mapping[Engine, Figures]) -> None:
-        """Take the figures of one look."""
+        """Take the values of one look."""
 
     def event(self, name: str, **attrs: Any) -> None:
-        """Take something that happened."""
+        """Take an event."""
 
     def close(self, timeout: float = 5.0) -> None:
-        """Take no more."""
+        """Take nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How endpoints are looked at. `keep`: labels that make own metrics; `rounds`: how often, None: for ever."""
+    """How to read endpoints. `keep`: labels that make own metrics; `rounds`: the number of looks, None: no limit."""
 
     interval_s: float = 5.0
     limits: Limits = field(default_factory=Limits)
@@ -54,8 +54,8 @@ class Manner:
 
 
 class Replica:
-    """An endpoint, what was read of it last, and how it is. `turns` is what all endpoints have in common: whoever has
-    one reads an answer. Waiting for it is no fault of the endpoint's, and not counted.
+    """An endpoint, its last reading, and its health. All endpoints share `turns`; parsing an answer takes a turn. The
+    wait for a turn is not the endpoint's fault, and is not counted.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Replica:
         self._phase = phase(endpoint.name)
         self._last: Reading | None = None
         self._memory = Memory()
-        self._told_left_out = False
+        self._reported_left_out = False
 
     def run(self) -> None:
-        """Look until stopped, or as many times as asked for; then close the output."""
+        """Look until stopped, or as many times as `manner.rounds`; then close the output."""
         rounds = 0
         while not self.stop.is_set():
             self.look()
@@ -93,7 +93,7 @@ class Replica:
         self.output.close()
 
     def look(self) -> bool:
-        """Look once and log what is seen. Whether there was an answer."""
+        """Look once and log the result. Returns whether there was an answer."""
         began = self._clock()
         manner = self._manner
         deadline = Deadline(manner.limits.total_s, self._clock)
@@ -117,7 +117,7 @@ class Replica:
             return self._failed(began, str(problem))
         except TimeoutError:
             return self._failed(began, "too much to read in time")
-        except Exception as problem:  # noqa: BLE001 - whatever an endpoint does, it is looked at again
+        except Exception as problem:  # noqa: BLE001 - after any error the endpoint is looked at again
             return self._failed(began, f"{type(problem).__name__}: {problem!s:.200}")
         self._answered(began, observed, waited)
         remember(self._last, reading, observed.restarts)
@@ -144,22 +144,22 @@ class Replica:
             self.output.event("replica_up", recovery_s=round(recovery, 3), failures=self.health.failures)
         if observed.restarts:
             self.output.event("replica_restarted", processes=observed.restarts)
-        if self.output.left_out and not self._told_left_out:
-            self._told_left_out = True
+        if self.output.left_out and not self._reported_left_out:
+            self._reported_left_out = True
             self._say(f"{self.endpoint.url}: more metrics or engines than are logged; choose with --include")
         self.health = self.health.answered()
 
 
 def phase(name: str) -> float:
-    """Where in an interval the endpoint `name` is looked at, 0.25 to 0.75: hundreds at one moment are slow for all."""
+    """The place in an interval for the endpoint `name`, 0.25 to 0.75: hundreds of looks at once are slow for all."""
     return 0.25 + zlib.crc32(name.encode()) / 2**33
 
 
 def pause(now: float, interval_s: float, place: float) -> float:
     """Seconds until the next look, by the wall clock's `now`, half an interval to one and a half.
 
-    Each endpoint is looked at in a place of its own (see `phase`) of intervals that are counted from 1970, as windows
-    of time are: each window of several intervals then holds as many looks. Whatever a look takes, this does not drift.
+    Each endpoint has a place of its own (see `phase`) in intervals that are counted from 1970, like windows of time. So
+    each window of several intervals holds the same number of looks. The duration of looks causes no drift.
     """
     passed = now / interval_s - place
     wait = (math.floor(passed) + 1 - passed) * interval_s

@@ -1,4 +1,4 @@
-"""All endpoints of a scrape: a thread for each, as many as there are at this moment."""
+"""All endpoints of a scrape: a thread for each current endpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlship_agents.scrape.endpoints import Endpoint
 from rlship_agents.scrape.replica import READERS, Manner, Output, Replica
 from rlship_agents.scrape.sources import Sources
 
-# How often lists of endpoints are looked at, and how long stopping may take.
+# Seconds between two reads of lists of endpoints, and the longest time to stop.
 LOOK_S = 1.0
 STOP_S = 3.0
 CLOSE_S = 5.0
@@ -24,9 +24,9 @@ def scrape(
     stop: threading.Event,
     say: Callable[[str], None],
 ) -> bool:
-    """Look at all endpoints until `stop`, or `manner.rounds` times. Whether each of them answered when last looked at.
+    """Look at all endpoints until `stop`, or `manner.rounds` times. Returns whether each answered at the last look.
 
-    `output` makes what an endpoint's figures go to; it is told which one it is, from 0.
+    `output(endpoint, index)` makes the destination of an endpoint's values; the index counts from 0.
     """
     running: dict[Endpoint, tuple[Replica, threading.Thread]] = {}
     started = 0
@@ -41,7 +41,7 @@ def scrape(
                 thread = threading.Thread(target=replica.run, name=f"rlship-{endpoint.name}"[:60], daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as problem:  # no thread to be had just now; the next look tries again
+                except RuntimeError as problem:  # no thread can be started now; the next look tries again
                     say(f"{endpoint.url}: {problem}")
                     break
                 running[endpoint] = replica, thread
@@ -55,7 +55,7 @@ def scrape(
 
 
 def _end(running: list[tuple[Replica, threading.Thread]]) -> None:
-    """Let threads end; one that hangs where nothing can wake it is left behind, and its files are closed here."""
+    """End all threads. A thread that hangs where nothing can wake it is left behind, and its files are closed here."""
     for replica, _ in running:
         replica.stop.set()
     deadline = time.monotonic() + STOP_S

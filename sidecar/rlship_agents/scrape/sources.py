@@ -1,4 +1,4 @@
-"""Where endpoints are told: on the command line, and in files that may change while they are watched."""
+"""Lists of endpoints: from the command line, and from files that may change while they are watched."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from rlship_agents.scrape.endpoints import Endpoint, distinct, from_text
 
 RAY_FILE = "prom_metrics_service_discovery.json"
-MOST_BYTES = 1 << 20
-MOST_ENDPOINTS = 256  # each has a thread
+MAX_BYTES = 1 << 20
+MAX_ENDPOINTS = 256  # each has a thread
 
 
 class Sources:
-    """Endpoints that were given and those in files. `say` is told of what cannot be used, once for each change."""
+    """The given endpoints and those in files. Reports mistakes through `say`, once for each change."""
 
     def __init__(self, given: Sequence[Endpoint], files: Sequence[str], say: Callable[[str], None]) -> None:
         self._given = list(given)
@@ -22,22 +22,22 @@ class Sources:
         self._texts: dict[str, str | None] = {}
         self._coming: dict[str, str] = {}
         self._say = say
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def current(self) -> list[Endpoint]:
-        """The endpoints as of now. A file that cannot be read, or is no list, stands as it was; what it changed to
-        counts once two looks saw the same, as who writes it in place may be half done.
+        """The current endpoints. A file that cannot be read, or is not a list, keeps its last endpoints. A change
+        counts once two looks saw the same text, because a writer that edits the file in place may be half done.
         """
         for file in self._files:
             self._look(file)
         found = [*self._given, *(endpoint for endpoints in self._files.values() for endpoint in endpoints)]
-        endpoints, told = distinct(found)
-        if len(endpoints) > MOST_ENDPOINTS:
-            told.append(
-                f"{len(endpoints)} endpoints, of which the first {MOST_ENDPOINTS} are read: use several scrapes"
+        endpoints, problems = distinct(found)
+        if len(endpoints) > MAX_ENDPOINTS:
+            problems.append(
+                f"{len(endpoints)} endpoints, of which the first {MAX_ENDPOINTS} are read: use several scrapes"
             )
-        self._tell(set(told))
-        return endpoints[:MOST_ENDPOINTS]
+        self._report(set(problems))
+        return endpoints[:MAX_ENDPOINTS]
 
     def _look(self, file: str) -> None:
         try:
@@ -67,20 +67,20 @@ class Sources:
             self._files[file] = endpoints
             self._say(f"{file}: {len(endpoints)} endpoint{'s' if len(endpoints) != 1 else ''}")
 
-    def _tell(self, told: set[str]) -> None:
-        for line in sorted(told - self._told)[:10]:
+    def _report(self, problems: set[str]) -> None:
+        for line in sorted(problems - self._reported)[:10]:
             self._say(line)
-        self._told = told
+        self._reported = problems
 
 
 def _read(file: str) -> str:
-    # A FIFO under this name would hold up everything.
+    # Opening a FIFO with this name would block.
     fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as source:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no file")
-        raw = source.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise ValueError(f"it is longer than {MOST_BYTES} bytes")
+            raise ValueError("it is not a file")
+        raw = source.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES} bytes")
     return raw.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The files that scrapes are logged to: one for each engine of an endpoint, by the same writer that workers use."""
+"""The files of scrapes: one for each engine of an endpoint, by the same writer that workers use."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rlship_agents.scrape.endpoints import Endpoint
 from rlship_agents.scrape.figures import OF_ENDPOINT, Figure, Figures
 from rlship_agents.scrape.reading import Engine
 
-MOST_ENGINES = 64  # of one endpoint
-MOST_METRICS = 500  # of one engine
-# Weights of levels differ by so little that they change no mean that anyone asks for, and by enough to tell sources.
+MAX_ENGINES = 64  # of one endpoint
+MAX_METRICS = 500  # of one engine
+# Weights of levels differ by too little to change a mean, but by enough to distinguish sources.
 _TAG_STEP = 2.0**-52
 
 
 class Writers:
     """The Loggers of one endpoint. Used by one thread.
 
-    The endpoint is the replica, an engine is a rank: its own number where it has one, else the lowest that is free.
+    The endpoint is the replica, an engine is a rank: its own number if it has one, else the lowest free one.
     """
 
     def __init__(self, folder: str, actor: str, endpoint: Endpoint, local: int = 0) -> None:
-        """`folder`: the experiment's; `local`: which of this process's endpoints it is, from 0."""
+        """`folder`: the experiment's; `local`: the endpoint's index among those of this process, from 0."""
         self._folder = folder
         self._actor = actor[:MAX_NAME]
         self._endpoint = endpoint
@@ -37,7 +37,7 @@ class Writers:
         self.left_out = 0
 
     def log(self, engines: Mapping[Engine, Figures]) -> None:
-        """Log figures of engines, each on a line of its own; what is beyond the budgets is counted in `left_out`."""
+        """Log values of engines, each engine on a line of its own; `left_out` counts values beyond the bounds."""
         self._settle(engines)
         lines: dict[int, Figures] = {}
         for engine, figures in engines.items():
@@ -50,24 +50,24 @@ class Writers:
             self._write(rank, figures)
 
     def event(self, name: str, **attrs: Any) -> None:
-        """Log that something happened to the endpoint."""
+        """Log an event of the endpoint."""
         self._logger(0).event(name, **attrs)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Write what is left, in at most so many seconds for each file."""
+        """Write what is left, within `timeout` seconds for each file."""
         for logger in self._loggers.values():
             logger.close(timeout)
 
     def _settle(self, engines: Mapping[Engine, Figures]) -> None:
-        """Give ranks to engines that are new. An engine that is gone keeps its own until another one needs it."""
+        """Assign ranks to new engines. An engine that is gone keeps its rank until another one needs it."""
         for engine in sorted(engines.keys() - self._ranks.keys()):
             taken = {rank for other, rank in self._ranks.items() if other != OF_ENDPOINT}
             number = engine.number
-            own = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else MOST_ENGINES
-            if not engine.process and own < MOST_ENGINES and own not in taken:
+            own = int(number) if number.isascii() and number.isdigit() and len(number) < 4 else MAX_ENGINES
+            if not engine.process and own < MAX_ENGINES and own not in taken:
                 self._ranks[engine] = own
                 continue
-            free = next((rank for rank in range(MOST_ENGINES) if rank not in taken), None)
+            free = next((rank for rank in range(MAX_ENGINES) if rank not in taken), None)
             if free is None:
                 gone = next((other for other in self._ranks if other not in engines and other != OF_ENDPOINT), None)
                 free = None if gone is None else self._ranks.pop(gone)
@@ -76,9 +76,9 @@ class Writers:
 
     def _write(self, rank: int, figures: Figures) -> None:
         logger, defined = self._logger(rank), self._defined.setdefault(rank, {})
-        new = sorted(figures.keys() - defined.keys())[: MOST_METRICS - len(defined)]
+        new = sorted(figures.keys() - defined.keys())[: MAX_METRICS - len(defined)]
         declared = {metric: _declared(figures[metric]) for metric in figures if metric in defined or metric in new}
-        # A family may be a gauge at one look and a counter at the next one.
+        # A family may be a gauge at one look and a counter at the next.
         if other := {metric: entry for metric, entry in declared.items() if defined.get(metric) != entry}:
             defined.update(other)
             logger.define(other)
@@ -94,11 +94,11 @@ class Writers:
                 self._actor,
                 self._endpoint.name,
                 rank,
-                None,  # no world: nobody waits for an engine that is not there
+                None,  # no world, so that no row waits for a missing engine
                 0,
                 "given",
                 os.uname().nodename or "unknown",
-                self._local * MOST_ENGINES + rank,  # the first one measures this host's clock for all
+                self._local * MAX_ENGINES + rank,  # only the first measures this host's clock
             )
             logger = Logger(self._folder, identity, labels={"agent": "scrape", "endpoint": self._endpoint.url})
             self._loggers[rank] = logger
@@ -116,7 +116,7 @@ def _declared(figure: Figure) -> dict[str, Any]:
 
 
 class Printed:
-    """In place of Writers: hands what would be logged to `put`, as plain data, and writes nothing."""
+    """Replaces Writers: passes the values to `put`, as plain data, and writes nothing."""
 
     def __init__(self, endpoint: Endpoint, put: Callable[[dict[str, Any]], None]) -> None:
         self._name = endpoint.name
@@ -124,7 +124,7 @@ class Printed:
         self.left_out = 0
 
     def log(self, engines: Mapping[Engine, Figures]) -> None:
-        """Show the figures of each engine that has some."""
+        """Show the values of each engine that has some."""
         for engine, figures in engines.items():
             if figures:
                 name = "/".join([*engine.process, engine.number]).strip("/")
@@ -136,4 +136,4 @@ class Printed:
         self._put({"replica": self._name, "event": name, "attrs": attrs})
 
     def close(self, timeout: float = 5.0) -> None:
-        """There is nothing to close."""
+        """Do nothing, because there is nothing to close."""

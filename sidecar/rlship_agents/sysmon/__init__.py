@@ -1,1 +1,1 @@
-"""`rlship sysmon`: an agent on each node, which logs what the node and the job's processes on it use."""
+"""`rlship sysmon`: an agent on each node, which logs the use of the node and of the job's processes on it."""

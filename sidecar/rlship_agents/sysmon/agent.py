@@ -1,4 +1,4 @@
-"""The agent's loop: once a second, what the node uses goes to every experiment that goes on here."""
+"""The agent's loop: once a second it logs the node's use into every experiment that runs here."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ CLOSE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an agent is to do: once in `interval_s` seconds, for the processes of the actors in `roles` (None: all) and
-    the GPUs in `gpus` (None: all that are visible). An experiment in which nobody wrote for `quiet_s` seconds is left
-    alone until somebody does; with `always` every experiment is logged into.
+    """The agent's task: once in `interval_s` seconds, for the processes of the actors in `roles` (None: all) and the
+    GPUs in `gpus` (None: all visible ones). An experiment without a write for `quiet_s` seconds gets no logs until the
+    next write; with `always` every experiment gets them.
     """
 
     interval_s: float = 1.0
@@ -42,15 +42,15 @@ class Plan:
 class Agent:
     """Logs this node into the experiment `directory`, or into those in the folder `directory`.
 
-    `say(line)` tells a person. `name` is what the node is called, by default as the host is. `tick` is called by one
-    thread.
+    Calls `say(line)` with messages for people. `name` is the node's name, by default the host's. One thread calls
+    `tick`.
     """
 
     def __init__(self, directory: Path, plan: Plan, say: Callable[[str], None], *, name: str = "") -> None:
         self._directory = directory
         self._plan = plan
         self._say = say
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._host = os.uname().nodename or "unknown"
         self._name = name or self._host
         self._events: list[tuple[str, dict[str, Any]]] = []
@@ -61,11 +61,11 @@ class Agent:
         self._processes = Processes()
         self._attribution = Attribution(self._processes)
         self._residents = Residents(self._processes, self._host)
-        self._sampler = Sampler(plan.interval_s, visible.wanted(plan.gpus), self._said, self._event)
+        self._sampler = Sampler(plan.interval_s, visible.wanted(plan.gpus), self._report, self._event)
         scout = Scout(directory, ACTOR, self._host, plan.quiet_s)
         self._scout = Repeated(scout.look, SCOUT_EVERY_S, self._scouting_failed)
         self._seen: list[Sight] | None = None
-        self._who: dict[Path, Mapping[int, list[Member]]] = {}
+        self._members: dict[Path, Mapping[int, list[Member]]] = {}
 
     def start(self) -> None:
         """Start the threads that look."""
@@ -116,12 +116,12 @@ class Agent:
             for name, attrs in events:
                 post.event(name, attrs)
             logged[path] = post.put(
-                now, node, gpus, self._who.get(path, {}), self._processes, self._attribution, rare=rare
+                now, node, gpus, self._members.get(path, {}), self._processes, self._attribution, rare=rare
             )
         return logged
 
     def close(self) -> None:
-        """Write what is left and let go of everything; takes a few seconds at most."""
+        """Write what is left and release everything; takes a few seconds at most."""
         self._scout.stop()
         self._sampler.close()
         deadline = time.monotonic() + CLOSE_S
@@ -130,31 +130,31 @@ class Agent:
         self._posts.clear()
 
     def _settle(self) -> None:
-        """Go on, begin or end with experiments, by what the scout saw last."""
-        self._tell_hanging()
+        """Begin, continue or end the logging into experiments, by the scout's last result."""
+        self._report_hanging()
         sights: list[Sight] | None = self._scout.latest()
         self._seen = sights
         if sights is None:
             return
         if not sights:
-            self._said("waiting", f"no experiment in {self._directory} yet; waiting for one")
+            self._report("waiting", f"no experiment in {self._directory} yet; waiting for one")
         going, wanted = set(), 0
         for sight in sights:
-            asked = sight.fresh or self._plan.always  # of all others nobody wants to know
-            who = self._residents.find([*sight.workers, *sight.agents]) if asked else {}
-            mine = {pid: kept for pid, ms in who.items() if (kept := [m for m in ms if m.actor != ACTOR])}
-            self._who[sight.path] = mine
+            relevant = sight.fresh or self._plan.always  # the others' processes are not needed
+            residents = self._residents.find([*sight.workers, *sight.agents]) if relevant else {}
+            mine = {pid: kept for pid, ms in residents.items() if (kept := [m for m in ms if m.actor != ACTOR])}
+            self._members[sight.path] = mine
             resident = any(not member.observes for members in mine.values() for member in members)
             if self._goes_on(sight, resident, alone=sight.path == self._directory):
                 wanted += 1
-                if self._has_post(sight, who):
+                if self._has_post(sight, residents):
                     going.add(sight.path)
         if sights and not wanted and not self._posts:
-            self._said("idle", self._waits_for([sight.path for sight in sights]))
+            self._report("idle", self._waits_for([sight.path for sight in sights]))
         for path in self._posts.keys() - going:
             self._end(path)
-        for path in self._who.keys() - {sight.path for sight in sights}:
-            del self._who[path]
+        for path in self._members.keys() - {sight.path for sight in sights}:
+            del self._members[path]
 
     def _goes_on(self, sight: Sight, resident: bool, *, alone: bool) -> bool:
         if self._plan.always:
@@ -165,18 +165,18 @@ class Agent:
     def _waits_for(self, found: Sequence[Path]) -> str:
         quiet = f"for {self._plan.quiet_s:g} s (--quiet-after)"
         if [*found] == [self._directory]:
-            return f"nobody has written into {self._directory} {quiet}; waiting until somebody does"
+            return f"no process has written into {self._directory} {quiet}; waiting for one"
         count = f"{len(found)} experiment{'s' if len(found) != 1 else ''}"
         return f"{count} in {self._directory}, into which no process of this node has written {quiet}; waiting for one"
 
     def _is_here(self, member: Member) -> bool:
         return member.host == self._host and not member.observes
 
-    def _has_post(self, sight: Sight, who: Mapping[int, list[Member]]) -> bool:
+    def _has_post(self, sight: Sight, residents: Mapping[int, list[Member]]) -> bool:
         post = self._posts.get(sight.path)
-        other = rival(sight.agents, who, None if post is None else post.logger)
+        other = rival(sight.agents, residents, None if post is None else post.logger)
         if other is not None:
-            self._said(
+            self._report(
                 f"rival {sight.path} {other.id}",
                 f"{sight.path}: another agent (pid {other.pid}) logs this node already; this one leaves it alone",
             )
@@ -184,7 +184,7 @@ class Agent:
         if post is None:
             place = self._sampler.place(str(sight.path))
             post = self._posts[sight.path] = Post(
-                sight.path, self._name, self._host, self._plan.roles, place, self._said
+                sight.path, self._name, self._host, self._plan.roles, place, self._report
             )
             if self._gpus_event is not None and not self._events:
                 post.event("gpus", self._gpus_event)
@@ -194,9 +194,9 @@ class Agent:
     def _end(self, path: Path) -> None:
         post = self._posts.pop(path)
         post.close(CLOSE_S)
-        self._say(f"{path} does not go on here; waiting until it does")
+        self._say(f"{path} does not run here any more; waiting until it does")
 
-    def _tell_hanging(self) -> None:
+    def _report_hanging(self) -> None:
         hangs = self._scout.hangs_s > HANGS_S
         if hangs != self._blind:
             self._blind = hangs
@@ -206,11 +206,11 @@ class Agent:
                 else f"{self._directory} answers again"
             )
 
-    def _said(self, topic: str, line: str) -> None:
+    def _report(self, topic: str, line: str) -> None:
         if topic:
-            if topic in self._told or len(self._told) > 1000:
+            if topic in self._reported or len(self._reported) > 1000:
                 return
-            self._told.add(topic)
+            self._reported.add(topic)
         self._say(line)
 
     def _event(self, name: str, attrs: dict[str, Any]) -> None:
@@ -220,4 +220,4 @@ class Agent:
         del self._events[:-100]  # while there is no experiment
 
     def _scouting_failed(self, error: Exception) -> None:
-        self._said(f"scout {type(error).__name__}", f"{self._directory} cannot be looked through: {error}")
+        self._report(f"scout {type(error).__name__}", f"{self._directory} cannot be looked through: {error}")

@@ -1,4 +1,4 @@
-"""Who writes in an experiment, as far as this node has to know: read from the first lines of the writers' files."""
+"""The writers in an experiment, as far as this node needs them: read from the first lines of their files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rlship_sidecar.tally import observes
 
 _MAX_LINE_BYTES = 64 << 10  # of a first line: labels take at most 8 KiB
 _MAX_AT_ONCE = 500
-_SHARE = 0.002  # of the time that looking for files may take
-_SELDOM_S = 300.0  # the longest time between two looks at whether anybody writes again
+_SHARE = 0.002  # the share of time for finding files
+_SELDOM_S = 300.0  # the longest time between two checks for new writes
 _FUTURE_S = 3600.0
 _MAX_NAME = 200
 
 
 class Member(NamedTuple):
-    """A writer, as its first line says: `t` is when it opened its file (0: unknown), `file` the file's name."""
+    """A writer, from its first line: `t` is when it opened its file (0: unknown), `file` the file's name."""
 
     id: str
     actor: str
@@ -35,20 +35,20 @@ class Member(NamedTuple):
     pid: int
     t: float
     file: str
-    observes: bool = False  # it writes beside the job, whether or not that goes on
+    observes: bool = False  # it writes beside the job, even when the job has ended
 
     @property
     def label(self) -> str:
-        """Which rank of which actor it is, as metrics have it."""
+        """Actor, replica and rank, as in names of metrics."""
         return f"{self.actor}/r{self.replica}.{self.rank}"
 
 
 class Crew:
-    """The writers of one experiment. `me` is the actor that agents write as; those of `host` are looked for first."""
+    """The writers of one experiment. `me` is the actor of agents; writers on `host` are found first."""
 
     def __init__(self, experiment: Path, me: str, host: str = "") -> None:
         self._me = me
-        self._here = f"-{safe(host)}-"  # as names of files mostly have it
+        self._here = f"-{safe(host)}-"  # as in most names of files
         root = os.path.realpath(experiment)
         path = os.path.join(root, WRITERS_FOLDER)
         self._folder = Folder(path, root, local=filesystem_of(path).local)
@@ -60,7 +60,7 @@ class Crew:
         self.members: dict[str, Member] = {}
 
     def look(self, now: float) -> None:
-        """Take in new files, some hundred at a time, as often as that is cheap. `now` is monotonic. Raises OSError."""
+        """Read new files, some hundred at a time, as often as that is cheap. `now` is monotonic. Raises OSError."""
         if now < self._look_at:
             return
         began = time.thread_time()
@@ -76,7 +76,7 @@ class Crew:
         for name in sorted(self._waiting, key=lambda name: (self._here not in name, name))[:_MAX_AT_ONCE]:
             found = first_line(os.path.join(self._folder.path, name))
             if found is None:
-                continue  # it is still to come
+                continue  # the line is not whole yet
             self._waiting.discard(name)
             member = member_of(found, name)
             if member is not None:
@@ -84,7 +84,7 @@ class Crew:
                 self.ask_at = float("-inf")
 
     def fresh(self, wall: float, within_s: float) -> bool:
-        """Whether a process of the job itself wrote within the last `within_s` seconds, by the files' own times."""
+        """True if a process of the job itself wrote within the last `within_s` seconds, by the files' own times."""
         if self._latest and self._written(self._latest, wall, within_s):
             return True
         for name, member in reversed(self.members.items()):
@@ -94,11 +94,11 @@ class Crew:
         return False
 
     def agents(self, host: str) -> list[Member]:
-        """Files of agents on this host, this process's too."""
+        """The files of agents on this host, including this process's."""
         return [one for one in self.members.values() if one.actor == self._me and one.host == host]
 
     def workers(self) -> list[Member]:
-        """All others."""
+        """All other members."""
         return [one for one in self.members.values() if one.actor != self._me]
 
     def _written(self, name: str, wall: float, within_s: float) -> bool:
@@ -140,7 +140,7 @@ def member_of(line: bytes, file: str) -> Member | None:
 
 
 class Sight(NamedTuple):
-    """What was last seen of one experiment: whether it goes on, and who is in it."""
+    """The scout's view of one experiment: whether it runs, and its members."""
 
     path: Path
     fresh: bool
@@ -149,8 +149,8 @@ class Sight(NamedTuple):
 
 
 class Scout:
-    """Looks for experiments in a folder, and at who writes in them. Everything that may block on its filesystem is
-    here, to be called by one thread that may hang.
+    """Looks for experiments in a folder, and for their writers. Every call that may block on the folder's filesystem is
+    here, so that only the scout's thread can hang.
     """
 
     def __init__(self, directory: Path, me: str, host: str, within_s: float) -> None:
@@ -161,7 +161,7 @@ class Scout:
         self._crews: dict[Path, Crew] = {}
 
     def look(self) -> list[Sight]:
-        """All experiments. Raises OSError where the folder cannot be read."""
+        """All experiments. Raises OSError if the folder cannot be read."""
         found = experiments(self._directory)
         for gone in self._crews.keys() - set(found):
             del self._crews[gone]
@@ -178,8 +178,8 @@ class Scout:
         return sights
 
     def _is_fresh(self, crew: Crew) -> bool:
-        """Whether an experiment goes on. That one does not is seen by asking for each of its files: of those that ended
-        long ago there may be hundreds, which are asked as seldom as they are many.
+        """True if an experiment runs. Finding out that one does not run takes a look at each of its files. There may be
+        hundreds of experiments that ended long ago, so the more there are, the more rarely each one is checked.
         """
         began = time.monotonic()
         if began < crew.ask_at:

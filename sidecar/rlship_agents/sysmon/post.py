@@ -1,4 +1,4 @@
-"""What an agent logs into one experiment."""
+"""The agent's log in one experiment."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rlship.system.readings import GpuProcess, GpuReading
 from rlship_agents.sysmon.crew import Member
 
 ACTOR = "node"
-# Ranks that get metrics of their own in one agent's life; later ones count in those of their actor.
-MOST_LABELS = 256
+# Ranks with metrics of their own in one agent's life; later ones count only in those of their actor.
+MAX_LABELS = 256
 
 
 class Post:
     """The agent's writer in the experiment `path`, from `open` to `close`.
 
-    `name` is what the node is called, `host` what it calls itself. `roles` are the actors whose processes get metrics
-    (None: all). `said(topic, line)` hears what a person should know.
+    `name` is the node's name, `host` the host's own name. `roles` are the actors whose processes get metrics (None:
+    all). Calls `report(topic, line)` with messages for people.
     """
 
     def __init__(
@@ -37,17 +37,17 @@ class Post:
         host: str,
         roles: Collection[str] | None,
         place: Repeated | None,
-        said: Callable[[str, str], object],
+        report: Callable[[str, str], object],
     ) -> None:
         self.path = path
         self._roles = roles
         self._place = place
-        self._said = said
+        self._report = report
         self._shares: dict[str, Share] = {}
         self._labels: set[str] = set()
         self._defined: set[str] = set()
-        replica = bounded("replica", name, lambda line: said("", line))
-        # Not through `init`: what a launcher says of ranks and attempts is not about an agent.
+        replica = bounded("replica", name, lambda line: report("", line))
+        # Not through `init`: the launcher's ranks and attempts do not apply to an agent.
         identity = Identity(ACTOR, replica, 0, None, 0, "given", host)
         self.logger = Logger(str(path.absolute()), identity, labels={"agent": "sysmon"})
         self.logger.start()
@@ -65,7 +65,7 @@ class Post:
         *,
         rare: bool,
     ) -> dict[str, Any]:
-        """Log one record of what was found, and return it. `node` holds what all experiments have in common."""
+        """Log one record of the values, and return it. `node` holds the values for all experiments."""
         found = dict(node)
         news = self._place.take() if self._place is not None else None
         found.update(series.of_node(news or {}))
@@ -79,11 +79,11 @@ class Post:
         return found
 
     def event(self, name: str, attrs: Mapping[str, Any]) -> None:
-        """Log that something happened."""
+        """Log an event."""
         self.logger.event(name, **attrs)
 
     def close(self, timeout_s: float) -> bool:
-        """Write what is left. False if that was not done in `timeout_s` seconds."""
+        """Write what is left. Returns False if that took over `timeout_s` seconds."""
         if self._place is not None:
             self._place.stop()
         return self.logger.close(timeout_s)
@@ -135,10 +135,10 @@ class Post:
 
     def _has_own(self, label: str) -> bool:
         if label not in self._labels:
-            if len(self._labels) >= MOST_LABELS:
-                self._said(
+            if len(self._labels) >= MAX_LABELS:
+                self._report(
                     "labels",
-                    f"{self.path}: more than {MOST_LABELS} ranks had processes here; later ones count in the metrics "
+                    f"{self.path}: more than {MAX_LABELS} ranks had processes here; later ones count in the metrics "
                     "of their actor only",
                 )
                 return False
@@ -158,9 +158,9 @@ class Post:
 
 
 def rival(agents: Sequence[Member], residents: Mapping[int, list[Member]], own: Logger | None) -> Member | None:
-    """Another agent that logs this host already, before which this one gives way; None where there is none.
+    """Another agent that logs this host already and takes precedence over this one; None without such an agent.
 
-    Of two that began at the same time the one with the greater id gives way.
+    Of two that began at the same time, the one with the smaller id takes precedence.
     """
     alive = {member.id: pid for pid, members in residents.items() for member in members}
     mine = next(((one.t, one.id) for one in agents if own is not None and one.id == own.id), (time.time(), "~"))

@@ -1,4 +1,4 @@
-"""Which processes of this node the writers are, also those in containers, where they have other pids and host names."""
+"""Finds the processes of writers on this node, also in containers, where they have other pids and host names."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from rlship.system.processes import Processes, open_files
 from rlship_agents.sysmon.crew import Member
 
-# A process began before it opened its file; clocks are set in between.
+# A process begins before it opens its file, but clocks may be set in between.
 _SLACK_S = 60.0
-_MOST_REMEMBERED = 20_000
+_MAX_REMEMBERED = 20_000
 
 
 class Residents:
     """Finds the processes of writers.
 
-    A writer's process is the one of its pid that has its file open. Where none has (it is closed, or may not be looked
-    at), the host's name and the time at which the process began have to do. In a container a writer knows itself by
-    another pid, and its host by another name; there only the open file counts.
+    A writer's process is the one with its pid that has its file open. If no process has (the file is closed, or may not
+    be looked at), the host's name and the process's start time decide. In a container a writer knows itself by another
+    pid, and its host by another name; there only the open file counts.
     """
 
     def __init__(self, processes: Processes, host: str, *, root: str = "/") -> None:
@@ -28,7 +28,7 @@ class Residents:
         self._holds: dict[tuple[int, int, str], bool] = {}
 
     def find(self, members: Iterable[Member]) -> dict[int, list[Member]]:
-        """The members by the pids that their living processes have here; a process may be several members."""
+        """The members by their living processes' pids on this host; a process may be several members."""
         processes = self._processes
         inner: dict[int, list[int]] = {}
         for outer, name in processes.names.items():
@@ -47,14 +47,14 @@ class Residents:
         return found
 
     def _has_open(self, pid: int, member: Member) -> bool:
-        who = (pid, self._processes.started.get(pid, 0), member.id)
-        known = self._holds.get(who)
+        key = (pid, self._processes.started.get(pid, 0), member.id)
+        known = self._holds.get(key)
         if known is None:
-            # The name of a file holds its writer's random id, so that its folder need not be known.
+            # A file's name holds its writer's random id, so its folder need not be known.
             known = any(os.path.basename(file) == member.file for file in open_files(pid, self._root) or ())
-            if len(self._holds) > _MOST_REMEMBERED:
+            if len(self._holds) > _MAX_REMEMBERED:
                 self._holds.clear()
-            self._holds[who] = known
+            self._holds[key] = known
         return known
 
     def _was_before(self, member: Member, boot: float | None) -> bool:
