@@ -192,8 +192,9 @@ def span(name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
         timer: `"gpu"` takes the time between two points of the current CUDA stream, and waits for neither. If the job
             has not imported torch and initialised CUDA, the CPU's clock is used, and that is reported once.
         memory: with torch and CUDA, also log `<name>/mem_allocated_bytes` and `<name>/mem_reserved_bytes` (at the
-            end), `<name>/mem_peak_bytes` (the most allocated inside) and `<name>/mem_frag` (the share of what is
-            reserved that is not allocated), each the greatest over ranks and calls. It resets torch's own peak.
+            end), `<name>/mem_peak_bytes` (the most allocated inside) and `<name>/mem_frag` (the share of reserved
+            memory that is not allocated). Each is the greatest over ranks and calls. It resets torch's
+            own peak.
     """
     if timer == "cpu" and not memory and type(name) is str:
         return _tracing.Span(current, name)

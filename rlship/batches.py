@@ -99,8 +99,8 @@ class Batches:
     def move(self, upto: int | None, buffer: Buffer, encoder: Encoder) -> None:
         """Move the observations of steps <= `upto` and those without a step, or all if it is None, into the buffer.
 
-        A signal handler may raise in the middle. So data go from one place to the next by plain assignments with no
-        call in between, and the next `move` continues where an interrupted one stopped.
+        A signal handler may raise in the middle. So data go from one place to the next by plain assignments, with no
+        call in between. The next `move` continues where an interrupted one stopped.
         """
         entries = self.entries
         count = len(entries)

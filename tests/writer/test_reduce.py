@@ -31,5 +31,7 @@ def test_a_name_with_a_dot_is_passed_through() -> None:
 )
 def test_an_unknown_name_is_refused_with_what_is_allowed(wrong: object) -> None:
     """The error shows the value and all the names there are."""
-    with pytest.raises(ValueError, match="count, p50, p90, p95, p99, hist, rate, or the name of your own with a dot"):
+    with pytest.raises(
+        ValueError, match="p50, p90, p95, p99, hist, rate, or the name of your own reduction with a dot"
+    ):
         reduction_names(wrong)  # type: ignore[arg-type]

@@ -81,8 +81,8 @@ def parse(text: str) -> Endpoint:
 def from_text(text: str) -> tuple[list[Endpoint], list[str]]:
     """The endpoints of a file, and a message for each mistake in it.
 
-    A file has either an address on each line, with `#` before comments, or is JSON in the form of Prometheus'
-    file-based service discovery and of Ray:
+    A file has an address on each line, with `#` before comments. Or it is JSON in the form of Prometheus' file-based
+    service discovery and of Ray:
     `[{"targets": ["10.0.0.7:8000"], "labels": {"__metrics_path__": "/metrics"}}]`.
     """
     return _gathered(_of_json(text) if text.lstrip()[:1] in ("[", "{") else _of_lines(text))
