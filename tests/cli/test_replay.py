@@ -97,7 +97,7 @@ def test_one_that_cannot_be_replayed_leaves_the_others(tmp_path: Path) -> None:
     (tmp_path / "out" / "a" / "mine.txt").touch()
     result = run(tmp_path / "outputs", "--sink", "jsonl", "--out", tmp_path / "out")
     assert result.exit_code == 2
-    assert f"rlship: {tmp_path}/outputs/a: {tmp_path}/out/a holds something else than a replay" in result.stderr
+    assert f"rlship: {tmp_path}/outputs/a: {tmp_path}/out/a holds something other than a replay" in result.stderr
     assert len(rows_in(tmp_path / "out" / "b")) == 3
 
 

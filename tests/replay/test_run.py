@@ -70,7 +70,7 @@ def test_a_stopped_replay_goes_on(job: Path, looks: int) -> None:
     told: list[str] = []
     second = replay(ReplayRequest(job, Config(sinks=["jsonl"])), say=told.append)
     assert second.finished and second.state_dir == first.state_dir
-    assert told == [f"going on with the replay in {first.state_dir}"]
+    assert told == [f"continuing the replay in {first.state_dir}"]
     whole = again(job, None)
     assert whole.state_dir != second.state_dir
     assert exactly(newest_rows(Path(second.state_dir))) == exactly(newest_rows(Path(whole.state_dir)))

@@ -82,13 +82,13 @@ def test_nothing_is_wrong_with_what_a_good_writer_writes(name: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("line", "why", "column"),
     [
-        (b'{"m":{"x":NaN}}', "NaN is no JSON", 11),
-        (b'{"m":{"x":"NaN","y":-Infinity}}', "-Infinity is no JSON", 21),
+        (b'{"m":{"x":NaN}}', "NaN is not JSON", 11),
+        (b'{"m":{"x":"NaN","y":-Infinity}}', "-Infinity is not JSON", 21),
         (b'{"m":{"x":1e400}}', '"1e400" is too large for a double', 11),
         (b'\xef\xbb\xbf{"m":{}}', "it begins with a byte order mark", 1),
-        (b'{"m":{"\xff":1}}', "byte 0xff is no UTF-8", 8),
+        (b'{"m":{"\xff":1}}', "byte 0xff is not UTF-8", 8),
         (b'{"m":{"x":1}}{"m":{}}', 'something follows its object: "{\\"m\\":{}}"', 14),
-        (b'{"m":{"x":1', "it is torn: it ends in the midst of a record", 12),
+        (b'{"m":{"x":1', "it is torn: it ends in the middle of a record", 12),
         (b'{"m":{"\\ud800":1}}', "\\ud800 is half a surrogate pair", 8),
         (b"hello", 'it does not begin with {: "hello"', 1),
         (b'12,"y":1}', 'it does not begin with {: "12,\\"y\\":1}"', 1),
@@ -191,7 +191,7 @@ def test_people_read_a_line_for_each_finding_and_how_to_put_it_right(tmp_path: P
     path.write_bytes(OPEN + b'{"m":{"x":NaN}}\n' * 25)
     done = CliRunner().invoke(rlship, ["check", str(path)])
     lines = done.output.splitlines()
-    assert lines[:2] == [f"{path}:2:11: error: not JSON: NaN is no JSON", '    fix: write the string "NaN"']
+    assert lines[:2] == [f"{path}:2:11: error: not JSON: NaN is not JSON", '    fix: write the string "NaN"']
     assert lines[-2:] == [
         f"{path}: and 5 more: not JSON (all of them: --json)",
         "1 file, 26 lines: 25 errors, 0 warnings",

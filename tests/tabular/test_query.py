@@ -281,7 +281,7 @@ def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (3, "experiment,n\ngood,2\nzoo,1\n")
     told = result.stderr.splitlines()
     assert [line.partition(":")[0] for line in told] == ["burnt", "cut", "old"]
-    assert "version 1," in told[2] and "row 0 is no row" in told[1] and "cannot be read" in told[0]
+    assert "version 1," in told[2] and "row 0 cannot be decoded" in told[1] and "cannot be read" in told[0]
     assert all(line.endswith("not in the answer") for line in told)
     steps = run("SELECT experiment, step FROM trainer_steps ORDER BY ALL", tmp_path, "--csv")
     assert (steps.exit_code, steps.stdout) == (3, "experiment,step\ngood,0\ngood,1\nzoo,0\n")

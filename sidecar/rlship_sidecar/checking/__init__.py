@@ -1,1 +1,1 @@
-"""What is wrong with a writer's file, line by line, for who writes the writer."""
+"""What is wrong with a writer's file, line by line, for authors of a writer."""

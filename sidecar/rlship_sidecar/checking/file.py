@@ -1,6 +1,6 @@
 """The lines of one writer's file, one after the other: no I/O, no clock.
 
-What cannot be used is what `FileReader` says; why, and which other rules are broken, is said here.
+`FileReader` decides what cannot be used. This module explains why, and reports which other rules are broken.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from rlship_sidecar.checking.finding import ERROR, WARNING, Finding, Reason, sho
 from rlship_sidecar.checking.members import bad_entry, bad_record, bad_value
 
 MAX_NAME = 1000
-_SHORTEST_ID = 11  # characters that 64 random bits take where each may be any of about 64
+_SHORTEST_ID = 11  # 64 random bits as characters, if each is one of about 64
 _WHOLE = {
-    "not an object": Reason("the line is JSON, but no object", 'write one object a line: {"t":…,"step":…,"m":{…}}'),
+    "not an object": Reason("the line is JSON, but not an object", 'write one object a line: {"t":…,"step":…,"m":{…}}'),
     "no open record": Reason(
         "no usable `open` stands before it", "write an `open` as the first line of every file; see section 5.1"
     ),
     "second open record": Reason(
-        "the file has an `open` already", "open a new file in each process: never append to one that is there"
+        "the file has an `open` already", "open a new file in each process: never append to an existing one"
     ),
 }
 _TOO_LONG = Reason(
     "the line has more than 1048576 bytes",
-    "split it between metrics or within an array; cut texts, and tell it by `cut`",
+    "split it between metrics or within an array; cut texts, and record that in `cut`",
 )
 
 
 class FileCheck:
-    """What the lines so far have said, and so what is wrong with the next one. `errors` and `warnings` are counts."""
+    """The state after the lines so far, to judge the next one. `errors` and `warnings` are counts."""
 
     def __init__(self) -> None:
         self.errors = 0
@@ -61,27 +61,28 @@ class FileCheck:
         self._tagged: set[tuple[int, str]] = set()
 
     def line(self, line: bytes, at: int) -> list[Finding]:
-        """Take a line (without its LF) that begins at the byte `at`."""
+        """Check a line (without its LF) that begins at the byte `at`."""
         self.lines += 1
         return self._counted([*self._looked(line, at)])
 
     def too_long(self, at: int) -> list[Finding]:
-        """Take a line that is longer than any may be."""
+        """Report a line that exceeds the maximum length."""
         self.lines += 1
         return self._counted([self._found(at, ERROR, "line too long", _TOO_LONG)])
 
     def end(self, size: int, complete: int) -> list[Finding]:
-        """The file has `size` bytes, and `complete` of them are lines that end."""
+        """Check the end of a file of `size` bytes, of which `complete` bytes are lines with an LF."""
         found = []
         if not self.lines:
             why = Reason(
-                "the file has no line that ends", "write an `open`, and an LF after it, as soon as there is a file"
+                "the file has no line that ends in an LF",
+                "write an `open`, and an LF after it, as soon as there is a file",
             )
             found.append(self._at_end(complete, "no line", why))
         elif size > complete:
             why = Reason(
-                f"{size - complete} bytes after the last LF are no line yet, and no reader takes them",
-                "nothing, if the process died in a write or still writes; else end each record with an LF",
+                f"{size - complete} bytes after the last LF are not a line yet, and readers ignore them",
+                "nothing, if the process died in a write or still writes; otherwise end each record with an LF",
             )
             found.append(self._at_end(complete, "unfinished line", why))
         return self._counted(found)
@@ -110,7 +111,7 @@ class FileCheck:
             return
         body = orjson.loads(line)
         for name in syntax.twice(line):
-            why = f"the name {shown(name)} stands twice in one object, and readers take the last"
+            why = f"the name {shown(name)} occurs twice in one object, and readers take the last"
             yield self._found(at, WARNING, "duplicate name", Reason(why, "write each once"))
         if isinstance(record, DeadLetter):
             yield self._found(at, ERROR, record.reason, _WHOLE.get(record.reason) or bad_record(record, body))
@@ -129,7 +130,7 @@ class FileCheck:
         if isinstance(record, Open):
             yield from _open_rules(body)
         elif self._closed:
-            why = "it stands behind a `close`, which says that the writer is done"
+            why = "it follows a `close`, which ends the file"
             yield "after close", Reason(why, "write the `close` last")
         if not isinstance(record, Define):
             yield from _time_rules(body)
@@ -155,7 +156,7 @@ class FileCheck:
 
     def _tag_rules(self, step: int, tag: str) -> Iterator[tuple[str, Reason]]:
         if (step, tag) in self._tagged:
-            yield "tag twice", Reason(f"the tag {shown(tag)} of step {step} stands there already", "write it once")
+            yield "tag twice", Reason(f"the tag {shown(tag)} of step {step} is in the file already", "write it once")
         self._tagged.add((step, tag))
 
 
@@ -169,7 +170,7 @@ def _dead_entries(record: Record) -> list[DeadEntry]:
 def _open_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
     missing = [name for name in ("rlship", "t", "host", "pid", "writer") if name not in record]
     if missing:
-        yield "incomplete open", Reason(f"{', '.join(f'`{name}`' for name in missing)} should be there", "write them")
+        yield "incomplete open", Reason(f"{', '.join(f'`{name}`' for name in missing)} should be present", "write them")
     rank, world = record.get("rank", 0), record.get("world")
     if world is not None and rank >= world:
         why = Reason(
@@ -177,7 +178,7 @@ def _open_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
         )
         yield "rank beyond world", why
     if len(record["id"]) < _SHORTEST_ID:
-        why = Reason(f"the id {shown(record['id'])} is too short to be unlike all others", "write 16 random hex digits")
+        why = Reason(f"the id {shown(record['id'])} is too short to be unique", "write 16 random hex digits")
         yield "short id", why
 
 
@@ -185,13 +186,13 @@ def _time_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:
     fix = "write Unix time in seconds, as a number such as 1763600000.123"
     t = record.get("t")
     if t is None:
-        yield "no time", Reason("`t` is missing, so that the record before it says when", fix)
+        yield "no time", Reason("`t` is missing, so the time of the record before it counts", fix)
     elif isinstance(t, bool) or not isinstance(t, (int, float)):
-        yield "absurd time", Reason(f"`t` is {shown(t)}, no number, so that the record before it says when", fix)
+        yield "absurd time", Reason(f"`t` is {shown(t)}, not a number, so the time of the record before it counts", fix)
     elif not T_MIN <= t <= T_MAX:
         unit = "milliseconds" if T_MIN <= t / 1e3 <= T_MAX else "nanoseconds" if T_MIN <= t / 1e9 <= T_MAX else ""
         why = f"`t` is {shown(t)}, not within the years 2000 to 2100" + (f": it looks like {unit}" if unit else "")
-        yield "absurd time", Reason(why + "; the record before it says when", fix)
+        yield "absurd time", Reason(why + "; the time of the record before it counts", fix)
 
 
 def _name_rules(record: dict[str, Any]) -> Iterator[tuple[str, Reason]]:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 ERROR = "error"  # it cannot be used: a dead letter, or a dead value
-WARNING = "warning"  # it is used, but not as its writer may think, or against a rule of the format
+WARNING = "warning"  # it is used, but perhaps not as its writer intended, or it breaks a rule of the format
 
 _SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`line` counts from 1, `at` is the byte where the line begins, `column` the byte within it, from 1, where it can
-    be told. `metric` names the value that cannot be used, where the rest of the line can.
+    """`line` counts from 1; `at` is the byte where the line begins. `column` is the byte within it, from 1, if it is
+    known.
+
+    `metric` names the value that cannot be used, if the rest of the line can.
     """
 
     line: int
@@ -28,14 +30,14 @@ class Finding:
     metric: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """What is known, without what is not."""
+        """The fields that are set."""
         found = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something cannot be used, and what to write instead."""
+    """Why a line or value cannot be used, and what to write instead."""
 
     why: str
     fix: str
@@ -43,6 +45,6 @@ class Reason:
 
 
 def shown(value: object) -> str:
-    """A value as it stood in the line, shortened."""
+    """A value as the line has it, shortened."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 _VALUES = (
     'write a number, null, "NaN", "Infinity", "-Infinity", an array of these, {"v":[…],"w":[…]} or a summary '
-    '{"n":…,"sum":…}; leave a value out that is none of them'
+    '{"n":…,"sum":…}; leave out a value that fits none of these'
 )
 _STEP = "write an integer from 0 to 9007199254740991, without fraction or quotes"
 
@@ -65,9 +65,9 @@ def bad_record(dead: DeadLetter, body: Record) -> Reason:
         return Reason(why, 'write "rlship":1')
     if what == "bad event" and member == "attrs":
         return Reason("the `attrs` of a step_tag hold no text `tag`", 'write "attrs":{"tag":"…"}')
-    if not member:  # of a gap: each of the two can be used, but not both together
-        return Reason("`from` and `to` are not both there, from the lowest to the highest", "write both, or neither")
-    fix = _FIXES.get(what, {}).get(member, "section 5 of formats/SPEC.md says")
+    if not member:  # of a gap: each of the two is valid, but not both together
+        return Reason("`from` and `to` are not both present, from the lowest to the highest", "write both, or neither")
+    fix = _FIXES.get(what, {}).get(member, "section 5 of formats/SPEC.md requires")
     if member not in body:
         return Reason(f"`{member}` is missing", f"write `{member}`: {fix}")
     return Reason(f"`{member}` is {shown(body[member])}", f"write `{member}` as {fix}")

@@ -1,4 +1,4 @@
-"""Why a line is no JSON, and which of its names stand twice."""
+"""Why a line is not JSON, and which of its names occur twice."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_DEPTH = 1024
 
 
 class _Bare(ValueError):
-    """One of the words that are no JSON."""
+    """A bare word that is not JSON."""
 
 
 def not_json(line: bytes) -> Reason:
-    """Why a strict parser refuses the line."""
+    """The reason why a strict parser rejects the line."""
     if line.startswith(b"\xef\xbb\xbf"):
         return Reason("it begins with a byte order mark", "write UTF-8 without one", 1)
     if (nul := line.find(0)) >= 0:
@@ -30,13 +30,13 @@ def not_json(line: bytes) -> Reason:
     try:
         text = line.decode()
     except UnicodeDecodeError as error:
-        why = f"byte 0x{line[error.start]:02x} is no UTF-8"
+        why = f"byte 0x{line[error.start]:02x} is not UTF-8"
         return Reason(why, "write UTF-8, and never cut a text within a character", error.start + 1)
     try:
         json.loads(text, parse_constant=_bare)
     except _Bare as word:
         column = _column_of(line, str(word).encode())
-        return Reason(f"{word} is no JSON", f'write the string "{word}"', column)
+        return Reason(f"{word} is not JSON", f'write the string "{word}"', column)
     except json.JSONDecodeError as error:
         return _refused(text, error)
     except RecursionError:
@@ -56,8 +56,8 @@ def not_json(line: bytes) -> Reason:
     try:
         orjson.loads(line)
     except ValueError as error:
-        return Reason(f"a strict JSON parser says: {error}", _ONE_LINE)
-    return Reason("a strict JSON parser refuses it", _ONE_LINE)
+        return Reason(f"a strict JSON parser reports: {error}", _ONE_LINE)
+    return Reason("a strict JSON parser rejects it", _ONE_LINE)
 
 
 def _refused(text: str, error: json.JSONDecodeError) -> Reason:
@@ -67,9 +67,9 @@ def _refused(text: str, error: json.JSONDecodeError) -> Reason:
         return Reason(f"it does not begin with {{: {shown(text.strip())}", _ONE_LINE, begin)
     if error.msg == "Extra data":
         why = f"something follows its object: {shown(text[error.pos :])}"
-        return Reason(why, "end each record with an LF: two that were written at once stand in one line", column)
+        return Reason(why, "end each record with an LF: two records that were written at once share one line", column)
     torn = not text.rstrip().endswith("}") or error.pos >= len(text)
-    why = "it is torn: it ends in the midst of a record" if torn else error.msg[0].lower() + error.msg[1:]
+    why = "it is torn: it ends in the middle of a record" if torn else error.msg[0].lower() + error.msg[1:]
     fix = _ONE_LINE
     if torn:
         fix += "; after a write that may have been cut short write an LF, a gap, and the defines again"
@@ -94,7 +94,7 @@ def _column_of(line: bytes, word: bytes) -> int | None:
 
 
 def twice(line: bytes) -> list[str]:
-    """The names that stand twice in one object of the line, which is JSON."""
+    """The names that occur twice in one object of the line, which is JSON."""
     found: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:

@@ -1,1 +1,1 @@
-"""A small reinforcement-learning job of real processes, to see rlship at work on something that learns."""
+"""A small reinforcement-learning job of real processes, which shows rlship at work on a job that learns."""

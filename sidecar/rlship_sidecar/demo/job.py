@@ -22,7 +22,7 @@ TAIL_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The process that ended for a reason of its own: its name, exit code (negative: signal) and last words."""
+    """The process that ended for a reason of its own: its name, exit code (negative: signal) and last output."""
 
     name: str
     code: int
@@ -52,7 +52,7 @@ def members(plan: JobPlan) -> list[tuple[str, int]]:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what is set for some other use of rlship, which must not change the demo."""
+    """The environment without other settings of rlship, which must not change the demo."""
     return {name: value for name, value in environment.items() if not name.startswith("RLSHIP_")}
 
 
@@ -63,9 +63,10 @@ def start_process(
     descriptors: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own: Ctrl-C reaches the demo alone, which then ends its processes in order.
+    """Start a command in a session of its own.
 
-    What it prints goes to `output`, by default where this process prints to; it inherits `descriptors`.
+    Ctrl-C reaches the demo alone, which then ends its processes in order. The process prints to `output`, by default to
+    the same place as this process. It inherits `descriptors`.
     """
     return subprocess.Popen(
         command,
@@ -97,10 +98,10 @@ def end(processes: Iterable[subprocess.Popen[bytes]], *, patience_s: float) -> N
 
 
 class Job:
-    """The running job. A context manager: on the way out none of its processes is left."""
+    """The running job. As a context manager it leaves none of its processes behind."""
 
     def __init__(self, experiment: Path, logs: Path, plan: JobPlan) -> None:
-        """Start everything. What the processes print goes to `<logs>/<name>.log`."""
+        """Start everything. Each process prints to `<logs>/<name>.log`."""
         self._logs = logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         logs.mkdir(parents=True, exist_ok=True)
@@ -115,7 +116,7 @@ class Job:
             self.end()
             raise
         finally:
-            # A link ends with the process that holds it, so nobody else may.
+            # A link has to end with its process, so no other process may hold it.
             for links in ends.values():
                 for link in links.values():
                     link.close()
@@ -146,7 +147,7 @@ class Job:
         return {name: process.pid for name, process in self._processes.items()}
 
     def wait(self, watch: Callable[[], None] = lambda: None) -> Failure | None:
-        """Wait until all have ended well, or one has not; `watch` is called ten times a second, and may raise."""
+        """Wait until all have ended well, or one has failed; `watch` is called ten times a second, and may raise."""
         while True:
             watch()
             codes = {name: process.poll() for name, process in self._processes.items()}
@@ -158,7 +159,7 @@ class Job:
             time.sleep(0.1)
 
     def _failure(self) -> Failure:
-        """Find whose failure it was: the others end because a peer of theirs has."""
+        """Find the process that failed first: the others end because a peer is gone."""
         time.sleep(0.2)
         codes = {name: process.poll() for name, process in self._processes.items()}
         failed = {name: code for name, code in codes.items() if code}
@@ -168,5 +169,5 @@ class Job:
         return Failure(name, code, log, "\n".join(tail))
 
     def end(self) -> None:
-        """End what still runs."""
+        """End the processes that still run."""
         end(self._processes.values(), patience_s=5.0)

@@ -1,4 +1,4 @@
-"""How the demo's processes talk to each other, without rlship: one JSON line per message over a socket pair."""
+"""The demo's processes talk to each other without rlship: one JSON line per message over a socket pair."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class PeerGoneError(Exception):
-    """The process at the other end has ended: the message names it."""
+    """The process at the other end has ended; the message names it."""
 
 
 class PeerLink:
@@ -22,11 +22,11 @@ class PeerLink:
         self._lines = end.makefile("rb")
 
     def fileno(self) -> int:
-        """The descriptor, so that `select` takes a link."""
+        """The descriptor, so that `select` accepts a link."""
         return self._socket.fileno()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Hand over one message. Raises PeerGoneError."""
+        """Send one message. Raises PeerGoneError."""
         try:
             self._socket.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -50,8 +50,9 @@ class PeerLink:
 
 
 def waiting(links: Iterable[PeerLink]) -> list[PeerLink]:
-    """Wait until a message has come over some of the links and return those, in the order given.
+    """Wait until some of the links have a message, and return those links in the order given.
 
-    Only for peers that wait for an answer after each message: one that lies in a buffer already is not seen.
+    Use it only for peers that wait for an answer after each message: it does not see a message that is buffered
+    already.
     """
     return select.select(list(links), [], [])[0]

@@ -1,4 +1,4 @@
-"""How to look at what the demo made: commands that work as printed from the shell that the demo was started in."""
+"""Commands that show the demo's results. They work as printed, in the shell that started the demo."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path]) -> 
 
 
 def _line(program: str, *arguments: str) -> str:
-    """The program by its name if the shell finds it, else by the path of the one beside this Python; where there is
-    none, what installs it stands in front.
+    """The command line of a program: by its name if the shell finds it, otherwise by the path beside this Python.
+
+    Without the program, the command that installs it comes first.
     """
     if shutil.which(program):
         return shlex.join([program, *arguments])
@@ -33,6 +34,6 @@ def _line(program: str, *arguments: str) -> str:
 
 
 def _short(program: Path) -> str:
-    """The path as one would type it: relative if the program lies below the working directory."""
+    """The path as a person would type it: relative if the program lies below the working directory."""
     relative = os.path.relpath(program)
     return str(program) if relative.startswith(os.pardir) else relative

@@ -1,4 +1,4 @@
-"""What the demo job does, as every one of its processes is told it."""
+"""The plan of the demo job, which every one of its processes gets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ STRAGGLER = 2  # the trainer rank that is slow on purpose
 class JobPlan:
     """The size and pace of the job.
 
-    The number of steps is fixed, so that the same is learned everywhere; `pace_s`, seconds per step, only says how fast
-    it may go. Each step every generator answers `prompts` prompts `group` times.
+    The number of steps is fixed, so that every run learns the same. `pace_s`, seconds per step, only limits the speed.
+    At each step every generator answers `prompts` prompts `group` times.
     """
 
     steps: int = 120
@@ -26,12 +26,12 @@ class JobPlan:
 
     @property
     def device_s(self) -> float:
-        """The sleep that stands for a trainer rank's work on its accelerator."""
+        """The sleep that stands in for a trainer rank's work on its accelerator."""
         return 0.2 * self.pace_s
 
     @property
     def straggle_s(self) -> float:
-        """What the straggler takes longer, in seconds per step: enough to stand out on a busy machine."""
+        """The straggler's extra time, in seconds per step: enough to stand out on a busy machine."""
         return max(0.03, 0.25 * self.pace_s)
 
     def fed_by(self, generator: int) -> list[int]:
@@ -39,7 +39,7 @@ class JobPlan:
         return [rank for rank in range(self.trainers) if rank * self.generators // self.trainers == generator]
 
     def feeder(self, rank: int) -> int:
-        """The generator that this trainer rank gets its rollouts from."""
+        """The generator that sends rollouts to this trainer rank."""
         return rank * self.generators // self.trainers
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""How each of the demo's processes begins and ends."""
+"""How each process of the demo begins and ends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from rlship_sidecar.demo.links import PeerGoneError, PeerLink
 from rlship_sidecar.demo.plan import JobPlan
 
-PEER_GONE = 3  # exit code: another process of the job ended first, look there for the reason
+PEER_GONE = 3  # exit code: another process of the job ended first and has the reason
 
 Work = Callable[[Path, JobPlan, int, Mapping[str, PeerLink]], None]
 
 
 def name_of(actor: str, rank: int) -> str:
-    """What a process is called among its peers."""
+    """The name of a process among its peers."""
     return f"{actor}-{rank}"
 
 
@@ -35,7 +35,7 @@ def run(actor: str, work: Work) -> None:
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--links", type=json.loads, required=True, help="peer -> inherited socket descriptor, JSON")
     args = parser.parse_args()
-    # Exit in an orderly way when told to stop, so that rlship writes what it still holds.
+    # Exit in an orderly way on SIGTERM, so that rlship writes the lines that it still holds.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     links = {peer: PeerLink(peer, socket.socket(fileno=descriptor)) for peer, descriptor in args.links.items()}
     try:
@@ -46,7 +46,7 @@ def run(actor: str, work: Work) -> None:
 
 
 class LoopPace:
-    """Keeps a loop from going faster than one round per `period_s`; time lost is not caught up on."""
+    """Keeps a loop from going faster than one round per `period_s`; it does not catch up on lost time."""
 
     def __init__(self, period_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._period_s = period_s

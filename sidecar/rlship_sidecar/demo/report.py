@@ -1,4 +1,4 @@
-"""What the demo says at its end, from the rows that the sidecar made and from its status."""
+"""The demo's final report, from the rows that the sidecar made and from its status."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FIGURES = (
     "reward/score",
     "reward/latency_s",
 )
-MIN_RISE = 0.3  # of the mean reward, which is about 0.2 before anything is learned and 1 at best
+MIN_RISE = 0.3  # of the mean reward, which begins at about 0.2 and is 1 at best
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure's mean over the first and over the last tenth of the steps; None where no such step has it."""
+    """A value's mean over the first and over the last tenth of the steps; None if no such step has it."""
 
     figure: str
     first: float | None
@@ -57,7 +57,7 @@ def final_rows(lines: Iterable[bytes]) -> dict[Unit, Row]:
 
 
 def series(rows: Mapping[Unit, Row], figure: str) -> dict[int, float]:
-    """Step -> value of one figure."""
+    """Step -> the value of one key."""
     actor = figure.partition("/")[0]
     return {
         unit.index: row.figures[figure]
@@ -67,7 +67,7 @@ def series(rows: Mapping[Unit, Row], figure: str) -> dict[int, float]:
 
 
 def change(rows: Mapping[Unit, Row], figure: str, steps: int) -> Change:
-    """How a figure changed over the job."""
+    """How a value changed over the job."""
     tenth = max(1, steps // 10)
     values = series(rows, figure)
     return Change(
@@ -78,7 +78,7 @@ def change(rows: Mapping[Unit, Row], figure: str, steps: int) -> Change:
 
 
 def problems(rows: Mapping[Unit, Row], status: Status | None, plan: JobPlan) -> list[str]:
-    """Everything that is not as it should be, for people; empty if the job has learned and no row lacks anything."""
+    """Every fault of the result, for people; empty if the job has learned and all rows are complete."""
     found = []
     for actor, ranks in ranks_of(plan).items():
         found += _row_problems(rows, actor, ranks, plan.steps)
@@ -99,7 +99,7 @@ def problems(rows: Mapping[Unit, Row], status: Status | None, plan: JobPlan) -> 
 
 
 def ranks_of(plan: JobPlan) -> dict[str, int]:
-    """Actor -> how many ranks it has."""
+    """Actor -> the number of its ranks."""
     return {"trainer": plan.trainers, "generator": plan.generators, "reward": 1}
 
 
@@ -119,7 +119,7 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
 def summary(rows: Mapping[Unit, Row], status: Status | None, straggler: Straggler | None, plan: JobPlan) -> list[str]:
     """The tables, the curve and the straggler, as lines of text."""
     tenth = max(1, plan.steps // 10)
-    lines = [f"{'figure':<22}{f'first {tenth} steps':>16}{f'last {tenth} steps':>16}"]
+    lines = [f"{'value':<22}{f'first {tenth} steps':>16}{f'last {tenth} steps':>16}"]
     for figure in FIGURES:
         moved = change(rows, figure, plan.steps)
         lines.append(f"{figure:<22}{_number(moved.first):>16}{_number(moved.last):>16}")

@@ -16,7 +16,7 @@ from rlship_sidecar.demo.process import name_of, run
 
 
 def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLink]) -> None:
-    """Answer requests until every generator has had one for every step."""
+    """Answer requests until every generator has had an answer for every step."""
     rlship.init(experiment, actor="reward", rank=rank, world=1)
     rlship.define("score", ["mean", "min", "max"])
     rlship.define("latency_s", unit="s")
@@ -28,7 +28,7 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
             request = link.receive()
             step = request["step"]
             began = time.monotonic()
-            time.sleep(plan.pace_s * rng.uniform(0.02, 0.06))  # stands for running a verifier
+            time.sleep(plan.pace_s * rng.uniform(0.02, 0.06))  # stands in for running a verifier
             with rlship.step(step):
                 scores = [judge(group["prompt"], group["answers"]) for group in request["groups"]]
                 rlship.record_metric("latency_s", time.monotonic() - began, rlship.Reduce.MAX)

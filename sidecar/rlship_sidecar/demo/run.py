@@ -1,4 +1,4 @@
-"""`rlship demo`: run the job with a sidecar beside it, then say what came of it."""
+"""`rlship demo`: runs the job with a sidecar beside it, then reports the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.report.status import read_status
 
 SECONDS = 30.0
-MARK = "rlship-demo.json"  # tells a demo's folder from anything else
+MARK = "rlship-demo.json"  # marks a folder as a demo's
 SINKS = ("wandb", "tensorboard", "jsonl")
 CATCH_UP_S = 30.0
 DRAIN_S = 90.0  # longer than the sidecar allows itself
@@ -43,16 +43,16 @@ Echo = Callable[[str], object]
 
 
 class SidecarEndedError(RlshipError):
-    """The sidecar ended before it was told to. Exit code 1."""
+    """The sidecar ended before the demo stopped it. Exit code 1."""
 
 
 def run_demo(directory: Path, *, seconds: float | None = SECONDS, echo: Echo = click.echo) -> int:
     """Run the demo in `directory` and return the exit code.
 
-    `seconds` is about how long the job takes on a machine that is quick enough: steps are fixed in number, and paced.
-    None is the default of 30. The exit code is 0 if the rows show that the job learned and none of them lacks anything,
-    130 after Ctrl-C, else 1. `directory` is made if need be; if it holds a former demo, a sibling is used. Raises
-    UsageProblem for a folder with something else in it.
+    `seconds` is about how long the job takes on a machine that is quick enough: the number of steps is fixed, and they
+    are paced. None is the default of 30. The exit code is 0 if the rows show that the job learned and all rows are
+    complete. It is 130 after Ctrl-C, otherwise 1. `directory` is made if it does not exist; if it holds a former demo,
+    a sibling is used. Raises UsageProblem for a folder with other contents.
     """
     seconds = SECONDS if seconds is None else seconds
     if not (math.isfinite(seconds) and seconds >= 0):
@@ -97,7 +97,7 @@ def claim(directory: Path, plan: JobPlan, echo: Echo) -> Path:
             json.dump({"rlship_demo": 1, "plan": asdict(plan)}, mark)
         settings = chosen / "rlship.toml"
         settings.write_text(CONFIGURATION)
-        settings.chmod(0o644)  # whatever the umask: the sidecar takes no sinks from a file that others can write
+        settings.chmod(0o644)  # whatever the umask: the sidecar reads no sinks from a file that other users can write
         (chosen / "rlship").mkdir()
     except (FileExistsError, NotADirectoryError) as error:
         raise UsageProblem(
@@ -113,7 +113,7 @@ def claim(directory: Path, plan: JobPlan, echo: Echo) -> Path:
 
 
 def _run(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
-    """Run everything and print the summary; returns what is wrong."""
+    """Run everything and print the summary; returns the problems."""
     began = time.monotonic()
     sidecar = _start_sidecar(experiment)
     try:
@@ -144,12 +144,12 @@ def _insist_on(sidecar: subprocess.Popen[bytes]) -> None:
     if code is not None:
         raise SidecarEndedError(
             f"the sidecar ended with exit code {code} while the job was running",
-            "its own message stands above; the job has been ended too",
+            "its own message is above; the job has been ended too",
         )
 
 
 def _wait_for_rows(experiment: Path, plan: JobPlan, sidecar: subprocess.Popen[bytes]) -> None:
-    """Give the sidecar time to read the last lines; if that is not enough, the rows will show it."""
+    """Give the sidecar time to read the last lines. If that is not enough, the report shows the missing rows."""
     expected = plan.steps * len(report.ranks_of(plan))
     deadline = time.monotonic() + CATCH_UP_S
     while time.monotonic() < deadline and sidecar.poll() is None:
@@ -160,7 +160,7 @@ def _wait_for_rows(experiment: Path, plan: JobPlan, sidecar: subprocess.Popen[by
 
 
 def _tell(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
-    """Print what came of it; returns what is wrong."""
+    """Print the results; returns the problems."""
     state_dir = _state_dir(experiment)
     rows_file = state_dir / "rows.jsonl"
     lines = rows_file.read_bytes().splitlines() if rows_file.is_file() else []
@@ -201,7 +201,7 @@ def _describe(failure: Failure) -> str:
 
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does. Only the main thread may and need say so."""
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does. Only the main thread can set this up, and no other needs it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

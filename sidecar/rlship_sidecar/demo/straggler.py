@@ -1,4 +1,4 @@
-"""Which rank the others wait for, from the times of the barrier records in the writers' files."""
+"""Finds the rank that the others wait for, from the times of the barrier records in the writers' files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rlship_formats.records import Open
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """A rank that is late as a rule.
+    """A rank that is usually late. `name` is `<actor> rank <replica>.<rank>`.
 
-    `name` is `<actor> rank <replica>.<rank>`; `extra_s` the median over steps of how much later its barrier was than
-    the median of the other ranks'; `share` the share, 0 to 1, of the `steps` steps compared in which it was the last.
+    `extra_s` is how much later its barrier was than the median of the other ranks', as a median over steps. `share`, 0
+    to 1, is the share of the `steps` compared steps in which it was last.
     """
 
     name: str
@@ -36,7 +36,7 @@ def barrier_times(files: Mapping[str, bytes], actor: str) -> dict[int, dict[str,
     times: dict[int, dict[str, float]] = defaultdict(dict)
     for data in files.values():
         reader = FileReader()
-        for line in data.split(b"\n")[:-1]:  # what cannot be used is the sidecar's to report
+        for line in data.split(b"\n")[:-1]:  # the sidecar reports lines that cannot be used
             record = reader.read(line)
             if isinstance(record, Open) and record.actor != actor:
                 break
@@ -49,8 +49,8 @@ def barrier_times(files: Mapping[str, bytes], actor: str) -> dict[int, dict[str,
 def find_straggler(files: Mapping[str, bytes], actor: str = "trainer", *, least_s: float = 0.005) -> Straggler | None:
     """The rank of `actor` that is last in more than half of the steps, by a median of at least `least_s` seconds.
 
-    None if there is no such rank. Steps for which a rank has no barrier are passed over: they cannot say who was last.
-    `least_s` is what scheduling noise comes to.
+    None without such a rank. Steps for which a rank has no barrier are skipped, because their last rank is unknown.
+    `least_s` is about as much as scheduling noise.
     """
     times = barrier_times(files, actor)
     ranks = {rank for of_step in times.values() for rank in of_step}

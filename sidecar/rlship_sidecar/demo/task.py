@@ -1,7 +1,7 @@
-"""What the demo learns: to answer a short prompt with the same symbols in reverse order.
+"""The demo's task: to answer a short prompt with the same symbols in reverse order.
 
-The policy is a linear softmax: the scores of the symbol at an answer position are a sum over the prompt's symbols of
-one weight per (answer position, prompt position counted from the end, symbol, answer symbol). Prompts differ in
+The policy is a linear softmax. The scores of the symbol at an answer position are a sum over the prompt's symbols. Each
+adds one weight per (answer position, prompt position counted from the end, symbol, answer symbol). Prompts differ in
 length, so rollouts differ in tokens.
 """
 
@@ -30,7 +30,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """What one rank learned from its rollouts: a gradient of the loss summed over tokens, and means over tokens."""
+    """The result of one rank's rollouts: a gradient of the loss summed over tokens, and means over tokens."""
 
     total: list[float]
     tokens: int
@@ -41,7 +41,7 @@ class Gradient:
 
     @property
     def norm(self) -> float:
-        """Length of the mean gradient per token."""
+        """The length of the mean gradient per token."""
         return math.sqrt(sum(g * g for g in self.total)) / self.tokens
 
 
@@ -86,7 +86,7 @@ def sample(weights: Sequence[float], prompt: tuple[int, ...], rng: random.Random
 
 
 def advantages(scores: Sequence[float]) -> list[float]:
-    """How much better each answer to one prompt is than their mean, in standard deviations; 0 where all are alike."""
+    """How much better each answer to one prompt is than their mean, in standard deviations; 0 if all are alike."""
     mean = sum(scores) / len(scores)
     deviation = math.sqrt(sum((value - mean) ** 2 for value in scores) / len(scores))
     return [(value - mean) / (deviation + 1e-6) for value in scores]

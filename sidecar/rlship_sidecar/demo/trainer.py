@@ -55,8 +55,8 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
             },
             step=step,
         )
-        # Here and not after the exchange below: a rank has said all it has to say about the step, and the
-        # barriers' times then show whom the others wait for.
+        # Here and not after the exchange below: a rank has logged everything of the step, and the
+        # barriers' times then show for which rank the others wait.
         rlship.barrier(step)
         if server:
             weights = server.step(step, weights, learned)

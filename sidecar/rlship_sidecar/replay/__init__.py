@@ -1,1 +1,1 @@
-"""Rows made again from the files at full speed, into a store of their own."""
+"""Makes all rows again from the files at full speed, in a store of their own."""

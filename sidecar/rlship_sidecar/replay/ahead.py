@@ -1,8 +1,8 @@
-"""Files decoded ahead by other processes, for the one that aligns, reduces and commits.
+"""Files that other processes decode ahead, for the process that aligns, reduces and commits.
 
-What is asked for next is under way before it is asked for: a chunk of each file, and never more than MAX_AHEAD_BYTES of
-files altogether, however large these are. A file goes on in this process wherever the others cannot: at its end, where
-something is wrong with it, or where an answer does not come.
+The next chunk of each file is under way before it is needed, and never more than MAX_AHEAD_BYTES altogether, however
+large the files are. This process continues a file itself where the others cannot: at the end of the file, after an
+error, or if an answer does not come.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_TASK_BYTES, MAX_TASK_BYTES = 64 << 10, 1 << 20
 
 
 class EngineLost(Exception):
-    """The processes are gone; what they were to decode is decoded here."""
+    """The processes are gone; this process decodes their tasks itself."""
 
 
 class Engine(Protocol):
@@ -33,15 +33,17 @@ class Engine(Protocol):
 
     @property
     def room(self) -> int:
-        """How many tasks more it has use for: enough that none of its processes has to wait before it is asked again,
-        and no more, for what nobody has begun can be done here. Asked only where there is work.
+        """How many more tasks it can use.
+
+        That is enough that none of its processes has to wait for the next task. More would be waste: this process can
+        do the tasks that no other one has begun. Asked only if there is work.
         """
 
     def submit(self, task: Task) -> None:
-        """Have a task done; raises EngineLost."""
+        """Submit a task; raises EngineLost."""
 
     def receive(self, *, wait: bool) -> list[bytes]:
-        """Answers that are there, at least one with `wait`; raises EngineLost."""
+        """The answers so far, at least one with `wait`; raises EngineLost."""
 
     def close(self) -> None:
         """End the processes."""
@@ -49,8 +51,10 @@ class Engine(Protocol):
 
 @dataclass(slots=True)
 class _File:
-    """A file that is decoded elsewhere. `ready` are chunks not taken yet, of `size` bytes together; the next task
-    begins where the last one of them ends. `under_way`: bytes of the task that was submitted, 0 for none.
+    """A file that is decoded elsewhere.
+
+    `ready` are chunks not taken yet, of `size` bytes together. The next task begins where the last chunk ends.
+    `under_way` are the bytes of the submitted task, 0 without one.
     """
 
     source: Source
@@ -64,12 +68,12 @@ class _File:
     over: bool = False
 
     def wants(self, size: int) -> bool:
-        """Whether more of it is to be decoded, where `size` bytes at a time are."""
+        """Whether more of the file should be decoded, in tasks of `size` bytes."""
         return not (self.under_way or self.over) and self.size < size
 
 
 class DecodedAhead:
-    """What an `Intake` takes from other processes; see `Ahead` there."""
+    """Gives an `Intake` the chunks that other processes decoded; see `Ahead` there."""
 
     def __init__(
         self, engine: Engine, intake: Intake, store: Store, say: Callable[[str], None] = lambda line: None
@@ -91,9 +95,11 @@ class DecodedAhead:
         self._submit_more()
 
     def _submit_more(self) -> None:
-        """Give others what there is use for: of files of which some is left, so that it comes in time, those with the
-        least left first. Then of the others those that are asked for last, for this process comes to the first ones
-        itself. So all have work, and nobody waits for long.
+        """Submit as many tasks as the others have room for.
+
+        Files with chunks left come first, those with the fewest bytes first, so that none runs out. Then come the
+        others, the last needed one first, because this process starts with the first itself. So all processes have work
+        and short waits.
         """
         self._left = False
         size = max(MIN_TASK_BYTES, min(MAX_TASK_BYTES, MAX_AHEAD_BYTES // (2 * len(self._group))))
@@ -115,11 +121,11 @@ class DecodedAhead:
             return None
         while not file.ready:
             if not file.under_way:
-                del self._files[source.name]  # nobody is at it: it is read on in this process
+                del self._files[source.name]  # no process decodes it, so this one reads on
                 return None
             self._collect(wait=True)
         chunk, size = file.ready[0]
-        # A chunk is taken whole: of one that goes on beyond the limit not all units could keep their values.
+        # A chunk is taken whole. If it went beyond the limit, not all of its units could keep their observations.
         if chunk.lowest > limit or chunk.highest > limit + MAX_KEPT - self._intake.most_steps:
             return Taken(None, chunk.mark, True)
         file.ready.popleft()
@@ -130,7 +136,7 @@ class DecodedAhead:
         return Taken(batch, chunk.mark, chunk.more or bool(file.ready))
 
     def _file(self, source: Source) -> _File | None:
-        """The file, if it is one that others may decode: native, opened, and with enough to be read."""
+        """The file, if another process may decode it: native, opened, and with enough left to read."""
         file = self._files.get(source.name)
         if file is not None and file.source is source:
             return file

@@ -1,7 +1,8 @@
 """Tasks of a Ray cluster that decode for a replay: the extra `rlship[ray]`.
 
-The cluster is the user's, and nothing is started: `RAY_ADDRESS` names it, else it is the one that runs on this machine.
-Tasks read the files by their paths, so every node has to see them there, and needs this very rlship.
+The cluster is the user's, and this module starts nothing. `RAY_ADDRESS` names the cluster; by default it is the one
+that runs on this machine. Tasks read the files by their paths. So every node has to have the files there, and the same
+rlship.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.packed import Task
 
 REACH_S = 5.0
-AT_ONCE = 4  # tasks under way for each that can run: the next one's place is taken at once
+AT_ONCE = 4  # tasks under way for each that can run, so that the next one starts at once
 
 
 class NoCluster(RlshipError):
-    """There is no Ray cluster to be used. Exit code 1."""
+    """No usable Ray cluster was found. Exit code 1."""
 
 
 class RayEngine:
-    """As many tasks at a time as `jobs`; 0: as the cluster has CPUs."""
+    """Runs at most `jobs` tasks at a time; with 0, as many as the cluster has CPUs."""
 
     def __init__(self, jobs: int = 0) -> None:
         """Join the cluster; raises UsageProblem, NoCluster."""
@@ -87,8 +88,10 @@ class RayEngine:
 
 @contextmanager
 def _in_own_folder() -> Iterator[None]:
-    """Ray lets its workers import from the folder in which a job joins, ahead of what is installed there. So it joins
-    in the folder of this package: the current one may be an experiment's, with modules planted in it.
+    """Join the cluster from the folder of this package.
+
+    Ray lets its workers import from the folder in which a job joins, before installed packages. The current folder may
+    be an experiment's, with modules planted in it.
     """
     before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -102,7 +105,7 @@ def _in_own_folder() -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Raise OSError where nobody listens: Ray would end this process."""
+    """Raise OSError if nothing listens at the address: Ray would end this process."""
     host, separator, port = address.rpartition(":")
     if separator and "/" not in host and port.isdigit():
         socket.create_connection((host, int(port)), REACH_S).close()
@@ -110,7 +113,7 @@ def _reach(address: str) -> None:
 
 @lru_cache(1)
 def _decoding() -> Decoding:
-    """That of a process of Ray's, which does many tasks."""
+    """The decoder of one Ray process, which does many tasks."""
     return Decoding()
 
 

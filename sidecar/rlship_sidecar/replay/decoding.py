@@ -1,4 +1,4 @@
-"""Decodes chunks of files for another process, through the intake's own reading."""
+"""Decodes chunks of files for another process, with the intake's own reading."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlship_sidecar.tail.tail import Tail
 
 
 class Decoding:
-    """Of one process; keeps nothing from task to task but what is quicker the second time."""
+    """The decoder of one process; between tasks it keeps only caches."""
 
     def __init__(self) -> None:
         self._intakes: dict[str, Intake] = {}
@@ -22,11 +22,11 @@ class Decoding:
         self._chunks: list[DecodedChunk] = []
 
     def answer(self, task: Task) -> bytes:
-        """What a task's lines say, as a message; without chunks where the file cannot be read on just now."""
+        """The lines of a task, as a message; without chunks if the file cannot be read on now."""
         return self._packing.pack(task.name, self.chunks(task))
 
     def chunks(self, task: Task) -> list[DecodedChunk]:
-        """The same, unpacked."""
+        """The same chunks, unpacked."""
         intake = self._intake(os.path.dirname(task.path))
         source = new_source(task.name, Tail(task.path, intake.files), intake.schemas)
         source.mark, source.piece_bytes = task.mark, task.piece_bytes
@@ -48,6 +48,6 @@ class Decoding:
     def _intake(self, folder: str) -> Intake:
         found = self._intakes.get(folder)
         if found is None:
-            # NUL bytes that may still arrive are for the other process to wait for.
+            # NUL bytes may still turn into lines: the other process waits for that.
             found = self._intakes[folder] = Intake(os.path.dirname(folder), filesystem_of(os.path.realpath(folder)), 64)
         return found

@@ -1,7 +1,7 @@
-"""Where a replay keeps its state, and whether it goes on with an earlier one.
+"""Where a replay keeps its state, and whether it continues an earlier one.
 
-Without `--out` that is `replay-<n>` in the folder of the sidecar's state: the newest one of the same kind that is not
-finished, else a new one. Each has a `replay.json` that says what it is of.
+Without `--out` that is `replay-<n>` in the folder of the sidecar's state: the newest unfinished replay of the same
+kind, or a new folder. A `replay.json` in each folder describes its replay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FOLDER = re.compile(r"replay-(\d{1,9})")
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """What a folder's replay is of. `steps` as text, None: all. `made_with`: the settings that rows depend on."""
+    """The replay of a folder. `steps` as text, None for all; `made_with` are the settings that rows depend on."""
 
     steps: str | None
     made_with: str
@@ -33,7 +33,7 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 def marker_of(config: Config, steps: Steps | None) -> Marker:
-    """That of a replay with these settings."""
+    """The marker of a replay with these settings."""
     made_with = [
         sorted(config.reductions.items()),
         config.per_rank,
@@ -46,7 +46,7 @@ def marker_of(config: Config, steps: Steps | None) -> Marker:
 
 
 def choose(experiment: Path, config: Config, marker: Marker) -> Path:
-    """The folder to use where none was named. It need not be there yet."""
+    """The folder to use if the user named none. It may not exist yet."""
     state_dir = state_dir_for(experiment, config)
     try:
         names = os.listdir(state_dir)
@@ -62,23 +62,24 @@ def choose(experiment: Path, config: Config, marker: Marker) -> Path:
 
 
 def check(out: Path, marker: Marker, live: Path) -> None:
-    """Raise UsageProblem where a folder that was named holds something else than a replay of these steps, or is `live`,
-    where the sidecar has its state or will have it.
+    """Raise UsageProblem unless a folder that the user named is usable for a replay of these steps.
+
+    It must not hold anything else, and it must not be `live`, the folder where the sidecar has or will have its state.
     """
     if os.path.realpath(out) == os.path.realpath(live):
         raise UsageProblem(
-            f"{out} is for the state of the sidecar, which would go on with the replay's rows",
-            "give another folder with --out, or leave --out away",
+            f"{out} is for the state of the sidecar, which would continue from the replay's rows",
+            "give another folder with --out, or omit --out",
         )
     found = read_marker(out)
     if found is not None and found.steps != marker.steps:
         raise UsageProblem(
             f"{out} holds a replay of {_of(found.steps)}, not of {_of(marker.steps)}",
-            "give each its own folder with --out, or leave --out away",
+            "give each its own folder with --out, or omit --out",
         )
     if found is None and out.is_dir() and not _is_empty(out):
         raise UsageProblem(
-            f"{out} holds something else than a replay", "give an empty folder, or one that is not there yet"
+            f"{out} holds something other than a replay", "give an empty folder, or one that does not exist yet"
         )
 
 
@@ -91,22 +92,22 @@ def _of(steps: str | None) -> str:
 
 
 def read_marker(folder: Path) -> Marker | None:
-    """What a folder says of its replay; None where it says nothing that can be read."""
+    """The marker in a folder; None without a readable one."""
     try:
         return msgspec.json.decode(read_plain(folder / MARKER, _MAX_BYTES), type=Marker)
     except (FileNotFoundError, NotADirectoryError, NotAFile, msgspec.DecodeError):
         return None
     except OSError as problem:
-        if problem.errno == errno.ELOOP:  # a link, which nothing of ours is
+        if problem.errno == errno.ELOOP:  # it is a link, and rlship makes no links
             return None
         raise
 
 
 def write_marker(folder: Path, marker: Marker) -> None:
-    """Write what the replay in `folder` is of, durably. The folder must be ours: see `make_place`."""
+    """Describe the replay in `folder`, durably. The folder must be ours: see `make_place`."""
     state_file.replace(folder / MARKER, msgspec.json.encode(marker) + b"\n")
 
 
 def finished(marker: Marker) -> Marker:
-    """That of the same replay once all is delivered."""
+    """The marker of the same replay once all rows are delivered."""
     return msgspec.structs.replace(marker, finished=True)

@@ -1,4 +1,4 @@
-"""What a replay came to, for people and programs: rows, steps, keys, coverage, dead letters."""
+"""The result of a replay, for people and programs: rows, steps, keys, coverage, dead letters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ MAX_KEYS = 10_000
 
 @dataclass(slots=True)
 class RowsFound:
-    """The rows of an actor's units of one kind: step, aligned, clock or point. `first` and `last` are the units' least
-    and greatest index (of points: byte offsets, of no use to people); `lacking`: how many lack ranks.
+    """The rows of an actor's units of one kind: step, aligned, clock or point.
+
+    `first` and `last` are the least and greatest index of the units. (For points these are byte offsets, of no use to
+    people.) `lacking` counts rows that lack ranks.
     """
 
     actor: str
@@ -28,10 +30,12 @@ class RowsFound:
 
 @dataclass(slots=True)
 class Replayed:
-    """One experiment. `bytes` and `lines` are what was read this time, after an interruption the rest; `rows` counts
-    all, and revisions as well; `read_s` are the seconds that reading and reducing took.
-    `finished`: all is read, and every sink that rows were meant for has them. `keys`: what charts there are, by actor;
-    only of a dry run, at most MAX_KEYS. `state_dir` is "" for a dry run, which keeps nothing.
+    """The result for one experiment.
+
+    `bytes` and `lines` were read this time: after an interruption the rest. `rows` counts all rows, revisions included.
+    `read_s` are the seconds that reading and reducing took. `finished`: everything is read, and every sink of the
+    replay has all rows. `keys` are the charts by actor, at most MAX_KEYS, and only for a dry run. `state_dir` is "" for
+    a dry run, which keeps nothing.
     """
 
     experiment: str
@@ -57,7 +61,7 @@ class Replayed:
 def replayed(
     store: Store, status: Status, *, state_dir: str, finished: bool, volume: tuple[int, int, int], read_s: float
 ) -> Replayed:
-    """The facts so far; `volume` are files, bytes and lines that were read."""
+    """The facts so far; `volume` are the files, bytes and lines that were read."""
     return Replayed(
         experiment=status.experiment,
         state_dir=os.fsencode(state_dir).decode("utf-8", "replace"),
@@ -84,7 +88,7 @@ def _units(store: Store) -> list[RowsFound]:
 
 
 def keys_of(store: Store) -> dict[str, list[str]]:
-    """Everything that rows have values under, by actor, sorted; a few rows in memory at a time."""
+    """The keys of all rows' values, by actor and sorted; only a few rows are in memory at a time."""
     found: dict[str, set[str]] = {}
     total = 0
     for first in range(0, store.row_count(), _AT_ONCE):

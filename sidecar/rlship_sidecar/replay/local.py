@@ -12,12 +12,13 @@ from rlship_sidecar.child_process import module_command
 from rlship_sidecar.replay.ahead import EngineLost
 from rlship_sidecar.replay.packed import Task
 
-AT_ONCE = 8  # tasks of a process: of some ms each, and it must not wait while rows are made and committed
+AT_ONCE = 8  # tasks of a process: each takes some ms, and it must not run dry while rows are made and committed
 
 
 class LocalEngine:
-    """At most so many processes, each started once the others have work. They get work once they are up, which takes
-    long. Should one of them die, all are given up.
+    """At most this many processes. Another one starts when those before it have work.
+
+    A process gets work once it is up, because starting takes long. If one of them dies, all are given up.
     """
 
     def __init__(self, most: int) -> None:
@@ -26,11 +27,11 @@ class LocalEngine:
         self._loads: dict[Connection, int] = {}  # bytes under way
         self._sizes: dict[Connection, list[int]] = {}
         self._connections: dict[int, Connection] = {}
-        self._poll = select.poll()  # made once: it is asked often
+        self._poll = select.poll()  # made once, because `room` is called often
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes."""
+        """Their process ids."""
         return [process.pid for process in self._processes]
 
     def _start(self) -> None:
@@ -52,7 +53,7 @@ class LocalEngine:
         if room <= 0 and len(self._processes) < self._most:
             try:
                 self._start()
-            except OSError:  # there may be no more processes or files: those that there are have to do
+            except OSError:  # the system may allow no more processes or files: the existing ones have to suffice
                 self._most = len(self._processes)
         return room
 

@@ -1,6 +1,6 @@
-"""What was decoded in one process, as bytes for another: lines in columns, metrics once for each message. Pure.
+"""Decoded lines as bytes for another process: in columns, with each message's metrics listed once. Pure.
 
-Only processes of one replay exchange these, of one version of everything.
+Only processes of one replay exchange them, so both sides have the same versions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _MAX_SCHEMAS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A part of a native file to decode: from `mark` on, about `size` bytes, in chunks of `most_steps` steps and
-    about `piece_bytes` bytes. The rest is the decoder's state there: the `open` record, the times that lines inherit,
-    and the define and rollback lines before.
+    """A part of a native file to decode: about `size` bytes from `mark` on.
+
+    A chunk has `most_steps` steps and about `piece_bytes` bytes. The rest is the decoder's state at `mark`: the `open`
+    record, the times that lines inherit, and the define and rollback lines before it.
     """
 
     name: str
@@ -46,7 +47,8 @@ class Task:
 
 
 class Arrived(NamedTuple):
-    """A chunk as it came: `batch` unpacks it, which is left until it is needed, as its lines are many objects.
+    """A chunk as it came. `batch` unpacks it, which waits until it is needed, because its lines are many objects.
+
     `lowest`, `highest` and `kept` are the batch's; the rest is as in `DecodedChunk`.
     """
 
@@ -61,8 +63,9 @@ class Arrived(NamedTuple):
 
 
 class DecodedChunk(NamedTuple):
-    """Consecutive lines of a file, decoded: the batch ends at `mark`, where the decoder has these times. `more`: there
-    was more to read.
+    """Consecutive decoded lines of a file. The batch ends at `mark`, where the decoder has these times.
+
+    `more`: the file had more to read.
     """
 
     batch: Batch
@@ -73,13 +76,13 @@ class DecodedChunk(NamedTuple):
 
 
 class Packing:
-    """Packs chunks. What a schema comes to is worked out once."""
+    """Packs chunks. The packed form of a schema is computed once."""
 
     def __init__(self) -> None:
         self._known: dict[Schema, bytes] = {}
 
     def pack(self, name: str, chunks: Sequence[DecodedChunk]) -> bytes:
-        """A message."""
+        """One message."""
         self._places: dict[Schema, int] = {}
         packed = [
             (self._batch(chunk.batch), tuple(chunk.mark), chunk.t, chunk.barrier_t, chunk.more) for chunk in chunks
@@ -111,7 +114,7 @@ class Packing:
         )
 
     def _streams(self, lines: Iterable[StreamLine]) -> list[Any]:
-        """Dense lines of one schema and segment that follow each other as a run, others as they are."""
+        """Consecutive dense lines of one schema and segment as a run, other lines as they are."""
         packed: list[Any] = []
         for (segment, schema), found in groupby(lines, _alike):
             if schema is None:
@@ -131,7 +134,7 @@ def _alike(line: StreamLine) -> tuple[int, Schema | None]:
 
 
 class Unpacking:
-    """The other side: schemas become those of the reader that goes on with the lines."""
+    """The receiving side: schemas become those of the reader that continues with the lines."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
@@ -156,7 +159,7 @@ class Unpacking:
 
 
 def _columns(steps: Iterable[int], ts: Iterable[float], offsets: Iterable[int]) -> tuple[bytes, bytes, bytes]:
-    """As bytes: a tenth of what pickling the numbers costs."""
+    """The columns as bytes: that costs a tenth of pickling the numbers."""
     return array("q", steps).tobytes(), array("d", ts).tobytes(), array("q", offsets).tobytes()
 
 
@@ -177,7 +180,7 @@ def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
     for some in runs:
         run = _run(some, schemas)
         held = batch.runs.setdefault((run.segment, run.schema), run)
-        if held is not run:  # the other side had forgotten that it knew the schema
+        if held is not run:  # the other side had emptied its cache and sent the schema again
             held.extend(run)
     for segment, before_t, *columns in barriers:
         steps, ts, offsets = _items(columns)

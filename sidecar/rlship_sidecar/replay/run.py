@@ -1,6 +1,7 @@
-"""One experiment replayed: read to the end, reduced, committed, delivered. Reads the files and changes nothing in them.
+"""Replays one experiment: reads it to the end, reduces, commits and delivers. It changes nothing in the files.
 
-A replay is a sidecar of its own beside whoever watches the experiment: its own folder, lease, store and runs.
+A replay is a sidecar of its own, independent of one that watches the experiment: it has its own folder, lease, store
+and runs.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ TELL_EVERY_S = 0.2
 HELD_POLL_S = 0.1
 _SLICE_S = 0.2
 
-# Of an experiment's own rlship.toml: where the watched rows go, which a replay's must not.
+# Options of an experiment's own rlship.toml that say where the live rows go: a replay's rows must not go there.
 LIVE_PLACES = {"wandb": ("run_id",), "tensorboard": ("dir",), "jsonl": ("path",)}
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What to do. `out` None: a folder is chosen. With `dry_run` nothing is kept or shipped. `jobs`: how many processes
-    work, this one included; in Ray how many tasks at a time. `engine`: where they decode.
+    """What to replay, and how. Without `out` a folder is chosen. With `dry_run` nothing is kept or shipped.
+
+    `jobs` counts the processes that work, this one included; in Ray it counts tasks at a time. `engine` names where
+    they decode.
     """
 
     experiment: Path
@@ -54,7 +57,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far it is: bytes read of those there are, lines and rows so far, and for each sink how many it has."""
+    """How far the replay is: bytes read of the total, lines and rows so far, and the rows that each sink has."""
 
     bytes_read: int
     bytes_total: int
@@ -73,10 +76,10 @@ def replay(
     say: Callable[[str], None] = lambda line: None,
     stop: threading.Event | None = None,
 ) -> Replayed:
-    """Replay until all is delivered or `stop` is set; a sink that gets no further for `drain_s` is left behind.
+    """Replay until all rows are delivered or `stop` is set; gives up on a sink that makes no progress for `drain_s`.
 
-    Goes on where an unfinished one stopped. Raises RlshipError, OSError and sqlite3.Error where the files, the folder
-    or the store cannot be used.
+    It continues an unfinished replay. Raises RlshipError, OSError and sqlite3.Error if the files, the folder or the
+    store cannot be used.
     """
     stop = stop or threading.Event()
     # Most objects here live as long as the process; scanning them again and again costs a fifth of the time.
@@ -92,7 +95,7 @@ def replay(
                 folders.check(folder, marker, state_dir_for(order.experiment, order.config))
             make_place(order.experiment, folder)
             if folders.read_marker(folder) is not None:
-                say(f"going on with the replay in {folder}")
+                say(f"continuing the replay in {folder}")
             folders.write_marker(folder, marker)
         engine = _engine(order)
         options = ReplayOptions(folder, f"{order.experiment.resolve().name}-replay", order.steps)
@@ -125,7 +128,7 @@ def replay(
 
 
 def _engine(order: ReplayRequest) -> Engine | None:
-    """Where files are decoded ahead; None: nowhere."""
+    """The engine that decodes files ahead; None without one."""
     if order.engine == RAY:
         from rlship_sidecar.replay.cluster import RayEngine  # an extra
 
@@ -168,7 +171,7 @@ class _Replay:
         return self._found(read_s, finished=read and delivered)
 
     def _read(self) -> bool:
-        """Read to the end; whether it got there."""
+        """Read to the end; returns whether it got there."""
         watched = self._watched
         while watched.read_to_the_end():
             self._tell()
@@ -179,7 +182,7 @@ class _Replay:
         return True
 
     def _deliver(self) -> bool:
-        """Wait for the sinks, for as long as each gets on; whether they all have all rows."""
+        """Wait for the sinks as long as each makes progress; returns whether all of them have all rows."""
         watched = self._watched
         watched.ship()
         waiting = dict.fromkeys(watched.shippers, (-1, 0.0))

@@ -1,7 +1,7 @@
-"""The tables that `rlship export` writes and `rlship query` asks, with the names and types of their columns.
+"""The tables that `rlship export` writes and `rlship query` reads, with the names and types of their columns.
 
-They are a promise: columns may be added at the end of a table, none is renamed, retyped or removed. docs/query.md
-describes them. What is not there is null, never 0 or "".
+They are a promise: new columns are added at the end of a table, and no column is renamed, retyped or removed.
+docs/query.md describes them. A missing value is null, never 0 or "".
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Type = Literal["text", "int", "float", "bool", "json", "texts", "ints", "floats"]
-EVERY = "_all"  # behind the name of a table of rows: all revisions of each row, not only the last
+EVERY = "_all"  # suffix of a table of rows that holds all revisions of each row, not only the last
 
 
 class Column(NamedTuple):
-    """`int` has 64 bits, `float` is a double, `json` a text, a plural a list."""
+    """`int` has 64 bits, `float` is a double, `json` is a text, and a plural is a list."""
 
     name: str
     type: Type
@@ -22,14 +22,14 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """`of` says what it is made of: "rows" and "dead letters" are in the store, "records" in the writers' files."""
+    """`of` names the source: "rows" and "dead letters" are in the store, "records" in the writers' files."""
 
     name: str
     of: Literal["rows", "dead letters", "records"]
     columns: tuple[Column, ...]
 
     def has(self, column: str) -> bool:
-        """Whether it has a column of this name."""
+        """Whether the table has a column of this name."""
         return any(one.name == column for one in self.columns)
 
 
@@ -37,7 +37,7 @@ def _columns(**types: Type) -> tuple[Column, ...]:
     return tuple(Column(name, type) for name, type in types.items())
 
 
-# Every table of rows begins like this. `step` is null but for kinds that have one: step and aligned.
+# Every table of rows begins with these columns. `step` is null except for the kinds step and aligned.
 ROW = _columns(
     experiment="text",
     row="int",
@@ -61,7 +61,7 @@ COVERAGE = _columns(
     underivable="texts",
     tags="texts",
 )
-# Every table of records begins like this: who wrote the file, then what of.
+# Every table of records begins with these columns: the writer, then the record.
 WRITER = _columns(experiment="text", file="text", actor="text", replica="text", rank="int", attempt="int")
 RECORD = (*WRITER, *_columns(step="int", t="float"))
 

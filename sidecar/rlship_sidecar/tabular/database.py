@@ -1,8 +1,8 @@
-"""The tables as a database that SQL can ask and can do nothing else with.
+"""The tables as a database for SQL queries, which can do nothing but read it.
 
-Tables that a question names are copied into a temporary DuckDB file; then it is opened again to be read only, without
-access to files, the network, extensions or this process. So a question may come from anywhere. What does not fit into
-memory is on disk.
+Tables that a query names are copied into a temporary DuckDB file. The file is then reopened read-only, without access
+to files, the network, extensions or this process. So a query may come from an untrusted source. Data that does not fit
+into memory is on disk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_EXTENSIONS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # a name in SQL would also mean a variable of this program
+    "python_enable_replacements": "false",  # otherwise a name in SQL could refer to a variable of this program
 }
 _SQL_TYPES = {
     "text": "varchar",
@@ -42,11 +42,11 @@ _SQL_TYPES = {
     "ints": "bigint[]",
     "floats": "double[]",
 }
-_FETCHED = 200  # of any size: texts may have a megabyte each
+_FETCHED = 200  # by number, not by size: a text may have a megabyte
 
 
 class Answer(NamedTuple):
-    """What a question gives: the names of its columns, no two alike, which of them are JSON, and its records."""
+    """The result of a query: its column names (all different), which columns are JSON, and its records."""
 
     columns: list[str]
     nested: list[bool]
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 def require_duckdb() -> Any:
-    """The module duckdb; raises UsageProblem where it, or what it needs here, is not installed."""
+    """The module duckdb; raises UsageProblem if it, or a package that it needs here, is not installed."""
     try:
         import duckdb
         import pytz  # type: ignore[import-untyped, unused-ignore]  # noqa: F401 - for times with a zone
@@ -72,22 +72,24 @@ def check(sql: str) -> None:
     except duckdb.Error as problem:
         raise _wrong(problem) from None
     if len(kinds) != 1:
-        raise UsageProblem(f"a query is one statement, and these are {len(kinds)}", "ask one thing after the other")
-    if kinds[0] == "MULTI":  # a PIVOT that has to ask first which columns there are
+        raise UsageProblem(f"a query is one statement, and these are {len(kinds)}", "send one query after the other")
+    if kinds[0] == "MULTI":  # a PIVOT that would run a query of its own to find its columns
         raise UsageProblem(
-            "PIVOT has to be told which columns to make", "PIVOT … ON key IN ('trainer/loss', 'trainer/lr') USING …"
+            "PIVOT needs a list of the columns to make", "PIVOT … ON key IN ('trainer/loss', 'trainer/lr') USING …"
         )
     if kinds[0] != "SELECT":
         raise UsageProblem(
             f"a query only reads, and this is {kinds[0]}",
-            "ask with SELECT, WITH, FROM, DESCRIBE, SUMMARIZE or SHOW TABLES; --csv and --json give an answer to keep",
+            "use SELECT, WITH, FROM, DESCRIBE, SUMMARIZE or SHOW TABLES; --csv and --json write the answer in full",
         )
 
 
 @contextmanager
 def answering(folder: str, sources: Sequence[ExperimentTables], sql: str, memory: str = MEMORY) -> Iterator[Answer]:
-    """The answer to `sql`, over the tables of all `sources`. `folder` is empty and may be filled with the tables; the
-    database holds at most about `memory` in RAM. Raises UsageProblem where the question is wrong.
+    """The answer to `sql`, over the tables of all `sources`.
+
+    `folder` is empty and may be filled with the tables. The database holds at most about `memory` in RAM. Raises
+    UsageProblem if the query is wrong.
     """
     duckdb = require_duckdb()
     check(sql)
@@ -108,7 +110,7 @@ def answering(folder: str, sources: Sequence[ExperimentTables], sql: str, memory
             heads = list(map(wide.UniqueNames().unlike, (column[0] for column in about)))
             yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(connection, thread))
     except duckdb.OutOfMemoryException as problem:
-        raise RlshipError(_first_line(problem), f"allow more than {memory}: --memory, or ask for less") from problem
+        raise RlshipError(_first_line(problem), f"allow more than {memory}with --memory, or select less") from problem
     except duckdb.Error as problem:
         raise _wrong(problem, names) from None
 
@@ -119,7 +121,7 @@ def _fetched(connection: DuckDBPyConnection, thread: Executor) -> Iterator[Recor
 
 
 def _stoppable(connection: DuckDBPyConnection, thread: Executor, call: Callable[[Any], Any], given: object) -> Any:
-    """Let another thread wait for DuckDB: this one would not notice a signal meanwhile."""
+    """Wait for DuckDB in another thread, because the waiting thread would not notice a signal."""
     try:
         return thread.submit(call, given).result()
     except BaseException:
@@ -130,11 +132,12 @@ def _stoppable(connection: DuckDBPyConnection, thread: Executor, call: Callable[
 def _tables(
     sources: Sequence[ExperimentTables], sql: str
 ) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
-    """Name, columns and records of every table; no records of those that `sql` does not name."""
+    """Name, columns and records of every table; no records of tables that `sql` does not name."""
     watched = [source for source in sources if source.snapshot is not None]
     everything, tables = RecordFilter(), wide.UniqueNames(TABLES)
     for table in TABLES.values():
-        there = sources if table.of == "records" else watched or sources  # of one that was never watched others tell
+        # An unwatched experiment has no rows. Only if all are unwatched are they asked, so that the error shows.
+        there = sources if table.of == "records" else watched or sources
         asked = there if _names(sql, table.name) else ()
         yield table.name, table.columns, chain.from_iterable(one.records(table, everything) for one in asked)
     for actor, kind in sorted({unit for source in watched for unit in source.units()}):
@@ -149,7 +152,7 @@ def _tables(
 
 
 def _names(sql: str, table: str) -> bool:
-    """Whether a table's name stands somewhere in the question."""
+    """Whether a table's name occurs somewhere in the query."""
     return re.search(rf"(?<!\w){re.escape(table.replace(chr(34), chr(34) * 2))}(?!\w)", sql, re.IGNORECASE) is not None
 
 
@@ -171,7 +174,7 @@ _NO_COLUMN = re.compile(r'Referenced column "(.+?)" not found|does not have a co
 
 
 def _wrong(problem: Exception, names: dict[str, list[str]] | None = None) -> UsageProblem:
-    """What is wrong with a question, with names that are near."""
+    """The error in a query, with similar names."""
     told, known = str(problem), names or {}
     message = _first_line(problem)
     if match := _NO_TABLE.search(told):
@@ -181,7 +184,7 @@ def _wrong(problem: Exception, names: dict[str, list[str]] | None = None) -> Usa
         missing = match[1] or match[2]
         columns = list(dict.fromkeys(column for names in known.values() for column in names))
         near = difflib.get_close_matches(missing.lower(), columns, 3, 0.5)
-        return UsageProblem(message, _offer(near) or "DESCRIBE <table> tells a table's columns")
+        return UsageProblem(message, _offer(near) or "DESCRIBE <table> lists a table's columns")
     where = "\n".join(line for line in told.splitlines()[1:] if line.strip())
     return UsageProblem(message, where or "docs/query.md describes the tables")
 

@@ -1,4 +1,4 @@
-"""Records of the writers' files as records of tables. Nothing is superseded or reduced."""
+"""Records of the writers' files as records of tables, neither superseded nor reduced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_records(table: str, experiment: str, file: WriterFile) -> Iterator[Record
 
 
 def _opened(file: WriterFile) -> Open:
-    assert file.open is not None  # no entry stands before it
+    assert file.open is not None  # `identify` ran first, so no entry precedes it
     return file.open
 
 
@@ -47,7 +47,7 @@ def _writer(experiment: str, file: WriterFile) -> Iterator[Record]:
             barrier = max(entry.step, barrier or 0) if entry.kind == "barrier" else barrier
     if file.open is not None:
         opened = file.open
-        pid = opened.pid if abs(opened.pid) <= MAX_STEP else None  # it may be any integer, and a column holds 64 bits
+        pid = opened.pid if abs(opened.pid) <= MAX_STEP else None  # JSON allows any integer, but a column holds 64 bits
         about = (opened.id, opened.world, opened.axis, opened.host, pid, opened.parent, opened.t)
         yield (*_who(experiment, file), *about, file.t, step, barrier, file.closed, file.size)
 
@@ -68,7 +68,7 @@ def _observations(entry: Entry, opened: Open) -> Iterator[Record]:
         else:
             pairs = [(one, None) for one in (value if isinstance(value, list) else [value])]
         for one, weight in pairs:
-            if one is not None:  # float() knows the words for what is not finite
+            if one is not None:  # float() reads the words for numbers that are not finite
                 yield metric, float(one), weight, None
 
 

@@ -13,7 +13,7 @@ Record = tuple[Any, ...]
 
 
 def row_head(experiment: str, row: Row) -> Record:
-    """What every table of rows begins with (`columns.ROW`)."""
+    """The first columns of every table of rows (`columns.ROW`)."""
     unit = row.unit
     axis, x = next(iter(row.x.items()), (None, None))
     return (
@@ -25,13 +25,13 @@ def row_head(experiment: str, row: Row) -> Record:
         unit.index if unit.kind in (STEP, ALIGNED) else None,
         axis,
         None if x is None else float(x),
-        row.t or None,  # rows of some other frameworks' files have none
+        row.t or None,  # rows of some foreign formats have no axis
         row.arrival.revision,
     )
 
 
 def coverage(row: Row) -> Record:
-    """What a row is made of (`columns.COVERAGE`)."""
+    """The coverage of a row (`columns.COVERAGE`)."""
     found = row.coverage
     return (
         found.ranks,

@@ -1,8 +1,8 @@
-"""The store as it is at one moment, read without getting into the way of the sidecar that owns it.
+"""The store as it is at one moment, read without disturbing the sidecar that owns it.
 
-A row is never changed once it is there, so a bound on their numbers and which of them are final is all that has to be
-asked at one moment. The rest is read a piece at a time, each in a transaction of its own: with a rollback journal a
-reader keeps the owner from committing, with a write-ahead log it keeps the log from being emptied.
+A row never changes once it is written. So only two facts have to be read at one moment: a bound on the row numbers, and
+which rows are final. The rest is read a piece at a time, each in a transaction of its own. A long transaction would
+disturb the owner: it blocks commits with a rollback journal, and keeps a write-ahead log from being emptied.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from rlship_sidecar.store import dead_letters, schema
 from rlship_sidecar.store.store import StoreUnusable
 
 PIECE_ROWS = 500
-MIN_ROW_BYTES = 4  # what SQLite needs for the smallest row: where its cell is, and a cell of two bytes
+MIN_ROW_BYTES = 4  # the smallest row in SQLite: a pointer to its cell, and a cell of two bytes
 EVERY_LETTER = -1
 _WAIT_S = 10.0
 
 
 class Snapshot:
-    """Rows below `count` of a store; `every` row, or only the last revision of each. Where SQLite fails, `failing` says
-    what that means.
+    """Rows below `count` of a store; `every` row, or only the last revision of each. If SQLite fails, `failing`
+    explains it.
 
-    Nothing in the file is believed before it is checked: it may have been written by anyone. `MIN_ROW_BYTES` bounds
-    what it can hold by its size, so that neither a number in it nor a loop among its pages costs more than that.
+    Every value in the file is checked before it is used, because anyone may have written the file. `MIN_ROW_BYTES`
+    bounds the number of rows by the file's size. So neither a number in it nor a loop among its pages costs more than
+    that.
     """
 
     def __init__(
@@ -49,21 +50,23 @@ class Snapshot:
         with failing():
             most = _size(connection) // MIN_ROW_BYTES
             if type(self.count) is not int or self.count > most:
-                raise sqlite3.DatabaseError(f"its last row is numbered {self.count - 1}, and it has room for {most}")
+                raise sqlite3.DatabaseError(
+                    f"its last row is numbered {self.count - 1}, but its size allows only {most} rows"
+                )
             self._final = self._find_final(most)
         connection.execute("commit")
 
     def _require_version(self, path: Path) -> None:
-        """Raise StoreUnusable for a store of another version, or that no sidecar made."""
+        """Raise StoreUnusable if the store has another version, or if no sidecar made it."""
         with self._failing():
             foreign = schema.foreign_objects(self._connection)
-        # Another version may have other tables, but it has this one.
+        # Another version may have other tables, but every version has this one.
         found = None if "meta" in foreign else self._ask("select value from meta where key = 'version'")
         if foreign and found in (None, [], [(str(schema.VERSION),)]):
             name, kind = next(iter(foreign.items()))
             raise StoreUnusable(
                 f"the store {path} was not made by a sidecar: it holds the {kind} {name}",
-                "Find out who wrote it. Rows are made from the files by: rlship replay.",
+                "Find out which program wrote it. To make rows from the files: rlship replay.",
             )
         if found != [(str(schema.VERSION),)]:
             version = str(found[0][0])[:40] if found else "none"
@@ -73,7 +76,7 @@ class Snapshot:
             )
 
     def _find_final(self, most: int) -> bytearray:
-        """Which rows are the last of their units, one bit a row."""
+        """Which rows are the last of their units, as one bit a row."""
         final = bytearray(self.count // 8 + 1)
         for found, (no,) in enumerate(self._connection.execute("select no from units")):
             if type(no) is not int or not 0 <= no < self.count or found >= most:
@@ -100,7 +103,7 @@ class Snapshot:
             return Row.from_json(body)
         except (ValueError, LookupError, TypeError, AttributeError) as problem:
             with self._failing():
-                raise sqlite3.DatabaseError(f"row {no} is no row") from problem
+                raise sqlite3.DatabaseError(f"row {no} cannot be decoded") from problem
 
     def units(self) -> list[tuple[str, str]]:
         """(actor, kind) of all units; all points are of one kind."""
@@ -109,7 +112,7 @@ class Snapshot:
         )
 
     def dead(self) -> Iterator[tuple[str, Dead]]:
-        """Dead letters with their files: those that are kept in full."""
+        """Dead letters with their files, as far as they are kept in full."""
         with self._failing():
             yield from dead_letters.letters(self._connection, EVERY_LETTER)
 
@@ -121,12 +124,11 @@ class Snapshot:
 
 @contextmanager
 def look(state_dir: Path) -> Iterator[Snapshot | None]:
-    """The newest store in a state folder, None if there is none; raises RlshipError where it cannot be read, or another
-    sidecar took over meanwhile.
+    """The newest store in a state folder, or None without a store.
 
-    Nothing is written to it, and nothing is left beside it: SQLite would leave files beside a store that nobody has
-    open, so such a one is read as one that does not change, and one that only a writer could read (its owner was killed
-    in a commit) is copied first.
+    Raises RlshipError if it cannot be read, or if another sidecar took over meanwhile. Nothing is written to the store
+    or left beside it. SQLite would leave files beside a store that no process has open, so such a store is opened as
+    immutable. If only a writer could read it (its owner was killed in a commit), it is copied first.
     """
     before = newest_store(state_dir)
     if before is None:
@@ -147,17 +149,17 @@ def look(state_dir: Path) -> Iterator[Snapshot | None]:
 
 @contextmanager
 def _failing(path: Path, state_dir: Path, before: tuple[str, int, int, int]) -> Iterator[None]:
-    """Say what it means if SQLite fails."""
+    """Explain an error of SQLite."""
     try:
         yield
     except sqlite3.Error as problem:
         _require_the_same(state_dir, before, still=False)
-        hint = "is it damaged? `rlship watch` says how to have the rows made again"
+        hint = "is it damaged? `rlship watch` explains how to make the rows again"
         raise RlshipError(f"the store {path} cannot be read: {problem}", hint) from problem
 
 
 def _require_the_same(state_dir: Path, before: tuple[str, int, int, int], *, still: bool) -> None:
-    """Raise if the store is another one by now, or, where it had to stand `still`, has changed."""
+    """Raise if the store was replaced, or if it changed although it had to stand `still`."""
     now = newest_store(state_dir)
     if now is None or now[:2] != before[:2] or (still and now != before):
         raise RlshipError(f"a sidecar began to use the store in {state_dir} while it was read", "try again")
@@ -165,7 +167,7 @@ def _require_the_same(state_dir: Path, before: tuple[str, int, int, int], *, sti
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
-    """A connection that reads, and whether the store must not change as long as it does."""
+    """A connection that reads, and whether the store must not change while it is open."""
     still = not _beside(path, "-wal") and _logs_ahead(path)
     if still or not _beside(path, "-wal") or _beside(path, "-shm"):
         uri = f"file:{quote(os.fspath(path))}?{'immutable=1' if still else 'mode=ro'}"
@@ -181,7 +183,7 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
 
 
 def _size(connection: sqlite3.Connection) -> int:
-    """Bytes of a database, with those that are still in its write-ahead log."""
+    """Size of a database in bytes, including the pages that are still in its write-ahead log."""
     pages: int = connection.execute("pragma page_count").fetchone()[0]
     page_bytes: int = connection.execute("pragma page_size").fetchone()[0]
     return pages * page_bytes
@@ -192,13 +194,13 @@ def _beside(path: Path, suffix: str) -> bool:
 
 
 def _logs_ahead(path: Path) -> bool:
-    """Whether the store uses a write-ahead log, as its header says."""
+    """Whether the store uses a write-ahead log, according to its header."""
     with open(path, "rb") as file:
         return file.read(20)[18:19] == b"\x02"
 
 
 def _answers(connection: sqlite3.Connection) -> bool:
-    """Whether the store can be read in place: not where its owner stands still, or was killed, within a commit."""
+    """Whether the store can be read in place. It cannot if its owner is frozen, or was killed, within a commit."""
     try:
         connection.execute("select 1 from meta").fetchone()
     except sqlite3.OperationalError:

@@ -1,4 +1,4 @@
-"""The tables of one experiment: its store and its files, and what of them is chosen."""
+"""The tables of one experiment, from its store and its files, and the filter that selects their records."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ Asked = TypeVar("Asked")
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """What is kept: of these actors, of these kinds of rows ("point" is all of theirs), of these steps; all where
-    nothing is given.
-    """
+    """The actors, kinds of rows ("point" covers all points) and steps to keep; an empty filter keeps everything."""
 
     actors: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     steps: Steps | None = None
 
     def keeps(self, actor: str, kind: str | None, step: int | None) -> bool:
-        """Whether something of an actor is kept. `kind` is that of a row, None for a record."""
+        """Whether a record of an actor is kept. `kind` is that of a row, None for a record of a file."""
         if self.actors and actor not in self.actors:
             return False
         if self.kinds and kind not in self.kinds:
@@ -42,9 +40,11 @@ class RecordFilter:
 
 @dataclass(slots=True)
 class ExperimentTables:
-    """One experiment. `snapshot` is None if no sidecar has watched it, or `broken` says why its store cannot be used.
-    `unreadable` fills with files and why. With `others` beside it a store that turns out to be damaged becomes
-    `broken`, and there are no rows from there on; else that is raised.
+    """One experiment. `snapshot` is None if no sidecar has watched it.
+
+    If its store cannot be used, `broken` holds the reason. `unreadable` collects files and reasons. If a store turns
+    out to be damaged and there are `others`, the error is kept in `broken` and the rows end there. Otherwise it is
+    raised.
     """
 
     name: str
@@ -55,14 +55,14 @@ class ExperimentTables:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def stored(self) -> Snapshot:
-        """Its snapshot; raises NothingToWatch if there is none, StoreUnusable if its store cannot be used."""
+        """Its snapshot; raises NothingToWatch if it has no store, StoreUnusable if the store cannot be used."""
         if self.snapshot is not None:
             return self.snapshot
         if self.broken:
-            raise StoreUnusable(self.broken, f"make rows anew from the files: rlship replay {self.path}")
+            raise StoreUnusable(self.broken, f"make the rows again from the files: rlship replay {self.path}")
         raise NothingToWatch(
             f"no sidecar has watched {self.path} yet, so there are no rows",
-            f"have them made: rlship watch --once {self.path}",
+            f"make them: rlship watch --once {self.path}",
         )
 
     def units(self) -> list[tuple[str, str]]:
@@ -70,7 +70,7 @@ class ExperimentTables:
         return list(self._stored(lambda snapshot: snapshot.units()))
 
     def _stored(self, ask: Callable[[Snapshot], Iterable[Asked]]) -> Iterator[Asked]:
-        """What its snapshot answers."""
+        """Records that its snapshot yields."""
         snapshot = self.stored()
         try:
             yield from ask(snapshot)
@@ -80,14 +80,14 @@ class ExperimentTables:
             self.broken = problem.message
 
     def rows(self, choice: RecordFilter, *, every: bool) -> Iterator[Row]:
-        """The chosen rows, by number; their last revisions, or all."""
+        """The chosen rows, by number: their last revisions, or all."""
         for row in self._stored(lambda snapshot: snapshot.rows(every=every)):
             unit = row.unit
             if choice.keeps(unit.actor, unit.kind, unit.index if unit.kind in (STEP, ALIGNED) else None):
                 yield row
 
     def records(self, table: TableSpec, choice: RecordFilter) -> Iterator[Record]:
-        """What a table holds of this experiment, in the order of rows, or of files and their lines."""
+        """The records of a table for this experiment, in the order of rows, or of files and their lines."""
         if table.of == "rows":
             every = table.name.endswith(EVERY)
             yield from of_rows(table.name.removesuffix(EVERY), self.name, self.rows(choice, every=every))
@@ -110,6 +110,6 @@ class ExperimentTables:
 
 
 def refusal(table: TableSpec, choice: RecordFilter) -> str:
-    """Which part of a choice a table has no column for, as an option's name; "" if it has all."""
+    """The part of a filter for which a table has no column, as an option's name; "" if it has them all."""
     asked = {"actor": choice.actors, "kind": choice.kinds, "step": choice.steps}
     return next((f"--{name}" for name, given in asked.items() if given and not table.has(name)), "")

@@ -1,4 +1,4 @@
-"""Rows with a column for each figure, where `figures` has a record for each."""
+"""Rows with a column for each value, where the table `figures` has a record for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUFFIXES = {"step": "steps", POINT: "points"}
 
 
 def keys_of(rows: Iterable[Row]) -> list[str]:
-    """Every key of a figure, sorted."""
+    """Every key of a value, sorted."""
     keys: set[str] = set()
     for row in rows:
         keys.update(row.figures)
@@ -21,8 +21,9 @@ def keys_of(rows: Iterable[Row]) -> list[str]:
 
 
 def columns(keys: Iterable[str], name: Callable[[str], str] = str) -> tuple[Column, ...]:
-    """The columns: where and what a row is, then its figures, null where it has none. `name` says what a key's column
-    is called; where that is taken, in upper or lower case, it gets a number.
+    """The columns: the head of a row, then its values, null where the row has no value.
+
+    `name` maps a key to the name of its column. If the name is taken, in upper or lower case, it gets a number.
     """
     names = UniqueNames(column.name for column in HEAD)
     return (*HEAD, *(Column(names.unlike(name(key)), "float") for key in keys))
@@ -35,14 +36,14 @@ def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[R
 
 
 class UniqueNames:
-    """Names of which no two are alike; case makes no difference."""
+    """Names that are all different, ignoring case."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {name.lower() for name in taken}
-        self._last: dict[str, int] = {}  # the number that a name got last: those below it are taken
+        self._last: dict[str, int] = {}  # the last number that a name got: all below it are taken
 
     def unlike(self, name: str) -> str:
-        """`name`, or the first of `name_2`, `name_3`, … that is not taken. It is taken then."""
+        """The first of `name`, `name_2`, `name_3`, … that is free; it is taken from then on."""
         lower, found = name.lower(), name
         number = self._last.get(lower, 1)
         while found.lower() in self._taken:
@@ -54,11 +55,11 @@ class UniqueNames:
 
 
 def table_name(actor: str, kind: str) -> str:
-    """What an actor's rows of a kind are called as a table: trainer_steps, generator_aligned, generator_clock."""
+    """The name of the table of an actor's rows of a kind: trainer_steps, generator_aligned, generator_clock."""
     return f"{actor}_{_SUFFIXES.get(kind, kind)}"
 
 
 def short(actor: str, kind: str) -> Callable[[str], str]:
-    """The names of its columns: keys without what all of them begin with."""
+    """The names of its columns: keys without their common prefix."""
     family = f"clock/{actor}/" if kind == CLOCK else f"point/{actor}/" if kind == POINT else f"{actor}/"
     return lambda key: key.removeprefix(family)

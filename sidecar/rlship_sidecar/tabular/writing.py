@@ -1,6 +1,4 @@
-"""A table as a file: CSV, JSON lines or Parquet, written as its records come. Exact: what is read back is what was
-there.
-"""
+"""A table as a file: CSV, JSON lines or Parquet, written as its records come. Values are read back exactly."""
 
 from __future__ import annotations
 
@@ -29,13 +27,15 @@ _GROUP_CELLS = 500_000  # … of which as many are in memory at most
 
 
 def write(format: str, columns: Sequence[Column], records: Iterable[tuple[Any, ...]], stream: Writes) -> int:
-    """Write a table to `stream`; returns how many records it has. Raises UsageProblem where a package is missing."""
+    """Write a table to `stream`; returns the number of records. Raises UsageProblem if a package is missing."""
     return _WRITERS[format](columns, records, stream)
 
 
 def write_csv(columns: Sequence[Column], records: Iterable[tuple[Any, ...]], stream: Writes) -> int:
-    """RFC 4180 with LF: null is an empty field and an empty text is `""`; lists are JSON; numbers are as in JSON, and
-    NaN, Infinity, -Infinity.
+    """RFC 4180 with LF.
+
+    Null is an empty field and an empty text is `""`. Lists are JSON. Numbers are as in JSON, with NaN, Infinity,
+    -Infinity.
     """
     count = 0
     stream.write(csv_line(column.name for column in columns).encode() + b"\n")
@@ -80,7 +80,7 @@ _WRITERS: dict[str, Callable[[Sequence[Column], Iterable[tuple[Any, ...]], Write
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: what is not finite as a text, what it does not know at all as one, too."""
+    """A value as JSON; numbers that are not finite and types that JSON lacks become texts."""
     if isinstance(value, float):
         return value if math.isfinite(value) else _word(value)
     if value is None or isinstance(value, (str, bool, int)):
@@ -89,7 +89,7 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if isinstance(value, dict):
         return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, Decimal):  # what SQL takes 0.5 for
+    if isinstance(value, Decimal):  # the type that SQL gives 0.5
         number = float(value)
         return number if Decimal(repr(number)) == value else str(value)
     return value.hex() if isinstance(value, bytes) else str(value)
@@ -128,7 +128,7 @@ _CSV: dict[type, Callable[[Any], str]] = {
 
 
 def require_arrow() -> Any:
-    """The module pyarrow; raises UsageProblem where it is not installed."""
+    """The module pyarrow; raises UsageProblem if it is not installed."""
     try:
         import pyarrow
     except ImportError as error:
