@@ -1,1 +1,1 @@
-"""What is promised about speed and size, measured beside something else in the same minute."""
+"""Measures the promises about speed and size, beside something comparable in the same minute."""

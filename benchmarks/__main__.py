@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…]`: measure, and print the figures beside what they are compared with."""
+"""`python -m benchmarks [NAME…]`: measure, and print each result beside what it is compared with."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def main() -> None:
     """Run the benchmarks named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones; default all: {' '.join(BENCHMARKS)}")
-    parser.add_argument("--quick", action="store_true", help="a few seconds each, figures without meaning")
+    parser.add_argument("--quick", action="store_true", help="a few seconds each, results without meaning")
     parser.add_argument(
         "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where files go (default: %(default)s)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
@@ -52,11 +52,11 @@ def main() -> None:
         try:
             result = BENCHMARKS[name](scratch, options.quick)
             if options.quick:
-                # Figures without meaning reach or miss nothing.
+                # Results without meaning reach or miss no aim.
                 result = replace(result, findings=[replace(one, reached=None) for one in result.findings])
         finally:
             shutil.rmtree(scratch)
-        # What was written must not burden the disk while the next one measures.
+        # The files must not burden the disk while the next benchmark measures.
         os.sync()
         print(f"== {name}: {result.title}")
         print(textwrap.fill(result.method, 118, initial_indent="   ", subsequent_indent="   "))

@@ -1,4 +1,6 @@
-"""`python -m benchmarks.child MODULE FUNCTION JSON`: calls the function, prints the figures it returns as JSON."""
+"""`python -m benchmarks.child MODULE FUNCTION JSON`: calls the function and prints the results that it returns, as
+JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sidecar of a thousand finished experiments and a few running ones holds, and how soon it works."""
+"""The cost of a sidecar with a thousand finished experiments and a few running ones, and how soon it works."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _measure(watcher: Watcher, outputs: _Outputs, sinks: str, window_s: float) -
     _until(lambda: all(map(outputs.has_row, outputs.running)), 300.0, "shipped rows of the running ones")
     start_s = time.monotonic() - began
     _until(lambda: all(map(_is_released, outputs.done)), 600.0, "put all finished experiments to rest")
-    time.sleep(min(10.0, 2 * window_s))  # threads without work end after a while
+    time.sleep(min(10.0, 2 * window_s))  # idle threads end after a while
     began, before = time.monotonic(), watcher.cpu_s()
     time.sleep(window_s)
     cpu = (watcher.cpu_s() - before) / (time.monotonic() - began) * 100
@@ -125,7 +125,7 @@ def _finding(figure: str, value: float, unit: str, limit: float) -> Finding:
 
 @dataclass(slots=True)
 class _Outputs:
-    """A folder of experiments. `steps` are those logged so far."""
+    """A folder of experiments. `steps` counts the steps logged so far."""
 
     folder: Path
     done: Sequence[Path]
@@ -154,7 +154,7 @@ class _Outputs:
                 path.write_bytes(data)
 
     def log_step(self, experiment: Path) -> None:
-        """The writer of an experiment logs one more step."""
+        """Log one more step of an experiment."""
         step = self.steps[experiment]
         data = metrics_line(step, T0 + step, values(METRICS, random.Random(step))) + barrier_line(step, T0 + step)
         with file_of(experiment / "rlship", 0).open("ab") as file:
@@ -173,7 +173,7 @@ class _Outputs:
             return False
 
     def wait_until_all_have(self, steps: int, limit_s: float) -> int:
-        """Wait until all have the rows of so many steps, at most `limit_s`; returns how many do."""
+        """Wait until all have the rows of this many steps, at most `limit_s`; returns how many have."""
         left = set(self.steps)
         deadline = time.monotonic() + limit_s
         while left and time.monotonic() < deadline:
@@ -182,12 +182,12 @@ class _Outputs:
         return len(self.steps) - len(left)
 
     def store_id(self, experiment: Path) -> str:
-        """The id of the store, which W&B's run has too."""
+        """The id of the store, which is also in W&B's run."""
         with closing(sqlite3.connect(_store(experiment))) as store:
             return str(store.execute("select value from meta where key = 'store_id'").fetchone()[0])
 
     def confirm(self, env: Mapping[str, str]) -> None:
-        """Let the stores of the finished experiments say that the server confirmed all of their rows."""
+        """Make the stores of the finished experiments record that the server confirmed all of their rows."""
         for experiment in self.done:
             state, store_id = experiment / "rlship" / "state", self.store_id(experiment)
             sink = WandbSink(env={**os.environ, **env})

@@ -1,4 +1,4 @@
-"""Writers' files as a job leaves them, made without the job."""
+"""Makes writers' files as a job leaves them, without the job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T0 = 1_763_600_000.0
 
 
 def writers_folder(experiment: Path) -> Path:
-    """The folder of a new experiment that its writers put their files in."""
+    """The folder of a new experiment for its writers' files."""
     folder = experiment / "rlship"
     folder.mkdir(parents=True)
     return folder
@@ -38,7 +38,7 @@ def open_line(rank: int, world: int) -> bytes:
 
 
 def stream_open_line(number: int, t: float) -> bytes:
-    """The first line of a generator's file: one rank, a replica of its own."""
+    """The first line of a generator's file: one rank, in a replica of its own."""
     record = {
         "kind": "open",
         "rlship": 1,
@@ -53,32 +53,32 @@ def stream_open_line(number: int, t: float) -> bytes:
 
 
 def names(metrics: int) -> list[str]:
-    """Names of metrics, all of one length."""
+    """Names of metrics, all of the same length."""
     return [f"metric_{index:03}" for index in range(metrics)]
 
 
 def values(metrics: int, source: random.Random) -> dict[str, float]:
-    """A value for each of so many metrics: doubles of full precision, the dearest to write and to read."""
+    """A value for each of this many metrics: doubles of full precision, the most expensive to write and to read."""
     return {name: source.random() for name in names(metrics)}
 
 
 def metrics_line(step: int, t: float, metrics: dict[str, float]) -> bytes:
-    """What `log(metrics, step)` writes."""
+    """The line that `log(metrics, step)` writes."""
     return b'{"t":%.3f,"step":%d,"m":%b}\n' % (t, step, orjson.dumps(metrics))
 
 
 def stream_line(t: float, metrics: dict[str, float]) -> bytes:
-    """What `log(metrics)` writes where there is no step."""
+    """The line that `log(metrics)` writes without a step."""
     return b'{"t":%.3f,"m":%b}\n' % (t, orjson.dumps(metrics))
 
 
 def barrier_line(step: int, t: float) -> bytes:
-    """What `barrier(step)` writes."""
+    """The line that `barrier(step)` writes."""
     return b'{"kind":"barrier","step":%d,"t":%.3f}\n' % (step, t)
 
 
 def write_job(folder: Path, *, ranks: int, steps: int, metrics: int) -> Path:
-    """Files of a whole job in `folder`: per step a metrics line and a barrier.
+    """Write the files of a whole job in `folder`: per step a metrics line and a barrier.
 
     Returns a file of all metrics lines, one rank after the other.
     """

@@ -1,4 +1,4 @@
-"""CPU of the sidecar while nothing, or little, happens in many files."""
+"""CPU of the sidecar while many files grow slowly, or not at all."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def measure(folder: Path, quick: bool) -> Result:
 def _run(
     experiment: Path, count: int, line: Callable[[int], bytes | None], windows: int, window_s: float, warm_s: float
 ) -> tuple[list[float], list[float]]:
-    """% of a core, per window, of the sidecar and of a bare loop over the same files."""
+    """Share of a core, in %, per window, of the sidecar and of a bare loop over the same files."""
     folder = writers_folder(experiment)
     paths = [str(file_of(folder, rank)) for rank in range(count)]
     for rank, path in enumerate(paths):
@@ -87,7 +87,7 @@ class _Job:
         self._step = 0
 
     def run(self, watcher: Watcher, seconds: float) -> tuple[float, float]:
-        """% of a core that the sidecar and the bare loop took meanwhile."""
+        """Share of a core, in %, that the sidecar and the bare loop took meanwhile."""
         began, began_cpu, bare_cpu = time.monotonic(), watcher.cpu_s(), 0.0
         for second in range(round(seconds)):
             time.sleep(max(0.0, began + second + 0.5 - time.monotonic()))
@@ -105,7 +105,7 @@ class _Job:
 
 
 class BareLoop:
-    """What has to be done at least to notice and parse what is new in many files."""
+    """The least work that notices and parses new lines in many files."""
 
     def __init__(self, paths: list[str]) -> None:
         self._sizes = {path: os.stat(path).st_size for path in paths}

@@ -77,7 +77,7 @@ def _beside(ours: list[float], theirs: list[float], name: str, aim: float) -> Fi
 
 
 def _agree(found: Figures, ours: Figures, steps: int, ranks: int) -> None:
-    """Raise if a subject did less than it should: its speed would mean nothing."""
+    """Raise if a subject did less work than it should: its speed would be meaningless."""
     wanted = {"rows": steps, "lines": 2 * steps * ranks + ranks, "sum": ours["sum"]}
     for name in wanted.keys() & found.keys():
         if abs(found[name] - wanted[name]) > 1e-9 * abs(wanted[name]):
@@ -88,7 +88,7 @@ def _agree(found: Figures, ours: Figures, steps: int, ranks: int) -> None:
 
 
 def rlship_cpu(experiment: str, store: str) -> Figures:
-    """The pipeline as the daemon runs it, to the last commit."""
+    """The pipeline as the daemon runs it, up to the last commit."""
     from benchmarks.watching import peak_mb
     from rlship_sidecar.filesystem import filesystem_of
     from rlship_sidecar.pipeline.experiment import Experiment
@@ -140,7 +140,7 @@ def orjson_cpu(folder: str) -> Figures:
 
 
 def polars_cpu(path: str, metrics: int) -> Figures:
-    """The same means by polars."""
+    """The same means with polars."""
     import polars
 
     from benchmarks.watching import peak_mb

@@ -33,13 +33,13 @@ METHOD = (
 
 @dataclass(slots=True)
 class _Steps:
-    """Steps written but not seen as rows yet, and how long the others took, in ms."""
+    """Steps that are written but not yet seen as rows, and the latency of the others, in ms."""
 
     due: dict[int, float] = field(default_factory=dict)
     took: list[float] = field(default_factory=list)
 
     def seen(self, rows: int, now: float) -> None:
-        """So many rows are committed: a row per step, in order."""
+        """Record that this many rows are committed: a row per step, in order."""
         for step in [step for step in self.due if step < rows]:
             self.took.append((now - self.due.pop(step)) * 1e3)
 
@@ -84,7 +84,7 @@ def _round(experiment: Path, writers: int, steps: int) -> list[float]:
 
 
 def _steps(store: Path, fds: list[int], count: int) -> _Steps:
-    """Write `count` steps and look for their rows meanwhile."""
+    """Write `count` steps and watch for their rows meanwhile."""
     source = random.Random(2)
     steps = _Steps()
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True, isolation_level=None)
@@ -95,7 +95,7 @@ def _steps(store: Path, fds: list[int], count: int) -> _Steps:
             if step < count and now >= next_at:
                 steps.due[step] = _write(fds, step, source)
                 step += 1
-                # Not in time with anything that the sidecar does regularly.
+                # Out of step with everything that the sidecar does regularly.
                 next_at = now + source.uniform(0.08, 0.12)
                 deadline = now + LATEST_S
             newest = connection.execute("select max(no) from rows").fetchone()[0]
@@ -109,7 +109,7 @@ def _steps(store: Path, fds: list[int], count: int) -> _Steps:
 
 
 def _write(fds: list[int], step: int, source: random.Random) -> float:
-    """Write one step of every rank; returns when the last one began to."""
+    """Write one step of every rank; returns when the last write began."""
     lines = [metrics_line(step, time.time(), values(METRICS, source)) for _ in fds]
     began = 0.0
     for fd, line in zip(fds, lines):

@@ -88,14 +88,14 @@ def _batches(open_steps: int, times: int) -> list[range]:
 
 
 def bare_peak() -> Figures:
-    """An interpreter with everything imported that the pipeline needs."""
+    """An interpreter that has imported everything that the pipeline needs."""
     import rlship_sidecar.pipeline.experiment  # noqa: F401 - importing it is what is measured
 
     return {"peak_mb": peak_mb()}
 
 
 def pipeline_peak(experiment: str, ranks: int, metrics: int, open_steps: int, times: int) -> Figures:
-    """The pipeline in this process; runs in one of its own."""
+    """The pipeline in this process, which has no other work."""
     from rlship_sidecar.filesystem import filesystem_of
     from rlship_sidecar.pipeline.experiment import Experiment
     from rlship_sidecar.store.store import Store
@@ -126,7 +126,7 @@ def pipeline_peak(experiment: str, ranks: int, metrics: int, open_steps: int, ti
 
 
 def watch_peak(experiment: Path, ranks: int, metrics: int, open_steps: int, times: int) -> Figures:
-    """The daemon, fed by this process."""
+    """The daemon; this process writes its input."""
     job = _Ranks(writers_folder(experiment), ranks, metrics)
     with watching(experiment) as watcher:
         for steps in _batches(open_steps, times):
@@ -138,7 +138,7 @@ def watch_peak(experiment: Path, ranks: int, metrics: int, open_steps: int, time
 
 
 def _all_open(steps: int, newest: int, ranks: int, status: Status) -> bool:
-    """So many steps are open, and so many ranks are read up to the newest of them."""
+    """Whether this many steps are open, and this many ranks are read up to the newest of them."""
     if not status.actors or status.actors[0].open_units != steps:
         return False
     return sum(writer.step == newest for writer in status.writers) == ranks

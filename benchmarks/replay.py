@@ -16,7 +16,7 @@ from benchmarks.rounds import Figures, column, in_child, in_turn
 
 SETTLE_S = 0.5  # numpy's idle threads spin for a while after the import
 ONE_CORE, TWO_CORES = 1, 2
-DUCKDB = {"found": "DuckDB, columns found by itself", "given": "DuckDB, told the columns"}
+DUCKDB = {"found": "DuckDB, columns found by itself", "given": "DuckDB, columns given"}
 
 METHOD = (
     "{ranks} ranks x {steps:,} steps x {metrics} metrics, per step and rank one metrics line and one barrier line, "
@@ -108,8 +108,9 @@ def measure(folder: Path, quick: bool) -> Result:
 
 
 def _write(folder: Path, ranks: int, steps: int, metrics: int) -> int:
-    """Files of a whole job; returns their bytes. The values of a rank repeat after 200 steps, as making them takes
-    longer than reading them.
+    """Write the files of a whole job; returns their bytes.
+
+    The values of a rank repeat after 200 steps, because making them takes longer than reading them.
     """
     source = random.Random(1)
     size = 0
@@ -141,7 +142,7 @@ def _write_records(path: Path, count: int) -> None:
 
 
 def _agree(found: dict[str, list[Figures]], steps: int) -> None:
-    """Raise if a subject did less than it should: its speed would mean nothing."""
+    """Raise if a subject did less work than it should: its speed would be meaningless."""
     ours = found["one"][0]["sum"]
     for name in ("one", "two", *DUCKDB):
         for run in found.get(name, ()):
@@ -175,7 +176,7 @@ def rlship_s(experiment: str, out: str, jobs: int, cores: int) -> Figures:
 
 
 def duckdb_s(files: str, metrics: int, how: str) -> Figures:
-    """The same means by DuckDB."""
+    """The same means with DuckDB."""
     import duckdb
 
     from benchmarks.watching import peak_mb
@@ -197,7 +198,7 @@ def duckdb_s(files: str, metrics: int, how: str) -> Figures:
 
 
 def aggregator_s(path: str) -> Figures:
-    """Sums, counts, least and greatest by step and metric, a record at a time."""
+    """Sums, counts, least and greatest by step and metric, one record at a time."""
     _pin(ONE_CORE)
     began, count = _cpu_s(), 0
     found: dict[tuple[int, str], dict[str, float]] = {}
@@ -220,7 +221,7 @@ def aggregator_s(path: str) -> Figures:
 
 
 def _pin(cores: int) -> None:
-    """Use so many cores and no more, children included: those at the end, which others use least."""
+    """Use only this many cores, children included: the last ones, which other processes use least."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-cores:])
 
 

@@ -1,4 +1,4 @@
-"""Findings, the machine they were taken on, and the table that shows both."""
+"""Findings, the machine of the measurement, and the table that shows both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPARED = ("orjson", "numpy", "wandb", "tensorboardX", "polars", "duckdb")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the table. `ratio`: ours / beside, the median over rounds; `reached`: None where there is no aim."""
+    """One line of the table. `ratio`: ours / beside, the median over rounds; `reached`: None without an aim."""
 
     figure: str
     ours: float
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one benchmark found, and `method`: how, in sentences."""
+    """The findings of one benchmark, and its `method` in sentences."""
 
     title: str
     method: str
@@ -46,7 +46,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def ratio(ours: Sequence[float], beside: Sequence[float]) -> float:
-    """The median of the rounds' ratios: what slows a whole round cancels out."""
+    """The median of the rounds' ratios, so that a slow round cancels out."""
     return median([a / b for a, b in zip(ours, beside)])
 
 
@@ -82,12 +82,12 @@ def machine(folder: Path) -> list[str]:
 
 
 def load() -> str:
-    """How busy the machine is: load averages of 1, 5 and 15 minutes."""
+    """The load of the machine: load averages of 1, 5 and 15 minutes."""
     return "load average " + " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
 def complain(text: str) -> None:
-    """Say something that is not part of the results."""
+    """Print a message that is not part of the results."""
     sys.stderr.write(text + "\n")
 
 

@@ -1,4 +1,4 @@
-"""How long a sidecar takes to go on after a kill, and what memory it needs, with much history behind it."""
+"""How long a sidecar takes to resume after a kill with a long history, and how much memory it needs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def measure(folder: Path, quick: bool) -> Result:
 
 
 class _Job:
-    """Writers' files of a job that goes on a few steps at a time. Rank 0 is the one that holds its barriers back."""
+    """Writers' files of a job that continues a few steps at a time. Rank 0 holds its barriers back."""
 
     def __init__(self, experiment: Path, writers: int, steps: int) -> None:
         self.experiment = experiment
@@ -82,13 +82,13 @@ class _Job:
         return metrics_line(step, T0 + step, values(METRICS, self._source)) + barrier_line(step, T0 + step)
 
     def read_and_kill(self) -> float:
-        """Have everything read, leave steps open, and kill the sidecar; returns its peak memory in MB."""
+        """Let the sidecar read everything, leave steps open, and kill it; returns its peak memory in MB."""
         with watching(self.experiment) as watcher:
             watcher.wait_until(lambda status: _confirmed(status) == self._next, "done with the history")
             for path in self.paths[1:]:
                 _append(path, b"".join(self._step(self._next + n) for n in range(OPEN_STEPS)))
             watcher.wait_until(lambda status: _open(status) == OPEN_STEPS, f"at {OPEN_STEPS} open steps")
-            # Positions alone are saved every five seconds: let the store know of the open steps.
+            # Positions alone are saved every five seconds: wait until the store has the open steps.
             time.sleep(6.0)
             return watcher.kill()
 
@@ -107,7 +107,7 @@ class _Job:
             return seconds, watcher.peak_mb()
 
     def bare_look(self) -> float:
-        """Seconds that a stat, and reading both ends, of every file take."""
+        """The seconds for a stat of every file and reading both of its ends."""
         began = time.monotonic()
         for path in self.paths:
             fd = os.open(path, os.O_RDONLY)

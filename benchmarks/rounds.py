@@ -1,4 +1,4 @@
-"""Runs what is compared in turn, each time in a fresh process."""
+"""Runs the subjects of a comparison in turn, each time in a fresh process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Figures = dict[str, float]
 
 
 class SubjectFailed(RuntimeError):
-    """A measured process ended with an error; the text is what it said."""
+    """A measured process ended with an error; the message is its output."""
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without settings of rlship and wandb, which would change what is measured."""
+    """This process's environment without settings of rlship and wandb, which would change the measurement."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("RLSHIP_", "WANDB_"))}
 
 
 def in_child(module: str, subject: str, arguments: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Figures:
-    """Call `module.subject(**arguments)` in a fresh interpreter; returns its figures. Raises SubjectFailed."""
+    """Call `module.subject(**arguments)` in a fresh interpreter; returns its results. Raises SubjectFailed."""
     command = [sys.executable, "-m", "benchmarks.child", module, subject, json.dumps(arguments)]
     done = subprocess.run(
         command,
@@ -44,7 +44,7 @@ def in_child(module: str, subject: str, arguments: Mapping[str, Any], env: Mappi
 
 
 def in_turn(subjects: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[str, list[Figures]]:
-    """Run all subjects one after the other (A B C A B C …): what disturbs the machine meets them all."""
+    """Run all subjects one after the other (A B C A B C …), so that disturbances of the machine affect them all."""
     found: dict[str, list[Figures]] = {name: [] for name in subjects}
     for _ in range(rounds):
         for name, subject in subjects.items():
@@ -53,5 +53,5 @@ def in_turn(subjects: Mapping[str, Callable[[], Figures]], rounds: int) -> dict[
 
 
 def column(runs: list[Figures], name: str) -> list[float]:
-    """One figure of every round."""
+    """One result of every round."""
     return [run[name] for run in runs]

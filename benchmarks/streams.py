@@ -1,4 +1,4 @@
-"""CPU of the sidecar with a fleet of processes that log without steps, and how soon their windows of time are rows."""
+"""CPU of the sidecar with a fleet of processes that log without steps, and the delay of their rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ METHOD = (
 
 @dataclass(slots=True)
 class _Windows:
-    """When windows ended and when the last generator passed their end, and how long their rows took, both in ms."""
+    """When windows ended, when the last generator passed their end, and the delay of their rows from both, in ms."""
 
     length: float
     passed: dict[int, float] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class _Windows:
     of_last: list[float] = field(default_factory=list)
 
     def seen(self, index: int, now: float) -> None:
-        """The row of a window is committed."""
+        """Record that the row of a window is committed."""
         self.of_end.append((now - (index + 1) * self.length) * 1e3)
         self.of_last.append((now - self.passed.pop(index)) * 1e3)
 
@@ -137,11 +137,11 @@ class _Fleet:
             self._connection.close()
 
     def begin(self) -> None:
-        """Look for rows from the window on that comes next."""
+        """Watch for rows from the next window on."""
         self._next_index = math.floor(time.time() / self.windows.length) + 1
 
     def run(self, watcher: Watcher, seconds: float) -> tuple[float, float]:
-        """% of a core that the sidecar and the bare loop took meanwhile."""
+        """Share of a core, in %, that the sidecar and the bare loop took meanwhile."""
         began, began_cpu, bare_cpu = time.monotonic(), watcher.cpu_s(), 0.0
         pause = FLUSH_S / len(self._newest)
         for turn in range(round(seconds / pause)):
@@ -156,8 +156,9 @@ class _Fleet:
         return (watcher.cpu_s() - began_cpu) / took * 100, bare_cpu / took * 100
 
     def complete(self, watcher: Watcher) -> None:
-        """Go on until every window that has ended by now, and one at least, has its row. Raises SubjectFailed where one
-        is not whole.
+        """Continue until every window that has ended by now, and at least one, has its row.
+
+        Raises SubjectFailed if a row is incomplete.
         """
         ended = math.floor(time.time() / self.windows.length) - 1
         last = ended if self.windows.of_end else max(ended, self._next_index or 0)
@@ -168,7 +169,7 @@ class _Fleet:
             self.run(watcher, FLUSH_S)
 
     def _write(self) -> None:
-        """The next generator's lines, and once a second the trainer's."""
+        """Write the next generator's lines, and once a second the trainer's."""
         writers = len(self._newest)
         number, self._turn = self._turn % writers, self._turn + 1
         now = time.time()
@@ -185,7 +186,7 @@ class _Fleet:
             self._step += 1
 
     def _look(self, watcher: Watcher) -> None:
-        """Whether the row of the next window is there."""
+        """Whether the row of the next window is committed."""
         if self._next_index is None:
             return
         if self._connection is None:

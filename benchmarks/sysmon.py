@@ -1,4 +1,4 @@
-"""What an agent costs its node: CPU, memory and whether either grows, over minutes at a sample a second."""
+"""The cost of an agent to its node: CPU, memory and whether either grows, over minutes at a sample a second."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def measure(folder: Path, quick: bool) -> Result:
 
 
 class _Gpus:
-    """The machine's own, or eight that a library built for the tests makes up."""
+    """The machine's own GPUs, or eight that a test library simulates."""
 
     def __init__(self, what: str, figures: Path | None) -> None:
         self.what = what
         self._figures = figures
 
     def place(self, pids: list[int]) -> None:
-        """Have each worker on a GPU."""
+        """Put each worker on a GPU."""
         if self._figures is None:
             return
         from tests.system.driver import WHOLE, Driver
@@ -126,7 +126,7 @@ def _workers(experiment: Path, count: int, env: dict[str, str]) -> Iterator[list
 
 
 def _observed(agent: subprocess.Popen[bytes], seconds: float) -> tuple[float, list[float]]:
-    """Cores that it used, and its resident memory second by second."""
+    """The cores that it used, and its resident memory second by second."""
     warm = max(2.0, min(10.0, seconds * WARM_SHARE))
     time.sleep(warm)
     began, before = time.monotonic(), _cpu_s(agent.pid)

@@ -1,4 +1,6 @@
-"""CPU time of one span and of one record_metric, all of it, and what 20 metrics do to the steps of a busy loop."""
+"""CPU time of one span and of one record_metric, all included, and the effect of 20 metrics on the steps of a busy
+loop.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def measure(folder: Path, quick: bool) -> Result:
 
 
 def rlship_cpu(folder: str, calls: int) -> Figures:
-    """rlship's own, with its writing thread."""
+    """rlship itself, with its writing thread."""
     import rlship
 
     logger = rlship.init(folder, actor="trainer", rank=0, world=1)
@@ -122,7 +124,7 @@ def logging_cpu(folder: str, calls: int) -> Figures:
 
 
 def line_cpu(folder: str, calls: int) -> Figures:
-    """A JSON line for each, through a handler that flushes."""
+    """A JSON line for each, with a handler that flushes."""
 
     class Lines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
@@ -187,17 +189,17 @@ def busy_loop(folder: str, calls: int, place: str) -> Figures:
 
 
 class _Timed:
-    """A span as one writes it by hand: its time is told to `tell`."""
+    """A hand-written span: it calls `report` with its time."""
 
-    def __init__(self, name: str, tell: Callable[[str, float], None]) -> None:
+    def __init__(self, name: str, report: Callable[[str, float], None]) -> None:
         self._name = name
-        self._tell = tell
+        self._report = report
 
     def __enter__(self) -> None:
         self._began = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self._tell(self._name, time.perf_counter() - self._began)
+        self._report(self._name, time.perf_counter() - self._began)
 
 
 def _logged(handler: logging.Handler, calls: int, log: Callable[[logging.Logger, str, float], None]) -> Figures:
@@ -263,7 +265,7 @@ def _work(rounds: int) -> float:
 
 
 def _rounds() -> int:
-    """How much arithmetic takes a step's time."""
+    """How much arithmetic fills a step's time."""
     best = math.inf
     for _ in range(20):
         began = time.perf_counter()

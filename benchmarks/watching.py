@@ -1,4 +1,4 @@
-"""`rlship watch` as a child process, and what the kernel says about it."""
+"""`rlship watch` as a child process, and the kernel's counters for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Watcher:
     folder: Path
     state: Path
     _ended: Callable[[], int | None]
-    _said: Path
+    _stderr: Path
 
     def cpu_s(self) -> float:
         """User and system time of all its threads so far, in steps of 10 ms."""
@@ -35,12 +35,12 @@ class Watcher:
         return (int(fields[11]) + int(fields[12])) * _TICK_S
 
     def held(self) -> tuple[int, int, float]:
-        """Descriptors, threads and resident memory in MB (10^6 bytes), of the process without its children."""
+        """Its descriptors, threads and resident memory in MB (10^6 bytes), without its children."""
         process = Path(f"/proc/{self.pid}")
         return len(os.listdir(process / "fd")), len(os.listdir(process / "task")), resident_mb(self.pid)
 
     def peak_mb(self) -> float:
-        """The most memory it ever had resident, in MB (10^6 bytes)."""
+        """Its highest resident memory so far, in MB (10^6 bytes)."""
         return peak_mb(self.pid)
 
     def kill(self) -> float:
@@ -52,12 +52,12 @@ class Watcher:
         return peak
 
     def wait_until(self, reached: Callable[[Status], bool], what: str) -> Status:
-        """Wait for a status of which `reached` is true; raises SubjectFailed if the sidecar ends, or after 120 s."""
+        """Wait for a status for which `reached` is true; raises SubjectFailed if the sidecar ends, or after 120 s."""
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             if self._ended() is not None:
                 raise SubjectFailed(
-                    f"rlship watch ended with {self._ended()}: {self._said.read_text(encoding='utf-8')}"
+                    f"rlship watch ended with {self._ended()}: {self._stderr.read_text(encoding='utf-8')}"
                 )
             status = read_status(self.state)
             if status is not None and reached(status):
@@ -66,7 +66,7 @@ class Watcher:
         raise SubjectFailed(f"rlship watch: not {what} after {READY_S:.0f} s")
 
     def store(self) -> Path:
-        """The file of its store."""
+        """The path of its store."""
         return max(self.state.glob("store.*.db"))
 
 
@@ -91,15 +91,16 @@ def watching(
     nofile: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Watcher]:
-    """Run `rlship watch` on an experiment or a folder of them, and stop it at the end. `nofile` limits its open files,
-    `env` are further variables.
+    """Run `rlship watch` on an experiment or a folder of them, and stop it at the end.
+
+    `nofile` limits its open files, `env` are further variables.
     """
-    said = experiment / "watch.stderr"
+    stderr_file = experiment / "watch.stderr"
     command = [sys.executable, "-m", "rlship", "watch", str(experiment), "--quiet", *flags]
     command += [word for sink in sinks for word in ("--sink", sink)]
     if nofile is not None:
         command = ["/bin/sh", "-c", f'ulimit -n {nofile} && exec "$@"', "sh", *command]
-    with said.open("wb") as stderr:
+    with stderr_file.open("wb") as stderr:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -109,7 +110,7 @@ def watching(
             stderr=stderr,
         )
     try:
-        yield Watcher(process.pid, experiment / "rlship", experiment / "rlship" / "state", process.poll, said)
+        yield Watcher(process.pid, experiment / "rlship", experiment / "rlship" / "state", process.poll, stderr_file)
     finally:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""CPU time of one `log()` of 1, 5 and 20 keys, all of it: encoding, the share of its thread, and the write."""
+"""CPU time of one `log()` of 1, 5 and 20 keys, all included: encoding, the share of its thread, and the write."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def rlship_cpu(folder: str, calls: int) -> Figures:
 
 
 def json_cpu(folder: str, calls: int) -> Figures:
-    """What one would write by hand."""
+    """The code that a person would write by hand."""
     figures = {}
     for keys in KEYS:
         dicts = _dicts(keys)
@@ -124,7 +124,7 @@ def wandb_cpu(folder: str, calls: int) -> Figures:
     me = psutil.Process()
 
     def with_children() -> float:
-        # A core process that ended is counted by the kernel, a living one by itself.
+        # The kernel counts a core process that has ended; a living one is read from /proc.
         spent = os.times()
         alive = [child.cpu_times() for child in me.children(recursive=True)]
         ended_s = spent.children_user + spent.children_system
@@ -148,7 +148,7 @@ def wandb_cpu(folder: str, calls: int) -> Figures:
 
 
 def tensorboardx_cpu(folder: str, calls: int) -> Figures:
-    """tensorboardX, one add_scalar for each key."""
+    """tensorboardX, with one add_scalar for each key."""
     from tensorboardX import SummaryWriter
 
     figures = {}
