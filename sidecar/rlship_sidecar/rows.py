@@ -297,12 +297,14 @@ _NO_RANKS: Mapping[str, float] = {}
 
 
 def flatten(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
-    """The keys of one point: x, coverage, revision, the shipped values, and `ranks`, values of single ranks. Keys about
-    the row itself begin with `<actor>/`, for streams with `<actor>/aligned/` or `clock/<actor>/`.
+    """The keys of one point: x, coverage, revision, the shipped values, and `ranks`, values of single ranks.
 
-    A user's value of the same key as a derived one wins. An x key wins over both, for without it the point would stand
-    elsewhere. `<actor>/missing_ranks` ("0.3 0.5-7") is there only when ranks are missing, `<actor>/tags` only where
-    there are any, `<actor>/revision` only from the first revision on.
+    Keys about the row itself begin with `<actor>/`, for streams with `<actor>/aligned/` or `clock/<actor>/`. A user's
+    value wins over a derived one with the same key. An x key wins over both, because without it the point would be in
+    the wrong place.
+
+    `<actor>/missing_ranks` ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and
+    `<actor>/revision` only from the first revision on.
     """
     coverage = row.coverage
     prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
@@ -324,7 +326,7 @@ def flatten(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
 
 
 def family(row: Row) -> str:
-    """What the keys of a row's values begin with, for they share an axis."""
+    """The common prefix of the keys of a row's values, which share an axis."""
     kind, actor = row.unit.kind, row.unit.actor
     if kind == CLOCK:
         return f"clock/{actor}"
@@ -332,8 +334,9 @@ def family(row: Row) -> str:
 
 
 def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
-    """The shipped values of single ranks under keys of their own: `<actor>/<metric>/r<replica>.<rank>`. A value or
-    histogram of the row with such a key wins.
+    """The shipped values of single ranks under keys of their own: `<actor>/<metric>/r<replica>.<rank>`.
+
+    A value or histogram of the row with such a key wins.
     """
     for metric, values in row.shipped_per_rank.items():
         for rank, value in values:
@@ -343,9 +346,7 @@ def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
 
 
 def axis(row: Row) -> tuple[str, float | int]:
-    """The row's own axis and where it stands on it: the first of `row.x`, or the unit's index under the name of its
-    kind.
-    """
+    """The row's own axis and its position there: the first of `row.x`, or the unit's index under its kind."""
     for name, value in row.x.items():
         return name, value
     return row.unit.kind_on_disk, row.unit.index

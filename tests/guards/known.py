@@ -43,7 +43,6 @@ SHARED_NAMES = {"_Host": 2}
 # How often a folder's text has a phrase of FOREIGN_ENGLISH.
 PHRASES = {
     "CHANGELOG.md": 12,
-    "benchmarks": 1,
     "docs": 45,
     "examples": 1,
     "formats/SPEC.md": 9,

@@ -105,7 +105,7 @@ def test_a_killed_replay_goes_on(job: Path, tmp_path: Path) -> None:
     assert ended.returncode == 3, ended.stderr
     out = job / "rlship" / "state" / "replay-1"
     rows = rows_in(out)
-    assert len(rows) == STEPS and "going on with" in ended.stderr
+    assert len(rows) == STEPS and "continuing the replay" in ended.stderr
     assert (out / "rows.jsonl").read_bytes().splitlines() == [row.to_json() for row in rows]
 
 
@@ -188,7 +188,7 @@ def test_a_folder_that_was_named(job: Path, tmp_path: Path) -> None:
     assert again(job, out, Steps(3, 5)).rows == 3
     with pytest.raises(UsageProblem, match="holds a replay of steps 3:5, not of all steps"):
         again(job, out)
-    with pytest.raises(UsageProblem, match="holds something else"):
+    with pytest.raises(UsageProblem, match="holds something other"):
         again(job, job)
 
 

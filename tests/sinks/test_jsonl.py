@@ -214,7 +214,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     else:
         os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     before = os.lstat(path)
-    with pytest.raises(SinkRefused, match="is no regular file"):
+    with pytest.raises(SinkRefused, match="is not a regular file"):
         JsonlSink().open(make_run(tmp_path, path="there"))
     assert os.path.samestat(os.lstat(path), before)
     assert [found.name for found in tmp_path.iterdir() if found.name.startswith("there")] == ["there"]

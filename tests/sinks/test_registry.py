@@ -65,7 +65,7 @@ def test_a_plugin_refuses_in_its_own_words(tmp_path: Path) -> None:
     registry.check_options(tmp_path / "rlship.toml", Config(sinks=["strict"]), {})
     with pytest.raises(UsageProblem, match="strict takes nothing") as caught:
         registry.check_options(tmp_path / "rlship.toml", Config(sinks=["strict"], sink={"strict": {"x": 1}}), {})
-    assert caught.value.hint == f"set it right in [sink.strict] of {tmp_path}/rlship.toml"
+    assert caught.value.hint == f"correct it in [sink.strict] of {tmp_path}/rlship.toml"
 
 
 def test_only_sinks_in_use_are_looked_at(tmp_path: Path) -> None:

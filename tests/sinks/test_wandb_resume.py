@@ -127,7 +127,7 @@ def test_two_stores_that_make_a_run_at_once(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "wandb-runs.json").unlink()
 
     opens(monkeypatch, 3)
-    with pytest.raises(SinkRefused, match="somebody else wrote 3 rows into the run p/r while"):
+    with pytest.raises(SinkRefused, match="another program wrote 3 rows into the run p/r while"):
         wandb_online.resume(ORDER, Server(None, (3, 2)), fresh(tmp_path))
     with pytest.raises(SinkUnavailable, match="0 as the number of rows"):
         wandb_online.resume(ORDER, Server(None, (3, 2)), fresh(tmp_path))

@@ -114,8 +114,8 @@ class Customs:
 
     def _failed(self, name: str, what: str) -> None:
         if name not in self.problems and len(self.problems) < _MAX_PROBLEMS:
-            told = excerpt_of(what.encode("utf-8", "replace"))
-            self.problems[name] = f"reduction {excerpt_of(name.encode('utf-8', 'replace'))} {told}"
+            report = excerpt_of(what.encode("utf-8", "replace"))
+            self.problems[name] = f"reduction {excerpt_of(name.encode('utf-8', 'replace'))} {report}"
 
 
 def _accumulated(make: Callable[[], Accumulator], parts: Sequence[Observed]) -> Accumulator:

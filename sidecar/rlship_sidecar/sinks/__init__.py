@@ -1,1 +1,1 @@
-"""Where rows go. `contract` is the whole interface; each other module is one sink."""
+"""Destinations of rows. `contract` is the whole interface; each other module is one sink or serves several."""

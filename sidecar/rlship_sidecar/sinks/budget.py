@@ -1,6 +1,4 @@
-"""Which keys of single ranks a sink shows: as many as the run may come to have, so that a thousand ranks are not ten
-thousand charts.
-"""
+"""Limits how many keys of single ranks a sink shows, so that a thousand ranks do not make ten thousand charts."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ MAX_KEYS = 2000
 
 
 class KeyBudget:
-    """Keys are counted in the order of their appearance, those of values and histograms too, which are always shown;
-    keys of single ranks only if they were among the first `max_keys`.
+    """Counts keys in the order of their appearance, and limits those of single ranks.
 
-    What was counted is kept in `path`, so that a row that is shipped again has the same keys.
+    Keys of values and histograms count too, but are always shown. A key of a single rank is shown only if it was among
+    the first `max_keys`. The count is kept in `path`, so that a row that is shipped again has the same keys.
     """
 
     def __init__(self, sink: str, path: Path, max_keys: int) -> None:
         self.note = ""
-        """What a person should know: that keys are left out."""
+        """A notice for people that keys are left out."""
         self._sink = sink
         self._path = path
         self._max_keys = max_keys
@@ -40,7 +38,7 @@ class KeyBudget:
         self._saved = len(self._known)
 
     def admit(self, row: Row) -> dict[str, float]:
-        """The values of single ranks that are shown with this row, by key."""
+        """The values of single ranks to show with this row, by key."""
         known, limit = self._known, self._max_keys
         for key in (*row.shipped, *row.shipped_hists):
             if key not in known and len(known) < limit:
@@ -56,7 +54,7 @@ class KeyBudget:
         return shown
 
     def save(self) -> None:
-        """Make what was counted survive this process; before any of it is shown."""
+        """Save the count durably, before any of the new keys is shown."""
         if len(self._known) == self._saved:
             return
         state_file.replace(self._path, json.dumps(list(self._known)).encode() + b"\n")
@@ -72,7 +70,7 @@ class KeyBudget:
 
 
 def budget(sink: str, state_dir: Path, options: Mapping[str, Any]) -> KeyBudget | None:
-    """The budget that a sink's options ask for; None: no keys of single ranks are shown."""
+    """The budget that a sink's options ask for; None if the sink shows no keys of single ranks."""
     if (options.get("ranks") or GLOBAL_REDUCE) == GLOBAL_REDUCE:
         return None
     max_keys = options.get("max_keys")
@@ -80,7 +78,7 @@ def budget(sink: str, state_dir: Path, options: Mapping[str, Any]) -> KeyBudget 
 
 
 def check_budget(sink: str, options: Mapping[str, Any], modes: tuple[str, ...] = MODES) -> None:
-    """Raise WrongOption for options of `OPTIONS` that cannot be used; `modes` are those that the sink has."""
+    """Raise WrongOption for options of `OPTIONS` that cannot be used; `modes` are those of the sink."""
     ranks, max_keys = options.get("ranks"), options.get("max_keys")
     if ranks is not None and ranks not in modes:
         raise WrongOption(sink, "ranks", f"is {ranks!r}", ", ".join(modes), str(ranks), modes)

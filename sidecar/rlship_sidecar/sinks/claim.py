@@ -1,13 +1,13 @@
-"""The right to write to a destination made of files: one store has it, and the last of the sidecars that owned it.
+"""The right to write to a destination made of files: it belongs to one store, and to the last sidecar that owned it.
 
-A process may be frozen between any two of its steps, be followed by another, and go on when it wakes up. So no step of
-an earlier generation may have an effect once a later one has claimed the destination, which it does by a file of its
-own name, a mark:
+A process may freeze between any two steps, be succeeded by another, and continue when it wakes up. So no step of an
+earlier generation may have an effect once a later one has claimed the destination. A generation claims it by a file of
+its own name, a mark:
 
-- A name is given (rename) only to a file that was made under a name of this generation's, and only after a look at the
-  marks. A later generation makes its mark first and then removes such files: the rename finds nothing.
-- A file is written only through a descriptor that was open before a look at the marks. A later generation puts a copy
-  in the place of every file that an earlier one may have open: what comes late goes to a file without a name.
+- A file gets a name (rename) only if it was made under a name of this generation, and only after a look at the marks. A
+  later generation makes its mark first and then removes such files: the rename finds nothing.
+- A file is written only through a descriptor that was open before a look at the marks. A later generation replaces
+  every file that an earlier one may have open by a copy: late writes go to a file without a name.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _COPY_BYTES = 1 << 24
 
 
 class _Mark(NamedTuple):
-    """A name that a sidecar made beside its destination. `kind` is "claim" at first, "owner" once no earlier sidecar
-    has any file of it open, "….tmp" for a file that is being made.
+    """A name that a sidecar made beside its destination.
+
+    `kind` is first "claim", then "owner" once no earlier sidecar has a file of it open. "….tmp" is a file in the
+    making.
     """
 
     name: str
@@ -37,10 +39,10 @@ class _Mark(NamedTuple):
 
 
 class Claim:
-    """The right of one generation to write at a destination, as long as `verify` does not raise."""
+    """The right of one generation to write to a destination, as long as `verify` does not raise."""
 
     def __init__(self, sink: str, place: Path, marks: Path, run: SinkContext) -> None:
-        """`place` is the destination as people call it; the names of marks begin with the path `marks`."""
+        """`place` names the destination for people; the names of marks begin with the path `marks`."""
         self._sink = sink
         self._place = place
         self._folder = marks.parent
@@ -53,11 +55,10 @@ class Claim:
         )
 
     def take(self, *, occupied: bool) -> bool:
-        """Claim it. Returns whether files that stand there may be open in an earlier sidecar that is still alive: they
-        have to be replaced by copies, and `fenced` is to be called then.
+        """Claim it. `occupied`: the destination holds rows.
 
-        `occupied`: the destination holds rows. Raises SinkRefused if these are another store's, or if a later
-        generation claimed it.
+        Returns whether an earlier sidecar that is still alive may have its files open. Then replace them by copies and
+        call `fenced`. Raises SinkRefused if the rows are another store's, or if a later generation claimed it.
         """
         marks = self._marks()
         others = [mark for mark in marks if mark.store_id != self._store_id and not mark.kind.endswith(".tmp")]
@@ -68,7 +69,7 @@ class Claim:
         if all(mark.generation != self._generation for mark in ours):
             os.close(os.open(self._path("claim"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
             sync_folder(self._folder)
-        # Only now: what an earlier one makes from here on it will not give a name to.
+        # Only now: an earlier generation sees the mark, so it publishes no file that it makes from here on.
         self._remove([mark for mark in self._marks() if mark.kind.endswith(".tmp") or mark in others])
         made_sure = max((mark.generation for mark in ours if mark.kind == "owner"), default=-1)
         if made_sure < 0 or self._suspect >= made_sure:
@@ -77,7 +78,7 @@ class Claim:
         return False
 
     def fenced(self) -> None:
-        """Note that no earlier generation has any of the files open."""
+        """Record that no earlier generation has any of the files open."""
         with suppress(FileNotFoundError):
             os.replace(self._path("claim"), self._path("owner"))
         self._remove([mark for mark in self._marks() if mark.kind in ("claim", "owner")])
@@ -91,30 +92,30 @@ class Claim:
             if mark.store_id != self._store_id:
                 raise self._foreign(mark)
         if not marks:
-            raise SinkUnavailable(f"sink {self._sink}: {self._path('owner')} is gone: looking at it anew")
+            raise SinkUnavailable(f"sink {self._sink}: {self._path('owner')} is gone: opening the sink again")
 
     def scratch(self, what: str) -> Path:
-        """Where to make a file that is to be published. `what`: lower-case letters, one word for each kind."""
+        """The path for a new file that is to be published. `what`: lower-case letters, one word for each kind."""
         return self._path(f"{what}.tmp")
 
     def scratch_prefix(self, what: str) -> str:
-        """How the name of such a file begins where `state_file.replacing` chooses the rest, letters and `.tmp`."""
+        """The beginning of such a name if `state_file.replacing` chooses the rest, letters and `.tmp`."""
         return self._path(what).name
 
     def publish(self, scratch: Path, target: Path) -> None:
-        """Give a file that was made at `scratch`, and synced, its name."""
+        """Give its name to a file that was made at `scratch` and synced."""
         self.verify()
         os.replace(scratch, target)
         sync_folder(target.parent)
 
     def copy(self, source: Path, size: int) -> None:
-        """Put a copy of the first `size` bytes of a file in its place."""
+        """Replace a file by a copy of its first `size` bytes."""
         scratch = self.scratch("copy")
         with open(source, "rb") as old, open(make_plain(scratch), "wb") as new:
             while size:
                 data = old.read(min(size, _COPY_BYTES))
                 if not data:
-                    raise SinkUnavailable(f"sink {self._sink}: {source} gets shorter while it is copied")
+                    raise SinkUnavailable(f"sink {self._sink}: {source} became shorter while it was copied")
                 new.write(data)
                 size -= len(data)
             new.flush()
@@ -136,12 +137,12 @@ class Claim:
                 raise SinkRefused(
                     f"sink {self._sink}: a later sidecar (generation {mark.generation}) writes to {self._place}, this "
                     f"one has generation {self._generation}: keep one sidecar per experiment. If its state was "
-                    f"restored from an older copy, move what stands there away, with {self._folder / mark.name}"
+                    f"restored from an older copy, move the files there away, with {self._folder / mark.name}"
                 )
 
     def _foreign(self, mark: _Mark | None) -> SinkRefused:
         whose = (
-            f"rows of an unknown store (no {self._base}.*.owner is there)"
+            f"rows of an unknown store (without {self._base}.*.owner)"
             if mark is None
             else f"the rows of another store ({mark.store_id})"
         )
@@ -151,7 +152,7 @@ class Claim:
         )
 
     def _remove(self, marks: list[_Mark]) -> None:
-        """Remove those that are not later than this generation's, its own mark excepted."""
+        """Remove the marks up to this generation, except its own."""
         for mark in marks:
             ours = mark.store_id == self._store_id
             own = ours and mark.generation == self._generation and mark.kind in ("claim", "owner")

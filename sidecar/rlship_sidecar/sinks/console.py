@@ -1,4 +1,4 @@
-"""One readable line per row on a stream. It cannot tell what it holds: after a crash its last lines may come again."""
+"""One readable line per row on a stream. After a crash its last lines may come again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ MODES = (*REDUCED, PER_RANK_NO_REDUCE)
 
 
 class ConsoleSink(Sink):
-    """Prints rows to `stream`, by default standard output as it is at the time of `open`. Option `ranks`:
-    "global_reduce" (default), "per_rank_reduce" for values of single ranks, too, or "per_rank_no_reduce" for every
-    observation in place of rows.
+    """Prints rows to `stream`, by default to standard output as it is at the time of `open`.
 
-    Rows are data; messages of the sidecar go to standard error.
+    Option `ranks`: "global_reduce" (default), "per_rank_reduce" to add values of single ranks, or "per_rank_no_reduce"
+    for every observation in place of rows. Rows are data; messages of the sidecar go to standard error.
     """
 
     where = "standard output"
@@ -41,7 +40,7 @@ class ConsoleSink(Sink):
         check_budget("console", options, MODES)
 
     def open(self, run: SinkContext) -> int | None:
-        """Always None: what a terminal showed cannot be read back."""
+        """Always None, because the output on a terminal cannot be read back."""
         self.check_options(run.options)
         self._ranks = run.options.get("ranks") == PER_RANK_REDUCE
         self._stream = self._given if self._given is not None else sys.stdout
@@ -49,8 +48,9 @@ class ConsoleSink(Sink):
         return None
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Print one line for each row, unless observations take their place. Raises SinkRefused once the other end of a
-        pipe is closed, as `head` does after ten lines.
+        """Print one line for each row, unless observations take their place.
+
+        Raises SinkRefused once the other end of a pipe is closed, as `head` does after ten lines.
         """
         assert self._stream is not None
         if self.observes:
@@ -88,9 +88,9 @@ def _reader_gone(stream: TextIO) -> SinkRefused:
 
 
 def line(row: Row, *, ranks: bool = False) -> str:
-    """A row in one line: actor, position on its axis, tags, missing ranks, then what is shipped by name.
+    """A row in one line: actor, position on its axis, tags, missing ranks, then the shipped values by name.
 
-    Numbers have four digits. Histograms stand there as `[least..greatest n=count]`, samples as their number and scores.
+    Numbers have four digits. A histogram is shown as `[least..greatest n=count]`, samples by their number and scores.
     With `ranks` the values of single ranks follow.
     """
     name, value = axis(row)

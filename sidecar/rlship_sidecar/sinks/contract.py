@@ -1,4 +1,4 @@
-"""The contract between the sidecar and a place that takes rows."""
+"""The contract between the sidecar and a destination of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlship_sidecar.rows import Row
 
 
 class SinkRefused(Exception):
-    """The destination must not or will not take these rows (wrong store, no permission): a person has to act. Exit code
+    """The destination must not or will not take these rows (wrong store, no permission). A person has to act. Exit code
     4.
     """
 
@@ -22,12 +22,12 @@ class SinkUnavailable(Exception):
 
 
 class SinkReopen(SinkUnavailable):
-    """Nothing is wrong, but the sink has to begin anew: the shipper closes it and opens it again at once."""
+    """Nothing is wrong, but the sink has to start afresh: the shipper closes it and opens it again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink needs to know of the experiment.
+    """The facts about the experiment that a sink needs.
 
     `rows` is how many rows the store holds at the time of `open`. `store_id` names the store that numbered them.
     `options` is the sink's own part of the configuration; each sink's module lists its options. `generation` counts the
@@ -45,9 +45,9 @@ class SinkContext:
     suspect: int = -1
 
 
-Run = SinkContext  # the name that plug-ins import
+Run = SinkContext  # the name that plug-ins of earlier releases import
 
-Position = Mapping[str, Any]  # how far each file was observed: kept and handed back as it is
+Position = Mapping[str, Any]  # how far each file was observed: a sink keeps it and returns it unchanged
 
 
 class Sink(ABC):
@@ -63,11 +63,11 @@ class Sink(ABC):
     """
 
     where: str = ""
-    """A path, an address or how to look at the destination; the status shows it."""
+    """A path, an address or a command that shows the destination; the status shows it."""
     note: str = ""
-    """What a person should know though rows are delivered; the status shows it."""
+    """A notice for people although rows are delivered; the status shows it."""
     trouble: str = ""
-    """What keeps rows from being delivered right now. Any thread may read it."""
+    """The reason why rows are not delivered right now. Any thread may read it."""
 
     @staticmethod  # noqa: B027 - a default
     def check_options(options: Mapping[str, Any]) -> None:
@@ -75,22 +75,23 @@ class Sink(ABC):
 
     def destination(self, run: SinkContext) -> str:
         """For a sink whose `open` is expensive: the name of the place that `open` leads to, found without opening it.
-        The store remembers how many rows that place confirmed, so the sink is opened only for others, and few such
-        sinks at a time. "": `open` is cheap.
+
+        The store remembers how many rows that place confirmed. So the sink is opened only for further rows, and few
+        such sinks at a time. "" means that `open` is cheap.
         """
         return ""
 
     @abstractmethod
     def open(self, run: SinkContext) -> int | None:
-        """Connect; return the number of the next row that the destination lacks, or None where it cannot tell."""
+        """Connect; return the number of the next row that the destination lacks, or None if it cannot be read back."""
 
     def ends_with(self, row: Row) -> bool:
-        """Whether `row` is the last one that the destination holds; asked after an `open` that returned a number."""
+        """Whether `row` is the last one that the destination holds; called after an `open` that returned a number."""
         return True
 
     @abstractmethod
     def write(self, rows: Sequence[Row]) -> None:
-        """Take rows whose numbers follow on from the last; may return before they are delivered."""
+        """Take rows whose numbers follow the last; may return before they are delivered."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -100,15 +101,18 @@ class Sink(ABC):
     """Whether the sink wants observations; read after each `open`."""
 
     def observed(self) -> Position | None:
-        """The last position that the destination holds, or None where it cannot tell: then the sidecar remembers it."""
+        """The last position that the destination holds. If it cannot be read back, None: then the sidecar remembers the
+        position.
+        """
         return None
 
     def observe(self, lines: bytes, position: Position) -> None:  # noqa: B027 - a default
-        """Return once these observations are delivered. They are values as they were logged, without any reduction.
+        """Return once these observations are delivered.
 
-        Each line is JSON: actor, replica, rank, attempt, t, step (or null) and the values by name, `m`. `position` is
-        where they end. A sink that keeps it with them, and returns it by `observed`, gets each observation once. Any
-        other gets the last ones again after a crash. Calls come from a thread of their own, about twice a second.
+        They are values as they were logged, without any reduction. Each line is JSON: actor, replica, rank, attempt, t,
+        step (or null) and the values by name, `m`. `position` is where they end. A sink that keeps it with them, and
+        returns it by `observed`, gets each observation once. Any other gets the last ones again after a crash. Calls
+        come from a thread of their own, about twice a second.
         """
 
     def interrupt(self) -> None:  # noqa: B027 - a default
@@ -116,8 +120,8 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release everything, also after a failed call. Rows not delivered are no error: the next `open` tells."""
+        """Release everything, also after a failed call. Rows not delivered are no error: the next `open` finds them."""
 
     def abandon(self) -> None:
-        """Take the place of `close` once ownership is lost: nothing may reach the destination any more."""
+        """Called in place of `close` once ownership is lost: nothing may reach the destination any more."""
         self.close()

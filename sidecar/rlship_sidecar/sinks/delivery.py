@@ -1,9 +1,9 @@
-"""How rows get from the store to one sink: position, retries and flushes, as a state machine that waits for nothing.
+"""How rows get from the store to one sink: position, retries and flushes, as a state machine that never waits.
 
-The position is the sink's own answer to `open` where it gives one. The stored cursor decides only for a sink that
-cannot tell. There is one exception, for a sink whose `open` is expensive because it starts a client: it names its
-destination without being opened, and the store remembers how many rows that very destination confirmed. While the
-store has no other rows, the sink stays closed. As soon as there is another row it is opened, and its answer counts.
+The position is the sink's own answer to `open`, if it gives one. The stored cursor decides only for a sink that cannot
+be read back. There is one exception, for a sink whose `open` is expensive because it starts a client. It names its
+destination without being opened, and the store remembers how many rows that very destination confirmed. While the store
+has no other rows, the sink stays closed. As soon as there is another row it is opened, and its answer counts.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ ASK_AGAIN_S = 1.0
 GATE_S = 0.1
 MAX_STARTS = 2
 
-# Clients of a kind that start at once, over all experiments: each costs seconds of CPU.
+# How many clients of a kind may start at once, over all experiments: each costs seconds of CPU.
 STARTS = Gate(MAX_STARTS)
 
 
 class RowSource(Protocol):
-    """What a delivery needs of the store. Every method may be called from any thread; what it raises is the store's
-    trouble, not the sink's.
+    """The part of the store that a delivery needs. Any thread may call every method; an exception is the store's fault,
+    not the sink's.
     """
 
     def row_count(self) -> int:
         """How many rows are committed; they are numbered 0 to one less."""
 
     def read_rows(self, first: int, limit: int) -> list[Row]:
-        """The rows first, first + 1, …, at most `limit`; fewer where there are no more."""
+        """The rows first, first + 1, …, at most `limit`; fewer if there are no more."""
 
     def load_cursor(self, sink: str) -> int:
-        """The number saved last for this sink, 0 if none was."""
+        """The number saved last for this sink, 0 if none was saved."""
 
     def save_cursor(self, sink: str, next_row: int) -> None:
-        """Remember durably that the sink has every row below `next_row`."""
+        """Save durably that the sink has every row below `next_row`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a delivery waits, in seconds.
+    """The waiting times of a delivery, in seconds.
 
-    Rows are flushed `flush_idle_s` after the last write, under a steady stream every `flush_max_s`. A sink that has had
-    everything for `idle_close_s` is closed until there are more rows; None keeps it open.
+    Rows are flushed `flush_idle_s` after the last write, and under a steady stream every `flush_max_s`. A sink that has
+    had all rows for `idle_close_s` is closed until more rows come; None keeps it open.
     """
 
     backoff_min_s: float = BACKOFF_MIN_S
@@ -71,9 +71,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Where a delivery takes time from: `clock` for waiting, `wall` in Unix seconds; `jitter` in 0..1 spreads
-    retries.
-    """
+    """The time sources of a delivery: `clock` for waiting, `wall` in Unix seconds; `jitter` in 0..1 spreads retries."""
 
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -82,9 +80,11 @@ class Clocks:
 
 @dataclass(slots=True)
 class Position:
-    """How far a sink is: the first row that was not handed to it, and below which all were flushed or known to be
-    there. `known`: it was found out since this process owns the experiment. `ceiling`: how many rows the destination
-    can hold when it is opened for the first time, where that was put off; None: as many as the store has then.
+    """How far a sink is: the first row that it was not given, and the row below which all are flushed or known to be
+    there.
+
+    `known`: the position was found since this process owns the experiment. `ceiling`: how many rows the destination can
+    hold when it is opened for the first time, if that was put off; None stands for as many as the store has then.
     """
 
     next_row: int = 0
@@ -99,7 +99,7 @@ class Position:
         self.known = True
 
     def flushed(self) -> None:
-        """All that was handed over is delivered."""
+        """All rows that the sink was given are delivered."""
         self.delivered += self.next_row - self.delivered_to
         self.delivered_to = self.next_row
 
@@ -121,7 +121,7 @@ class Backoff:
 
 @dataclass(slots=True)
 class Unflushed:
-    """When rows were written last, since when some are not flushed, and the times that those rows bear."""
+    """When rows were last written, since when some are not flushed, and the records' times of those rows."""
 
     wrote_at: float = 0.0
     since: float = 0.0
@@ -130,8 +130,9 @@ class Unflushed:
 
 @dataclass(slots=True)
 class Facts:
-    """What a status shows. `note`: what a person should know though rows are taken. `store_error`: what the store
-    raised last, until it answers again.
+    """The part of a status that a delivery knows. `note`: a notice for people although rows are taken.
+
+    `store_error`: the store's last exception, until the store answers again.
     """
 
     error: str = ""
@@ -142,7 +143,7 @@ class Facts:
 
 
 class _StoreFailed(Exception):
-    """The store could not be asked. The cause is what it raised."""
+    """The store raised the cause of this."""
 
 
 class _NotOurs(Exception):
@@ -150,9 +151,11 @@ class _NotOurs(Exception):
 
 
 class Delivery:
-    """The state machine of one sink, without a thread: `advance` does what is due and says when something is due again.
+    """The state machine of one sink, without a thread: `advance` takes one due step and returns when the next one is
+    due.
 
-    `may_ship` is asked before every open, write and flush; while it says no, the sink is closed and nothing is shipped.
+    `may_ship` is called before every open, write and flush. While it returns false, the sink is closed and nothing is
+    shipped.
     """
 
     def __init__(
@@ -190,7 +193,7 @@ class Delivery:
 
     @property
     def failing(self) -> bool:
-        """Whether the last try failed and no row was confirmed since, nor is any lacking."""
+        """Whether the last try failed, no row was confirmed since, and rows are still lacking."""
         return self._backoff.failures > 0
 
     @property
@@ -202,25 +205,25 @@ class Delivery:
         return not self.failing and (count == 0 or (position.known and position.delivered_to >= count))
 
     def complaint(self) -> str:
-        """What went wrong last and is not over, "" if nothing. The sink's own name in front is left out."""
+        """The last error that is not over, or "". It leaves out the sink's own name at the beginning."""
         sink = self._sink
         return (self.facts.error or (sink.trouble if sink is not None else "")).removeprefix(f"sink {self.name}: ")
 
     def interrupt(self) -> None:
-        """From any thread: let a call of the sink that blocks end, if the sink knows how."""
+        """From any thread: end a blocking call of the sink, if the sink supports it."""
         sink = self._sink
         if sink is not None:
             sink.interrupt()
 
     def retry_now(self) -> None:
-        """Let the next `advance` try at once, whatever the backoff says."""
+        """Let the next `advance` try at once, in spite of the backoff."""
         self._backoff.retry_at = self._clocks.clock()
 
     def advance(self, *, drain: bool = False) -> float | None:
-        """Do one thing that is due: open, write a batch or flush. With `drain` a flush is due once all is written.
+        """Take one due step: open, write a batch or flush. With `drain` a flush is due once all rows are written.
 
-        Returns the seconds until something is due (0.0: call again at once), or None if nothing is until rows come or
-        ever.
+        Returns the seconds until the next step (0.0: call again at once). None means that nothing is due until rows
+        come, or ever.
         """
         if self.facts.refused is not None:
             return None
@@ -244,11 +247,11 @@ class Delivery:
             return 0.0
         except SinkUnavailable as problem:
             return self._failed(str(problem))
-        except Exception as problem:  # noqa: BLE001 - a sink may be anyone's code; the others must go on
+        except Exception as problem:  # noqa: BLE001 - a sink may be third-party code; the other sinks must go on
             return self._failed(f"{type(problem).__name__}: {problem}")
 
     def close(self, *, abandon: bool = False) -> None:
-        """Close the sink if it is open, or `abandon` it if it can be. What was not flushed counts as not delivered."""
+        """Close the sink if it is open, or `abandon` it if that is possible. Unflushed rows count as not delivered."""
         sink, self._sink = self._sink, None
         self.position.next_row = self.position.delivered_to
         self._unflushed.times.clear()
@@ -308,8 +311,8 @@ class Delivery:
         sink = self._make_sink()
         expensive = bool(sink.destination(self._run))
         if expensive and not position.known and self._is_confirmed(sink, count):
-            # What the destination can hold of this store's rows is known now. Rows that are made later, before it is
-            # opened, must not pass for those that it holds.
+            # How many of these rows the destination can hold is known now. Rows that are made later, before it is
+            # opened, must not be mistaken for rows that it holds.
             position.found(count)
             position.ceiling = count
             self._is_well()
@@ -328,7 +331,7 @@ class Delivery:
         return f"{self.name} (refused at)"
 
     def _confirmed_by(self, sink: Sink) -> str:
-        """Under which name the store remembers what the sink's destination confirmed, "" if it does not."""
+        """The name under which the store remembers what the sink's destination confirmed; "" without such a name."""
         destination = sink.destination(self._run)
         return f"{self.name} (confirmed by {destination})" if destination else ""
 
@@ -344,8 +347,8 @@ class Delivery:
     def _open(self, sink: Sink, count: int) -> None:
         self._sink = sink
         position = self.position
-        # A store that was restored from an older copy makes the rows after it anew, perhaps numbered otherwise, and
-        # soon has as many as the destination. It must not pass then for the one that delivered them.
+        # A store that was restored from an older copy makes the later rows again, perhaps with other numbers, and
+        # soon has as many as the destination. It must not be mistaken then for the store that delivered them.
         noted = 0 if position.known else self._ask(self._source.load_cursor, self._refusal)
         limit = min(count, noted - 1) if noted else count
         if position.ceiling is not None:
@@ -361,11 +364,11 @@ class Delivery:
         position.ceiling = None
         self._remember(sink)
         self._unflushed.wrote_at = self._clocks.clock()
-        if answer >= count:  # what failed had delivered all there is
+        if answer >= count:  # the failed try had delivered every row
             self._is_well()
 
     def _ask_sink(self, sink: Sink, limit: int) -> int:
-        """Open the sink, which can have no more than `limit` of our rows; returns the number of the first it lacks."""
+        """Open the sink, which can have at most `limit` of our rows; returns the first row number that it lacks."""
         answer = sink.open(replace(self._run, rows=limit))
         self.facts.where = sink.where
         self._tells = answer is not None
@@ -398,8 +401,8 @@ class Delivery:
         rows = self._ask(self._source.read_rows, position.next_row, limit)
         if not rows:
             raise SinkUnavailable(f"the store counts {count} rows but gave none from row {position.next_row}")
-        # Only now: rows that were committed before are the same in a successor's copy of the store. Asked first, they
-        # might be rows that only this process believes in.
+        # Checked after reading: rows committed before the check are the same in a successor's copy. Checked first, they
+        # might be rows that exist only in this process's store.
         self._make_sure()
         if position.next_row == position.delivered_to:
             unflushed.since = self._clocks.clock()
@@ -412,7 +415,7 @@ class Delivery:
             if row.arrival.revision == 0:
                 unflushed.times.append(row.t)
                 self.shipping.written.add(wall - row.t)
-        # A sink that cannot tell what it holds would be sent these rows again after a crash.
+        # After a crash a sink that cannot be read back would get these rows again.
         if not self._tells:
             self._flush(sink)
 
@@ -425,12 +428,14 @@ class Delivery:
             self.shipping.confirmed.add(wall - t)
         self._unflushed.times.clear()
         self._is_well()
-        with suppress(_StoreFailed):  # a note to a sink that tells; another one may show its last rows again
+        with suppress(
+            _StoreFailed
+        ):  # only a hint for a sink that can be read back; another one may show its last rows again
             self._ask(self._source.save_cursor, self.name, self.position.delivered_to)
         self._remember(sink)
 
     def _remember(self, sink: Sink) -> None:
-        """Note how many rows the destination has, if it can be asked for by name."""
+        """Save how many rows the destination has, if it has a name."""
         if name := self._confirmed_by(sink):
             with suppress(_StoreFailed):  # then the next sidecar opens the sink
                 self._ask(self._source.save_cursor, name, self.position.delivered_to)
@@ -440,7 +445,7 @@ class Delivery:
         self.facts.error = ""
 
     def _failed(self, error: str) -> float:
-        # Said before the close, which may take its time, and after it, for it may have a complaint of its own.
+        # Recorded before the close, which may take long, and after it, because closing may fail too.
         self.facts.error = error
         self.shipping.errors += 1
         self._backoff.failures += 1

@@ -1,4 +1,4 @@
-"""How many sinks of a kind may start at once, where starting one is expensive."""
+"""Limits how many sinks of a kind start at once, because starting one is expensive."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 
-STARTING_S = 20.0  # longer than any start takes CPU: who is not through by then waits for a server
+STARTING_S = 20.0  # longer than any start uses CPU: after that it only waits for a server
 
 
 class Gate:
-    """Lets `most` in at a time. It never makes a caller wait: who is refused asks again later.
+    """Lets `most` callers in at a time. It never makes a caller wait: a refused caller tries again later.
 
-    The place of a start that lasts longer than `STARTING_S` is given to others. So a server that answers nothing
-    holds up no other sink.
+    A start that lasts longer than `STARTING_S` loses its place to others. So a server that never answers delays no
+    other sink.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,17 +22,17 @@ class Gate:
         self._lock = threading.Lock()
         self._inside: dict[int, float] = {}
 
-    def enter(self, who: int) -> bool:
-        """Whether `who`, a number of the caller's own, may start now; then `leave` has to follow."""
+    def enter(self, caller: int) -> bool:
+        """Whether `caller`, a number that the caller chose, may start now; then it has to call `leave`."""
         with self._lock:
             now = self._clock()
             starting = sum(now - since < STARTING_S for since in self._inside.values())
             if starting >= self._most:
                 return False
-            self._inside[who] = now
+            self._inside[caller] = now
             return True
 
-    def leave(self, who: int) -> None:
-        """The start is over, however it ended."""
+    def leave(self, caller: int) -> None:
+        """The start is over, whether it failed or not."""
         with self._lock:
-            self._inside.pop(who, None)
+            self._inside.pop(caller, None)

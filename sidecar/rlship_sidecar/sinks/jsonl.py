@@ -34,10 +34,10 @@ MODES = (GLOBAL_REDUCE, PER_RANK_NO_REDUCE)
 class JsonlSink(Sink):
     """Appends `Row.to_json` lines to `<state_dir>/rows.jsonl`, or to the option `path` (relative to the experiment).
 
-    Beside it `<path>.<store>.<generation>.owner` says whose rows these are (see `claim`). A file that is no longer as
-    this store's sidecars left it is cut where it goes wrong and written on from there. Option `ranks`: "global_reduce"
-    (default), or "per_rank_no_reduce" for every observation as well, in a file of its own beside it
-    (`observations.jsonl`, or `<path>.observations.jsonl`).
+    Beside it `<path>.<store>.<generation>.owner` names the owner of these rows (see `claim`). If the file differs from
+    what this store's sidecars wrote, it is cut where it goes wrong and continued from there. Option `ranks`:
+    "global_reduce" (default), or "per_rank_no_reduce" to write every observation as well. They go to a file of their
+    own beside it (`observations.jsonl`, or `<path>.observations.jsonl`).
     """
 
     def __init__(self) -> None:
@@ -57,12 +57,12 @@ class JsonlSink(Sink):
         check_budget("jsonl", options, MODES)
 
     def open(self, run: SinkContext) -> int | None:
-        """Count the lines that are rows 0, 1, 2, …, and cut what follows them."""
+        """Count the lines that are rows 0, 1, 2, …, and cut the rest."""
         path = _path(run)
         self.where = str(path)
         with _outages(self.where):
             make_folder(path.parent, run.state_dir, run.experiment)
-            if path.exists():  # before anything is put in its place: /dev/null is there for all of the machine
+            if path.exists():  # before anything replaces it: the whole machine uses /dev/null
                 _check_regular(path, path.stat())
             claim = self._claim = Claim("jsonl", path, path, run)
             if claim.take(occupied=_size(path) > 0):
@@ -88,7 +88,7 @@ class JsonlSink(Sink):
             return False
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Append the rows; what a failed write left behind is cut at the next `open`."""
+        """Append the rows; the next `open` cuts the rest of a failed write."""
         assert self._fd is not None
         data = memoryview(b"".join(row.to_json() + b"\n" for row in rows))
         with _outages(self.where):
@@ -106,7 +106,7 @@ class JsonlSink(Sink):
             self._check_place()
 
     def observed(self) -> Position | None:
-        """How far the file of observations goes."""
+        """The position up to which the file holds observations."""
         return None if self._observations is None else self._observations.progress.places
 
     def observe(self, lines: bytes, position: Position) -> None:
@@ -130,14 +130,14 @@ class JsonlSink(Sink):
         self._claim.verify()
         ours, there = os.fstat(self._fd), os.stat(self.where)
         if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
-            raise SinkUnavailable(f"sink jsonl: {self.where} was changed by another hand: looking at it anew")
+            raise SinkUnavailable(f"sink jsonl: another program changed {self.where}: opening the sink again")
 
 
 class _ObservationFile:
     """A file that holds each observation once, whenever the process ends.
 
-    Lines are appended and synced, then the position file `<path>.position` is replaced. The next start cuts what the
-    lines hold beyond the position, and those are observed again.
+    Lines are appended and synced, then the position file `<path>.position` is replaced. The next start cuts the lines
+    beyond the position, and observes them again.
     """
 
     def __init__(self, path: Path, run: SinkContext) -> None:
@@ -153,7 +153,7 @@ class _ObservationFile:
         claim.verify()
         self.progress = load_progress(self._position)
         if self.progress.size > os.fstat(self._fd).st_size:
-            self.progress = Progress()  # the file was cut by another hand: all is observed again
+            self.progress = Progress()  # another program cut the file, so everything is observed again
         os.ftruncate(self._fd, self.progress.size)
         self._end = self.progress.size
 
@@ -166,11 +166,11 @@ class _ObservationFile:
             view = view[written:]
 
     def commit(self, position: Position) -> None:
-        """Make sure that what was appended stays, as the observations up to this position."""
+        """Make the appended lines durable, as the observations up to this position."""
         os.fsync(self._fd)
         ours, there = os.fstat(self._fd), os.stat(self.path)
         if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
-            raise SinkUnavailable(f"{self.path} was changed by another hand: looking at it anew")
+            raise SinkUnavailable(f"another program changed {self.path}: opening the sink again")
         self.progress = Progress(self._end, dict(position))
         with state_file.replacing(self._position, scratch_prefix=self._claim.scratch_prefix("position")) as file:
             file.write(msgspec.json.encode(self.progress))
@@ -191,7 +191,7 @@ def _outages(where: str) -> Iterator[None]:
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise SinkRefused(f"sink jsonl: {path} is no regular file: give [sink.jsonl] path another one")
+        raise SinkRefused(f"sink jsonl: {path} is not a regular file: give [sink.jsonl] path another one")
 
 
 def _size(path: Path) -> int:
@@ -204,16 +204,16 @@ def _path(run: SinkContext) -> Path:
     if given is None:
         return run.state_dir.absolute() / DEFAULT_NAME
     path = run.experiment / given
-    return Path(os.path.realpath(path))  # what a link leads to may be replaced, the link itself not
+    return Path(os.path.realpath(path))  # the target of a link may be replaced, but not the link itself
 
 
 def _beside(path: Path) -> Path:
-    """Where observations go."""
+    """The path of the observations."""
     return path.with_name(OBSERVATIONS if path.name == DEFAULT_NAME else f"{path.stem}.{OBSERVATIONS}")
 
 
 def _count(path: Path, fd: int) -> tuple[int, bytes, int]:
-    """How many of the first whole lines are rows 0, 1, 2, …, the last of them, and where they end, in bytes."""
+    """How many of the first whole lines are rows 0, 1, 2, …, the last of them, and the byte where they end."""
     rows = end = 0
     last = b""
     with open(fd, "rb", closefd=False) as file:

@@ -16,19 +16,21 @@ from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUn
 from rlship_sidecar.sinks.observing import FilePlace, Observer
 
 EVERY_S = 0.5
-SHARE = 0.05  # of a core that looking may take
+SHARE = 0.05  # share of a core that looking at the files may take
 COMMIT_BYTES = 8 << 20
 
 
 class Progress(msgspec.Struct):
-    """The content of a position file: how far the writers' files were observed, and how many bytes that made."""
+    """The content of a position file: how far the writers' files were observed, and how many bytes the observations
+    take.
+    """
 
     size: int = 0
     places: dict[str, FilePlace] = msgspec.field(default_factory=dict)
 
 
 def load_progress(path: Path) -> Progress:
-    """The progress in a position file; no progress where the file is missing or torn."""
+    """The progress in a position file; no progress if the file is missing or torn."""
     with suppress(FileNotFoundError, msgspec.DecodeError):
         return msgspec.json.decode(path.read_bytes(), type=Progress)
     return Progress()
@@ -44,8 +46,8 @@ class ObservingSink(Sink):
         self._following: _Following | None = None
 
     @property
-    def trouble(self) -> str:  # type: ignore[override]  # it is asked for, never set
-        """What keeps rows or observations from being delivered right now."""
+    def trouble(self) -> str:  # type: ignore[override]  # a property here, because it is read and never set
+        """The reason why rows or observations are not delivered right now."""
         following = self._following
         return self._sink.trouble or ("" if following is None else following.trouble)
 
@@ -67,7 +69,7 @@ class ObservingSink(Sink):
         return self._sink.ends_with(row)
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Hand the rows on; raises what keeps observations from being delivered."""
+        """Write the rows; raises the error that keeps observations from being delivered."""
         if self._following is not None:
             self._following.check()
         with self._calls:
@@ -75,7 +77,7 @@ class ObservingSink(Sink):
         self.note = self._sink.note
 
     def flush(self) -> None:
-        """Return once all rows, and all observations that are in the files now, are delivered."""
+        """Return once all rows are delivered, and all observations that are in the files now."""
         with self._calls:
             self._sink.flush()
         self.where = self._sink.where
@@ -87,12 +89,12 @@ class ObservingSink(Sink):
         self._sink.interrupt()
 
     def close(self) -> None:
-        """Observe what is new until now, then close the sink."""
+        """Observe the new lines up to now, then close the sink."""
         self._stop_following(catch_up=True)
         self._sink.close()
 
     def abandon(self) -> None:
-        """Observe no more, and abandon the sink."""
+        """Stop observing, and abandon the sink."""
         self._stop_following(catch_up=False)
         self._sink.abandon()
 
@@ -103,7 +105,7 @@ class ObservingSink(Sink):
 
 
 class _Following:
-    """The thread that reads the files on and calls `observe`, holding `calls`, until `close`."""
+    """The thread that follows the files and calls `observe` under the lock `calls`, until `close`."""
 
     def __init__(self, name: str, sink: Sink, run: SinkContext, calls: threading.Lock) -> None:
         self.trouble = ""
@@ -113,7 +115,7 @@ class _Following:
         self._looking = threading.Lock()
         held = sink.observed()
         self._position_file: Path | None = None
-        """Where the position is remembered for a sink that cannot tell."""
+        """Where the position is kept for a sink that cannot be read back."""
         if held is None:
             self._position_file = run.state_dir / f"{name}-observations.json"
             held = load_progress(self._position_file).places
@@ -124,12 +126,12 @@ class _Following:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what keeps observations from being delivered: SinkRefused, else SinkUnavailable."""
+        """Raise the error that keeps observations from being delivered: SinkRefused, otherwise SinkUnavailable."""
         if self._failure is not None:
             raise self._failure
 
     def catch_up(self) -> None:
-        """Deliver all that is in the files now; raises as `check` does."""
+        """Deliver every observation that is in the files now; raises as `check` does."""
         self.check()
         with self._looking:
             self._look()
@@ -157,7 +159,7 @@ class _Following:
             self._failure = problem
         except OSError as problem:
             self._failure = SinkUnavailable(f"sink {self._name}: observations: {problem.strerror or problem}")
-        except Exception as problem:  # noqa: BLE001 - a sink may be anyone's code; the status must show what it raised
+        except Exception as problem:  # noqa: BLE001 - a sink may be third-party code; the status must show its exception
             self._failure = SinkUnavailable(f"sink {self._name}: observations: {type(problem).__name__}: {problem}")
         if self._failure is not None:
             self.trouble = str(self._failure)
@@ -178,7 +180,7 @@ class _Following:
         with self._calls:
             self._sink.observe(lines, self._observer.places)
         if self._position_file is not None:
-            # Not durable: what was shown cannot be taken back anyway, and this is written twice a second.
+            # Not durable: a terminal cannot take back its lines anyway, and this is written twice a second.
             state_file.replace(
                 self._position_file, msgspec.json.encode(Progress(0, self._observer.places)), durable=False
             )

@@ -1,6 +1,7 @@
-"""Every observation straight from the writers' files, as it stands there: the form without any reduction.
+"""Every observation straight from the writers' files, as it was logged, without any reduction.
 
-A metrics record, or what a span or event stands for, becomes one line of JSON. Nothing is superseded, nothing waits.
+A metrics record, or the metric that a span or event implies, becomes one line of JSON. Nothing is superseded or
+delayed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ READ_BYTES = 1 << 20
 
 
 class FilePlace(msgspec.Struct):
-    """How far a file was taken in, by what to know it again, and what its lines left behind there: who wrote it, and
-    the last `t`.
+    """How far a file was read, the bytes that identify it, and the state after its lines: its `open` record and the
+    last `t`.
     """
 
     offset: int = 0
@@ -38,22 +39,24 @@ class FilePlace(msgspec.Struct):
 
 
 class Observer:
-    """Reads all files of an experiment on from `places`, by name, which it keeps up to date."""
+    """Reads all files of an experiment on from `places`, by name, and keeps `places` up to date."""
 
     def __init__(
         self, experiment: Path, places: dict[str, FilePlace], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.places = places
         self._local = filesystem_of(os.path.realpath(experiment)).local
-        # Not kept open between two looks: a name may come to mean another file.
+        # Not kept open between two looks, because a name may come to refer to another file.
         self._opener = Opener(str(experiment), Descriptors(1, keep=False, root=str(experiment)))
         self._tails: dict[str, Tail] = {}
         self._held: dict[str, float] = {}
         self._clock = clock
 
     def look(self) -> Iterator[bytes]:
-        """What is new in all files, as whole lines; a piece of one file after the other. `places` are those after the
-        piece that was given last. A file that cannot be read just now is left for the next look.
+        """The new observations of all files, as whole lines, a piece of one file after the other.
+
+        `places` are those after the piece that was yielded last. A file that cannot be read now is left for the next
+        look.
         """
         try:
             found = self._opener.all()
@@ -71,7 +74,7 @@ class Observer:
                     yield data
 
     def _read(self, name: str) -> tuple[bytes, bool]:
-        """The observations of the next piece of a file, and whether there is more of it."""
+        """The observations of the next piece of a file, and whether the file has more."""
         place = self.places.get(name) or FilePlace()
         tail = self._tails[name]
         held_for = self._clock() - self._held.get(name, self._clock())
@@ -100,7 +103,7 @@ class Observer:
 
 
 def observation(place: FilePlace, line: bytes) -> bytes | None:
-    """A line of a file as an observation in JSON; None if it is not one. `place` takes what the line leaves behind."""
+    """A line of a file as an observation in JSON; None for other lines. `place` gets the state after the line."""
     reader = FileReader(place.open, t=place.t, unsupported=place.foreign)
     record = reader.read(line)
     place.open, place.t, place.foreign = reader.opened, reader.t, reader.unsupported
@@ -128,7 +131,7 @@ def observation(place: FilePlace, line: bytes) -> bytes | None:
 
 
 def text(line: bytes) -> str:
-    """An observation in one line for people: who, when, at which step, and its values."""
+    """An observation in one line for people: writer, time, step and values."""
     body = orjson.loads(line)
     at = "" if body["step"] is None else f" step={body['step']}"
     values = "  ".join(f"{name}={_brief(value)}" for name, value in body["m"].items())

@@ -1,4 +1,4 @@
-"""What all sinks use to check their options."""
+"""Checks of options that all sinks share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TEXT = "a string that is not empty"
 class WrongOption(SinkRefused):
     """An option that a sink does not know, or whose value it cannot use.
 
-    `option` is its name, `problem` what is wrong with it, `allowed` what could stand there. Where that is one of
-    `words`, `said` is the word in its place.
+    `option` is its name, `problem` describes the fault, `allowed` the possible values. If one of `words` was meant,
+    `said` is the word in its place.
     """
 
     def __init__(

@@ -1,13 +1,12 @@
 """A few threads that ship for all experiments and sinks.
 
-A task is one sink of one experiment. Its `step` does one thing that is due, and returns when it is due again. A lane
-holds the tasks of one kind of sink. So a server that answers nothing holds up no file sink.
+A task is one sink of one experiment. Its `step` takes one due step, and returns when the next one is due. A lane holds
+the tasks of one kind of sink. So a server that never answers delays no file sink.
 
 Within a lane at most `WIDTH` threads work, and one waits. A call that has blocked for `STUCK_S` no longer counts as
-work: the waiting thread takes the next task, and another one waits. So one hung disk does not hold up the other
-experiments of its lane either, until `MAX_THREADS` calls hang. A thread with nothing to do ends after `LINGER_S`.
-
-Where the system gives no thread, tasks wait, and `shortage` tells why. Every later `schedule` tries again.
+work: the waiting thread takes the next task, and another one waits. So one hung disk does not delay the other
+experiments of its lane either, until `MAX_THREADS` calls hang. An idle thread ends after `LINGER_S`. If the system
+allows no further thread, tasks wait, and `shortage` gives the reason. Every later `schedule` tries again.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ LINGER_S = 5.0
 
 
 class PoolTask(Protocol):
-    """What a lane runs. A task is run by one thread at a time, not always the same."""
+    """A task of a lane. One thread runs it at a time, not always the same one."""
 
     @property
     def name(self) -> str:
         """The lane."""
 
     def step(self) -> float | None:
-        """Do one thing that is due. Returns the seconds until something is due again; None: not before `schedule`."""
+        """Take one due step. Returns the seconds until the next one; None if the task waits for `schedule`."""
 
 
 class Lane:
@@ -44,13 +43,13 @@ class Lane:
         self._clock = clock
         self._change = threading.Condition()
         self._due: dict[PoolTask, float] = {}
-        self._running: dict[PoolTask, float] = {}  # since when
+        self._running: dict[PoolTask, float] = {}  # when each task began
         self._again: set[PoolTask] = set()  # scheduled while they ran
         self._threads = 0
-        self._waiting = 0  # of the threads, those that have no task
+        self._waiting = 0  # the number of threads without a task
 
     def schedule(self, task: PoolTask) -> None:
-        """Run a task as soon as a thread is free; once more if it runs just now. Never waits."""
+        """Run a task as soon as a thread is free; once more if it is running now. Never waits."""
         with self._change:
             if task in self._running:
                 self._again.add(task)
@@ -60,14 +59,14 @@ class Lane:
             self._change.notify_all()
 
     def withdraw(self, task: PoolTask) -> bool:
-        """Run a task no more. False if it runs just now."""
+        """Stop running a task. False if it is running now."""
         with self._change:
             self._due.pop(task, None)
             self._again.discard(task)
             return task not in self._running
 
     def _staff(self) -> None:
-        """Make sure that a thread waits for what is due."""
+        """Make sure that a thread waits for the next due task."""
         if self._waiting or self._threads >= MAX_THREADS:
             return
         thread = threading.Thread(target=self._work, name=f"rlship-{self.name}", daemon=True)
@@ -94,7 +93,7 @@ class Lane:
                     self._put_back(task, wait)
                     if whole:
                         self._waiting += 1
-                    else:  # an error of ours ends this thread; the next `schedule` starts another
+                    else:  # a bug in rlship ends this thread; the next `schedule` starts another
                         self._threads -= 1
 
     def _put_back(self, task: PoolTask, wait: float | None) -> None:
@@ -107,7 +106,7 @@ class Lane:
         self._change.notify_all()
 
     def _take(self) -> PoolTask | None:
-        """Wait for a task that is due and may run now. None: the thread is to end."""
+        """Wait for a task that is due and may run now. None: the thread should end."""
         with self._change:
             idle_since = self._clock()
             while True:
@@ -128,7 +127,7 @@ class Lane:
                 self._change.wait(LINGER_S if wait is None else min(wait, LINGER_S))
 
     def _first(self, now: float) -> tuple[PoolTask | None, float | None]:
-        """The task to run now; if there is none, seconds until there may be one."""
+        """The task to run now; otherwise the seconds until one may be due."""
         if not self._due:
             return None, None
         working = [since for since in self._running.values() if now - since < STUCK_S]

@@ -1,4 +1,4 @@
-"""Sinks by name: ours and those of installed packages, through the entry-point group `rlship.sinks`."""
+"""Sinks by name: rlship's own and those of installed packages, through the entry-point group `rlship.sinks`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "rlship.sinks"
 
 
 def make_sink(name: str) -> Sink:
-    """A new sink, not opened; imports its module only now. Raises UsageProblem for a name that nothing provides."""
+    """A new sink, not opened. Its module is imported only now. Raises UsageProblem for an unknown name."""
     cls = _sink_class(name)
     return cls() if cls.observe is Sink.observe else ObservingSink(name, cls())
 
@@ -26,7 +26,7 @@ def make_sink(name: str) -> Sink:
 def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
     """Let every sink in use check its options, before anything is started.
 
-    `file` and `env` are what `config` was loaded from, to name the place of a mistake. Raises UsageProblem.
+    `file` and `env` are the sources of `config`, so that an error names the place to correct. Raises UsageProblem.
     """
     for name in config.sinks:
         options = config.sink.get(name, {})
@@ -35,7 +35,7 @@ def check_options(file: Path, config: Config, env: Mapping[str, str]) -> None:
         except WrongOption as wrong:
             raise _usage_problem(name, options.get(wrong.option), wrong, file, env) from wrong
         except SinkRefused as refusal:
-            raise UsageProblem(str(refusal), f"set it right in [sink.{name}] of {file}") from refusal
+            raise UsageProblem(str(refusal), f"correct it in [sink.{name}] of {file}") from refusal
 
 
 def _usage_problem(name: str, value: Any, wrong: WrongOption, file: Path, env: Mapping[str, str]) -> UsageProblem:
@@ -70,7 +70,7 @@ def _sink_class(name: str) -> type[Sink]:
 def with_defaults(plain: type) -> type[Sink]:
     """A sink of a class that is not derived from `Sink`: its own members, and the defaults for those that it lacks.
 
-    Plug-ins for earlier releases are such classes, for then the contract was four methods.
+    Plug-ins for earlier releases are such classes: the contract had only four methods then.
     """
     return types.new_class(plain.__name__, (plain, Sink), {}, lambda body: body.update(__module__=plain.__module__))
 

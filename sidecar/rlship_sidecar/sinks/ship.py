@@ -1,4 +1,4 @@
-"""Ships the store's rows to one sink, as a task of the shared pool: a sink that is down holds back no other."""
+"""Ships the store's rows to one sink, as a task of the shared pool. So a sink that is down delays no other."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ STUCK_S = 10.0
 
 
 class TroubleWatch:
-    """Since when a sink has complained while it confirmed nothing."""
+    """Since when a sink has been in trouble without confirming a row."""
 
     def __init__(self) -> None:
         self.since: float | None = None
         self._confirmed = 0
 
     def look(self, complaint: str, confirmed: int, now: float) -> float:
-        """Take in the complaint at `now`; returns for how many seconds the sink has been in trouble, 0.0 if it is
-        not.
-        """
+        """Note the complaint at `now`; returns for how many seconds the sink has been in trouble, 0.0 if it is not."""
         if not complaint:
             self.since = None
         elif self.since is None or confirmed > self._confirmed:
@@ -38,9 +36,7 @@ class TroubleWatch:
 
 
 class Shipper:
-    """One sink of one experiment. Ending the process at any moment is safe: the next one asks the sink what it
-    lacks.
-    """
+    """One sink of one experiment. The process may end at any moment: the next one asks the sink which rows it lacks."""
 
     def __init__(
         self,
@@ -54,10 +50,10 @@ class Shipper:
         may_ship: Callable[[], bool] = lambda: True,
         pool: Pool = POOL,
     ) -> None:
-        """Nothing is made or started yet; the sink is opened when the store has its first row.
+        """Makes and starts nothing yet; the sink is opened when the store has its first row.
 
-        `may_ship` is asked before every batch and flush: while it says no (the lease is lost), the sink is closed and
-        nothing is shipped.
+        `may_ship` is called before every batch and flush. While it returns false (the lease is lost), the sink is
+        closed and nothing is shipped.
         """
         self.name = sink_name
         self._clocks = clocks or Clocks()
@@ -82,12 +78,12 @@ class Shipper:
 
     @property
     def store_error(self) -> Exception | None:
-        """What the store raised when it was last asked for rows, or None."""
+        """The store's exception when it was last asked for rows, or None."""
         return self._delivery.facts.store_error
 
     @property
     def shipping(self) -> Shipping:
-        """How long rows took to get there, and how often it failed."""
+        """How long rows took to be delivered, and how often the sink failed."""
         return self._delivery.shipping
 
     @property
@@ -102,11 +98,11 @@ class Shipper:
 
     @property
     def ended(self) -> bool:
-        """Whether the sink is closed and nothing will be shipped any more."""
+        """Whether the sink is closed for good."""
         return self._ended or not self._started
 
     def recall(self, where: str) -> None:
-        """Show where an earlier status says that the sink delivers to: with nothing to ship it is not opened to ask."""
+        """Show the destination from an earlier status: with nothing to ship, the sink is not opened to find it."""
         self._delivery.facts.where = self._delivery.facts.where or where
 
     def start(self) -> None:
@@ -115,14 +111,14 @@ class Shipper:
         self._lane.schedule(self)
 
     def wake(self) -> None:
-        """Say that rows were committed. Cheap; never waits for the sink."""
+        """Report that rows were committed. Cheap; never waits for the sink."""
         if self._started:
             self._lane.schedule(self)
 
     def drain(self, timeout_s: float) -> bool:
-        """Ship every row that is committed now and flush, trying again at once if the sink was waiting.
+        """Ship every row that is committed now and flush; a waiting sink tries again at once.
 
-        Returns whether the sink has them all; False after `timeout_s` seconds, and at once if it refused or the shipper
+        Returns whether the sink has them all. False after `timeout_s` seconds, and at once if it refused or the shipper
         was stopped.
         """
         target = self._source.row_count()
@@ -143,26 +139,28 @@ class Shipper:
                 self._draining -= 1
 
     def begin_drain(self) -> None:
-        """Flush at once whatever is written from now on; nothing waits for it."""
+        """Flush at once everything that is written from now on; does not wait."""
         if not self._flushes_at_once:
             self._flushes_at_once = True
             self.wake()
 
     def begin_stop(self) -> None:
-        """Let it end as soon as its sink lets it."""
+        """End the shipper as soon as its sink allows it."""
         with self._change:
             self._stopping = True
         if self._started and not self._ended:
             self._lane.schedule(self)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Close the sink without shipping more. A call of the sink that blocks is interrupted after a second, if the
-        sink lets itself be. Returns False if it still blocks after `timeout_s`.
+        """Close the sink without shipping more.
+
+        A blocking call of the sink is interrupted after a second, if the sink supports it. Returns False if the call
+        still blocks after `timeout_s`.
         """
         self.begin_stop()
         if not self._started or self._wait_end(min(INTERRUPT_AFTER_S, timeout_s)):
             return True
-        if self._lane.withdraw(self):  # no thread has come to it, and none will
+        if self._lane.withdraw(self):  # no thread has begun its task, and no thread will
             self._end()
             return True
         self._delivery.interrupt()
@@ -203,7 +201,7 @@ class Shipper:
         )
 
     def step(self) -> float | None:
-        """One thing that is due, for the pool."""
+        """Take one due step, for the pool."""
         with self._change:
             stopping, drain = self._stopping, self._flushes_at_once or self._draining > 0
         if stopping:

@@ -1,4 +1,4 @@
-"""A row's samples as tables: columns and cells, as W&B, TensorBoard and the console show them. Pure."""
+"""A row's samples as tables of columns and cells, for W&B, TensorBoard and the console. Pure."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def tables(row: Row) -> dict[str, Sequence[Sample]]:
 
 
 def table(samples: Sequence[Sample], *, max_cell_bytes: int = MAX_CELL_BYTES) -> SampleTable:
-    """The columns why, rank and score, then the samples' own in the order of their appearance; one that has such a name
-    is called `row/<name>`, with as many `row/` as no other column has. Lists and dicts are JSON. Longer texts are cut,
-    as the writer may have done, and say so.
+    """The columns why, rank and score, then the samples' own in the order of their appearance.
+
+    A sample's column with one of these names is called `row/<name>`, with enough `row/` to be unique. Lists and dicts
+    are JSON. Longer texts are cut and marked as cut, as are those that the writer cut.
     """
     names = list(dict.fromkeys(name for sample in samples for name in sample.row))
     cell_bytes = max(64, min(max_cell_bytes, MAX_TABLE_BYTES // (len(samples) * max(1, len(names)) or 1)))
@@ -61,7 +62,7 @@ def _column(name: str, names: Sequence[str]) -> str:
 
 
 def safe_name(key: str) -> str:
-    """The key with the name of its table such that a file can have it; other names stay apart."""
+    """The key with its table's name in a form that a file name allows; different names stay different."""
     family, separator, name = key.partition("/samples/")
     safe = _UNSAFE.sub("_", name)[:_MAX_NAME_CHARACTERS]
     if safe != name or not name.strip(". "):
@@ -82,7 +83,7 @@ def markdown(samples: Sequence[Sample], *, max_columns: int = 8, max_cell_bytes:
 
 
 def brief(samples: Sequence[Sample]) -> str:
-    """The samples in a few words: how many, and from which score to which."""
+    """The samples in a few words: their number, and the range of scores."""
     scores = [sample.score for sample in samples if isinstance(sample.score, (int, float))]
     ends = f" score {min(scores):.4g}..{max(scores):.4g}" if scores else ""
     return f"[{len(samples)} samples{ends}]"
@@ -101,7 +102,7 @@ def _cell(sample: Sample, name: str, max_bytes: int) -> Cell:
 
 
 def _cut(text: str, max_bytes: int) -> str:
-    """As much of the beginning as takes no more bytes."""
+    """The longest beginning that fits into this many bytes."""
     if len(text) * 4 <= max_bytes:
         return text
     return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")
@@ -112,11 +113,11 @@ def _plain(cell: Cell) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text that stays in its cell."""
+    """A text that cannot break out of its cell."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
 
 
 def shown(row: Row) -> Iterable[tuple[str, SampleTable]]:
-    """The tables of a row under names that files can have."""
+    """The tables of a row under names that are safe as file names."""
     for key, samples in tables(row).items():
         yield safe_name(key), table(samples)

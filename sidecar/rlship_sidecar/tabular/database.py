@@ -175,17 +175,17 @@ _NO_COLUMN = re.compile(r'Referenced column "(.+?)" not found|does not have a co
 
 def _wrong(problem: Exception, names: dict[str, list[str]] | None = None) -> UsageProblem:
     """The error in a query, with similar names."""
-    told, known = str(problem), names or {}
+    message, known = str(problem), names or {}
     message = _first_line(problem)
-    if match := _NO_TABLE.search(told):
+    if match := _NO_TABLE.search(message):
         near = difflib.get_close_matches(match[1].lower(), known, 3, 0.5)
         return UsageProblem(f"there is no table {match[1]}", _offer(near) or f"there are: {', '.join(known)}")
-    if match := _NO_COLUMN.search(told):
+    if match := _NO_COLUMN.search(message):
         missing = match[1] or match[2]
         columns = list(dict.fromkeys(column for names in known.values() for column in names))
         near = difflib.get_close_matches(missing.lower(), columns, 3, 0.5)
         return UsageProblem(message, _offer(near) or "DESCRIBE <table> lists a table's columns")
-    where = "\n".join(line for line in told.splitlines()[1:] if line.strip())
+    where = "\n".join(line for line in message.splitlines()[1:] if line.strip())
     return UsageProblem(message, where or "docs/query.md describes the tables")
 
 

@@ -29,10 +29,11 @@ def encode(data: bytes) -> bytes:
 
 
 def frames(path: Path, *, checked_tail: int = CHECKED_TAIL_BYTES) -> Iterator[Frame]:
-    """The whole records from the beginning of the file to its end or to the first one that is torn.
+    """The whole records from the beginning of the file to its end or to the first torn one.
 
-    The checksum of every length is checked. That of the data only within the last `checked_tail` bytes: what lies
-    further back was synced long ago, and checking it in Python would make the start as slow as the history is long.
+    The checksum of every length is checked. The checksum of the data is checked only within the last `checked_tail`
+    bytes. Data further back was synced long ago, and checking it in Python would make a start as slow as the history is
+    long.
     """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size

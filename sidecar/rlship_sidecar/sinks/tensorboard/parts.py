@@ -21,11 +21,11 @@ class PartFile(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """What the parts hold together: rows 0 to `rows` - 1 in the `kept` ones.
+    """The joint content of the parts: rows 0 to `rows` - 1 in the `kept` ones.
 
-    `last` is the last row's record, which ends at byte `end` of the last kept one, whose size is `size`. `problem` says
-    what is wrong with those that are not kept, or with the rest of the last kept one: "" for a torn tail and for parts
-    without rows.
+    `last` is the last row's record, which ends at byte `end` of the last kept part, whose size is `size`. `problem`
+    describes what is wrong with the other parts, or with the rest of the last kept one. It is "" for a torn tail and
+    for parts without rows.
     """
 
     rows: int
@@ -38,12 +38,12 @@ class Chain(NamedTuple):
 
 
 def part_name(first: int, store_id: str, generation: int) -> str:
-    """The name of a part. Its generation makes sure that no sidecar ever removes what a later one wrote."""
+    """The name of a part. The generation in it ensures that no sidecar ever removes what a later one wrote."""
     return f"events.out.tfevents.{first:08d}.rlship.{store_id}.{generation}"
 
 
 def find_parts(folder: Path) -> list[PartFile]:
-    """Every store's parts in the order of their rows; of two that begin with the same one the newer is first."""
+    """Every store's parts in the order of their rows; of two with the same first row the newer comes first."""
     found = [(path, NAME.fullmatch(path.name)) for path in folder.iterdir()]
     ours = [
         PartFile(int(match["first"]), int(match["generation"]), match["store"], path) for path, match in found if match
@@ -52,7 +52,7 @@ def find_parts(folder: Path) -> list[PartFile]:
 
 
 def chain(found: list[PartFile]) -> Chain:
-    """Count the rows of one store's parts as far as each goes on where the one before it ends."""
+    """Count the rows of one store's parts, as long as each continues where the one before it ends."""
     rows = end = size = 0
     kept: list[PartFile] = []
     last: Frame | None = None
@@ -73,9 +73,10 @@ def chain(found: list[PartFile]) -> Chain:
 
 
 def _measure(path: Path, max_rows: int | None) -> tuple[int, Frame | None, int]:
-    """How many rows a part holds, at most `max_rows`, its last whole record up to there, and its size. All its whole
-    records but the first, the file version, are rows. The tail of the last part (`max_rows` None) is checked byte by
-    byte.
+    """How many rows a part holds, at most `max_rows`, its last whole record up to there, and its size.
+
+    All its whole records except the first, the file version, are rows. The tail of the last part (`max_rows` None) is
+    checked byte by byte.
     """
     records, last = 0, None
     for frame in frames(path, checked_tail=CHECKED_TAIL_BYTES if max_rows is None else 0):

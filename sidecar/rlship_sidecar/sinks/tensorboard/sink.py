@@ -1,4 +1,4 @@
-"""TensorBoard event files, one Event for each row, so that the files themselves say how many rows they hold."""
+"""TensorBoard event files, one Event for each row, so that the files themselves show how many rows they hold."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ logger = logging.getLogger("rlship.sinks.tensorboard")
 
 OPTIONS = ("dir", *budget.OPTIONS)
 _NO_RANKS: Mapping[str, float] = {}
-PART_BYTES = 16 << 20  # a part that an earlier sidecar may still write to is copied, and that has to stay cheap
+PART_BYTES = 16 << 20  # a part that an earlier sidecar may still write to is copied, so a part has to stay small
 
 
 class TensorBoardSink(Sink):
     """Writes `<state_dir>/tensorboard`, or the option `dir` (relative to the experiment), for `tensorboard --logdir`.
 
-    Options `ranks` and `max_keys`: see `budget`. A new part is begun at every `open` and every 16 MiB. Parts that do
-    not fit together any more are written again from where they go wrong. Files of other writers in the folder are left
-    alone; parts of another store refuse it.
+    Options `ranks` and `max_keys`: see `budget`. Every `open` begins a new part, and so does every 16 MiB. Parts that
+    do not fit together are written again from where they go wrong. The sink leaves files of other writers in the folder
+    alone; parts of another store make it refuse.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class TensorBoardSink(Sink):
         budget.check_budget("tensorboard", options)
 
     def open(self, run: SinkContext) -> int | None:
-        """Count the rows in this store's parts, in order; cut what follows them."""
+        """Count the rows in this store's parts, in order; cut the rest."""
         folder = self._folder = _folder(run)
         self._run = run
         self.where = str(folder)
@@ -71,11 +71,11 @@ class TensorBoardSink(Sink):
             _refuse_other_stores(folder, run)
             claim = self._claim = Claim("tensorboard", folder, folder / "rlship", run)
             fence = claim.take(occupied=False)
-            # Looked at only now: what an earlier sidecar still gave a name to is among them.
+            # Listed only now, so that parts that an earlier sidecar still published are among them.
             found = chain(find_parts(folder))
             if found.problem:
                 logger.warning(
-                    "sink tensorboard: %s: written again from row %d out of the store", found.problem, found.rows
+                    "sink tensorboard: %s: written again from the store, from row %d on", found.problem, found.rows
                 )
             for part in found.unfit:
                 part.path.unlink()
@@ -87,7 +87,7 @@ class TensorBoardSink(Sink):
         return found.rows
 
     def ends_with(self, row: Row) -> bool:
-        """Whether the last event is this row's; which ranks it shows may have been set otherwise."""
+        """Whether the last event is this row's. The choice of ranks may have changed since."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
         from tensorboardX.proto.event_pb2 import Event
 
@@ -133,7 +133,7 @@ class TensorBoardSink(Sink):
             os.close(fd)
 
     def _begin(self, row: Row) -> None:
-        """Begin a part with this row, once the one before it is safe."""
+        """Begin a part with this row, once the one before it is durable."""
         assert self._run is not None and self._claim is not None
         self.flush()
         self.close()
@@ -148,12 +148,12 @@ class TensorBoardSink(Sink):
         self._claim.publish(scratch, self._part)
 
     def _check_place(self) -> None:
-        """Make sure that the part is still in its place, as long as it was left, and the folder still ours."""
+        """Make sure that the part is still in its place and has its last length, and that the folder is still ours."""
         assert self._fd is not None and self._claim is not None
         self._claim.verify()
         ours, there = os.fstat(self._fd), os.stat(self._part)
         if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino) or there.st_size != self._end:
-            raise SinkUnavailable(f"sink tensorboard: {self._part} was changed by another hand: looking at it anew")
+            raise SinkUnavailable(f"sink tensorboard: another program changed {self._part}: opening the sink again")
 
 
 @contextmanager
@@ -174,9 +174,9 @@ def _refuse_other_stores(folder: Path, run: SinkContext) -> None:
 
 
 def event(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Event:
-    """The row as one Event: `step` is where it stands on its own axis, `wall_time` the records' time, or now if
-    none has any, every number and every value in `ranks` a scalar, every histogram a histogram, every table of samples
-    a text.
+    """The row as one Event: `step` is its position on its own axis, `wall_time` the records' time, or now without one.
+
+    Every number and every value in `ranks` is a scalar, every histogram a histogram, every table of samples a text.
     """
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
@@ -216,7 +216,7 @@ def _histogram(hist: Histogram) -> HistogramProto:
 
 
 def _file_version(t: float) -> bytes:
-    """The first Event of every file. Without it readers drop a tag's later points where a revision's step goes back."""
+    """The first Event of every file. Without it readers drop a tag's later points if a revision's step goes back."""
     from tensorboardX.proto.event_pb2 import Event
 
     return bytes(Event(wall_time=t, file_version="brain.Event:2").SerializeToString())

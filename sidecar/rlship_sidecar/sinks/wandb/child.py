@@ -1,8 +1,8 @@
 """The child process that alone runs the W&B client: rows come in on standard input, reports go out on standard output.
 
-`protocol` has the messages. Nothing is repaired here: whatever goes wrong ends the process, and the next one asks the
-server what it holds. The process ends as well when its input ends without a `close` or its parent is gone; the next
-child is sent the rows that are lacking then.
+`protocol` has the messages. Nothing is repaired here: every error ends the process, and the next child asks the server
+which rows it holds. The process also ends if its input ends without a `close` or its parent is gone. The next child
+then gets the rows that are lacking.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ Inbox = queue.SimpleQueue[ToChild]
 
 @dataclass(slots=True)
 class Tables:
-    """How many bytes of tables were logged. `beside`: two paths of the run's folder, which the client would make anew
-    for a table after the folder was renamed or removed.
+    """How many bytes of tables were logged.
+
+    `beside`: two paths of the run's folder. After a rename or removal of the folder, the client would make them again
+    for a table.
     """
 
     bytes: int = 0
     beside: tuple[Path, Path] | None = None
 
     def check(self) -> None:
-        """Raise SinkUnavailable once the run's folder is not where it was."""
+        """Raise SinkUnavailable if the run's folder is no longer in its place."""
         if self.beside is not None:
             path, pinned_path = self.beside
             if not path.exists() or not path.samefile(pinned_path):
@@ -59,7 +61,7 @@ def main() -> None:
     """Run the child until a CloseMessage comes or its parent is gone."""
     parent = ParentPipe(os.dup(1))
     os.dup2(2, 1)
-    # The parent decides when to stop: a signal to the whole group must not cut off what it still wants to deliver.
+    # The parent decides when to stop: a signal to the whole group must not cut off its last rows.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent_pid = os.getppid()
@@ -69,7 +71,7 @@ def main() -> None:
     threading.Thread(target=_beat, args=(parent_pid, request["scratch"], parent), name="beat", daemon=True).start()
     try:
         _serve(request, inbox, parent)
-    except BaseException as problem:  # noqa: BLE001 - the parent must hear of it, whatever it is
+    except BaseException as problem:  # noqa: BLE001 - the parent must get a report of every error
         parent.end(last_word(problem))
 
 
@@ -96,7 +98,7 @@ def _beat(parent_pid: int, scratch: str, parent: ParentPipe) -> None:
 
 
 def _leave(scratch: str) -> NoReturn:
-    """End without a word: the parent is gone. The next client has no use for what this one keeps in `scratch`."""
+    """End without a message, because the parent is gone. The next client does not need the files in `scratch`."""
     shutil.rmtree(scratch, ignore_errors=True)
     os._exit(0)
 
@@ -124,8 +126,10 @@ def _serve(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> None:
 
 
 def _keep_in(scratch: str) -> None:
-    """Have the client keep its files there: it leaves folders behind in the temporary folder, and copies of tables in
-    two others. It makes what is missing of their paths, but not a folder that is gone.
+    """Make the client keep its files there.
+
+    By default it leaves folders behind in the temporary folder, and copies of tables in two others. It makes the
+    missing parts of these paths at its start, but not a folder that disappears later.
     """
     folder = pinned(scratch)
     os.environ.update(TMPDIR=folder, WANDB_CACHE_DIR=f"{folder}/cache", WANDB_DATA_DIR=f"{folder}/data")
@@ -143,7 +147,7 @@ def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> No
     file = Path(run.settings.sync_file)
     held = HeldRows(file)
     folder = Path(request["offline_root"], file.parent.relative_to(run.settings.root_dir))
-    # `wandb sync` takes the run's tables from there, which it knows by their whole paths.
+    # `wandb sync` takes the run's tables from there; the run has their absolute paths.
     os.environ["WANDB_DATA_DIR"] = str(folder / "data")
 
     def position() -> int:
@@ -193,10 +197,12 @@ def _take_rows(
 
 
 def _follow_whole(inbox: Inbox, parent: ParentPipe) -> NoReturn:
-    """A whole offline run takes no more rows: a first one ends this process, and the next writes the run anew."""
+    """Watch over a complete offline run. It takes no more rows: the first one ends this process, and the next child
+    writes the run again.
+    """
     while "close" not in (message := inbox.get()):
         if "row_number" in message:
-            raise SinkReopen("more rows came for a closed offline run: it is written anew from row 0")
+            raise SinkReopen("more rows came for a closed offline run: it is written again from row 0")
         parent.send({"acked": None})
     parent.end({"closed": True})
 
@@ -214,14 +220,14 @@ class Acknowledgements:
         threading.Thread(target=self._run, name="acknowledgements", daemon=True).start()
 
     def logged(self, next_row: int) -> None:
-        """Rows below `next_row` were given to the client."""
+        """The client has rows below `next_row`."""
         with self._change:
             if self._logged == self._acked:
                 self._change.notify_all()
             self._logged = next_row
 
     def hurry(self) -> None:
-        """A flush waits."""
+        """Ask often: a flush waits."""
         with self._change:
             self._hurried = True
             self._change.notify_all()
@@ -253,11 +259,11 @@ class Acknowledgements:
             except SinkReopen:
                 raise
             except SinkUnavailable as outage:
-                # The client keeps the rows and delivers them when the server is back: no stall, but worth telling.
+                # The client keeps the rows and delivers them when the server is back: no stall, but worth a report.
                 self._parent.send({"trouble": str(outage)})
                 moved = time.monotonic()
                 if moved - answered > UNANSWERED_S:
-                    # Or it is the client that hangs; a new one costs little, and sends what is lacking.
+                    # Perhaps the client hangs. A new one costs little, and sends the lacking rows.
                     self._parent.end({"unavailable": f"{outage}; no answer for {UNANSWERED_S:g} s"})
                 time.sleep(ACK_FAST_MAX_S)
                 continue

@@ -1,4 +1,4 @@
-"""What the child asks of the wandb package, with its errors in our words. Only the child imports this."""
+"""The functions of the wandb package that the child uses, with its errors in our words. Only the child imports this."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ OFFLINE_FLUSH_S = 0.5
 
 Execute = Callable[[str, Mapping[str, Any]], Any]
 
-# The text of an outage often has the server's address or a request's id in it, and any digits in those.
+# The text of an outage often contains the server's address or a request's id, with arbitrary digits.
 _NO_RIGHTS = re.compile(r"(?<!\S)40[13](?![\w.-])|permission denied|not logged in")
 
 
 class Deleted(Exception):
-    """The server had a run of this id that was deleted, and will not have it again."""
+    """The server had a run of this id that was deleted, and does not allow the id again."""
 
 
 def prepare() -> None:
-    """Make what the client would otherwise make only when wandb-core dies while it starts: by then it holds a lock that
-    this needs, and waits for itself for ever.
+    """Make an object that the client otherwise makes only when wandb-core dies while it starts.
+
+    By then it holds a lock that the constructor needs, and would wait for itself for ever.
     """
     from wandb.analytics import get_telemetry_recorder
 
@@ -35,7 +36,7 @@ def prepare() -> None:
 
 
 def mode(asked: str) -> str:
-    """ "online" or "offline"; what is asked for, or for "auto" whether there is an API key."""
+    """The requested mode, "online" or "offline"; "auto" is online if there is an API key."""
     if asked != "auto":
         return asked
     import wandb
@@ -57,7 +58,7 @@ def server() -> str:
 
 
 def connect() -> Execute:
-    """A function that runs a GraphQL query at the server; the credentials are checked by the way."""
+    """A function that runs a GraphQL query at the server; connecting also checks the credentials."""
     import wandb
 
     try:
@@ -82,7 +83,7 @@ def connect() -> Execute:
 
 
 def _translated(error: Exception, cause: BaseException | None) -> SinkRefused | SinkUnavailable:
-    """An error of the client in our words: final if the server rejected us, or if the key cannot be one."""
+    """An error of the client in our words: final if the server rejected us, or if the key is malformed."""
     from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
     text = " ".join(str(error).split())
@@ -92,7 +93,7 @@ def _translated(error: Exception, cause: BaseException | None) -> SinkRefused | 
         if status not in (401, 403):
             return SinkUnavailable(f"sink wandb: {text}")
         return Rejected(f"sink wandb: {text}. {way_out}")
-    if cause is not None:  # wandb-core is gone: the client calls that, too, an authentication error
+    if cause is not None:  # wandb-core is gone: the client reports this as an authentication error, too
         return SinkUnavailable(f"sink wandb: {text} {type(cause).__name__}")
     return SinkRefused(f"sink wandb: {text}. {way_out}")
 
@@ -141,8 +142,8 @@ def init(request: OpenRequest, run_id: str, mode: Literal["online", "offline"], 
         raise SinkRefused(f"sink wandb: {' '.join(str(error).split())}") from error
     # Before a table is logged the client asks the server whether an artifact of its name has another type, and waits;
     # ours are named after the run. Rows must not wait for that.
-    setattr(run, "_assert_can_log_artifact", _may_log)  # noqa: B010 - the type checker would not have it
-    # Settings from elsewhere may outweigh what is asked for; rows in a run that no later start finds come again.
+    setattr(run, "_assert_can_log_artifact", _may_log)  # noqa: B010 - the type checker rejects a plain assignment
+    # Settings from elsewhere may override the request. No later start would find that run, and rows would come again.
     if (run.id, run.project) != (run_id, request["project"]):
         raise SinkRefused(
             f"sink wandb: the client opened {run.project}/{run.id} in place of {request['project']}/{run_id}: look for "
@@ -152,11 +153,11 @@ def init(request: OpenRequest, run_id: str, mode: Literal["online", "offline"], 
 
 
 def _may_log(artifact: Any) -> None:
-    """Takes the place of a question to the server."""
+    """Replaces a request to the server."""
 
 
 def _failed_init(text: str) -> Exception:
-    """What an error of `wandb.init` means: the client gives no more of it than its text."""
+    """The meaning of an error of `wandb.init`, of which the client gives only the text."""
     known = text.lower()
     if "previously created and deleted" in known:
         return Deleted(text)
@@ -166,15 +167,16 @@ def _failed_init(text: str) -> Exception:
 
 
 def histogram(value: Mapping[str, Any]) -> Any:
-    """The client's own form of a histogram, given its counts and edges."""
+    """The client's own form of a histogram, from its counts and edges."""
     import wandb
 
     return wandb.Histogram(np_histogram=(value["values"], value["bins"]))
 
 
 def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number: int) -> None:
-    """Log one line. Its tables are files that the client uploads when it can; a line whose tables the client will not
-    have is logged without them, for lines must not lack.
+    """Log one line. Its tables are files that the client uploads when it can.
+
+    A line whose tables the client rejects is logged without them, because no line may be lacking.
     """
     if tables:
         import wandb
@@ -192,8 +194,10 @@ def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number:
 
 
 def define(run: Any, actor: str, axis: str) -> None:
-    """Chart the actor's metrics over its axis; names with `*` or a backslash, patterns and escapes to W&B, stay on
-    its own step: an axis that is a lone backslash makes wandb-core crash.
+    """Chart the actor's metrics over its axis.
+
+    Names with `*` or a backslash, which W&B reads as patterns and escapes, stay on W&B's own step: an axis that is a
+    lone backslash makes wandb-core crash.
     """
     if set(actor + axis) & set("*\\"):
         return

@@ -1,7 +1,7 @@
-"""Reads a `.wandb` file: what an offline W&B run really holds, also after an unclean stop.
+"""Reads a `.wandb` file to find the real content of an offline W&B run, also after an unclean stop.
 
-The file is a 7-byte header and a LevelDB log: blocks of 32 KiB, in them chunks of (crc32, length, type) and data, a
-record being one FULL chunk or FIRST, MIDDLE…, LAST. The checksum is a plain CRC-32 of type and data. The rest of a
+The file is a 7-byte header and a LevelDB log. The log has blocks of 32 KiB, made of chunks: (crc32, length, type) and
+data. A record is one FULL chunk or FIRST, MIDDLE…, LAST. The checksum is a plain CRC-32 of type and data. The rest of a
 block that is too short for a chunk's header is padding. A record is a serialized `wandb_internal_pb2.Record`.
 """
 
@@ -21,14 +21,14 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
 class RecordReader:
-    """The whole records of a file that may still be growing: each call of `read` goes on where the last one ended."""
+    """The whole records of a file that may still be growing: each call of `read` continues where the last one ended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._position = len(MAGIC)
 
     def read(self) -> Iterator[bytes]:
-        """Records up to the end of the file or the first that is torn or damaged; none if there is no such file yet."""
+        """Records up to the end of the file, or the first damaged one; empty if the file does not exist yet."""
         try:
             file = open(self.path, "rb")  # noqa: SIM115 - closed below
         except FileNotFoundError:
@@ -41,7 +41,7 @@ class RecordReader:
                 yield record
 
     def _record(self, file: BinaryIO) -> bytes | None:
-        """The next record; moves the position past it, or leaves it where it is and returns None."""
+        """The next record; moves the position past it. Without one it leaves the position and returns None."""
         position, parts = self._position, list[bytes]()
         while True:
             left = BLOCK_BYTES - position % BLOCK_BYTES
@@ -64,10 +64,10 @@ class RecordReader:
 
 
 class HeldRows:
-    """What a `.wandb` file holds, kept up to date by `update`.
+    """The content of a `.wandb` file, kept up to date by `update`.
 
-    `rows`: how many history rows with `_step` 0, 1, 2, … there are; `whole`: there is no other row; `store_id`: as the
-    run's config has it, None if it has none; `finished`: the run was finished properly.
+    `rows`: how many history rows there are with `_step` 0, 1, 2, …; `whole`: there is no other row. `store_id`: the
+    store in the run's config, or None. `finished`: the run was finished properly.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +78,7 @@ class HeldRows:
         self._reader = RecordReader(path)
 
     def update(self) -> HeldRows:
-        """Read what was appended since the last call."""
+        """Read the records that were appended since the last call."""
         for data in self._reader.read():
             record = _decode(data)
             kind = record.WhichOneof("record_type")

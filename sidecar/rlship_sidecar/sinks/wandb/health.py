@@ -1,4 +1,4 @@
-"""Whether the client of this process still works: it often fails without a sign in its API."""
+"""Detects that the client of this process no longer works: it often fails without a sign in its API."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ Check = Callable[[], str]
 
 
 def watch(parent: ParentPipe, broken: list[Check], worn: Check) -> None:
-    """Ask every check once a second, in a thread. The first complaint of `broken` ends the process, as does one of
-    `worn`, which only says that it is time for a new one.
+    """Run every check once a second, in a thread.
+
+    The first complaint of `broken` ends the process. So does one of `worn`, which only means that it is time for a new
+    process.
     """
 
     def look() -> None:
@@ -44,12 +46,12 @@ def watch(parent: ParentPipe, broken: list[Check], worn: Check) -> None:
 
 
 def core_pid() -> int | None:
-    """The process id of this process's wandb-core, None if it has no wandb-core."""
+    """The process id of this process's wandb-core, or None."""
     return next((child.pid for child in psutil.Process().children() if "wandb" in child.name()), None)
 
 
 def core_death(pid: int | None, *, clock: Callable[[], float] = time.monotonic) -> Check:
-    """A check that says so once the process is gone, or has been stopped (SIGSTOP, a debugger) for `STOPPED_S`."""
+    """A check that complains once the process is gone, or has been stopped (SIGSTOP, a debugger) for `STOPPED_S`."""
     stopped_at: float | None = None
 
     def dead() -> str:
@@ -72,7 +74,7 @@ def core_death(pid: int | None, *, clock: Callable[[], float] = time.monotonic) 
 
 
 def fatal_in(log: Path) -> Check:
-    """Looks for the only sign that the client gives when the server rejects history for good: a line in its own log."""
+    """A check for a line in the client's own log: the only sign that the server rejects history for good."""
     read = 0
 
     def fatal() -> str:
@@ -92,8 +94,10 @@ def fatal_in(log: Path) -> Check:
 
 
 def grown(file: Path, max_file_bytes: int, beside: Callable[[], int] = lambda: 0) -> Check:
-    """Says so once the client's own file of the run is that large: it holds all rows since the client started. `beside`
-    returns how many bytes of other files it has made.
+    """A check that complains once the client's own file of the run is this large: it holds all rows since the client
+    started.
+
+    `beside` returns how many bytes of other files it has made.
     """
 
     def large() -> str:

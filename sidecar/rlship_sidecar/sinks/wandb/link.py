@@ -25,8 +25,8 @@ from rlship_sidecar.sinks.wandb.protocol import FromChild, Opened, OpenRequest, 
 logger = logging.getLogger("rlship.sinks.wandb")
 
 OPEN_S = 180.0
-END_S = 1.0  # that a child may take from the end of its output to its own
-# Variables meant for the job's own wandb runs, which must not turn our run into one of them.
+END_S = 1.0  # between the end of a child's output and its exit
+# Variables for the job's own wandb runs: they must not make our run one of those.
 FOREIGN = frozenset(
     {
         "WANDB_DIR",
@@ -44,7 +44,7 @@ FOREIGN = frozenset(
         "WANDB_SWEEP_PARAM_PATH",
     }
 )
-# The client's inner workings are set by us, but for what a person may need to reach the server at all.
+# We set the client's internals, except the variables that a person may need to reach the server at all.
 INNER = "WANDB_X_"
 INNER_KEPT = frozenset({"WANDB_X_EXTRA_HTTP_HEADERS", "WANDB_X_PROXIES"})
 KEY_VARIABLE = "WANDB_API_KEY"
@@ -60,8 +60,10 @@ class ChildLink:
     def __init__(
         self, request: OpenRequest, env: Mapping[str, str], folder: Path, log: Path, *, silent_s: float
     ) -> None:
-        """Start the child in `folder`; what it and the client print goes to the file `log`. One that says nothing, or
-        takes nothing, for `silent_s` seconds is given up: a child that runs sends Alive every 5 s.
+        """Start the child in `folder`; the child and the client print to the file `log`.
+
+        A child that sends nothing, or reads nothing, for `silent_s` seconds is given up: a running child sends Alive
+        every 5 s.
         """
         self.opened: Opened | None = None
         self.acked = -1
@@ -80,19 +82,19 @@ class ChildLink:
                 bufsize=0,
                 cwd=folder,
                 env=_child_env(env),
-                # A Ctrl-C at the terminal is for the sidecar, which then drains and closes.
+                # A Ctrl-C at the terminal is meant for the sidecar, which then drains and closes.
                 start_new_session=True,
             )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._to_child: IO[bytes] = self._process.stdin
-        # A child that is stopped takes nothing from the pipe: whoever writes must not wait for ever.
+        # A stopped child reads nothing from the pipe: a write must not wait for ever.
         os.set_blocking(self._to_child.fileno(), False)
         self._log = log
         try:
             # A descriptor of its own: the listener closes it at the end.
-            said = os.dup(self._process.stdout.fileno())
+            heard = os.dup(self._process.stdout.fileno())
             self._process.stdout.close()
-            self._stream = LISTENER.add(said, self._heard_line, self._at_end)
+            self._stream = LISTENER.add(heard, self._heard_line, self._at_end)
         except (OSError, RuntimeError):
             self._process.kill()
             self._process.wait()
@@ -110,7 +112,7 @@ class ChildLink:
         self.send_line(json.dumps(message).encode())
 
     def send_line(self, line: bytes) -> None:
-        """Send a message that is JSON already. Raises the child's last word if it is gone."""
+        """Send a message that is JSON already. If the child is gone, raises the error of its last word."""
         data = memoryview(line + b"\n")
         fd = self._to_child.fileno()
         room = select.poll()
@@ -123,7 +125,7 @@ class ChildLink:
             except BlockingIOError:
                 self.check()
                 if time.monotonic() - took > self._silent_s:
-                    raise self._silence("took nothing") from None
+                    raise self._silence("read nothing") from None
                 room.poll(1000.0)
             except OSError as error:
                 self._stream.ended.wait(5.0)
@@ -146,19 +148,19 @@ class ChildLink:
         return self.opened
 
     def wait(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready()`, asked after every message of the child. Raises what keeps it from ever coming true."""
+        """Wait until `ready()`, called after every message of the child. Raises the error that prevents it."""
         with self._change:
-            # What came before counts for nothing: it may be this process that was stopped.
+            # Earlier silence does not count: perhaps this process was the one that was stopped.
             self._heard = time.monotonic()
             while not ready():
                 self.check()
                 silent = time.monotonic() - self._heard
                 if silent > self._silent_s:
-                    raise self._silence("has said nothing")
+                    raise self._silence("sent nothing")
                 self._change.wait(self._silent_s - silent + 0.01)
 
     def interrupt(self, why: str) -> None:
-        """From any thread: let a call that waits, and every later one, raise SinkUnavailable."""
+        """From any thread: make a waiting call, and every later one, raise SinkUnavailable."""
         with self._change:
             self._failure = self._failure or SinkUnavailable(why)
             self._change.notify_all()
@@ -166,7 +168,7 @@ class ChildLink:
     def _silence(self, what: str) -> Exception:
         """Give the child up, so that no later call waits for it again."""
         self._failure = self._failure or SinkUnavailable(
-            f"sink wandb: its process {self.pid} {what} for {self._silent_s:g} s, as if it was stopped: it is replaced"
+            f"sink wandb: its process {self.pid} {what} for {self._silent_s:g} s and may be stopped: it is replaced"
         )
         return self._failure
 
@@ -209,11 +211,11 @@ class ChildLink:
             message = None
         if isinstance(message, dict):
             self._take(cast(FromChild, message))
-        else:  # printed by startup code of the site, before the child has its own way to speak
+        else:  # printed by startup code of the site, before the child takes over its output
             logger.warning("sink wandb: its process printed %r", text[:200])
 
     def _at_end(self) -> None:
-        with suppress(subprocess.TimeoutExpired):  # other children are listened to by the same thread
+        with suppress(subprocess.TimeoutExpired):  # the same thread listens to other children
             self._process.wait(END_S)
         with self._change:
             if self._failure is None and not self._closed:
@@ -243,7 +245,7 @@ class ChildLink:
 
 
 def _kill_core(pid: int) -> None:
-    """End a wandb-core that outlived its parent; it does so by itself within two seconds, but a successor may be
+    """End a wandb-core that outlived its parent. It ends by itself within two seconds, but the next child may be
     quicker.
     """
     try:
@@ -268,12 +270,12 @@ def environment() -> dict[str, str]:
 
 
 def with_key(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` with WANDB_API_KEY. In this order it is: the variable itself, the content of the file that
-    WANDB_API_KEY_FILE names, that of `wandb_api_key` in $CREDENTIALS_DIRECTORY. Without any, or with an empty file, it
-    is as it was: the client's own ways (netrc) are left.
+    """`env` with WANDB_API_KEY.
 
-    The file is read at each start of the client, so that a new key needs no restart. Raises SinkRefused where it cannot
-    be read or is no key; the message never shows what the file holds.
+    The sources, in this order: the variable itself, the content of the file that WANDB_API_KEY_FILE names, that of
+    `wandb_api_key` in $CREDENTIALS_DIRECTORY. Without a source, or with an empty file, `env` is unchanged: the client's
+    own ways (netrc) are left. The file is read at each start of the client, so that a new key needs no restart. Raises
+    SinkRefused if it cannot be read or is not a key; the message never shows the content of the file.
     """
     kept = dict(env)
     if kept.get(KEY_VARIABLE):

@@ -1,4 +1,4 @@
-"""One thread that reads what all W&B children say, however many there are. It ends with the last of them."""
+"""One thread reads the messages of all W&B children, however many there are. It ends with the last of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Take = Callable[[bytes], None]
 
 @dataclass(slots=True)
 class Stream:
-    """A child's output. `ended` is set once all of it was handed on, and after it `at_end` was called."""
+    """A child's output. `ended` is set after the last line was handed on and `at_end` was called."""
 
     fd: int
     take: Take
@@ -24,7 +24,7 @@ class Stream:
     rest: bytes = b""
 
     def read(self) -> bool:
-        """Hand on the lines that are there; whether there may be more. The last line needs no end."""
+        """Hand on the lines so far; returns whether more may come. The last line needs no end."""
         data = os.read(self.fd, READ_BYTES)
         *lines, self.rest = (self.rest + data).split(b"\n")
         if not data and self.rest:
@@ -44,8 +44,9 @@ class Listener:
         self._new: list[Stream] = []
 
     def add(self, fd: int, take: Take, at_end: Callable[[], None]) -> Stream:
-        """Read `fd`, which is closed at its end. `take` gets each line; neither call may wait for long. Raises
-        RuntimeError where the system gives no thread.
+        """Read `fd`, which is closed at its end. `take` gets each line; neither call may wait for long.
+
+        Raises RuntimeError if the system allows no further thread.
         """
         stream = Stream(fd, take, at_end)
         with self._lock:

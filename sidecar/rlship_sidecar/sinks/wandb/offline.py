@@ -1,4 +1,4 @@
-"""The folder of an offline run: one folder must hold the whole run, for that is what `wandb sync` delivers once."""
+"""The folder of an offline run: one folder must hold the whole run, because `wandb sync` delivers it once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlship_sidecar.sinks.wandb.file import HeldRows, store_of
 
 
 class Whole(NamedTuple):
-    """An offline folder that holds every row there is, in order."""
+    """An offline folder that holds every row of the store, in order."""
 
     folder: Path
     rows: int
@@ -29,13 +29,13 @@ class Found(NamedTuple):
 
 
 def prepare(root: Path, run_id: str, store_id: str, rows: int, online: Collection[str] = ()) -> Whole | str:
-    """The folder under `root`/wandb that holds all `rows` of this store, else the run id to write a new one with.
+    """The folder under `root`/wandb that holds all `rows` of this store, otherwise the run id for a new one.
 
-    The client cannot continue an offline run. So a folder that lacks rows is removed and the run written anew from row
-    0: the store has them all. A folder that was synced stays, and so does the run it made; `wandb sync` would append a
-    second folder of that id to it, every row a second time, and so the new one becomes the run `<run_id>-2`, and so on.
-    For the same reason it has none of the ids `online`, which are those of runs on the server.
-    Raises SinkRefused where a folder holds another store's rows, or more than this store has.
+    The client cannot continue an offline run. So a folder that lacks rows is removed and the run written again from row
+    0: the store has them all. A synced folder stays, and so does the run on the server. `wandb sync` would append a
+    second folder of that id to it, every row a second time. So the new run becomes `<run_id>-2`, and so on. For the
+    same reason it gets none of the ids `online`, which are those of runs on the server. Raises SinkRefused if a folder
+    holds another store's rows, or more than this store has.
     """
     found = _find(root, run_id)
     for folder, _, held, _ in found:
@@ -60,8 +60,9 @@ def prepare(root: Path, run_id: str, store_id: str, rows: int, online: Collectio
 
 
 def discard(root: Path, run_id: str, store_id: str) -> list[Path]:
-    """Remove this store's offline folders that were never synced, and return them: its rows go to a run on the server
-    now, which `wandb sync` of such a folder would give every row a second time.
+    """Remove this store's offline folders that were never synced, and return them.
+
+    Its rows go to a run on the server now. `wandb sync` of such a folder would give that run every row a second time.
     """
     removed = []
     for folder, _, file in _folders(root, run_id):
@@ -72,7 +73,7 @@ def discard(root: Path, run_id: str, store_id: str) -> list[Path]:
 
 
 def _find(root: Path, run_id: str) -> list[Found]:
-    """What the folders of this run id and its successors hold, in the order of their making."""
+    """The content of the folders of this run id and its successors, oldest first."""
     return [
         Found(folder, name, HeldRows(file).update(), _synced(file)) for folder, name, file in _folders(root, run_id)
     ]

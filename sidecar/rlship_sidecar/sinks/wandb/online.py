@@ -1,4 +1,6 @@
-"""The run on the server: whose it is, at which row it goes on, which ids were used, and what to do if it is gone."""
+"""The run on the server: which store owns it, at which row it continues, which ids were used, and what to do if it is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ query RlshipRun($project: String!, $entity: String!, $name: String!) {
 
 
 def runs_of(request: OpenRequest) -> Runs:
-    """The runs that the store has made at the place of this request."""
+    """The runs that the store has made on the server of this request."""
     place = "/".join((client.server(), request["entity"] or "", request["project"]))
     return Runs(Path(request["state_dir"]), place, request["run_id"])
 
 
 def open_run(request: OpenRequest, execute: Execute, runs: Runs) -> tuple[Any, int, list[str]]:
-    """Open the run; returns it with the number of the first row it lacks, and what a person should know of it."""
+    """Open the run; returns it with the number of the first row that it lacks, and notices for people."""
     known = runs.current in runs.made
     try:
         run, remote = resume(request, execute, runs)
@@ -63,8 +65,9 @@ def resume(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Any, RemoteRun | None]:
-    """Open the current run and return it with what the server had of it before (None: no such run), once all sources of
-    the number of its rows agree.
+    """Open the current run and return it with the server's earlier state of it (None: no such run).
+
+    It returns once all sources of the number of its rows agree.
     """
     entity, project, known = request["entity"] or "", request["project"], runs.current in runs.made
     path = "/".join(filter(None, (entity, project, runs.current)))
@@ -89,7 +92,7 @@ def resume(
     held = 0 if found is None else found.lines
     if found is None and run.starting_step > 0 and not known:
         raise SinkRefused(
-            f"sink wandb: somebody else wrote {run.starting_step} rows into the run {path} while it was opened: "
+            f"sink wandb: another program wrote {run.starting_step} rows into the run {path} while it was opened: "
             "set [sink.wandb] run_id to a new name"
         )
     if run.starting_step != held:
@@ -97,7 +100,7 @@ def resume(
             f"sink wandb: the server gave {held} as the number of rows it has, and {run.starting_step} as the step to "
             "go on at"
         )
-    ask()  # another store may have made the same run a moment ago: the last one's mark stays
+    ask()  # another store may have made the same run a moment ago: the last mark stays
     return run, found
 
 
@@ -106,8 +109,8 @@ def position_of(
 ) -> Callable[[], int]:
     """A function that asks the server for the number of the first row it lacks.
 
-    It raises SinkRefused once the run has another store's mark, and SinkReopen once the server has not known the run
-    for `GONE_S` (just made, it may be unknown to a replica).
+    It raises SinkRefused once the run has another store's mark. It raises SinkReopen once the server has not known the
+    run for `GONE_S`. (A replica may not know a run that was just made.)
     """
     path = f"{run.project}/{run.id}"
     missed_at: float | None = None
@@ -141,7 +144,7 @@ class RemoteRun:
 
     @property
     def settled(self) -> bool:
-        """Whether line number and `_step` agree. Right after a crash a server may show one of them from before it."""
+        """Whether line count and `_step` agree. After a crash a server may show one of them as it was before."""
         return self.lines == self.next_step
 
 
@@ -170,7 +173,7 @@ def read_run(
 
 
 def ownership_error(remote: RemoteRun | None, store_id: str, rows: int, path: str) -> str | None:
-    """Why the run must not be continued by this store, which has `rows` rows, with the way out; None if it may be.
+    """Why this store, which has `rows` rows, must not continue the run, with the way out; None if it may.
 
     A run without lines and without a store's mark may be one that was made for us a moment ago.
     """
@@ -182,7 +185,7 @@ def ownership_error(remote: RemoteRun | None, store_id: str, rows: int, path: st
         return f"sink wandb: the run {path} holds {remote.lines} rows {whose}, not of this one ({store_id}): {way_out}"
     if remote.lines > rows:
         return (
-            f"sink wandb: the run {path} holds {remote.lines} rows, but the store has only {rows}, as if it was put "
+            f"sink wandb: the run {path} holds {remote.lines} rows, but the store has only {rows}, as if it was set "
             f"back to an older state: {way_out}; rows are then shipped again from row 0"
         )
     return None
@@ -191,9 +194,9 @@ def ownership_error(remote: RemoteRun | None, store_id: str, rows: int, path: st
 class Runs:
     """Ids of the runs that a store has made on servers, for one `run_id` at one `place` (server, entity and project).
 
-    Neither the server nor an offline folder could tell them. The id of a run that was deleted on the server cannot be
-    used again, so its rows go to a successor, `<run_id>-2`. And an offline run must not have the id of an online one:
-    `wandb sync` would append all its rows to that.
+    Neither the server nor an offline folder knows them. The id of a run that was deleted on the server cannot be used
+    again, so its rows go to a successor, `<run_id>-2`. And an offline run must not have the id of an online one: `wandb
+    sync` would append all its rows to that.
     """
 
     def __init__(self, state_dir: Path, place: str, run_id: str) -> None:
@@ -202,22 +205,22 @@ class Runs:
         self._base = run_id
         try:
             self._all: dict[str, Any] = json.loads(self._path.read_bytes())
-        except (FileNotFoundError, ValueError):  # what a crash or a full disk left is as good as nothing
+        except (FileNotFoundError, ValueError):  # a file that a crash or a full disk left torn counts as missing
             self._all = {}
         known = self._all.get(self._key, {})
         self.made: list[str] = list(known.get("made", ()))
-        """Ids of runs that were opened on the server, in the order of their making."""
+        """Ids of runs that were opened on the server, oldest first."""
         self.current: str = known.get("next") or (self.made[-1] if self.made else run_id)
         """The id of the run to open."""
 
     def making(self) -> None:
-        """Remember durably that the current run may exist on the server from now on."""
+        """Save durably that the current run may exist on the server from now on."""
         if self.current not in self.made:
             self.made.append(self.current)
             self._save(None)
 
     def replace(self) -> str:
-        """Choose the id of the current run's successor, remember it durably and return it."""
+        """Choose the id of the current run's successor, save it durably and return it."""
         self.current = free_id(self._base, self.made)
         self._save(self.current)
         return self.current

@@ -1,4 +1,4 @@
-"""The messages between the sidecar and its W&B child: one JSON object a line, known by its first key.
+"""The messages between the sidecar and its W&B child: one JSON object a line, identified by its first key.
 
 The sidecar writes to the child's standard input: one OpenMessage, then rows and flushes, then a CloseMessage. The child
 writes to its standard output: Opened, then Acked and Trouble as they come, Alive every few seconds, and one last word.
@@ -19,7 +19,7 @@ class Rejected(SinkRefused):
 
 
 class OpenRequest(TypedDict):
-    """All that the child needs to open the run."""
+    """Everything that the child needs to open the run."""
 
     mode: str  # "auto", "online" or "offline"
     project: str
@@ -51,7 +51,7 @@ class OpenMessage(TypedDict):
 
 @final
 class RowMessage(TypedDict):
-    """One history line to be; see `sink.Point`. The values of `hists` have counts (`values`) and edges (`bins`)."""
+    """A future history line; see `sink.Point`. The values of `hists` have counts (`values`) and edges (`bins`)."""
 
     row_number: int
     actor: str
@@ -99,7 +99,7 @@ class Acked(TypedDict):
 
 @final
 class Trouble(TypedDict):
-    """What keeps rows from being delivered, "" once it is over."""
+    """The reason why rows are not delivered, "" once it is over."""
 
     trouble: str
 
@@ -151,7 +151,7 @@ FromChild = Opened | Acked | Trouble | Alive | Closed | RejectedWord | RefusedWo
 
 
 def last_word(problem: BaseException) -> LastWord:
-    """The last word of a child that this exception ends."""
+    """The last word of a child that ends with this exception."""
     if isinstance(problem, Rejected):
         return {"rejected": str(problem)}
     if isinstance(problem, SinkRefused):
@@ -166,8 +166,9 @@ def last_word(problem: BaseException) -> LastWord:
 
 
 def exception_of(word: LastWord, *, opened: bool) -> Exception | None:
-    """The inverse: what the sink raises after a last word. Once the run was `opened`, a rejection is news of the
-    server and no mistake in the settings, so it may pass.
+    """The inverse: the exception that the sink raises after a last word.
+
+    Once the run was `opened`, a rejection is a change on the server and no mistake in the settings, so it may pass.
     """
     if "rejected" in word:
         return SinkUnavailable(word["rejected"]) if opened else Rejected(word["rejected"])
@@ -181,7 +182,7 @@ def exception_of(word: LastWord, *, opened: bool) -> Exception | None:
 
 
 class ParentPipe:
-    """The child's way to its parent. Any thread may send; after the last word no thread can."""
+    """The child's pipe to its parent. Any thread may send; after the last word no thread can."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

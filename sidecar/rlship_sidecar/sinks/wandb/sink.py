@@ -1,6 +1,4 @@
-"""One W&B run, online or offline: row number == `_step` == history line, so that nothing is lost and nothing is there
-twice.
-"""
+"""One W&B run, online or offline: row number == `_step` == history line, so that no row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -35,8 +33,8 @@ logger = logging.getLogger("rlship.sinks.wandb")
 
 WINDOW_ROWS = 5000
 WINDOW_BYTES = 2 << 20
-# Rows that came to be in one request arrive together or not at all, and a request may take no longer than 30 s. So what
-# is on its way begins small and doubles as rows are acknowledged: over a slow link each client delivers at least that.
+# Rows in one request arrive together or not at all, and a request may take no longer than 30 s. So the window of rows
+# begins small and doubles as rows are acknowledged: over a slow link each client delivers at least the first window.
 FIRST_WINDOW_BYTES = 512 << 10
 _SCRATCH = "rlship-wandb-"
 AXES_FILE = "wandb-axes.json"
@@ -80,19 +78,19 @@ class Point(NamedTuple):
 
 
 def point(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Point:
-    """The row's point, with the values of single ranks in `ranks`. A key that W&B keeps for itself is written as
+    """The row's point, with the values of single ranks in `ranks`. A key that W&B reserves is written as
     `rlship/<key>`.
 
-    A larger point would vanish without a word, and with it the rule that line number and row number are the same. So
-    keys are dropped, those with the longest names first (of equal length the last by name), and `rlship/dropped_keys`
-    says how many. The x keys and those about the row's ranks stay.
+    A larger point would vanish without an error, and with it the rule that line number and row number are the same. So
+    keys are dropped, those with the longest names first (of equal length the last by name). `rlship/dropped_keys`
+    counts them. The x keys and those about the row's ranks stay.
     """
     values: dict[str, Any] = {_allowed(key): value for key, value in flatten(row, ranks).items()}
     hists = row.shipped_hists
     for key, hist in hists.items():
         if key not in row.x:
             values[_allowed(key)] = {"values": hist.counts, "bins": hist.edges}
-    if row.t:  # else nothing in it has a time, and W&B takes that of its arrival
+    if row.t:  # otherwise no record has a time, and W&B uses that of the arrival
         values["_timestamp"] = row.t
     data = orjson.dumps(values)
     if len(data) > MAX_POINT_BYTES:
@@ -123,9 +121,9 @@ class Limits:
     """When a child is given up, and how long it may take.
 
     `stall_s`: seconds that an answering server may take no row before the child is replaced. `silent_s`: seconds
-    without a sign of life after which it is. `init_s`: seconds that the client may take to make or resume the run.
-    `finish_s`: seconds that `close` may take to finish it. `max_file_bytes`: how large the client's own file of an
-    online run, which holds all rows since it started, may grow before a new child begins a new one.
+    without a sign of life after which it is replaced. `init_s`: seconds that the client may take to make or resume the
+    run. `finish_s`: seconds that `close` may take to finish it. `max_file_bytes`: the size that the client's own file
+    of an online run may reach before a new child begins a new one. The file holds all rows since the client started.
     """
 
     stall_s: float = 60.0
@@ -136,7 +134,8 @@ class Limits:
 
 
 class Axes:
-    """Which axes each actor's metrics are charted over: the pairs (actor, axis) in the order of appearance, in a file.
+    """The axes over which each actor's metrics are charted: the pairs (actor, axis) in the order of appearance, in a
+    file.
 
     The client forgets a run's metric definitions when it resumes the run, and would send the server a run without them.
     So they are made again at every `open`, also those of actors that log no more.
@@ -151,7 +150,7 @@ class Axes:
         self._known = set(self.pairs)
 
     def add(self, actor: str, axis: str) -> None:
-        """Remember a pair; the file is replaced at once if it is new."""
+        """Add a pair; a new one is saved at once."""
         if (actor, axis) in self._known:
             return
         self._known.add((actor, axis))
@@ -162,12 +161,16 @@ class Axes:
 class WandbSink(Sink):
     """Ships rows to W&B through a child process.
 
-    Options: `project` (default: WANDB_PROJECT, else "rlship"), `entity`, `mode` ("auto": online if there is an API key,
-    else offline), `name` (default: the experiment's), `group`, `tags`, `run_id` (default: the store's id), `dir` (where
-    an offline run is written, and an online one keeps its files while it is open; default: the state directory, and the
-    temporary folder), `base_url`,
-    `transmit_interval` (seconds, at least 1), `ranks` ("global_reduce"; "per_rank_reduce": values of single ranks, too)
-    and `max_keys` (default 2000; see `budget`).
+    Options:
+
+    - `project` (default: WANDB_PROJECT, otherwise "rlship"), `entity`, `group`, `tags`.
+    - `mode`: "auto" is online with an API key, otherwise offline.
+    - `name` (default: the experiment's) and `run_id` (default: the store's id).
+    - `dir`: where an offline run is written (default: the state directory). An online run keeps its files there while
+      it is open (default: the temporary folder).
+    - `base_url`, `transmit_interval` (seconds, at least 1).
+    - `ranks` ("global_reduce", or "per_rank_reduce" to add values of single ranks) and `max_keys` (default 2000; see
+      `budget`).
     """
 
     def __init__(self, *, limits: Limits | None = None, env: Mapping[str, str] | None = None) -> None:
@@ -195,8 +198,8 @@ class WandbSink(Sink):
         budget.check_budget("wandb", options)
 
     @property
-    def trouble(self) -> str:  # type: ignore[override]  # it is asked for, never set
-        """What the child reported last about the server, "" if the server answers."""
+    def trouble(self) -> str:  # type: ignore[override]  # a property here, because it is read and never set
+        """The child's last report about the server, "" if the server answers."""
         link = self._link
         return "" if link is None else link.trouble
 
@@ -206,8 +209,9 @@ class WandbSink(Sink):
         return None if self._link is None else self._link.pid
 
     def destination(self, run: SinkContext) -> str:
-        """A name of the run that `open` leads to, which starts a client. Once it is open, `opened` says whether that
-        run is online; before, an API key in sight does.
+        """A name of the run that `open` leads to. (`open` starts a client.)
+
+        Once the run is open, `opened` decides whether it is online; before that, the presence of an API key does.
         """
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
@@ -221,8 +225,8 @@ class WandbSink(Sink):
         return f"{mode} {hashlib.sha256(words.encode()).hexdigest()[:16]}"
 
     def open(self, run: SinkContext) -> int | None:
-        """Start the child; the server's count of history lines is the answer, offline 0 unless one folder holds every
-        row.
+        """Start the child. The answer is the server's count of history lines; offline it is 0 unless one folder holds
+        every row.
         """
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
@@ -256,7 +260,7 @@ class WandbSink(Sink):
         if opened["mode"] == "online":
             _accepted.add(state_dir)
         else:
-            # An earlier run that is whole stays as it is. A new row makes the next child write it anew: warn then.
+            # An earlier complete run stays as it is. A new row makes the next child write it again: warn then.
             if options["mode"] == "auto" and self._next == 0:
                 logger.warning(
                     "no W&B API key: the run is written offline; ship it later with: wandb sync %s",
@@ -266,7 +270,7 @@ class WandbSink(Sink):
         return self._next
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Hand the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
+        """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
         assert self._link is not None and self._axes is not None
         for row in rows:
             if row.row_number != self._next:
@@ -277,7 +281,7 @@ class WandbSink(Sink):
         self._link.check()
 
     def flush(self) -> None:
-        """Return once the server says it has the rows; offline, once they are in the file and synced to the disk."""
+        """Return once the server confirms the rows; offline, once they are in the file and synced to the disk."""
         link, last = self._link, self._next
         assert link is not None
         if link.acked < last:
@@ -286,18 +290,18 @@ class WandbSink(Sink):
         link.check()
 
     def interrupt(self) -> None:
-        """From any thread: let a call that waits for the server end now, with SinkUnavailable."""
+        """From any thread: end a call that waits for the server now, with SinkUnavailable."""
         link = self._link
         if link is not None:
             link.interrupt(link.trouble or "sink wandb: stopped while rows were on their way")
 
     def close(self) -> None:
-        """Finish the run if it is well, and make sure that no process is left."""
-        # While the server does not answer the run cannot be finished either.
+        """Finish the run unless it failed, and make sure that no process is left."""
+        # While the server does not answer, the run cannot be finished either.
         self._close(0.0 if self.trouble else self._limits.finish_s + 5.0)
 
     def abandon(self) -> None:
-        """Like `close`, but what is still on its way is not sent any more."""
+        """Like `close`, but rows on their way are not sent any more."""
         self._close(0.0)
 
     def _close(self, timeout_s: float) -> None:
@@ -357,7 +361,7 @@ def _open_request(
     scratch: Path,
     folder: Path | None,
 ) -> OpenRequest:
-    """What the child needs to open the run. Variables of W&B stand in for options that are not set."""
+    """The child's request to open the run. Variables of W&B replace options that are not set."""
     return {
         "mode": options["mode"],
         "scratch": str(scratch),
@@ -382,8 +386,9 @@ def _open_request(
 
 
 def _scratch(state_dir: Path, folder: Path | None) -> Path:
-    """A new folder for the client's own files, once the one that a sidecar and its child left behind when they were
-    killed together is removed.
+    """A new folder for the client's own files.
+
+    First it removes the folder that a sidecar and its child left behind when they were killed together.
     """
     note = state_dir / "wandb-scratch"
     left = Path(note.read_text()) if note.exists() else None
@@ -428,7 +433,7 @@ def _mode(asked: str, env: Mapping[str, str]) -> str:
 
 
 def _expected_mode(mode: str, env: Mapping[str, str]) -> str:
-    """What the client makes of "auto", as far as that can be told without it: a login is an entry in a netrc."""
+    """The client's choice for "auto", as far as it is known without the client: a login is an entry in a netrc."""
     if mode != "auto":
         return mode
     netrc = env.get("NETRC") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".netrc")
