@@ -110,7 +110,7 @@ def answering(folder: str, sources: Sequence[ExperimentTables], sql: str, memory
             heads = list(map(wide.UniqueNames().unlike, (column[0] for column in about)))
             yield Answer(heads, [str(column[1]) == "JSON" for column in about], _fetched(connection, thread))
     except duckdb.OutOfMemoryException as problem:
-        raise RlshipError(_first_line(problem), f"allow more than {memory}with --memory, or select less") from problem
+        raise RlshipError(_first_line(problem), f"allow more than {memory} with --memory, or select less") from problem
     except duckdb.Error as problem:
         raise _wrong(problem, names) from None
 
@@ -175,17 +175,17 @@ _NO_COLUMN = re.compile(r'Referenced column "(.+?)" not found|does not have a co
 
 def _wrong(problem: Exception, names: dict[str, list[str]] | None = None) -> UsageProblem:
     """The error in a query, with similar names."""
-    message, known = str(problem), names or {}
+    text, known = str(problem), names or {}
     message = _first_line(problem)
-    if match := _NO_TABLE.search(message):
+    if match := _NO_TABLE.search(text):
         near = difflib.get_close_matches(match[1].lower(), known, 3, 0.5)
         return UsageProblem(f"there is no table {match[1]}", _offer(near) or f"there are: {', '.join(known)}")
-    if match := _NO_COLUMN.search(message):
+    if match := _NO_COLUMN.search(text):
         missing = match[1] or match[2]
         columns = list(dict.fromkeys(column for names in known.values() for column in names))
         near = difflib.get_close_matches(missing.lower(), columns, 3, 0.5)
         return UsageProblem(message, _offer(near) or "DESCRIBE <table> lists a table's columns")
-    where = "\n".join(line for line in message.splitlines()[1:] if line.strip())
+    where = "\n".join(line for line in text.splitlines()[1:] if line.strip())
     return UsageProblem(message, where or "docs/query.md describes the tables")
 
 
