@@ -15,7 +15,7 @@ from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row, Unit, count_ranks
 
 REWARD = "trainer/reward"
-FIGURES = (
+KEYS = (
     REWARD,
     "trainer/loss",
     "trainer/entropy",
@@ -37,7 +37,7 @@ WIDTH = 60
 class Change:
     """A value's mean over the first and over the last tenth of the steps; None if no such step has it."""
 
-    figure: str
+    key: str
     first: float | None
     last: float | None
 
@@ -56,22 +56,22 @@ def final_rows(lines: Iterable[bytes]) -> dict[Unit, Row]:
     return rows
 
 
-def series(rows: Mapping[Unit, Row], figure: str) -> dict[int, float]:
+def series(rows: Mapping[Unit, Row], key: str) -> dict[int, float]:
     """Step -> the value of one key."""
-    actor = figure.partition("/")[0]
+    actor = key.partition("/")[0]
     return {
-        unit.index: row.figures[figure]
+        unit.index: row.figures[key]
         for unit, row in sorted(rows.items())
-        if unit.actor == actor and unit.kind == "step" and figure in row.figures
+        if unit.actor == actor and unit.kind == "step" and key in row.figures
     }
 
 
-def change(rows: Mapping[Unit, Row], figure: str, steps: int) -> Change:
+def change(rows: Mapping[Unit, Row], key: str, steps: int) -> Change:
     """How a value changed over the job."""
     tenth = max(1, steps // 10)
-    values = series(rows, figure)
+    values = series(rows, key)
     return Change(
-        figure,
+        key,
         _mean([value for step, value in values.items() if step < tenth]),
         _mean([value for step, value in values.items() if step >= steps - tenth]),
     )
@@ -120,9 +120,9 @@ def summary(rows: Mapping[Unit, Row], status: Status | None, straggler: Straggle
     """The tables, the curve and the straggler, as lines of text."""
     tenth = max(1, plan.steps // 10)
     lines = [f"{'value':<22}{f'first {tenth} steps':>16}{f'last {tenth} steps':>16}"]
-    for figure in FIGURES:
-        moved = change(rows, figure, plan.steps)
-        lines.append(f"{figure:<22}{_number(moved.first):>16}{_number(moved.last):>16}")
+    for key in KEYS:
+        moved = change(rows, key, plan.steps)
+        lines.append(f"{key:<22}{_number(moved.first):>16}{_number(moved.last):>16}")
     lines += ["", f"{'actor':<12}{'rows':>6}{'complete':>10}{'ranks':>10}"]
     for actor, ranks in ranks_of(plan).items():
         own = [row for unit, row in rows.items() if unit.actor == actor]
