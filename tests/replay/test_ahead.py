@@ -86,7 +86,7 @@ def test_rows_are_those_of_one_process(data: st.DataObject, files: dict[str, byt
         intake = sim.experiment.intake
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ahead, "MIN_TASK_BYTES", 1)
-            patch.setattr(ahead, "MOST_BYTES", data.draw(st.sampled_from((1, 200, 1000))))
+            patch.setattr(ahead, "MAX_TASK_BYTES", data.draw(st.sampled_from((1, 200, 1000))))
             patch.setattr(ahead, "MAX_AHEAD_BYTES", data.draw(st.sampled_from((1, 2000, 1 << 20))))
             pieces = data.draw(st.sampled_from((100, 400)))
             patch.setattr("rlship_sidecar.pipeline.intake.new_source", _in_pieces(pieces))
@@ -186,7 +186,7 @@ def test_a_process_that_dies(job: Path, tmp_path: Path) -> None:
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_engine", _noted([], lambda: Dying(1)))
-        patch.setattr(ahead, "MOST_BYTES", 64 << 10)
+        patch.setattr(ahead, "MAX_TASK_BYTES", 64 << 10)
         assert replay(ReplayRequest(job, Config(sinks=[]), out=tmp_path / "two"), say=told.append).finished
     assert told == ["the processes that decoded files are gone; the rest is decoded by this one"]
     again(job, tmp_path / "one")
@@ -274,7 +274,7 @@ def test_whoever_is_behind_is_helped(job: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, scratch() as folder:
         patch.setattr(DecodedAhead, "take", noted)
         patch.setattr(run, "_engine", lambda order: Slow())
-        patch.setattr(ahead, "MOST_BYTES", 64 << 10)
+        patch.setattr(ahead, "MAX_TASK_BYTES", 64 << 10)
         assert again(job, folder / "out").finished
     assert min(taken.values()) > 10
 
@@ -324,7 +324,7 @@ def test_values_stay_at_hand(every: tuple[int, ...], engine: Callable[[], Engine
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Actor, "unfilled", noted)
         patch.setattr(ahead, "MIN_TASK_BYTES", 1000)
-        patch.setattr(ahead, "MOST_BYTES", 8000)
+        patch.setattr(ahead, "MAX_TASK_BYTES", 8000)
         patch.setattr(run, "_engine", lambda order: engine() if engine is not None else None)
         assert again(job, tmp_path / "out").finished
     assert len(read_again) <= (ROUND_STEPS if len(set(every)) > 1 else 0)
