@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, SupportsIndex
 
-    from . import mlogger as mlogger
     from .tracing import Span
 
 __all__ = [

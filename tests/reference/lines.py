@@ -117,6 +117,14 @@ def opened(name: str, body: dict[str, Any]) -> Writer:
     )
 
 
+def check_step(kind: Any, body: dict[str, Any]) -> None:
+    """A step is an integer; a barrier and a rollback need one."""
+    if "step" in body and not is_step(body["step"]):
+        raise DeadLetterError("bad step")
+    if kind in ("barrier", "rollback") and "step" not in body:
+        raise DeadLetterError("bad step")
+
+
 def read_record(
     file: File, start: int, kind: Any, body: dict[str, Any], before: float, defines: dict[str, Entry]
 ) -> float:
@@ -128,11 +136,7 @@ def read_record(
     assert writer is not None
     if kind not in KNOWN:
         return before
-    if "step" in body and not is_step(body["step"]):
-        raise DeadLetterError("bad step")
-    if kind in ("barrier", "rollback") and "step" not in body:
-        raise DeadLetterError("bad step")
-
+    check_step(kind, body)
     t = time_of(body, before)
     line = Measured(t, body.get("step"), start)
     segment = writer.segments[-1]

@@ -376,7 +376,7 @@ class Decoder:
         self._governing.begin(opened.actor)
 
     def _open(self, batch: Batch, opened: Open, line: bytes, offset: int) -> None:
-        batch.opened, batch.opened_at = opened, offset
+        batch.open_line = opened, offset
         self._begin(opened)
 
     def _metrics(self, batch: Batch, record: Metrics, line: bytes, offset: int) -> None:

@@ -250,14 +250,23 @@ class Batch:
     dead: list[Dead] = field(default_factory=list)
     kept: list[tuple[int, bytes]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    opened: Open | None = None
-    opened_at: int = 0
+    open_line: tuple[Open, int] | None = None
     begins: int | None = None
     lowest: int = -1
     highest: int = -1
     newest_t: float = 0.0
     inherited_t: int = 0
     consumed: int = 0
+
+    @property
+    def opened(self) -> Open | None:
+        """The `open` record, if it is among the lines."""
+        return None if self.open_line is None else self.open_line[0]
+
+    @property
+    def opened_at(self) -> int:
+        """The byte where the line of the `open` record begins; 0 without one."""
+        return 0 if self.open_line is None else self.open_line[1]
 
     def run(self, segment: int, schema: Schema) -> PlainRun:
         """The run of this schema and segment, ready for another line."""
