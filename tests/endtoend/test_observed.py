@@ -171,7 +171,7 @@ def test_it_is_alive_while_it_makes_the_statuses_of_many(tmp_path: Path, monkeyp
     stop, beats = threading.Event(), list[float | None]()
     ticks = itertools.count()
     pulse = Pulse(clock=lambda: float(next(ticks)))
-    tell = Watched.tell
+    tell = Watched.report
 
     def told(watched: Watched, now: float, wall: float) -> Status:
         beats.append(pulse.beat_at)
@@ -179,7 +179,7 @@ def test_it_is_alive_while_it_makes_the_statuses_of_many(tmp_path: Path, monkeyp
             stop.set()
         return tell(watched, now, wall)
 
-    monkeypatch.setattr(Watched, "tell", told)
+    monkeypatch.setattr(Watched, "report", told)
     settings = config.load(tmp_path, {"sinks": ("jsonl",)}, {})
     assert daemon.watch(tmp_path, settings, once=False, stop=stop, pulse=pulse) == 0
     assert len(set(beats[:3])) == 3, beats

@@ -99,7 +99,7 @@ def test_wrong_uses_are_noted(sim: Simulation) -> None:
     sim.write("b.jsonl", file(event("rlship_error"), rank=1, id="b"))
     for _ in range(2):
         told = status(sim)
-        (note,) = [note for note in told.notes if "a call cannot" in note]
+        (note,) = [note for note in told.notes if "made a call that cannot" in note]
         assert note == (
             "writers reported 2 times that the job made a call that cannot be done as written: "
             f"grep -h rlship_error {sim.directory}/rlship/*.jsonl"

@@ -271,7 +271,7 @@ class Store:
         return SavedBlock(*found) if found is not None and found[2] > offset else None
 
     def dirty(self) -> list[Unit]:
-        """Units of which lines came after their rows were made."""
+        """The units whose rows may have changed since they were made."""
         return [Unit.from_disk(*found) for found in self._reader().execute("select actor, kind, number from dirty")]
 
     # What could not be used ----------------------------------------------------------------------------------------
