@@ -121,7 +121,7 @@ def chosen(values: Sequence[tuple[str, float]], what: str) -> float:
 
 
 def name(unit: Unit) -> str:
-    return f"{unit.actor}/{unit.kind}/{unit.index}"
+    return f"{unit.actor}/{unit.kind_on_disk}/{unit.index}"
 
 
 def text(row: AnyRow) -> str:

@@ -55,7 +55,12 @@ def test_dead_and_unknown_lines_change_nothing(files: dict[str, bytes], data: st
 
 def numbered(rows: Mapping[Unit, ReferenceRow]) -> list[str]:
     """The rows as texts, without the places of points in their files."""
-    return [f"{unit.actor}/{unit.kind} {text}" for unit, text in zip(sorted(rows), exactly(rows).values())]
+    in_file_order = sorted(rows, key=lambda unit: (unit.actor, unit.kind, unit.writer, unit.index))
+    return [
+        f"{unit.actor}/{unit.kind_on_disk} {text}"
+        for unit in in_file_order
+        for text in exactly({unit: rows[unit]}).values()
+    ]
 
 
 @QUICK

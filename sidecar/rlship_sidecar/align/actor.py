@@ -326,6 +326,6 @@ class Actor:
         return needed + rest[: max(0, MAX_KEPT - self.kept - len(needed))]
 
     def due(self, now: float, *, end: bool = False) -> list[int]:
-        """The dirty steps to revise now; `Revisions.due` has the rule. A step is complete once no writer is waited for."""
+        """The dirty steps to revise now, by `Revisions.due`. A step is complete once no writer is waited for."""
         due = self.revisions.due(now, end=end, complete=lambda unit: self._waiting(unit.index, now).over)
         return [unit.index for unit in due]
