@@ -104,7 +104,7 @@ def rlship_cpu(experiment: str, store: str) -> Figures:
     cpu_s = time.process_time() - began
     peak = peak_mb()
     count = rows.row_count()
-    total = sum(sum(row.figures.values()) for row in rows.read_rows(0, count))
+    total = sum(sum(row.values.values()) for row in rows.read_rows(0, count))
     pipeline.close()
     rows.close()
     return {"cpu_s": cpu_s, "rows": count, "sum": total, "peak_mb": peak}

@@ -170,7 +170,7 @@ def rlship_s(experiment: str, out: str, jobs: int, cores: int) -> Figures:
     total = 0.0
     for first in range(0, found.rows, 1000):
         for row in store.read_rows(first, 1000):
-            total += sum(value for key, value in row.figures.items() if key.startswith("trainer/metric_"))
+            total += sum(value for key, value in row.values.items() if key.startswith("trainer/metric_"))
     store.close()
     return {"cpu_s": cpu_s, "wall_s": wall_s, "rows": found.rows, "sum": total, "peak_mb": peak}
 

@@ -1,6 +1,6 @@
-"""A metric's value on a line, and the partial that any number of values merge to.
+"""A metric's value on a line, and the moments that values merge into.
 
-The arithmetic here is the definition that every faster path must equal bit for bit: docs/semantics.md, "Partials".
+The arithmetic here is the definition that every faster path must equal bit for bit: docs/semantics.md, "Moments".
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
-# Reductions that need only a partial; the others need the observations, or times.
-PARTIAL_REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
+# Reductions that need only the moments; the others need the observations, or times.
+MOMENT_REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-REDUCTIONS = (*PARTIAL_REDUCTIONS, *QUANTILES, "hist", "rate")
+REDUCTIONS = (*MOMENT_REDUCTIONS, *QUANTILES, "hist", "rate")
 DEFAULT_REDUCTION = "mean"
 MAX_CUSTOM_NAME = 100
 
@@ -36,8 +36,8 @@ class DeadValue(ValueError):
     """One metric's value cannot be used; the rest of its line can."""
 
 
-class Partial(NamedTuple):
-    """Merged observations. `None` in a field means unknown: a summary left it out. n = 0 is the neutral partial."""
+class Moments(NamedTuple):
+    """Merged observations. `None` in a field means unknown: a summary left it out. n = 0 is neutral."""
 
     n: int
     w: float
@@ -58,10 +58,10 @@ class Observations(NamedTuple):
     xs: tuple[float, ...] | list[float]
     ws: tuple[float, ...] | list[float] | None
     nonfinite: int
-    summary: Partial | None = None
+    summary: Moments | None = None
 
 
-EMPTY = Partial(0, 0.0, 0.0, 0.0, None, None, None, None, 0)
+EMPTY = Moments(0, 0.0, 0.0, 0.0, None, None, None, None, 0)
 
 
 class Histogram(NamedTuple):
@@ -155,7 +155,7 @@ def _summary(value: dict[str, Any]) -> Observations | None:
     if n == 0:
         return None
     total = fields.get("sum")
-    summary = Partial(
+    summary = Moments(
         n,
         fields.get("w", float(n)),
         total,
@@ -169,8 +169,8 @@ def _summary(value: dict[str, Any]) -> Observations | None:
     return Observations((), None, 0, summary)
 
 
-def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Partial:
-    """Merge the observations of one writer, in order, into one partial; equal to merging them one by one.
+def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Moments:
+    """Merge the observations of one writer, in order, into their moments; equal to merging them one by one.
 
     `with_m2=False` leaves m2 at 0 for callers that do not need std (the squares cost more than everything else).
     """
@@ -178,8 +178,8 @@ def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Partial:
         xs = [x for item in items for x in item.xs]
         if xs:
             # One after the other, as merging adds them: the built-in sum may round differently.
-            return Partial(len(xs), float(len(xs)), reduce(add, xs), 0.0, min(xs), max(xs), xs[0], xs[-1], 0)
-    total: Partial | None = None
+            return Moments(len(xs), float(len(xs)), reduce(add, xs), 0.0, min(xs), max(xs), xs[0], xs[-1], 0)
+    total: Moments | None = None
     for item in items:
         if item.summary is not None:
             part = item.summary
@@ -187,7 +187,7 @@ def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Partial:
             continue
         for index, x in enumerate(item.xs):
             w = 1.0 if item.ws is None else item.ws[index]
-            part = Partial(1, w, w * x, 0.0, x, x, x, x, 0)
+            part = Moments(1, w, w * x, 0.0, x, x, x, x, 0)
             total = part if total is None else merge(total, part, with_m2=with_m2)
         if item.nonfinite:
             part = EMPTY._replace(nonfinite=item.nonfinite)
@@ -195,15 +195,15 @@ def fold(items: Sequence[Observations], *, with_m2: bool = True) -> Partial:
     return EMPTY if total is None else total
 
 
-def merge(a: Partial, b: Partial, *, with_m2: bool = True) -> Partial:
-    """The partial of `a`'s observations, then `b`'s. m2: Chan, Golub and LeVeque (1979), weighted equation 2.1b."""
+def merge(a: Moments, b: Moments, *, with_m2: bool = True) -> Moments:
+    """The moments of `a`'s observations, then `b`'s. m2: Chan, Golub and LeVeque (1979), weighted equation 2.1b."""
     nonfinite = a.nonfinite + b.nonfinite
     if a.n == 0:
         return b._replace(nonfinite=nonfinite)
     if b.n == 0:
         return a._replace(nonfinite=nonfinite)
     total = None if a.sum is None or b.sum is None else a.sum + b.sum
-    return Partial(
+    return Moments(
         a.n + b.n,
         a.w + b.w,
         total,
@@ -216,7 +216,7 @@ def merge(a: Partial, b: Partial, *, with_m2: bool = True) -> Partial:
     )
 
 
-def _merge_m2(a: Partial, b: Partial) -> float | None:
+def _merge_m2(a: Moments, b: Moments) -> float | None:
     if a.m2 is None or b.m2 is None or a.sum is None or b.sum is None:
         return None
     if a.w == 0.0 or b.w == 0.0:
@@ -225,28 +225,28 @@ def _merge_m2(a: Partial, b: Partial) -> float | None:
     return a.m2 + b.m2 + d * d * (a.w * b.w / (a.w + b.w))
 
 
-def figure(partial: Partial, reduction: str) -> float | None:
-    """The value of one of `PARTIAL_REDUCTIONS`; first and last are those of the lowest rank's partial. None if it is
+def reduce_moments(moments: Moments, reduction: str) -> float | None:
+    """The value of one of `MOMENT_REDUCTIONS`; first and last are those of the lowest rank's moments. None if it is
     unknown or does not exist; `defined` tells these two apart.
     """
     value: float | None
     if reduction == "count":
-        return float(partial.n)
+        return float(moments.n)
     if reduction == "mean":
-        value = None if partial.sum is None else partial.sum / partial.w
+        value = None if moments.sum is None else moments.sum / moments.w
     elif reduction == "std":
-        value = None if partial.m2 is None else partial.m2 / partial.w
+        value = None if moments.m2 is None else moments.m2 / moments.w
         if value is not None:
             value = math.sqrt(value) if value >= 0 else math.nan
     else:
-        value = getattr(partial, reduction)
+        value = getattr(moments, reduction)
     return value if value is not None and math.isfinite(value) else None
 
 
-def defined(partial: Partial, reduction: str) -> bool:
+def defined(moments: Moments, reduction: str) -> bool:
     """True if a value exists for these observations. The mean of observations without weight, for one, does not."""
     if reduction == "count":
         return True
-    if partial.n == 0:
+    if moments.n == 0:
         return False
-    return partial.w > 0 or reduction not in ("mean", "std")
+    return moments.w > 0 or reduction not in ("mean", "std")

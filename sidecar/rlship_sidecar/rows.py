@@ -116,11 +116,11 @@ Samples = dict[str, list[Sample]]  # by table, in merge and file order
 class Arrival:
     """Facts that depend on when lines arrived, excluded from every comparison between live and replay.
 
-    `no` numbers rows 0, 1, 2, … without gaps. `changed` are the keys that a sink ships (all of them for revision 0).
-    `closed` is why the row appeared: "complete", "partial", "end" (end of the files) or "revision".
+    `row_number` counts rows 0, 1, 2, … without gaps. `changed` are the keys that a sink ships: for revision 0 all of
+    them. `closed` is why the row appeared: "complete", "partial", "end" (end of the files) or "revision".
     """
 
-    no: int
+    row_number: int
     revision: int
     changed: tuple[str, ...]
     closed: str
@@ -130,7 +130,7 @@ class Arrival:
 class Row:
     """A closed unit.
 
-    `t` is Unix seconds from the records; `x` holds the axes, such as {"global_step": 12}. `figures` holds the reduced
+    `t` is Unix seconds from the records; `x` holds the axes, such as {"global_step": 12}. `values` holds the reduced
     values. `per_rank` maps each key to rank names and values, in merge order. All values, `tags` and `samples` (by
     table) are complete in every revision.
     """
@@ -138,7 +138,7 @@ class Row:
     unit: Unit
     t: float
     x: dict[str, int | float]
-    figures: dict[str, float]
+    values: dict[str, float]
     coverage: Coverage
     arrival: Arrival = field(default=Arrival(0, 0, (), "complete"), compare=False)
     hists: dict[str, Histogram] = field(default_factory=dict)
@@ -149,12 +149,12 @@ class Row:
     @property
     def row_number(self) -> int:
         """The row's place in its store; at a sink its line, and W&B's `_step`. `unit.index` is another number."""
-        return self.arrival.no
+        return self.arrival.row_number
 
     @property
     def shipped(self) -> dict[str, float]:
         """The values that are new or changed in this revision."""
-        return self._shipped(self.figures)
+        return self._shipped(self.values)
 
     @property
     def shipped_hists(self) -> dict[str, Histogram]:
@@ -187,16 +187,16 @@ class Row:
     def keys(self) -> tuple[str, ...]:
         """All keys of the row, each once."""
         if not (self.hists or self.per_rank or self.samples):
-            return tuple(self.figures)
+            return tuple(self.values)
         tables = (self.table_key(table) for table in self.samples)
-        return tuple(dict.fromkeys((*self.figures, *self.hists, *self.per_rank, *tables)))
+        return tuple(dict.fromkeys((*self.values, *self.hists, *self.per_rank, *tables)))
 
     def differing(self, before: Row) -> tuple[str, ...]:
         """The keys whose values are new or differ in any bit from `before`: 0.0 and -0.0 differ."""
-        old = before.figures
+        old = before.values
         changed = [
             key
-            for key, value in self.figures.items()
+            for key, value in self.values.items()
             if old.get(key) != value or math.copysign(1.0, old[key]) != math.copysign(1.0, value)
         ]
         changed += [key for key, hist in self.hists.items() if hist != before.hists.get(key)]
@@ -217,13 +217,13 @@ class Row:
         """The row as one line of JSON without its LF, for the jsonl sink and the store."""
         coverage = self.coverage
         body: dict[str, Any] = {
-            "row": self.arrival.no,
+            "row": self.arrival.row_number,
             "actor": self.unit.actor,
             "kind": self.unit.kind_on_disk,
             "index": self.unit.index,
             "t": self.t,
             "x": self.x,
-            "m": self.figures,
+            "m": self.values,
             "coverage": {
                 "ranks": coverage.ranks,
                 "expected": coverage.expected,
@@ -341,7 +341,7 @@ def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
     for metric, values in row.shipped_per_rank.items():
         for rank, value in values:
             key = f"{metric}/r{rank}"
-            if key not in row.figures and key not in row.hists:
+            if key not in row.values and key not in row.hists:
                 yield key, value
 
 

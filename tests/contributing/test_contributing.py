@@ -55,7 +55,7 @@ def test_a_reduction() -> None:
                 sim.write(f"{rank}.jsonl", file(*records, rank=rank, world=2, id=str(rank)))
             sim.finish()
             (row,) = sim.rows()
-            assert row.figures["trainer/reward"] == 3.5
+            assert row.values["trainer/reward"] == 3.5
 
 
 def test_a_format() -> None:
@@ -66,4 +66,4 @@ def test_a_format() -> None:
         (sim.directory / "history" / "a.jsonl").write_bytes(b'{"epoch":3,"loss":0.5}\n')
         sim.finish()
         (row,) = sim.rows()
-        assert (row.x, row.figures) == ({"global_step": 3}, {"trainer/loss": 0.5})
+        assert (row.x, row.values) == ({"global_step": 3}, {"trainer/loss": 0.5})

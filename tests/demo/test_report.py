@@ -44,7 +44,7 @@ def test_a_whole_job_that_learned_has_no_problems() -> None:
 
 def test_a_reward_that_does_not_rise_is_a_problem() -> None:
     """Learning has to be visible in the rows, from the first tenth of the steps to the last."""
-    rows = {unit: replace(each, figures={"trainer/reward": 0.4}) for unit, each in whole_job().items()}
+    rows = {unit: replace(each, values={"trainer/reward": 0.4}) for unit, each in whole_job().items()}
 
     assert report.problems(rows, status(), PLAN) == [
         "trainer/reward went from 0.40 to 0.40: a rise of 0.3 was expected"
@@ -97,7 +97,7 @@ def test_what_the_sidecar_could_not_use_or_ship_is_a_problem() -> None:
 def test_the_newest_revision_of_a_row_counts() -> None:
     """Of several lines of one unit the one with the highest revision is used, and a torn line is passed over."""
     first = row("trainer", 0, 4, reward=0.1)
-    second = replace(first, figures={"trainer/reward": 0.3}, arrival=Arrival(1, 1, ("trainer/reward",), "revision"))
+    second = replace(first, values={"trainer/reward": 0.3}, arrival=Arrival(1, 1, ("trainer/reward",), "revision"))
     lines = [first.to_json(), second.to_json(), b'{"row":2,"act']
 
     assert report.series(report.final_rows(lines), "trainer/reward") == {0: 0.3}

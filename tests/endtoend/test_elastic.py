@@ -77,7 +77,7 @@ def told(experiment: Path, actor: str = "trainer") -> dict[int, Told]:
     """By step, what the jsonl sink's newest rows say of an actor."""
     return {
         unit.index: Told(
-            row.figures[f"{actor}/who"],
+            row.values[f"{actor}/who"],
             row.coverage.ranks,
             row.coverage.expected,
             row.coverage.missing,
@@ -166,9 +166,9 @@ def test_a_job_that_shrinks(tmp_path: Path) -> None:
             until_told(sidecar, experiment, before | after | evaluated)
         finish(sidecar, experiment)
     rows = {unit.index: row for unit, row in newest(shipped(experiment)).items()}
-    assert rows[4].figures["trainer/evaluation"] == 0.5
+    assert rows[4].values["trainer/evaluation"] == 0.5
     # From two ranks that came moments after each other, not from some that came minutes before.
-    assert rows[3].figures["trainer/barrier/spread_s"] < 1
+    assert rows[3].values["trainer/barrier/spread_s"] < 1
     assert points(experiment) == {
         **{step: Point(1111, 4, 4, 0) for step in range(3)},
         3: Point(22, 2, 2, 0),

@@ -90,7 +90,7 @@ def test_a_folder_that_is_exchanged_while_it_is_watched_is_not_followed(tmp_path
         with open(file, "ab") as out:
             out.write(metrics(1, loss=3.0) + b"\n" + line(kind="barrier", step=1) + b"\n")
         sidecar.until(lambda: len(shipped(experiment)) == 2)
-        assert [row.figures["trainer/loss"] for row in shipped(experiment)] == [1.0, 3.0]
+        assert [row.values["trainer/loss"] for row in shipped(experiment)] == [1.0, 3.0]
         assert sidecar.stop() == 0, sidecar.said()
 
 

@@ -42,5 +42,5 @@ def test_ten_thousand_files_with_few_descriptors(tmp_path: Path) -> None:
         assert "Too many open files" not in sidecar.said()
     for step, row in enumerate(shipped(experiment)):
         assert (row.unit.index, row.coverage.ranks, row.coverage.expected) == (step, (f"0.0-{RANKS - 1}",), RANKS)
-        assert (row.figures["trainer/loss"], row.figures["trainer/seen"]) == ((RANKS - 1) / 2, 1.0)
+        assert (row.values["trainer/loss"], row.values["trainer/seen"]) == ((RANKS - 1) / 2, 1.0)
         assert row.arrival.closed == "complete"

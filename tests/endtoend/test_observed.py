@@ -127,7 +127,7 @@ def test_what_a_live_sidecar_tells(tmp_path: Path) -> None:
     check_rows(experiment, rows, Settings(window=1.0))
     own = [row for row in rows if row.unit.actor == OWN_ACTOR]
     assert {row.unit.kind for row in own} == {"aligned", "clock"}
-    beside = [row.figures for row in own if row.unit.kind == "aligned"]
+    beside = [row.values for row in own if row.unit.kind == "aligned"]
     assert all(row["rlship/late_rows"] == row["rlship/dead_letters"] == 0 for row in beside)
     assert all(0 < row["rlship/rss_bytes"] < 1 << 30 for row in beside)
     assert any(0 <= row.get("rlship/sink/jsonl/lag_s", -1) < 30 for row in beside)

@@ -30,7 +30,7 @@ def the_run(backend: LoopbackBackend) -> Run:
 def check_history(run: Run, rows: list[Row]) -> None:
     """The run's history is the rows of the store: each once, in order, with its values; no line was ever another."""
     assert [(line["_step"], line["_timestamp"], line["global_step"], line["trainer/loss"]) for line in run.rows()] == [
-        (row.arrival.no, row.t, row.unit.index, row.figures["trainer/loss"]) for row in rows
+        (row.arrival.row_number, row.t, row.unit.index, row.values["trainer/loss"]) for row in rows
     ]
     assert run.overwritten() == []
 
@@ -68,7 +68,7 @@ def test_away_for_the_whole_run_then_back(tmp_path: Path) -> None:
             assert time.monotonic() - began < 60.0
             assert sidecar.stop() == 0, sidecar.said()
         rows = stored(experiment)
-        assert [(row.unit.index, row.figures["trainer/loss"]) for row in rows] == [(n, n / 7) for n in range(ROWS)]
+        assert [(row.unit.index, row.values["trainer/loss"]) for row in rows] == [(n, n / 7) for n in range(ROWS)]
         check_history(the_run(backend), rows)
         arrived = the_run(backend).arrived
         assert arrived == sorted(arrived)

@@ -90,8 +90,8 @@ def points(row: Row) -> dict[str, Any]:
         expected[f"{actor}/missing_ranks"] = "0.2"
     if arrival.revision:
         expected[f"{actor}/revision"] = arrival.revision
-    new = arrival.changed if arrival.revision else row.figures
-    return {**expected, **{key: row.figures[key] for key in new}}
+    new = arrival.changed if arrival.revision else row.values
+    return {**expected, **{key: row.values[key] for key in new}}
 
 
 def test_the_store_holds_what_the_files_say(finished: Finished) -> None:
@@ -121,7 +121,7 @@ def test_wandb(finished: Finished) -> None:
     history = offline_rows(state_of(finished.experiment))
     for found in history:
         found.pop("_runtime")
-    assert history == [{"_step": row.arrival.no, "_timestamp": row.t, **points(row)} for row in finished.rows]
+    assert history == [{"_step": row.arrival.row_number, "_timestamp": row.t, **points(row)} for row in finished.rows]
 
 
 def test_tensorboard(finished: Finished) -> None:

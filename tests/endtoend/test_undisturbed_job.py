@@ -146,8 +146,8 @@ def test_late_records_make_one_revision_with_their_own_keys(tmp_path: Path) -> N
     before, after = revisions(rows, "trainer", 2)
     assert (after.arrival.revision, after.arrival.changed) == (1, ("trainer/evaluation", "trainer/passed"))
     assert after.shipped == {"trainer/evaluation": 0.5, "trainer/passed": 2 / 3}
-    assert before.figures.items() < after.figures.items() and before.coverage == after.coverage
+    assert before.values.items() < after.values.items() and before.coverage == after.coverage
     before, after = revisions(rows, "trainer", 4)
-    assert after.shipped == {"trainer/loss": (4 + 5 + 9) / 3} and before.figures["trainer/loss"] == 4.5
+    assert after.shipped == {"trainer/loss": (4 + 5 + 9) / 3} and before.values["trainer/loss"] == 4.5
     before, after = revisions(rows, "trainer", 5)
-    assert after.shipped == {} and before.figures == after.figures and before.t < after.t
+    assert after.shipped == {} and before.values == after.values and before.t < after.t

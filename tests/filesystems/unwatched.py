@@ -140,7 +140,7 @@ def main(place: Path) -> None:
             found["said"] = sidecar.said()
     mirrored.kill()
     rows = rows_of(place)
-    found["numbers"] = [row.arrival.no for row in rows]
+    found["numbers"] = [row.arrival.row_number for row in rows]
     found["right"] = exactly(newest(rows)) == exactly(final_rows(files_of(job)))
     print(json.dumps(found))
 

@@ -39,7 +39,7 @@ def settle(sim: Simulation) -> None:
 
 def figures(sim: Simulation) -> dict[int, dict[str, float]]:
     return {
-        unit.index: {key.removeprefix("trainer/"): value for key, value in row.figures.items()}
+        unit.index: {key.removeprefix("trainer/"): value for key, value in row.values.items()}
         for unit, row in sorted(sim.final().items())
     }
 
@@ -119,6 +119,6 @@ def test_a_row_of_one_rank_of_several_is_exact() -> None:
         (sim.directory / "0.cut.jsonl").write_bytes(lines(2, 3, loss=8.0))
         settle(sim)
         row: Row = sim.final()[Unit("trainer", "step", 2)]
-        assert row.figures == {"trainer/loss": 8.0}
+        assert row.values == {"trainer/loss": 8.0}
         assert row.coverage.ranks == ("0.0",)
         assert not sim.dead()

@@ -104,7 +104,7 @@ def test_many_steps_are_read_again_from_their_blocks() -> None:
         sim.finish()
         revised = [row for row in sim.rows() if row.arrival.revision]
         assert {(row.unit.actor, row.unit.index) for row in revised} == {("a", 3), ("b", 3)}
-        figures = {key: value for row in revised for key, value in row.figures.items()}
+        figures = {key: value for row in revised for key, value in row.values.items()}
         assert figures == {"a/v": 6.0, "a/again": 6.0, "b/w": 12.0, "b/w/max": 9.0, "b/s_s": 0.5, "b/s_s/max": 0.5}
         native = native_files(sim.directory, [SHARED])
         assert not differing(final_rows(native, NO_OVERRIDES, EACH), sim.final())
@@ -135,11 +135,11 @@ def test_a_step_that_falls_is_a_restart_wherever_the_file_is_read_from() -> None
                 json.dumps({"f": 1000, "v": 8}).encode() + b"\n" + json.dumps({"f": 998, "w": 8}).encode() + b"\n"
             )
         sim.finish()
-        sums = {unit.index: row.figures["f/v"] for unit, row in sim.final().items()}
+        sums = {unit.index: row.values["f/v"] for unit, row in sim.final().items()}
         # Line 500 of the second life was torn together with the last of the first.
         expected = {step: 1 if step <= 500 else 2 if step < 700 else 4 if step < 1000 else 8 for step in range(1001)}
         assert sums == expected
-        assert sim.final()[Unit("f", "step", 998)].figures == {
+        assert sim.final()[Unit("f", "step", 998)].values == {
             "f/v": 4.0,
             "f/v/count": 1.0,
             "f/w": 8.0,

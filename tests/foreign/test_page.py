@@ -32,4 +32,4 @@ def test_the_reader_on_the_page_works() -> None:
         (sim.directory / "mylogs" / "a.jsonl").write_bytes(b'{"iteration":3,"wall":1763600000.5,"loss":0.5}\n')
         sim.finish()
         (row,) = sim.rows()
-        assert (row.x, row.figures, row.t) == ({"global_step": 3}, {"trainer/loss": 0.5}, 1763600000.5)
+        assert (row.x, row.values, row.t) == ({"global_step": 3}, {"trainer/loss": 0.5}, 1763600000.5)

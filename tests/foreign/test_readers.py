@@ -89,7 +89,7 @@ def test_a_reader_that_fails_leaves_its_files_alone(sim: Simulation, where: str)
         (sim.directory / "x.shared.jsonl").write_bytes(LINE)
         sim.tick()
         sim.finish()
-        assert [row.figures for row in sim.rows()] == [{"a/v": 2.0, "a/again": 2.0}]
+        assert [row.values for row in sim.rows()] == [{"a/v": 2.0, "a/again": 2.0}]
         assert "odd failed" in sim.experiment.intake.oddities["reader odd"]
         assert not survey(sim.experiment, [], now=sim.now, wall=0.0).complete or where != "line"
 
@@ -112,7 +112,7 @@ def test_a_file_that_nobody_knows_is_named_once_and_left_alone(sim: Simulation) 
         sim.tick()
         sim.finish()
         assert not sim.experiment.intake.news()
-        assert [row.figures for row in sim.rows()] == [{"a/v": 2.0, "a/again": 2.0}]
+        assert [row.values for row in sim.rows()] == [{"a/v": 2.0, "a/again": 2.0}]
 
 
 def test_what_is_not_recognised_in_64_kib_never_is(sim: Simulation) -> None:
@@ -135,7 +135,7 @@ def test_native_and_several_foreign_kinds_in_one_experiment(sim: Simulation) -> 
         (sim.directory / "d1" / "state.json").write_bytes(b'{"n":1,"b":7}\nend\n')
         put(sim.directory, "t.jsonl", scalar("loss", 4.0, 1, 1))
         sim.finish()
-        assert {unit.actor: row.figures for unit, row in sim.final().items() if unit.kind == "step"} == {
+        assert {unit.actor: row.values for unit, row in sim.final().items() if unit.kind == "step"} == {
             "native": {"native/x": 1.0},
             "a": {"a/v": 2.0, "a/again": 2.0},
             "b": {"b/w": 7.0, "b/w/max": 7.0, "b/s_s": 0.5, "b/s_s/max": 0.5},
@@ -216,5 +216,5 @@ def test_no_first_line_puts_a_reader_out_or_stops_the_sidecar(sim: Simulation) -
             put(sim.directory, f"{rank}.jsonl", head, scalar("loss", 4.0 + rank, 2, 2, rank=rank))
         sim.finish()
         assert not readers.problems
-        assert sim.final()[Unit("trainer", "step", 2)].figures == {"trainer/loss": 5.0}
+        assert sim.final()[Unit("trainer", "step", 2)].values == {"trainer/loss": 5.0}
         assert [(name, reason) for name, _, reason, _ in sim.dead()] == [("structured_logs/2.jsonl", "not JSON")]

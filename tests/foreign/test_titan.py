@@ -42,7 +42,7 @@ def test_spans_scalars_instants_errors_and_tags_of_two_ranks() -> None:
             span("fwd_bwd", 2.0, 300.0, 2, rank=1),
         )
         sim.tick()
-        assert step(sim, 1).figures == {
+        assert step(sim, 1).values == {
             "trainer/fwd_bwd_s": 0.5,
             "trainer/fwd_bwd_s/max": 0.75,
             "trainer/event/optim_error": 1.0,
@@ -62,7 +62,7 @@ def test_an_instant_may_be_called_like_the_start_of_a_span() -> None:
     with simulation() as sim:
         put(sim.directory, A, instant("training_start", 0.0), span("step", 1.0, 100.0, 1))
         sim.finish()
-        assert [row.figures for row in sim.rows() if row.unit.kind == "clock"] == [
+        assert [row.values for row in sim.rows() if row.unit.kind == "clock"] == [
             {"clock/trainer/event/training_start": 1.0}
         ]
 
@@ -73,7 +73,7 @@ def test_values_that_are_not_finite_are_counted() -> None:
         put(sim.directory, A, scalar("loss", float("nan"), 1, 1), scalar("loss", float("inf"), 1, 1))
         put(sim.directory, A, scalar("loss", 2.0, 1, 1))
         sim.finish()
-        assert step(sim, 1).figures == {"trainer/loss": 2.0, "trainer/loss/nonfinite": 2.0}
+        assert step(sim, 1).values == {"trainer/loss": 2.0, "trainer/loss/nonfinite": 2.0}
 
 
 def test_a_restart_is_a_new_file_whose_steps_count() -> None:
@@ -83,7 +83,7 @@ def test_a_restart_is_a_new_file_whose_steps_count() -> None:
         later = "training.global_rank_0.20260101-000100-CCCCCC.jsonl"
         put(sim.directory, later, *(scalar("loss", 5.0, 30 + at, at) for at in (3, 4)))
         sim.finish()
-        assert {unit.index: row.figures["trainer/loss"] for unit, row in sim.final().items()} == {
+        assert {unit.index: row.values["trainer/loss"] for unit, row in sim.final().items()} == {
             1: 1.0,
             2: 1.0,
             3: 5.0,
@@ -100,7 +100,7 @@ def test_a_row_of_two_lives_says_so() -> None:
         put(sim.directory, later, *(scalar("loss", 5.0, 30 + at, at) for at in (3, 4)))
         sim.finish()
         rows = {unit.index: row for unit, row in sim.final().items()}
-        assert {key: rows[3].figures[key] for key in ("trainer/loss", "trainer/val")} == {
+        assert {key: rows[3].values[key] for key in ("trainer/loss", "trainer/val")} == {
             "trainer/loss": 5.0,
             "trainer/val": 7.0,
         }
@@ -114,7 +114,7 @@ def test_two_generators_of_one_rank_that_run_at_one_time_both_count() -> None:
             lines = [scalar("load", value, 40.0 * at, at, source="rl_generator") for at in (1, 2, 3, 4)]
             put(sim.directory, f"rl_generator.global_rank_0.20260101-000000-{name}.jsonl", *lines)
         sim.finish()
-        assert [row.figures for _, row in sorted(sim.final().items())] == [{"generator/load": 2.0}] * 4
+        assert [row.values for _, row in sorted(sim.final().items())] == [{"generator/load": 2.0}] * 4
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_lines_that_cannot_be_used_are_dead_letters(raw: bytes, reason: str) -> 
         before = scalar("loss", 1.0, 1, 1)
         put(sim.directory, A, before, raw, scalar("loss", 3.0, 1, 1))
         sim.finish()
-        assert step(sim, 1).figures == {"trainer/loss": 2.0}
+        assert step(sim, 1).values == {"trainer/loss": 2.0}
         assert sim.dead() == [(f"structured_logs/{A}", len(before), reason, None)]
 
 

@@ -39,7 +39,7 @@ def settle(sim: Simulation) -> None:
 
 
 def figures(sim: Simulation) -> dict[int, dict[str, float]]:
-    return {unit.index: row.figures for unit, row in sorted(sim.final().items())}
+    return {unit.index: row.values for unit, row in sorted(sim.final().items())}
 
 
 def history(last: int, value: float = 1.0) -> list[dict[str, Any]]:

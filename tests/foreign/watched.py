@@ -26,5 +26,5 @@ def once(experiment: Path, home: Path, *, code: int = 0) -> dict[Unit, Row]:
 
 def figures(rows: dict[Unit, Row], actor: str, step: int) -> dict[str, float]:
     """A step's figures, by the metric's name."""
-    found = rows[Unit(actor, "step", step)].figures
+    found = rows[Unit(actor, "step", step)].values
     return {key.removeprefix(f"{actor}/"): value for key, value in found.items()}

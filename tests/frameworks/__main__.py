@@ -56,7 +56,7 @@ def tried(folder: Path, environment: Path, job: str) -> tuple[list[str], str]:
     wrong = [f"the sidecar ended with {ended}: {again.stderr}"] if ended or again.returncode else []
     live = len(shipped(experiment))
     logged = json.loads(truth.read_text(encoding="utf-8"))
-    found = {unit.index: row.figures for unit, row in newest(stored(experiment)).items() if unit.kind == "step"}
+    found = {unit.index: row.values for unit, row in newest(stored(experiment)).items() if unit.kind == "step"}
     count = 0
     for step, metrics in logged.items():
         for name, value in metrics.items():

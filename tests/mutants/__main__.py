@@ -112,8 +112,8 @@ MUTANTS = (
     Mutant(
         "a mean is not weighted",
         "formats/rlship_formats/values.py",
-        "None if partial.sum is None else partial.sum / partial.w",
-        "None if partial.sum is None else partial.sum / partial.n",
+        "None if moments.sum is None else moments.sum / moments.w",
+        "None if moments.sum is None else moments.sum / moments.n",
         PIPELINE,
     ),
     Mutant(

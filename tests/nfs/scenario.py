@@ -271,7 +271,7 @@ def network_cut(course: Course) -> None:
 def exactly_once(course: Course) -> None:
     """Every row number once, the rows in the store and in the sink alike, the newest ones as the files say."""
     rows = shipped(course.experiment)
-    assert [row.arrival.no for row in rows] == list(range(len(rows)))
+    assert [row.arrival.row_number for row in rows] == list(range(len(rows)))
     state = state_of(course.experiment)
     store = state / f"store.{course.generation()}.db"
     assert store.read_bytes()[18:20] == ROLLBACK_JOURNAL and not list(state.glob("*-wal"))

@@ -27,6 +27,6 @@ def make_older(put: Put = setattr) -> None:
 def _older(make: Callable[..., Any]) -> Callable[..., Any]:
     def older(*given: Any) -> Any:
         row = make(*given)
-        return row and replace(row, figures={key: value + 1.0 for key, value in row.figures.items()})
+        return row and replace(row, values={key: value + 1.0 for key, value in row.values.items()})
 
     return older

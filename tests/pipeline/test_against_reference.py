@@ -36,7 +36,7 @@ def arrive(data: st.DataObject, sim: Simulation, files: dict[str, bytes], *, res
 
 def check_numbering(rows: list[Row]) -> None:
     """Row numbers and revisions have no gaps, and what is shipped adds up to the newest row."""
-    assert [row.arrival.no for row in rows] == list(range(len(rows)))
+    assert [row.arrival.row_number for row in rows] == list(range(len(rows)))
     revisions: dict[Unit, int] = {}
     shipped: dict[Unit, dict[str, float]] = {}
     tables: dict[Unit, dict[str, list[Sample]]] = {}
@@ -44,7 +44,7 @@ def check_numbering(rows: list[Row]) -> None:
         assert row.arrival.revision == revisions.get(row.unit, -1) + 1
         revisions[row.unit] = row.arrival.revision
         shipped.setdefault(row.unit, {}).update(row.shipped)
-        assert row.figures.items() <= shipped[row.unit].items()
+        assert row.values.items() <= shipped[row.unit].items()
         tables.setdefault(row.unit, {}).update(row.shipped_samples)
         assert all(tables[row.unit][row.table_key(table)] == found for table, found in row.samples.items())
 

@@ -70,7 +70,7 @@ class Job:
 
 def logged(row: Row) -> dict[str, float]:
     """The figures of what was logged, without those that the barriers measure."""
-    return {key: value for key, value in row.figures.items() if "/barrier/" not in key}
+    return {key: value for key, value in row.values.items() if "/barrier/" not in key}
 
 
 @contextmanager

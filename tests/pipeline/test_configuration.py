@@ -49,7 +49,7 @@ def test_values_of_ranks_for_all_metrics() -> None:
         assert not any(row.per_rank for row in before.values())
         for unit, row in after.items():
             step = unit.index
-            assert row.figures == before[unit].figures
+            assert row.values == before[unit].values
             assert row.per_rank == {"trainer/loss": [("0.0", float(step)), ("0.1", float(step + 1))]}
             assert row.arrival.changed == ("trainer/loss",)
             assert row.shipped_per_rank == row.per_rank

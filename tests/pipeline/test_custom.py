@@ -173,7 +173,7 @@ def test_a_failing_one_does_not_stop_the_rows() -> None:
         sim.finish()
         (row,) = sim.rows()
         notes = survey(sim.experiment, [], now=sim.now, wall=0.0).notes
-    assert row.figures == {"trainer/a": 2.0}
+    assert row.values == {"trainer/a": 2.0}
     assert row.coverage.underivable == ("trainer/a/here.bad",)
     assert notes == ["reduction here.bad raised RuntimeError: no \\x1b[31mluck"]
 
@@ -188,8 +188,8 @@ def test_installing_one_makes_rows_again() -> None:
         sim.restart()
         sim.finish()
         before, after = sim.rows()
-    assert (before.figures, before.coverage.underivable) == ({}, ("trainer/a",))
-    assert (after.figures, after.coverage.underivable) == ({"trainer/a": 4.0}, ())
+    assert (before.values, before.coverage.underivable) == ({}, ("trainer/a",))
+    assert (after.values, after.coverage.underivable) == ({"trainer/a": 4.0}, ())
     assert after.arrival.changed == ("trainer/a",)
 
 

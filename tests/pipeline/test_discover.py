@@ -74,7 +74,7 @@ def test_a_name_that_is_not_text_stops_nobody() -> None:
             odd.write(file(log(1, loss=1.0), id="odd"))
         sim.write("a.jsonl", file(log(1, loss=2.0)))
         sim.finish()
-        assert [row.figures for row in sim.rows()] == [{"trainer/loss": 2.0}]
+        assert [row.values for row in sim.rows()] == [{"trainer/loss": 2.0}]
         assert list(sim.experiment.intake.oddities) == ["caf\ufffd.jsonl"]
 
 

@@ -31,7 +31,7 @@ def test_the_end_of_the_files_keeps_no_more(monkeypatch: pytest.MonkeyPatch) -> 
             sim.write(name, data)
         sim.finish()
         assert exactly(sim.final()) == exactly(final_rows(files))
-        assert [row.arrival.no for row in sim.rows()] == list(range(1000))
+        assert [row.arrival.row_number for row in sim.rows()] == list(range(1000))
     assert peak <= MAX_KEPT
 
 

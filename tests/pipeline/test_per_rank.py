@@ -22,7 +22,7 @@ def row_of(files: dict[str, bytes], **settings: Any) -> Row:
         sim.finish()
         (row,) = sim.rows()
     # What barriers measure is not what these tests are of.
-    return replace(row, figures={key: value for key, value in row.figures.items() if "/barrier/" not in key})
+    return replace(row, values={key: value for key, value in row.values.items() if "/barrier/" not in key})
 
 
 def ranks(*values: Any, define: dict[str, Any], replicas: int = 1, metric: str = "busy") -> dict[str, bytes]:
@@ -45,7 +45,7 @@ def test_a_metric_declared_per_rank() -> None:
     """Each rank's first reduction, the greatest and least of them, and the first rank with the greatest."""
     row = row_of(ranks([1, 3], 5, [4, 6], define=defined(busy={"per_rank": True, "reduce": ["mean", "count"]})))
     assert row.per_rank == {"trainer/busy": [("0.0", 2.0), ("0.1", 5.0), ("0.2", 5.0)]}
-    assert row.figures == {
+    assert row.values == {
         "trainer/busy": 19 / 5,
         "trainer/busy/count": 5.0,
         "trainer/busy/max": 5.0,
@@ -58,23 +58,23 @@ def test_plain_numbers_of_replicas() -> None:
     """With several replicas the greatest one's is named as well; they stand in the order of their numbers."""
     row = row_of(ranks(1, 2, 9, 4, define=defined(busy={"per_rank": True, "reduce": "sum"}), replicas=2))
     assert row.per_rank == {"trainer/busy": [("0.0", 1.0), ("0.1", 2.0), ("1.0", 9.0), ("1.1", 4.0)]}
-    assert (row.figures["trainer/busy/argmax_rank"], row.figures["trainer/busy/argmax_replica"]) == (0.0, 1.0)
-    assert row.figures["trainer/busy"] == 16.0
+    assert (row.values["trainer/busy/argmax_rank"], row.values["trainer/busy/argmax_replica"]) == (0.0, 1.0)
+    assert row.values["trainer/busy"] == 16.0
 
 
 def test_a_reduction_asked_for_has_the_key() -> None:
     """Where `max` is asked for, that key is the greatest observation, not the greatest of the ranks' means."""
     row = row_of(ranks([1, 3], [0, 10], define=defined(busy={"per_rank": True, "reduce": ["mean", "max"]})))
-    assert (row.figures["trainer/busy/max"], row.figures["trainer/busy/min"]) == (10.0, 2.0)
+    assert (row.values["trainer/busy/max"], row.values["trainer/busy/min"]) == (10.0, 2.0)
 
 
 def test_ranks_without_a_value_are_left_out() -> None:
     """A rank that has only non-finite observations, or no weight, has no mean, and is not among the values."""
     row = row_of(ranks("NaN", 5, {"v": [7], "w": [0]}, define=defined(busy={"per_rank": True})))
     assert row.per_rank == {"trainer/busy": [("0.1", 5.0)]}
-    assert row.figures["trainer/busy/argmax_rank"] == 1.0
+    assert row.values["trainer/busy/argmax_rank"] == 1.0
     nothing = row_of(ranks("NaN", "NaN", define=defined(busy={"per_rank": True})))
-    assert (nothing.per_rank, nothing.figures) == ({}, {"trainer/busy/nonfinite": 2.0})
+    assert (nothing.per_rank, nothing.values) == ({}, {"trainer/busy/nonfinite": 2.0})
 
 
 def test_a_child_counts_for_its_parents_rank() -> None:
@@ -91,7 +91,7 @@ def test_a_child_counts_for_its_parents_rank() -> None:
 def test_histograms_have_no_values_per_rank() -> None:
     """A metric whose first reduction is a histogram has none; its histogram is no figure."""
     row = row_of(ranks(1, 2, define=defined(busy={"per_rank": True, "reduce": ["hist", "p50"]})), per_rank=True)
-    assert (row.per_rank, row.figures) == ({}, {"trainer/busy/p50": 1.5})
+    assert (row.per_rank, row.values) == ({}, {"trainer/busy/p50": 1.5})
     assert sum(row.hists["trainer/busy"].counts) == 2
 
 
@@ -99,14 +99,14 @@ def test_a_median_of_each_rank() -> None:
     """Values per rank are of the first reduction whatever it is: here of each rank's own observations."""
     row = row_of(ranks([1, 2, 9], [4, 5], define=defined(busy={"per_rank": True, "reduce": "p50"})))
     assert row.per_rank == {"trainer/busy": [("0.0", 2.0), ("0.1", 4.5)]}
-    assert row.figures["trainer/busy"] == 4.0
+    assert row.values["trainer/busy"] == 4.0
 
 
 def test_a_summary_hides_the_observations() -> None:
     """With a summary among the values quantiles and histograms cannot be derived; what can is there."""
     define = defined(busy={"reduce": ["p50", "hist", "max"]})
     row = row_of(ranks(1, {"n": 2, "sum": 5, "max": 3}, define=define))
-    assert (row.figures, row.hists) == ({"trainer/busy/max": 3.0}, {})
+    assert (row.values, row.hists) == ({"trainer/busy/max": 3.0}, {})
     assert row.coverage.underivable == ("trainer/busy", "trainer/busy/hist")
 
 
@@ -122,8 +122,8 @@ def test_rates_over_the_time_between_barriers() -> None:
             sim.write(f"{rank}.jsonl", file(*records, id=f"w{rank}", rank=rank))
         sim.finish()
         rows = {unit.index: row for unit, row in sim.final().items()}
-    assert (rows[0].figures["trainer/tokens/sum"], rows[0].per_rank) == (0.0, {})
+    assert (rows[0].values["trainer/tokens/sum"], rows[0].per_rank) == (0.0, {})
     assert rows[0].coverage.underivable == ("trainer/tokens",)
-    assert [rows[step].figures["trainer/tokens"] for step in (1, 2)] == [75.0, 150.0]
+    assert [rows[step].values["trainer/tokens"] for step in (1, 2)] == [75.0, 150.0]
     assert rows[2].per_rank == {"trainer/tokens": [("0.0", 100.0), ("0.1", 50.0)]}
     assert rows[2].coverage.underivable == ()

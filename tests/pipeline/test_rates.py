@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlship_formats.records import Open
-from rlship_formats.values import EMPTY, Observations, Partial, fold, merge
+from rlship_formats.values import EMPTY, Moments, Observations, fold, merge
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.window import Ended
 from rlship_sidecar.reduce.rates import between_barriers, rate
@@ -25,7 +25,7 @@ def ended(segment: Segment, offset: int, t: float, before_t: float | None) -> En
     return segment, t, offset, before_t
 
 
-def of(*xs: float) -> Partial:
+def of(*xs: float) -> Moments:
     return fold([Observations(xs, None, 0)])
 
 

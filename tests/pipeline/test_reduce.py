@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.records import Asks, Open
-from rlship_formats.values import PARTIAL_REDUCTIONS, REDUCTIONS, observe
+from rlship_formats.values import MOMENT_REDUCTIONS, REDUCTIONS, observe
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Window
@@ -157,8 +157,8 @@ def test_ranks_are_added_one_after_another(width: int) -> None:
     row = columns([[value * (1 + column % 3) for column in range(width)] for value in ranks], ["sum", "mean"])
     for column in range(width):
         values = [value * (1 + column % 3) for value in ranks]
-        assert row.figures[f"trainer/m{column:03}"] == left_to_right(values)
-        assert row.figures[f"trainer/m{column:03}/mean"] == left_to_right(values) / 24
+        assert row.values[f"trainer/m{column:03}"] == left_to_right(values)
+        assert row.values[f"trainer/m{column:03}/mean"] == left_to_right(values) / 24
     assert float(np.sum(ranks)) != left_to_right(ranks), "these numbers do not tell the two orders apart"
 
 
@@ -172,15 +172,15 @@ def test_arrival_has_no_part_in_the_order() -> None:
         for rank in order:
             window.add(segments[rank], dense(schema, [(1e16, 1.0, -1e16)[rank]]))
         rows.append(reduce_unit(STEP, window, roster, RULES))
-    assert [row.figures for row in rows] == [
+    assert [row.values for row in rows] == [
         {"trainer/a": 0.0, "trainer/a/first": 1e16, "trainer/a/last": 1e16, "trainer/a/min": -1e16}
     ] * 3
 
 
 def test_all_reductions_of_a_column() -> None:
     """The eight figures of the ranks 1, 2, 3, 6, by hand; first and last are the lowest rank's."""
-    row = columns([[1.0], [2.0], [3.0], [6.0]], PARTIAL_REDUCTIONS)
-    assert row.figures == {
+    row = columns([[1.0], [2.0], [3.0], [6.0]], MOMENT_REDUCTIONS)
+    assert row.values == {
         "trainer/m000": 3.0,
         "trainer/m000/sum": 12.0,
         "trainer/m000/min": 1.0,
@@ -190,13 +190,13 @@ def test_all_reductions_of_a_column() -> None:
         "trainer/m000/std": pytest.approx(math.sqrt(14 / 4), rel=1e-15),
         "trainer/m000/count": 4.0,
     }
-    assert row == Row(STEP, 1763600000.0, {"global_step": 1}, row.figures, Coverage(("0.0-3",), 4, (), (), (0,), 0, ()))
+    assert row == Row(STEP, 1763600000.0, {"global_step": 1}, row.values, Coverage(("0.0-3",), 4, (), (), (0,), 0, ()))
 
 
 @pytest.mark.parametrize("zeros", [(0.0, -0.0, 0.0), (-0.0, 0.0, 0.0)])
 def test_of_equal_zeros_the_first_counts(zeros: tuple[float, ...]) -> None:
     """The minimum and maximum of 0.0 and -0.0 have the sign of the lowest rank's."""
-    figures = columns([[zero, 5.0] for zero in zeros], ["min", "max"]).figures
+    figures = columns([[zero, 5.0] for zero in zeros], ["min", "max"]).values
     assert {math.copysign(1, figures["trainer/m000"]), math.copysign(1, figures["trainer/m000/max"])} == {
         math.copysign(1, zeros[0])
     }
@@ -210,7 +210,7 @@ def test_an_overflow_is_underivable() -> None:
     for segment in segments:
         window.add(segment, dense(schema, [1.7e308, 2.0]))
     row = reduce_unit(STEP, window, roster, RULES)
-    assert row.figures == {"trainer/a/max": 1.7e308, "trainer/b": 2.0}
+    assert row.values == {"trainer/a/max": 1.7e308, "trainer/b": 2.0}
     assert row.coverage.underivable == ("trainer/a",)
 
 
@@ -228,7 +228,7 @@ def test_mixed_values_merge_in_rank_order() -> None:
     window.add(segments[1], dense(Schemas().of(("a",), (Asks(("mean", "max")),)), [2.0]))
     window.add(segments[0], sparse([1.0, "NaN", 3.0], ("mean", "std")))
     row = reduce_unit(STEP, window, roster, RULES)
-    assert row.figures == {"trainer/a": 16 / 5, "trainer/a/max": 6.0, "trainer/a/nonfinite": 1.0}
+    assert row.values == {"trainer/a": 16 / 5, "trainer/a/max": 6.0, "trainer/a/nonfinite": 1.0}
     assert row.coverage.underivable == ("trainer/a/std",)
 
 
@@ -239,7 +239,7 @@ def test_only_non_finite_observations_leave_a_count() -> None:
     for segment in segments:
         window.add(segment, sparse("NaN", ("mean", "count")))
     row = reduce_unit(STEP, window, roster, RULES)
-    assert row.figures == {"trainer/a/count": 0.0, "trainer/a/nonfinite": 2.0}
+    assert row.values == {"trainer/a/count": 0.0, "trainer/a/nonfinite": 2.0}
     assert row.coverage.underivable == ()
 
 
@@ -305,13 +305,13 @@ def test_a_line_without_any_usable_value_still_makes_a_row() -> None:
         sim.write("a.jsonl", file({"step": 1, "m": {"a": "x"}, "t": 1763600007.0}, axis="episode"))
         sim.finish()
         (row,) = sim.rows()
-    assert (row.figures, row.t, row.x, row.coverage.ranks) == ({}, 1763600007.0, {"episode": 1}, ())
+    assert (row.values, row.t, row.x, row.coverage.ranks) == ({}, 1763600007.0, {"episode": 1}, ())
 
 
 def test_a_hundred_ranks_with_two_hundred_metrics() -> None:
     """The common unit, many ranks with one line each, is reduced by whole columns to the right figures."""
     matrix = [[float(rank * column) for column in range(200)] for rank in range(100)]
     row = columns(matrix, ["mean", "std", "min", "max"])
-    assert row.figures["trainer/m001"] == 49.5
-    assert row.figures["trainer/m199/max"] == 199.0 * 99
+    assert row.values["trainer/m001"] == 49.5
+    assert row.values["trainer/m199/max"] == 199.0 * 99
     assert row.coverage.ranks == ("0.0-99",)

@@ -49,7 +49,7 @@ def settle(sim: Simulation) -> None:
 
 def values(sim: Simulation) -> dict[int, float]:
     """Newest x by step."""
-    return {unit.index: row.figures["trainer/x"] for unit, row in sim.final().items()}
+    return {unit.index: row.values["trainer/x"] for unit, row in sim.final().items()}
 
 
 def test_a_file_that_another_takes_the_place_of(sim: Simulation) -> None:

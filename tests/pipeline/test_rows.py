@@ -39,7 +39,7 @@ def test_a_row_written_before_is_read() -> None:
         row = Row.from_json(line)
         assert row == ROW
         assert row.arrival == ROW.arrival
-        assert math.copysign(1, row.figures["trainer/zero"]) == -1
+        assert math.copysign(1, row.values["trainer/zero"]) == -1
         assert type(row.coverage.attempts) is tuple
 
 
@@ -111,16 +111,16 @@ def test_what_differs_between_revisions() -> None:
 
 
 @given(
-    figures=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False, allow_infinity=False), max_size=4),
+    values=st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False, allow_infinity=False), max_size=4),
     index=st.integers(0, (1 << 53) - 1),
     t=st.floats(0, 4e9),
 )
-def test_every_bit_survives_json(figures: dict[str, float], index: int, t: float) -> None:
+def test_every_bit_survives_json(values: dict[str, float], index: int, t: float) -> None:
     """Figures come back with the same bits, whatever they are, and a step up to 2^53-1 exactly."""
-    row = Row(Unit("a", "step", index), t, {"global_step": index}, figures, Coverage((), 0))
+    row = Row(Unit("a", "step", index), t, {"global_step": index}, values, Coverage((), 0))
     again = Row.from_json(row.to_json())
     assert again == row
-    assert {key: value.hex() for key, value in again.figures.items()} == {k: v.hex() for k, v in figures.items()}
+    assert {key: value.hex() for key, value in again.values.items()} == {k: v.hex() for k, v in values.items()}
     assert again.to_json() == row.to_json()
 
 
@@ -139,15 +139,15 @@ def test_a_unit_is_on_disk_as_it_always_was() -> None:
 
 def test_arrival_is_no_part_of_a_comparison() -> None:
     """Rows that differ only in how they arrived are equal; rows that differ in anything else are not."""
-    assert Row(ROW.unit, ROW.t, ROW.x, ROW.figures, ROW.coverage, Arrival(99, 0, (), "end")) == ROW
-    assert Row(ROW.unit, ROW.t, ROW.x, ROW.figures, Coverage((), 5), ROW.arrival) != ROW
+    assert Row(ROW.unit, ROW.t, ROW.x, ROW.values, ROW.coverage, Arrival(99, 0, (), "end")) == ROW
+    assert Row(ROW.unit, ROW.t, ROW.x, ROW.values, Coverage((), 5), ROW.arrival) != ROW
 
 
 def test_what_a_revision_ships() -> None:
     """A first row ships all its figures, a revision those that changed and still are there."""
     assert ROW.shipped == {"trainer/loss": 0.53}
-    first = Row(ROW.unit, ROW.t, ROW.x, ROW.figures, ROW.coverage)
-    assert first.shipped == ROW.figures
+    first = Row(ROW.unit, ROW.t, ROW.x, ROW.values, ROW.coverage)
+    assert first.shipped == ROW.values
     gone = Row(ROW.unit, ROW.t, ROW.x, {}, ROW.coverage, ROW.arrival)
     assert gone.shipped == {}
 

@@ -115,7 +115,7 @@ def test_samples_of_a_missing_file_come_back_as_a_revision(restarts: bool) -> No
         sim.wait(61.0)
         sim.tick()
         row = sim.final()[UNIT]
-        assert (row.figures["trainer/loss"], shown(row)) == (2.0, [(1.0, "top bottom random", "0.0")])
+        assert (row.values["trainer/loss"], shown(row)) == (2.0, [(1.0, "top bottom random", "0.0")])
         bring_back(sim, "b.jsonl")
         if restarts:
             sim.restart()

@@ -127,8 +127,8 @@ def test_rows_are_never_numbered_twice(path: Path) -> None:
         assert store.row_count() == 2
         assert store.counts() == {}
         store.commit(Changes(rows=[row(2)]))
-        assert [one.arrival.no for one in store.read_rows(0, 10)] == [0, 1, 2]
-        assert [one.arrival.no for one in store.read_rows(1, 1)] == [1]
+        assert [one.arrival.row_number for one in store.read_rows(0, 10)] == [0, 1, 2]
+        assert [one.arrival.row_number for one in store.read_rows(1, 1)] == [1]
         assert store.read_rows(3, 10) == []
 
 
@@ -214,7 +214,7 @@ def test_another_thread_reads_during_commits(path: Path, local: bool) -> None:
             try:
                 while not done.is_set() or seen[-1:] != [60]:
                     rows = store.read_rows(0, 100)
-                    if [one.arrival.no for one in rows] != list(range(len(rows))) or len(rows) % 3:
+                    if [one.arrival.row_number for one in rows] != list(range(len(rows))) or len(rows) % 3:
                         problems.append(f"{len(rows)} rows")
                     seen.append(len(rows))
                     store.save_cursor("sink", len(rows))

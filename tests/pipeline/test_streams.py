@@ -75,7 +75,7 @@ def test_a_slow_step_is_visible_while_it_lasts(sim: Simulation) -> None:
         assert sorted(rows(sim, "clock")) == over
         assert sorted(rows(sim, "aligned")) == [n for n in (1, 2) if n * 300 < second]
     found = sim.final()[Unit("generator", "aligned", 1)]
-    assert found.figures == {"generator/tokens": sum(range(1, 301)) / 300} and found.x == {"global_step": 1}
+    assert found.values == {"generator/tokens": sum(range(1, 301)) / 300} and found.x == {"global_step": 1}
     assert found.coverage.expected == 1 and found.coverage.missing == ()
     assert rows(sim, "clock")[first + 3].x == {"clock/elapsed_s": 30.0}
     assert not [row for row in sim.rows() if row.arrival.revision]
@@ -102,7 +102,7 @@ def test_a_dead_writer_is_named_and_welcome_back(sim: Simulation) -> None:
         sim.wait(1.0)
         sim.tick()
     assert rows(sim, "clock")[first + 1].coverage.missing == ()
-    assert rows(sim, "clock")[first + 2].figures == {"clock/generator/x": 4 / 11}
+    assert rows(sim, "clock")[first + 2].values == {"clock/generator/x": 4 / 11}
     check(sim, files.whole)
 
 
@@ -128,7 +128,7 @@ def test_clocks_apart_and_drifting(sim: Simulation, apart: float) -> None:
         sim.tick()
     sim.finish()
     for number, row in rows(sim, "aligned").items():
-        assert abs(row.figures["generator/at"] - (number * 10 - 4.5)) < 0.6
+        assert abs(row.values["generator/at"] - (number * 10 - 4.5)) < 0.6
     check(sim, files.whole)
 
 
@@ -138,7 +138,7 @@ def test_a_lead_that_goes_back(sim: Simulation) -> None:
     files.write("t.jsonl", file(*(r for n in range(4) for r in step(n, 10 * n + 10, loss=n)), beat=10))
     files.write("g.jsonl", file(*(stream(s, at=s) for s in range(1, 45)), id="g", actor="generator", beat=10))
     sim.tick()
-    assert {n: row.figures["generator/at"] for n, row in rows(sim, "aligned").items()} == {
+    assert {n: row.values["generator/at"] for n, row in rows(sim, "aligned").items()} == {
         0: 5.5, 1: 15.5, 2: 25.5, 3: 35.5,
     }  # fmt: skip
     files.write(
@@ -148,7 +148,7 @@ def test_a_lead_that_goes_back(sim: Simulation) -> None:
     for _ in range(10):
         sim.wait(1.0)
         sim.tick()
-    assert {n: row.figures["generator/at"] for n, row in rows(sim, "aligned").items()} == {
+    assert {n: row.values["generator/at"] for n, row in rows(sim, "aligned").items()} == {
         0: 5.5, 1: 15.5, 2: 47.5, 3: 55.5,
     }  # fmt: skip
     check(sim, files.whole)
@@ -211,7 +211,7 @@ def test_points_come_at_once_but_not_too_many(sim: Simulation) -> None:
         files.write("g.jsonl", lines(stream(tenth / 10, gpu=[tenth, 0], other=1)))
         sim.tick()
     found = [row for row in sim.rows() if row.unit.writer == "g"]
-    assert [row.figures for row in found] == [{"point/generator/gpu": tenth} for tenth in (0.0, 10.0, 20.0)]
+    assert [row.values for row in found] == [{"point/generator/gpu": tenth} for tenth in (0.0, 10.0, 20.0)]
     assert [row.x["clock/elapsed_s"] for row in found] == [0.0, 1.0, 2.0]
     check(sim, files.whole)
 
@@ -224,7 +224,7 @@ def test_points_go_on_when_a_clock_is_set_back(sim: Simulation) -> None:
     for seconds in (0, 3600, 1, 1.5, 2, 1e9, 3):
         files.write("g.jsonl", lines(stream(seconds, gpu=seconds)))
         sim.tick()
-    found = [row.figures["point/generator/gpu"] for row in sim.rows() if row.unit.writer == "g"]
+    found = [row.values["point/generator/gpu"] for row in sim.rows() if row.unit.writer == "g"]
     assert found == [0, 3600, 1, 2, 1e9, 3]
     check(sim, files.whole)
 
@@ -243,12 +243,12 @@ def test_policy_lag_in_every_kind_of_row(sim: Simulation) -> None:
     counting = {"kind": "define", "m": {"policy_version": {"unit": "versions"}}}
     files.write("b.jsonl", file(counting, *step(3, 12, policy_version=1), CLOSE, id="b", actor="buffer"))
     sim.finish()
-    assert rows(sim, "aligned")[3].figures["generator/policy_lag"] == 2.0
-    assert rows(sim, "clock")[math.floor(T0 / 10) + 3].figures["clock/generator/policy_lag"] == 2.0
-    assert sim.final()[Unit("reward", "step", 3)].figures["reward/policy_lag"] == 2.0
+    assert rows(sim, "aligned")[3].values["generator/policy_lag"] == 2.0
+    assert rows(sim, "clock")[math.floor(T0 / 10) + 3].values["clock/generator/policy_lag"] == 2.0
+    assert sim.final()[Unit("reward", "step", 3)].values["reward/policy_lag"] == 2.0
     known = {"env/policy_version": 1.0, "env/policy_version/max": 2.0, "env/policy_lag": 2.0}
-    assert sim.final()[Unit("env", "step", 3)].figures == known
-    assert sim.final()[Unit("buffer", "step", 3)].figures == {
+    assert sim.final()[Unit("env", "step", 3)].values == known
+    assert sim.final()[Unit("buffer", "step", 3)].values == {
         "buffer/policy_version": 1.0,
         "buffer/policy_version/max": 1.0,
     }

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from rlship_formats.values import (
     EMPTY,
-    PARTIAL_REDUCTIONS,
+    MOMENT_REDUCTIONS,
     DeadValue,
+    Moments,
     Observations,
-    Partial,
     defined,
-    figure,
     fold,
     merge,
     observe,
+    reduce_moments,
 )
 from tests.reference import snippets
 
@@ -34,21 +34,21 @@ TAME = st.integers(-8000, 8000).map(lambda n: n / 8)
 WEIGHTS = st.one_of(st.just(0.0), st.floats(0, 1e9), st.sampled_from((1.0, 2.0, 0.5)))
 
 
-def bits(partial: Partial) -> tuple[str | int | None, ...]:
-    """A partial such that 0.0 and -0.0, and any two NaNs, compare as they should."""
-    return tuple(float(x).hex() if isinstance(x, float) else x for x in partial)
+def bits(moments: Moments) -> tuple[str | int | None, ...]:
+    """Moments such that 0.0 and -0.0, and any two NaNs, compare as they should."""
+    return tuple(float(x).hex() if isinstance(x, float) else x for x in moments)
 
 
 def observed(text: str) -> Observations | None:
     return observe(orjson.loads(text))
 
 
-def singles(item: Observations) -> list[Partial]:
+def singles(item: Observations) -> list[Moments]:
     """The observations of a value as partials of one observation each."""
     if item.summary is not None:
         return [item.summary]
     ws = item.ws if item.ws is not None else [1.0] * len(item.xs)
-    parts = [Partial(1, w, w * x, 0.0, x, x, x, x, 0) for x, w in zip(item.xs, ws)]
+    parts = [Moments(1, w, w * x, 0.0, x, x, x, x, 0) for x, w in zip(item.xs, ws)]
     return parts + [EMPTY._replace(nonfinite=1)] * item.nonfinite
 
 
@@ -88,11 +88,11 @@ def test_a_value_of_no_known_form_is_dead(text: str) -> None:
         ('[1,"Infinity",null,false]', Observations([1.0, 0.0], None, 1)),
         ('{"v":[1,"NaN","NaN",2],"w":[0,0,3,4]}', Observations([1.0, 2.0], [0.0, 4.0], 1)),
         ('{"v":["NaN"],"w":[0]}', Observations([], [], 0)),
-        ('{"n":3,"sum":6}', Observations((), None, 0, Partial(3, 3.0, 6.0, None, None, None, None, None, 0))),
-        ('{"n":3,"m2":1}', Observations((), None, 0, Partial(3, 3.0, None, None, None, None, None, None, 0))),
+        ('{"n":3,"sum":6}', Observations((), None, 0, Moments(3, 3.0, 6.0, None, None, None, None, None, 0))),
+        ('{"n":3,"m2":1}', Observations((), None, 0, Moments(3, 3.0, None, None, None, None, None, None, 0))),
         (
             '{"n":3,"w":2,"sum":6,"m2":0,"min":1,"max":3,"first":2,"last":1}',
-            Observations((), None, 0, Partial(3, 2.0, 6.0, 0.0, 1.0, 3.0, 2.0, 1.0, 0)),
+            Observations((), None, 0, Moments(3, 2.0, 6.0, 0.0, 1.0, 3.0, 2.0, 1.0, 0)),
         ),
     ],
 )
@@ -104,7 +104,7 @@ def test_what_a_value_holds(text: str, expected: Observations | None) -> None:
 @settings(max_examples=300)
 @given(items=values())
 def test_folding_is_merging_one_by_one(items: list[Observations]) -> None:
-    """The partial of a writer's lines has the bits of a merge of its observations, each alone, from left to right."""
+    """The moments of a writer's lines have the bits of a merge of its observations, each alone, from left to right."""
     parts = [part for item in items for part in singles(item)]
     assert bits(fold(items)) == bits(reduce(merge, parts) if parts else EMPTY)
 
@@ -119,12 +119,12 @@ def test_without_m2_all_else_is_the_same(items: list[Observations]) -> None:
 @given(items=values(), nonfinite=st.integers(0, 3))
 def test_the_empty_partial_is_neutral(items: list[Observations], nonfinite: int) -> None:
     """Merging with no observations, on either side, changes nothing but the count of non-finite ones."""
-    partial = fold(items)
+    moments = fold(items)
     nothing = EMPTY._replace(nonfinite=nonfinite)
-    expected = bits(partial._replace(nonfinite=partial.nonfinite + nonfinite))
-    if partial.n:
-        assert bits(merge(partial, nothing)) == expected
-        assert bits(merge(nothing, partial)) == expected
+    expected = bits(moments._replace(nonfinite=moments.nonfinite + nonfinite))
+    if moments.n:
+        assert bits(merge(moments, nothing)) == expected
+        assert bits(merge(nothing, moments)) == expected
     assert bits(merge(EMPTY, EMPTY)) == bits(EMPTY)
 
 
@@ -138,7 +138,7 @@ def test_the_standard_deviation_is_right(xs: list[float], cuts: list[int]) -> No
     assert total.m2 is not None
     exact = statistics.pvariance([Fraction(x) for x in xs])
     assert total.m2 / total.w == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
-    assert figure(total, "std") == pytest.approx(float(np.std(xs)), rel=1e-9, abs=1e-6)
+    assert reduce_moments(total, "std") == pytest.approx(float(np.std(xs)), rel=1e-9, abs=1e-6)
 
 
 @settings(max_examples=200)
@@ -149,9 +149,9 @@ def test_weights_act_as_repetitions(pairs: list[tuple[float, float]]) -> None:
     repeated = [Fraction(x) for x, w in pairs for _ in range(int(w))]
     assert (weighted.n, weighted.w) == (len(pairs), float(len(repeated)))
     assert (weighted.min, weighted.max) == (min(x for x, _ in pairs), max(x for x, _ in pairs))
-    assert figure(weighted, "sum") == float(sum(repeated))
+    assert reduce_moments(weighted, "sum") == float(sum(repeated))
     if repeated:
-        assert figure(weighted, "mean") == pytest.approx(float(statistics.mean(repeated)), rel=1e-12, abs=1e-12)
+        assert reduce_moments(weighted, "mean") == pytest.approx(float(statistics.mean(repeated)), rel=1e-12, abs=1e-12)
         assert weighted.m2 is not None
         assert weighted.m2 / weighted.w == pytest.approx(float(statistics.pvariance(repeated)), rel=1e-9, abs=1e-8)
     else:
@@ -163,9 +163,9 @@ def test_weights_act_as_repetitions(pairs: list[tuple[float, float]]) -> None:
 def test_a_figure_is_finite_or_none(xs: list[float], ws: list[float]) -> None:
     """Whatever overflows gives no figure, never an infinity or NaN, and nothing raises."""
     total = fold([Observations(xs, ws[: len(xs)], 0)])
-    for reduction in PARTIAL_REDUCTIONS:
+    for reduction in MOMENT_REDUCTIONS:
         if defined(total, reduction):
-            found = figure(total, reduction)
+            found = reduce_moments(total, reduction)
             assert found is None or math.isfinite(found)
 
 
@@ -193,7 +193,11 @@ def test_ties_keep_the_first() -> None:
 def test_what_exists_for_which_observations() -> None:
     """Without finite observations only the count exists; without weight neither mean nor std."""
     nothing = EMPTY._replace(nonfinite=2)
-    assert [name for name in PARTIAL_REDUCTIONS if defined(nothing, name)] == ["count"]
+    assert [name for name in MOMENT_REDUCTIONS if defined(nothing, name)] == ["count"]
     weightless = fold([Observations([1.0, 3.0], [0.0, 0.0], 0)])
-    assert [name for name in PARTIAL_REDUCTIONS if not defined(weightless, name)] == ["mean", "std"]
-    assert (figure(nothing, "count"), figure(weightless, "count"), figure(weightless, "sum")) == (0.0, 2.0, 0.0)
+    assert [name for name in MOMENT_REDUCTIONS if not defined(weightless, name)] == ["mean", "std"]
+    assert (
+        reduce_moments(nothing, "count"),
+        reduce_moments(weightless, "count"),
+        reduce_moments(weightless, "sum"),
+    ) == (0.0, 2.0, 0.0)

@@ -72,6 +72,6 @@ def owners(metrics: Metrics, keys: Keys, overrides: Reductions, settings: Settin
         firsts.setdefault(keys.of(metric), (metric, first))
         for reduction in more:
             others.setdefault(f"{keys.of(metric)}/{reduction}", (metric, reduction))
-        if any(contribution.partial.nonfinite for contribution in metrics[metric]):
+        if any(contribution.moments.nonfinite for contribution in metrics[metric]):
             others.setdefault(f"{keys.of(metric)}/nonfinite", (metric, "nonfinite"))
     return {**others, **firsts}

@@ -70,7 +70,7 @@ def row(
 
 def figures(*files: bytes, **reductions: list[str]) -> dict[str, float]:
     """The figures of trainer's step 1, without the actor in their keys."""
-    found = row(*files, reductions=reductions).figures
+    found = row(*files, reductions=reductions).values
     return {key.removeprefix("trainer/"): figure for key, figure in found.items()}
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from tests.reference.moments import merge
 from tests.reference.order import Contribution, rank_order
-from tests.reference.partials import merge
 from tests.reference.records import Writer
 from tests.reference.rows import Histogram
 from tests.reference.settings import Settings
@@ -47,16 +47,16 @@ class Figures:
             return quantile(sorted_values(contributions), QUANTILES[reduction])
         if "." in reduction:
             return self.custom(contributions, reduction)
-        whole = reduce(merge, (contribution.partial for contribution in contributions))
+        whole = reduce(merge, (contribution.moments for contribution in contributions))
         if reduction == "count":
             return float(whole.n)
         if whole.n == 0:
             return None
         if reduction == "rate":
-            return self.rate([contribution for contribution in contributions if contribution.partial.n > 0])
+            return self.rate([contribution for contribution in contributions if contribution.moments.n > 0])
         if reduction in ("first", "last"):
-            lowest = min(rank_order(c.root) for c in contributions if c.partial.n > 0)
-            of_rank = reduce(merge, (c.partial for c in contributions if rank_order(c.root) == lowest))
+            lowest = min(rank_order(c.root) for c in contributions if c.moments.n > 0)
+            of_rank = reduce(merge, (c.moments for c in contributions if rank_order(c.root) == lowest))
             return known(of_rank.first if reduction == "first" else of_rank.last)
         if reduction == "min":
             return known(whole.min)
@@ -176,7 +176,7 @@ def step_rate(step: int) -> Rate:
     """The rate of a step unit: each segment's sum over the time between the barriers of its root."""
 
     def rate(contributions: Sequence[Contribution]) -> float:
-        return reduce(lambda a, b: a + b, (known(c.partial.sum) / seconds_before(c.root, step) for c in contributions))
+        return reduce(lambda a, b: a + b, (known(c.moments.sum) / seconds_before(c.root, step) for c in contributions))
 
     return rate
 
@@ -197,7 +197,7 @@ def rate_over(seconds: float) -> Rate:
     """The rate of a unit of known length."""
 
     def rate(contributions: Sequence[Contribution]) -> float:
-        whole = reduce(merge, (contribution.partial for contribution in contributions))
+        whole = reduce(merge, (contribution.moments for contribution in contributions))
         if seconds <= 0:
             raise ArithmeticError("no time")
         return known(whole.sum) / seconds

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
-from tests.reference.partials import merge
+from tests.reference.moments import merge
 from tests.reference.records import Measured, Segment, Writer
-from tests.reference.values import Partial
+from tests.reference.values import Moments
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Contribution:
         return self.writer.root
 
     @cached_property
-    def partial(self) -> Partial:
+    def moments(self) -> Moments:
         """All of it, merged in file order."""
-        return reduce(merge, (partial for line in self.lines for partial in line.values[self.metric]))
+        return reduce(merge, (moments for line in self.lines for moments in line.values[self.metric]))
 
     @cached_property
     def summarised(self) -> bool:

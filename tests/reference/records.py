@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.reference.values import Partial
+from tests.reference.values import Moments
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Measured:
     t: float
     step: int | None
     place: int
-    values: dict[str, list[Partial]] = field(default_factory=dict)
+    values: dict[str, list[Moments]] = field(default_factory=dict)
     summaries: frozenset[str] = frozenset()
     defined: dict[str, Entry] = field(default_factory=dict)
     reduce: tuple[str, ...] | None = None
@@ -53,7 +53,7 @@ class Measured:
         """The finite observations (x, weight) of a metric in their order."""
         if metric in self.summaries:
             return []
-        return [(partial.first, partial.w) for partial in self.values[metric] if partial.first is not None]
+        return [(moments.first, moments.w) for moments in self.values[metric] if moments.first is not None]
 
 
 @dataclass

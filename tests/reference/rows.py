@@ -33,7 +33,7 @@ class ReferenceRow:
     unit: Unit
     t: float
     x: dict[str, int | float]
-    figures: dict[str, float]
+    values: dict[str, float]
     coverage: Coverage
     hists: dict[str, Histogram] = field(default_factory=dict)
     per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def differing(expected: Mapping[Unit, ReferenceRow], found: Mapping[Unit, AnyRow
 def is_empty(row: AnyRow) -> bool:
     """Whether it is the row of a stretch of time that holds no lines."""
     said = parts(row)
-    nothing = not any(said[part] for part in ("figures", "hists", "per_rank", "tags", "samples"))
+    nothing = not any(said[part] for part in ("values", "hists", "per_rank", "tags", "samples"))
     return row.unit.kind in ("aligned", "clock") and nothing and not row.coverage.ranks
 
 
@@ -84,7 +84,7 @@ def same_row(expected: ReferenceRow, found: AnyRow) -> bool:
     """
     left, right = parts(expected), parts(found)
     for key, exact in expected.sketched.items():
-        if not near(exact, found.figures.get(key)):
+        if not near(exact, found.values.get(key)):
             return False
     for key, exact_values in expected.sketched_ranks.items():
         values = getattr(found, "per_rank", {}).get(key, [])
@@ -93,15 +93,15 @@ def same_row(expected: ReferenceRow, found: AnyRow) -> bool:
         if not all(near(exact_values[rank], value) for rank, value in values if rank in exact_values):
             return False
         for figure in expected.chosen.get(key, ()):
-            if chosen(values, figure.rpartition("/")[2]) != found.figures.get(figure):
+            if chosen(values, figure.rpartition("/")[2]) != found.values.get(figure):
                 return False
-            left["figures"].pop(figure)
-            right["figures"].pop(figure)
+            left["values"].pop(figure)
+            right["values"].pop(figure)
         left["per_rank"].pop(key)
         right["per_rank"].pop(key)
     for key in expected.sketched:
-        left["figures"].pop(key)
-        right["figures"].pop(key)
+        left["values"].pop(key)
+        right["values"].pop(key)
     return bool(left == right)
 
 
@@ -134,7 +134,7 @@ def parts(row: AnyRow) -> dict[str, Any]:
     return {
         "t": float(row.t).hex(),
         "x": {key: float(value).hex() for key, value in sorted(row.x.items())},
-        "figures": {key: float(figure).hex() for key, figure in sorted(row.figures.items())},
+        "values": {key: float(figure).hex() for key, figure in sorted(row.values.items())},
         "coverage": row.coverage,
         "hists": {
             key: ([float(edge).hex() for edge in hist.edges], [int(count) for count in hist.counts])

@@ -222,13 +222,13 @@ def point_row(experiment: Experiment, writer: Writer, segment: Segment, line: Me
         if hist is not None:
             result.hists[key] = hist
         if figure is not None:
-            result.figures[key] = figure
+            result.values[key] = figure
             result.sketched |= exact_of({key: [contribution]}, first)
     return ReferenceRow(
         unit=Unit(writer.actor, "point", line.place, writer.id),
         t=line.t,
         x={"clock/elapsed_s": max(0.0, line.t - first_open(experiment))},
-        figures=result.figures,
+        values=result.values,
         coverage=Coverage(
             ranks=neighbours(ranks_in(shown)),
             expected=1,

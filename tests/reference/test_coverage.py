@@ -94,7 +94,7 @@ def test_world_and_absent_ranks() -> None:
     """Ranks below the world that never began are absent; ranks at or above it contribute without being expected."""
     zero, five = file(log(1, loss=1), world=4), file(log(1, loss=3), barrier(0), rank=5, id="b", t=T0 - 1)
     assert coverage(zero, five) == Coverage(ranks=("0.0", "0.5"), expected=1, absent=("0.1-3",), attempts=(0,))
-    assert row(zero, five).figures == {"trainer/loss": 2.0}
+    assert row(zero, five).values == {"trainer/loss": 2.0}
 
 
 def test_the_newest_candidate_governs_the_world() -> None:
@@ -170,7 +170,7 @@ def test_t_and_x_where_nothing_counts() -> None:
     one = file({"t": T0 + 5, **log(1, loss="rubbish")}, rank=1, id="b", axis="second")
     zero = file({"t": T0 + 2, **log(1)}, axis="first")
     only = row(one, zero)
-    assert (only.t, only.x, only.figures) == (T0 + 5, {"first": 1}, {})
+    assert (only.t, only.x, only.values) == (T0 + 5, {"first": 1}, {})
     assert only.coverage == Coverage(ranks=(), expected=2)
 
 

@@ -74,9 +74,9 @@ def test_rows_keep_their_own_rules(
         assert found.unit == unit
         assert count_ranks(cover.missing) <= cover.expected
         assert not set(cover.missing) & set(cover.absent)
-        assert not set(cover.underivable) & {*found.figures, *found.hists}
-        assert not set(found.hists) & set(found.figures)
-        assert all(abs(figure) <= 1.7976931348623157e308 for figure in found.figures.values())
+        assert not set(cover.underivable) & {*found.values, *found.hists}
+        assert not set(found.hists) & set(found.values)
+        assert all(abs(figure) <= 1.7976931348623157e308 for figure in found.values.values())
         assert bool(cover.ranks) == bool(cover.attempts)
         assert all(list(hist.edges) == sorted(hist.edges) for hist in found.hists.values())
         assert all(len(chosen) <= 3 * settings.samples for chosen in found.samples.values())
@@ -123,7 +123,7 @@ def traits(unit: Unit, found: ReferenceRow) -> Iterator[str]:
     """What is worth counting in a row."""
     kind = unit.kind.partition(":")[0]
     yield kind
-    for key in found.figures:
+    for key in found.values:
         last = key.rpartition("/")[2]
         yield from (last, f"{kind}/{last}")
         if "/event/" in key:

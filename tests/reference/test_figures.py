@@ -61,7 +61,7 @@ def test_a_quantile_of_zero_has_no_sign() -> None:
 def test_quantiles_without_observations() -> None:
     """Without observations they are absent; with a summary among them they are underivable."""
     nothing = row(file(define(x=["p50", "hist"]), log(1, x="NaN")))
-    assert (nothing.figures, nothing.hists, nothing.coverage.underivable) == ({"trainer/x/nonfinite": 1.0}, {}, ())
+    assert (nothing.values, nothing.hists, nothing.coverage.underivable) == ({"trainer/x/nonfinite": 1.0}, {}, ())
     for others in ({"n": 0}, "NaN", 5):
         summed = row(file(define(x=["p50", "hist"]), log(1, x=others), log(1, x={"n": 1, "min": 2, "max": 2})))
         assert summed.coverage.underivable == ("trainer/x", "trainer/x/hist")
@@ -78,11 +78,11 @@ def many(values: list[float]) -> ReferenceRow:
 def test_65536_observations_are_sorted_and_one_more_is_sketched() -> None:
     """Up to 65,536 observations quantiles are exact; with one more the sketch gives the middle of a bucket."""
     exact = many([float(i) for i in range(65_536)])
-    assert exact.figures["trainer/x"] == 32767.5
+    assert exact.values["trainer/x"] == 32767.5
     assert exact.sketched == {}
     more = many([float(i) for i in range(65_537)])
     gamma = 1.01 / 0.99
-    assert more.figures["trainer/x"] == 2 * gamma ** math.ceil(math.log(32768) / math.log(gamma)) / (gamma + 1)
+    assert more.values["trainer/x"] == 2 * gamma ** math.ceil(math.log(32768) / math.log(gamma)) / (gamma + 1)
     assert more.sketched == {
         "trainer/x": 32768.0,
         "trainer/x/p90": 58982.0,
@@ -90,8 +90,8 @@ def test_65536_observations_are_sorted_and_one_more_is_sketched() -> None:
         "trainer/x/p99": 64880.0,
     }
     for key, truth in more.sketched.items():
-        assert more.figures[key] != truth
-        assert abs(more.figures[key] - truth) <= 0.01 * truth
+        assert more.values[key] != truth
+        assert abs(more.values[key] - truth) <= 0.01 * truth
 
 
 def test_the_sketch_keeps_its_word() -> None:
@@ -157,7 +157,7 @@ def test_a_histogram_of_everything_finite() -> None:
 def rate(*files: bytes, step: int = 1) -> tuple[float | None, tuple[str, ...]]:
     """The rate of `x`, the first reduction, and what is underivable."""
     found = row(*files, step=step)
-    return found.figures.get("trainer/x"), found.coverage.underivable
+    return found.values.get("trainer/x"), found.coverage.underivable
 
 
 def test_a_rate() -> None:
@@ -235,13 +235,13 @@ def test_rates_add_up_from_the_first() -> None:
 def custom(name: str, *files: bytes) -> tuple[float | None, tuple[str, ...]]:
     """The figure of a custom reduction of `x`, and what is underivable."""
     found = row(*files, reductions={"x": ["mean", name]}, settings=Settings(custom=CUSTOM))
-    return found.figures.get(f"trainer/x/{name}"), found.coverage.underivable
+    return found.values.get(f"trainer/x/{name}"), found.coverage.underivable
 
 
 def test_a_custom_reduction() -> None:
     """It is asked for by its name, which has a dot, and its figure stands under that name."""
     data = file(define(x=["tests.spread", "max"]), log(1, x=[4, 9, 6]))
-    assert row(data, settings=Settings(custom=CUSTOM)).figures == {"trainer/x": 5.0, "trainer/x/max": 9.0}
+    assert row(data, settings=Settings(custom=CUSTOM)).values == {"trainer/x": 5.0, "trainer/x/max": 9.0}
 
 
 def test_order_in_custom_reductions() -> None:
@@ -264,7 +264,7 @@ def test_custom_reductions_that_fail(name: str) -> None:
     """One that is not installed, raises, or gives no finite number has an underivable figure, and the rest stays."""
     files = [file(log(1, x=1)), file(log(1, x=3), rank=1, id="b")]
     assert custom(name, *files) == (None, (f"trainer/x/{name}",))
-    assert row(*files, reductions={"x": ["mean", name]}, settings=Settings(custom=CUSTOM)).figures["trainer/x"] == 2.0
+    assert row(*files, reductions={"x": ["mean", name]}, settings=Settings(custom=CUSTOM)).values["trainer/x"] == 2.0
 
 
 def test_custom_reductions_need_observations() -> None:
@@ -277,6 +277,6 @@ def test_names_of_custom_reductions() -> None:
     """A name with a dot of at most 100 characters is taken as it is; a longer one, or one without a dot, is dead."""
     long = "a." + "é" * 98
     assert row(file(define(x=long), log(1, x=1))).coverage.underivable == ("trainer/x",)
-    assert row(file(define(x=long), log(1, x=1), CLOSE)).figures == {}
+    assert row(file(define(x=long), log(1, x=1), CLOSE)).values == {}
     assert figures(file(define(x=long + "é"), log(1, x=1))) == {"x": 1.0}
     assert figures(file(define(x="median"), log(1, x=1), beat(T0))) == {"x": 1.0}

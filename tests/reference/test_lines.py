@@ -10,7 +10,7 @@ import pytest
 from tests.reference import strict_json
 from tests.reference.lines import read_file
 from tests.reference.reduction import dead_letters, final_rows
-from tests.reference.values import Partial
+from tests.reference.values import Moments
 
 OPEN = b'{"kind":"open","rlship":1,"id":"a","actor":"trainer","t":1763600000}\n'
 
@@ -208,15 +208,15 @@ def test_dead_values(value: str) -> None:
         ("f", len(OPEN), "bad value", ""),
     ]
     (row,) = final_rows({"f": OPEN + line}).values()
-    assert row.figures == {"trainer/a": 1.0, "trainer/b": 2.0}
+    assert row.values == {"trainer/a": 1.0, "trainer/b": 2.0}
 
 
-def one(x: float, w: float = 1.0) -> Partial:
-    return Partial(1, w, w * x, 0.0, x, x, x, x, 0)
+def one(x: float, w: float = 1.0) -> Moments:
+    return Moments(1, w, w * x, 0.0, x, x, x, x, 0)
 
 
-def other(nonfinite: int) -> Partial:
-    return Partial(0, 0.0, 0.0, 0.0, None, None, None, None, nonfinite)
+def other(nonfinite: int) -> Moments:
+    return Moments(0, 0.0, 0.0, 0.0, None, None, None, None, nonfinite)
 
 
 @pytest.mark.parametrize(
@@ -234,14 +234,14 @@ def other(nonfinite: int) -> Partial:
         ('{"v":[3],"w":[0],"n":9}', [one(3.0, 0.0)]),
         (
             '{"n":32,"w":2,"sum":7.5,"min":-1,"max":1,"first":0,"last":0.5,"m2":3}',
-            [Partial(32, 2.0, 7.5, 3.0, -1.0, 1.0, 0.0, 0.5, 0)],
+            [Moments(32, 2.0, 7.5, 3.0, -1.0, 1.0, 0.0, 0.5, 0)],
         ),
-        ('{"n":4}', [Partial(4, 4.0, None, None, None, None, None, None, 0)]),
-        ('{"n":4,"m2":1}', [Partial(4, 4.0, None, None, None, None, None, None, 0)]),
-        ('{"n":4,"sum":1,"new":"x"}', [Partial(4, 4.0, 1.0, None, None, None, None, None, 0)]),
+        ('{"n":4}', [Moments(4, 4.0, None, None, None, None, None, None, 0)]),
+        ('{"n":4,"m2":1}', [Moments(4, 4.0, None, None, None, None, None, None, 0)]),
+        ('{"n":4,"sum":1,"new":"x"}', [Moments(4, 4.0, 1.0, None, None, None, None, None, 0)]),
     ],
 )
-def test_values(value: str, partials: list[Partial]) -> None:
+def test_values(value: str, partials: list[Moments]) -> None:
     """Each form of value becomes these partials, one an observation, or one for a summary."""
     writer = read_file("f", OPEN + f'{{"step":4,"m":{{"a":{value}}}}}\n'.encode()).writer
     assert writer is not None
@@ -256,7 +256,7 @@ def test_values_that_say_nothing(value: str) -> None:
     data = OPEN + f'{{"step":4,"m":{{"a":{value}}}}}\n'.encode()
     assert dead_letters({"f": data}) == []
     (row,) = final_rows({"f": data}).values()
-    assert (row.figures, row.coverage.ranks, row.coverage.attempts) == ({}, (), ())
+    assert (row.values, row.coverage.ranks, row.coverage.attempts) == ({}, (), ())
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_bad_entries_of_a_define() -> None:
         ("f", len(OPEN), "bad define", metric) for metric in ("a", "b", "c", "d", "", "e")
     ]
     (row,) = final_rows({"f": data}).values()
-    assert row.figures == {"trainer/a": 1.0, "trainer/f": 1.5, "trainer/g": 9.0, "trainer/g/min": 4.0}
+    assert row.values == {"trainer/a": 1.0, "trainer/f": 1.5, "trainer/g": 9.0, "trainer/g/min": 4.0}
 
 
 def test_strict_parser_agrees_with_orjson() -> None:

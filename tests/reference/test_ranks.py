@@ -34,7 +34,7 @@ def test_the_catalogue_stands_in_for_a_define() -> None:
     """Without a `define` the catalogue gives the reductions, and else the mean; a `define` replaces its entry."""
     settings = known(x=Entry(("max", "sum"), per_rank=True))
     data = file(log(1, x=[1, 3], y=[1, 3]))
-    assert row(data, settings=settings).figures == {
+    assert row(data, settings=settings).values == {
         "trainer/x": 3.0,
         "trainer/x/sum": 4.0,
         "trainer/y": 2.0,
@@ -42,7 +42,7 @@ def test_the_catalogue_stands_in_for_a_define() -> None:
         "trainer/x/min": 3.0,
         "trainer/x/argmax_rank": 0.0,
     }
-    assert row(file(ask("x", reduce="min"), log(1, x=[1, 3])), settings=settings).figures == {"trainer/x": 1.0}
+    assert row(file(ask("x", reduce="min"), log(1, x=[1, 3])), settings=settings).values == {"trainer/x": 1.0}
 
 
 def test_a_define_without_reductions_asks_for_the_default() -> None:
@@ -50,7 +50,7 @@ def test_a_define_without_reductions_asks_for_the_default() -> None:
     settings = known(x=Entry(("max",), per_rank=True), y=Entry(("sum",)))
     data = file(ask("x", unit="s"), ask("y", per_rank=True), log(1, x=[1, 3], y=[1, 3]))
     assert row(data, settings=settings).per_rank == {"trainer/y": [("0.0", 4.0)]}
-    assert row(data, settings=settings).figures["trainer/x"] == 3.0
+    assert row(data, settings=settings).values["trainer/x"] == 3.0
 
 
 def test_defaults_of_spans_and_events() -> None:
@@ -58,7 +58,7 @@ def test_defaults_of_spans_and_events() -> None:
     settings = known(**{"rollout_s": Entry(("min",), per_rank=True), "event/push": Entry(("count", "min"))})
     lines = [span("rollout", 2, step=1), span("rollout", 4, step=1), event("push", step=1), event("push", step=1)]
     found = row(file(*lines), settings=settings)
-    assert found.figures == {
+    assert found.values == {
         "trainer/rollout_s": 3.0,
         "trainer/rollout_s/max": 4.0,
         "trainer/rollout_s/min": 3.0,
@@ -66,9 +66,9 @@ def test_defaults_of_spans_and_events() -> None:
         "trainer/event/push": 2.0,
     }
     defined = file({"kind": "define", "m": {"rollout_s": {"reduce": "sum"}, "event/push": {}}}, *lines)
-    assert row(defined, settings=settings).figures == {"trainer/rollout_s": 6.0, "trainer/event/push": 2.0}
+    assert row(defined, settings=settings).values == {"trainer/rollout_s": 6.0, "trainer/event/push": 2.0}
     both = file(log(1, rollout_s=1), span("rollout", 3, step=1))
-    assert row(both).figures == {"trainer/rollout_s": 2.0, "trainer/rollout_s/max": 3.0}
+    assert row(both).values == {"trainer/rollout_s": 2.0, "trainer/rollout_s/max": 3.0}
 
 
 # --- per rank ---
@@ -81,7 +81,7 @@ def test_values_of_ranks() -> None:
     two = file(PER_RANK, log(1, x=2), rank=2, id="c")
     found = row(ten, two, zero)
     assert found.per_rank == {"trainer/x": [("0.0", 3.0), ("0.2", 2.0), ("0.10", 4.0)]}
-    assert found.figures == {
+    assert found.values == {
         "trainer/x": 3.0,
         "trainer/x/max": 5.0,
         "trainer/x/min": 2.0,
@@ -93,7 +93,7 @@ def test_one_line_is_enough_to_declare() -> None:
     """One counting line that is governed so makes the values of all ranks; a superseded one does not."""
     plain, old = file(log(1, x=2), rank=1, id="b"), file(PER_RANK, log(1, x=[1, 3]))
     assert row(old, plain).per_rank == {"trainer/x": [("0.0", 2.0), ("0.1", 2.0)]}
-    assert row(old, plain).figures["trainer/x/argmax_rank"] == 0.0
+    assert row(old, plain).values["trainer/x/argmax_rank"] == 0.0
     assert row(old, plain, file(log(1, x=1), attempt=1, id="c")).per_rank == {}
 
 
@@ -106,9 +106,9 @@ def test_ranks_without_a_value() -> None:
     found = row(zero, one, two)
     assert found.per_rank == {"trainer/x": [("0.2", 7.0)]}
     assert found.coverage.underivable == ("trainer/x",)
-    assert found.figures["trainer/x/argmax_rank"] == 2.0
+    assert found.values["trainer/x/argmax_rank"] == 2.0
     assert row(zero, one).per_rank == {}
-    assert row(zero, one).figures == {"trainer/x/nonfinite": 1.0}
+    assert row(zero, one).values == {"trainer/x/nonfinite": 1.0}
 
 
 def test_a_histogram_has_no_values_of_ranks() -> None:
@@ -127,14 +127,14 @@ def test_children_are_part_of_their_root() -> None:
 def test_replicas_of_the_greatest() -> None:
     """The first of equals has the name; its replica is given if there are several in the row, all numbers."""
     files = [file(PER_RANK, log(1, x=3), replica=replica, rank=1, id=f"w{replica}") for replica in ("10", "9", "007")]
-    assert row(*files).figures["trainer/x/argmax_replica"] == 7.0
-    assert row(*files).figures["trainer/x/argmax_rank"] == 1.0
-    assert row(*files[:2]).figures["trainer/x/argmax_replica"] == 9.0
-    assert "trainer/x/argmax_replica" not in row(files[0]).figures
+    assert row(*files).values["trainer/x/argmax_replica"] == 7.0
+    assert row(*files).values["trainer/x/argmax_rank"] == 1.0
+    assert row(*files[:2]).values["trainer/x/argmax_replica"] == 9.0
+    assert "trainer/x/argmax_replica" not in row(files[0]).values
     other = file(log(1, y=3), replica="a", id="z")
-    assert "trainer/x/argmax_replica" not in row(*files, other).figures
+    assert "trainer/x/argmax_replica" not in row(*files, other).values
     elsewhere = file(log(1, y=3), replica="4", id="z")
-    assert row(files[0], elsewhere).figures["trainer/x/argmax_replica"] == 10.0
+    assert row(files[0], elsewhere).values["trainer/x/argmax_replica"] == 10.0
 
 
 def test_values_of_ranks_by_configuration() -> None:
@@ -142,8 +142,8 @@ def test_values_of_ranks_by_configuration() -> None:
     data = file(PER_RANK, log(1, x=1, y=[2, 4]))
     found = row(data, settings=Settings(per_rank=True))
     assert found.per_rank == {"trainer/x": [("0.0", 1.0)], "trainer/y": [("0.0", 3.0)]}
-    assert "trainer/y/argmax_rank" not in found.figures
-    assert found.figures["trainer/x/argmax_rank"] == 0.0
+    assert "trainer/y/argmax_rank" not in found.values
+    assert found.values["trainer/x/argmax_rank"] == 0.0
 
 
 def test_keys_that_are_taken() -> None:
@@ -151,10 +151,10 @@ def test_keys_that_are_taken() -> None:
     data = file(PER_RANK, log(1, **{"x": 1, "x/min": 9, "x/argmax_rank": "NaN", "barrier/spread_s": 5}))
     one = file(log(1, x=2), rank=1, id="b", t=T0 + 3)
     found = row(data, file(), one)
-    assert found.figures["trainer/x/min"] == 9.0
-    assert "trainer/x/argmax_rank" not in found.figures
+    assert found.values["trainer/x/min"] == 9.0
+    assert "trainer/x/argmax_rank" not in found.values
     with_barriers = [data + b'{"kind":"barrier","step":1}\n', one + b'{"kind":"barrier","step":1}\n']
-    assert row(*with_barriers).figures["trainer/barrier/spread_s"] == 5.0
+    assert row(*with_barriers).values["trainer/barrier/spread_s"] == 5.0
 
 
 # --- barriers ---
@@ -162,7 +162,7 @@ def test_keys_that_are_taken() -> None:
 
 def barriers(*files: bytes, step: int = 1) -> dict[str, float]:
     """The barrier figures of the trainer's step."""
-    found = row(*files, step=step).figures
+    found = row(*files, step=step).values
     return {key.rpartition("/")[2]: figure for key, figure in found.items() if key.startswith("trainer/barrier/")}
 
 
@@ -255,7 +255,7 @@ def test_clock_records_of_one_time() -> None:
 
 
 def lag(*files: bytes, settings: Settings | None = None, step: int = 5) -> float | None:
-    return row(*files, step=step, settings=settings or Settings()).figures.get("trainer/policy_lag")
+    return row(*files, step=step, settings=settings or Settings()).values.get("trainer/policy_lag")
 
 
 def test_policy_lag() -> None:

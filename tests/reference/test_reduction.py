@@ -23,7 +23,7 @@ def test_a_whole_row() -> None:
             unit=Unit("trainer", "step", 1),
             t=T0 + 3,
             x={"global_step": 1},
-            figures={"trainer/loss": 1.0, "trainer/barrier/spread_s": 1.0},
+            values={"trainer/loss": 1.0, "trainer/barrier/spread_s": 1.0},
             coverage=Coverage(ranks=("0.0-1",), expected=2, attempts=(0,)),
         )
     }
@@ -66,10 +66,10 @@ def test_weights_act_on_mean_sum_and_std_only() -> None:
 def test_no_weight_at_all() -> None:
     """Where the weights add up to 0, mean and std are absent without being underivable; sum stays what was added."""
     only = row(file(define(loss=["mean", "std", "sum", "max"]), log(1, loss={"v": [-3], "w": [0]})))
-    assert only.figures == {"trainer/loss/sum": 0.0, "trainer/loss/max": -3.0}
+    assert only.values == {"trainer/loss/sum": 0.0, "trainer/loss/max": -3.0}
     assert only.coverage.underivable == ()
     lacking = row(file(define(loss=["mean", "sum"]), log(1, loss={"n": 2, "w": 0})))
-    assert (lacking.figures, lacking.coverage.underivable) == ({}, ("trainer/loss/sum",))
+    assert (lacking.values, lacking.coverage.underivable) == ({}, ("trainer/loss/sum",))
 
 
 def test_nonfinite_observations_are_counted_apart() -> None:
@@ -88,7 +88,7 @@ def test_a_nonfinite_observation_makes_a_contribution() -> None:
     """A rank that has only a NaN of weight 0 is in the row, and supersedes like any other."""
     old = file(log(1, loss=7))
     new = file(log(1, loss={"v": ["NaN"], "w": [0]}), attempt=1, id="b")
-    assert row(old, new).figures == {}
+    assert row(old, new).values == {}
     assert coverage(old, new).ranks == ("0.0",)
     assert coverage(old, new).attempts == (1,)
 
@@ -120,7 +120,7 @@ def test_unknown_fields_spread() -> None:
     """What one summary lacks cannot be derived for the unit, whoever else knows it; m2 goes with sum."""
     lacking = file(log(1, loss={"n": 2, "m2": 1, "max": 3}), rank=1, id="b")
     whole = row(file(define(loss=ALL), log(1, loss=5)), lacking)
-    assert whole.figures == {
+    assert whole.values == {
         "trainer/loss/max": 5.0,
         "trainer/loss/first": 5.0,
         "trainer/loss/last": 5.0,
@@ -134,28 +134,28 @@ def test_an_unknown_field_stays_unknown() -> None:
     lacking, whole = log(1, loss={"n": 2, "w": 2}), log(1, loss=5)
     for lines, known in (((lacking, whole), "last"), ((whole, lacking), "first")):
         only = row(file(define(loss=ALL), *lines))
-        assert only.figures == {"trainer/loss/count": 3.0, f"trainer/loss/{known}": 5.0}
+        assert only.values == {"trainer/loss/count": 3.0, f"trainer/loss/{known}": 5.0}
         assert len(only.coverage.underivable) == 6
 
 
 def test_unknown_first_within_one_rank() -> None:
     """Within the rank that gives them, `last` is unknown if its last part lacks it, whoever knew one before."""
     only = row(file(define(loss=["first", "last"]), log(1, loss=5), log(1, loss={"n": 1, "first": 2})))
-    assert only.figures == {"trainer/loss": 5.0}
+    assert only.values == {"trainer/loss": 5.0}
     assert only.coverage.underivable == ("trainer/loss/last",)
 
 
 def test_neutral_partials_make_nothing_unknown() -> None:
     """NaNs and empty summaries leave all figures of the others as they are, even the sign of a zero."""
     only = row(file(define(loss=["sum", "first"]), log(1, loss=["NaN", -0.0, "NaN"]), log(1, loss={"n": 0})))
-    assert only.figures == {"trainer/loss": 0.0, "trainer/loss/first": 0.0, "trainer/loss/nonfinite": 2.0}
-    assert str(only.figures["trainer/loss"]) == "-0.0"
+    assert only.values == {"trainer/loss": 0.0, "trainer/loss/first": 0.0, "trainer/loss/nonfinite": 2.0}
+    assert str(only.values["trainer/loss"]) == "-0.0"
 
 
 def test_overflow_is_underivable() -> None:
     """A figure that is not finite is absent and named; the finite ones beside it stay."""
     only = row(file(define(loss=["mean", "max"]), log(1, loss=[1.7e308, 1.7e308])))
-    assert only.figures == {"trainer/loss/max": 1.7e308}
+    assert only.values == {"trainer/loss/max": 1.7e308}
     assert only.coverage.underivable == ("trainer/loss",)
 
 
@@ -175,7 +175,7 @@ def summed(*values: list[float]) -> float:
 
 
 def test_each_writer_adds_up_first() -> None:
-    """0.1 + (0.2 + 0.3) = 0.6 but (0.1 + 0.2) + 0.3 = 0.6000000000000001: each writer has its own partial."""
+    """0.1 + (0.2 + 0.3) = 0.6 but (0.1 + 0.2) + 0.3 = 0.6000000000000001: each writer has its own moments."""
     assert summed([0.1], [0.2, 0.3]) == 0.6
     assert summed([0.1, 0.2], [0.3]) == 0.6000000000000001
     assert summed([0.1], [0.2], [0.3]) == 0.6000000000000001
@@ -237,8 +237,8 @@ def test_a_define_governs_later_lines_of_its_own_file() -> None:
     """Before the define a line asks for the mean; after it for what it says; another file for the mean again."""
     one = file(log(1, loss=4), define(loss=["max", "min"]), log(2, loss=[1, 2, 6]))
     two = file(log(2, loss=9), rank=1, id="b")
-    assert row(one).figures == {"trainer/loss": 4.0}
-    assert row(one, two, step=2).figures == {"trainer/loss": 9.0, "trainer/loss/min": 1.0, "trainer/loss/mean": 4.5}
+    assert row(one).values == {"trainer/loss": 4.0}
+    assert row(one, two, step=2).values == {"trainer/loss": 9.0, "trainer/loss/min": 1.0, "trainer/loss/mean": 4.5}
 
 
 def test_a_later_define_replaces_the_earlier() -> None:
@@ -281,9 +281,9 @@ def test_an_owner_without_a_figure_keeps_its_key() -> None:
     """Where the metric that owns a key has no figure to give, the other's figure does not slip in under its name."""
     ask = define(loss=["mean", "max"])
     only = row(file(ask, log(1, **{"loss": [1, 3], "loss/max": {"n": 1}})))
-    assert (only.figures, only.coverage.underivable) == ({"trainer/loss": 2.0}, ("trainer/loss/max",))
+    assert (only.values, only.coverage.underivable) == ({"trainer/loss": 2.0}, ("trainer/loss/max",))
     only = row(file(ask, log(1, **{"loss": {"n": 1, "sum": 1}, "loss/max": 10})))
-    assert (only.figures, only.coverage.underivable) == ({"trainer/loss": 1.0, "trainer/loss/max": 10.0}, ())
+    assert (only.values, only.coverage.underivable) == ({"trainer/loss": 1.0, "trainer/loss/max": 10.0}, ())
 
 
 # --- which contributions count ---
@@ -293,9 +293,9 @@ def test_a_newer_attempt_supersedes_step_by_step_and_metric_by_metric() -> None:
     """Attempt 1 logs step 2 again, and there only the loss: step 1 and the score of step 2 stay attempt 0's."""
     old = file(log(1, loss=1), log(2, loss=2, score=3))
     new = file(log(2, loss=20), attempt=1, id="b", t=T0 - 5)
-    assert row(old, new, step=1).figures == {"trainer/loss": 1.0}
+    assert row(old, new, step=1).values == {"trainer/loss": 1.0}
     assert row(old, new, step=1).coverage.attempts == (0,)
-    assert row(old, new, step=2).figures == {"trainer/loss": 20.0, "trainer/score": 3.0}
+    assert row(old, new, step=2).values == {"trainer/loss": 20.0, "trainer/score": 3.0}
     assert row(old, new, step=2).coverage.attempts == (0, 1)
 
 
@@ -310,13 +310,13 @@ def test_a_smaller_attempt_supersedes_the_ranks_that_it_has_not() -> None:
     def again(**identity: Any) -> ReferenceRow:
         return row(*old, file(log(1, loss=5), **({"attempt": 1, "id": "n"} | identity)), reductions=total)
 
-    assert again(world=1).figures == {"trainer/loss": 5.0, "trainer/score": 7.0}
-    assert again(world=2).figures == {"trainer/loss": 15.0, "trainer/score": 7.0}
-    assert again(world=3).figures == again().figures == {"trainer/loss": 115.0, "trainer/score": 7.0}
-    assert again(world=1, attempt=0, t=T0 + 500).figures == {"trainer/loss": 115.0, "trainer/score": 7.0}
-    assert again(world=1, replica="1").figures == {"trainer/loss": 116.0, "trainer/score": 7.0}
+    assert again(world=1).values == {"trainer/loss": 5.0, "trainer/score": 7.0}
+    assert again(world=2).values == {"trainer/loss": 15.0, "trainer/score": 7.0}
+    assert again(world=3).values == again().values == {"trainer/loss": 115.0, "trainer/score": 7.0}
+    assert again(world=1, attempt=0, t=T0 + 500).values == {"trainer/loss": 115.0, "trainer/score": 7.0}
+    assert again(world=1, replica="1").values == {"trainer/loss": 116.0, "trainer/score": 7.0}
     untouched = row(*old, file(log(1, loss=5), attempt=1, id="n", world=1), step=2, reductions=total)
-    assert untouched.figures == {"trainer/loss": 111.0}
+    assert untouched.values == {"trainer/loss": 111.0}
 
 
 def test_a_null_supersedes_nothing() -> None:
@@ -346,8 +346,8 @@ def test_age_is_attempt_then_time_then_id() -> None:
 def test_rollback_starts_a_newer_writer() -> None:
     """After a rollback the same file's lines supersede those before it, for what they log again; twice if need be."""
     data = file(log(1, loss=1), log(2, loss=2, score=5), rollback(2), log(2, loss=3), rollback(2), log(2, loss=4))
-    assert row(data, step=1).figures == {"trainer/loss": 1.0}
-    assert row(data, step=2).figures == {"trainer/loss": 4.0, "trainer/score": 5.0}
+    assert row(data, step=1).values == {"trainer/loss": 1.0}
+    assert row(data, step=2).values == {"trainer/loss": 4.0, "trainer/score": 5.0}
 
 
 def test_side_by_side_writers_both_count() -> None:

@@ -21,7 +21,7 @@ def whole() -> ReferenceRow:
         unit=UNIT,
         t=7.0,
         x={"global_step": 1},
-        figures={"trainer/x": 0.0, "trainer/y": 2.0},
+        values={"trainer/x": 0.0, "trainer/y": 2.0},
         coverage=Coverage(ranks=("0.0",), expected=1),
         hists={"trainer/h": Histogram((0.0, 1.0), (3,))},
         per_rank={"trainer/x": [("0.0", 0.0), ("0.1", 5.0)]},
@@ -35,8 +35,8 @@ def whole() -> ReferenceRow:
     [
         {"t": 8.0},
         {"x": {"global_step": 2}},
-        {"figures": {"trainer/x": -0.0, "trainer/y": 2.0}},
-        {"figures": {"trainer/x": 0.0}},
+        {"values": {"trainer/x": -0.0, "trainer/y": 2.0}},
+        {"values": {"trainer/x": 0.0}},
         {"coverage": Coverage(ranks=("0.0",), expected=2)},
         {"hists": {}},
         {"hists": {"trainer/h": Histogram((-0.0, 1.0), (3,))}},
@@ -59,9 +59,9 @@ def test_every_difference_shows(whole: ReferenceRow, change: dict[str, Any]) -> 
 
 def test_equal_rows(whole: ReferenceRow) -> None:
     """A row is the same as its copy, whatever the order of its keys, and whether a sample lacks a cut or has none."""
-    turned = dict(reversed(whole.figures.items()))
+    turned = dict(reversed(whole.values.items()))
     uncut = {"rollouts": [{"row": {"a": 1}, "why": ["top"], "score": 1.0}]}
-    copy = replace(whole, figures=turned, samples=uncut)
+    copy = replace(whole, values=turned, samples=uncut)
     assert same_row(whole, copy)
     assert differing({UNIT: whole}, {UNIT: copy}) == []
 
@@ -72,7 +72,7 @@ def test_rows_of_the_pipeline() -> None:
     theirs = Row(UNIT, mine.t, mine.x, {"trainer/loss": 2.0}, mine.coverage)
     assert same_row(mine, theirs)
     assert exactly({UNIT: mine}) == exactly({UNIT: theirs})
-    assert not same_row(mine, replace(theirs, figures={}))
+    assert not same_row(mine, replace(theirs, values={}))
 
 
 def test_rows_too_few_and_too_many(whole: ReferenceRow) -> None:
@@ -101,7 +101,7 @@ def test_sketched_figures_may_differ_by_the_stated_error() -> None:
     """1 % of the exact value either way, and not more; it must be there; the rest is compared bit by bit."""
     assert all(same_row(sketch(99.5), sketch(other)) for other in (99.0, 100.0, 101.0))
     assert not any(same_row(sketch(99.5), sketch(other)) for other in (98.9, 101.1, -100.0, None))
-    assert not same_row(sketch(99.5), sketch(99.5, figures={"trainer/x": 99.5, "trainer/y": 2.0}))
+    assert not same_row(sketch(99.5), sketch(99.5, values={"trainer/x": 99.5, "trainer/y": 2.0}))
 
 
 def test_sketched_values_of_ranks() -> None:
@@ -112,7 +112,7 @@ def test_sketched_values_of_ranks() -> None:
         return sketch(
             99.5,
             per_rank={"trainer/x": [("0.0", zero), ("1.3", one)]},
-            figures={"trainer/x": 99.5, **named},
+            values={"trainer/x": 99.5, **named},
             sketched_ranks={"trainer/x": {"0.0": 100.0, "1.3": 100.5}},
             chosen={"trainer/x": [f"trainer/x/{name}" for name in figures]},
         )

@@ -13,7 +13,7 @@ from tests.reference.settings import Settings
 def test_a_span_is_its_duration() -> None:
     """A span's metric is the name with `_s`; its time is its end."""
     found = row(file(span("rollout", 0.5, after=3, step=1), span("rollout", 1.5, after=1, step=1)))
-    assert found.figures == {"trainer/rollout_s": 1.0, "trainer/rollout_s/max": 1.5}
+    assert found.values == {"trainer/rollout_s": 1.0, "trainer/rollout_s/max": 1.5}
     assert found.t == T0 + 3.5
     assert found.coverage.ranks == ("0.0",)
 
@@ -48,7 +48,7 @@ def test_newer_attempts_supersede_spans_and_events() -> None:
     old = file(span("a", 1, step=1), event("e", step=1), event("e", step=1), tag("eval", step=1))
     new = file(span("a", 2, step=1), event("e", step=1), tag("warmup", step=1), attempt=1, id="b")
     found = row(old, new)
-    assert (found.figures["trainer/a_s"], found.figures["trainer/event/e"], found.tags) == (2.0, 1.0, ["warmup"])
+    assert (found.values["trainer/a_s"], found.values["trainer/event/e"], found.tags) == (2.0, 1.0, ["warmup"])
 
 
 def test_tags() -> None:
@@ -56,7 +56,7 @@ def test_tags() -> None:
     zero = file(tag("eval", step=1), tag("checkpoint", step=1), log(2, x=1))
     one = file(tag("eval", step=1), rank=1, id="b")
     assert row(zero, one).tags == ["checkpoint", "eval"]
-    assert row(zero, one).figures == {}
+    assert row(zero, one).values == {}
     assert row(zero, one, step=2).tags == []
 
 
@@ -95,7 +95,7 @@ def test_one_sample() -> None:
             }
         ]
     }
-    assert (found.t, found.coverage.ranks, found.figures) == (T0 + 4, ("0.3",), {})
+    assert (found.t, found.coverage.ranks, found.values) == (T0 + 4, ("0.3",), {})
 
 
 def test_which_samples_are_chosen() -> None:

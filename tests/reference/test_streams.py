@@ -61,7 +61,7 @@ def points(found: Rows) -> dict[int, ReferenceRow]:
 def sums(*files: bytes, settings: Settings = DEFAULTS) -> dict[int, float]:
     """The sums of the generator's metric `x` in its aligned units."""
     found = aligned(rows(*files, reductions={"x": ["sum"]}, settings=settings))
-    return {step: row.figures["generator/x"] for step, row in found.items()}
+    return {step: row.values["generator/x"] for step, row in found.items()}
 
 
 # --- the timeline ---
@@ -139,7 +139,7 @@ def test_an_aligned_row() -> None:
             unit=Unit("generator", "aligned", 1),
             t=T0 + 7,
             x={"global_step": 1},
-            figures={
+            values={
                 "generator/x": 1.5,
                 "generator/roll_s": 3.0,
                 "generator/roll_s/max": 3.0,
@@ -159,8 +159,8 @@ def test_the_leads_own_streams() -> None:
     """They are aligned like others; where the metric has steps as well, the key says which it is."""
     data = file(barrier(0, 1), stream(2, x=1, y=2), log(1, x=5), barrier(1, 9))
     found = rows(data)
-    assert aligned(found, "trainer")[1].figures == {"trainer/x/aligned": 1.0, "trainer/y": 2.0}
-    assert found[Unit("trainer", "step", 1)].figures == {"trainer/x": 5.0}
+    assert aligned(found, "trainer")[1].values == {"trainer/x/aligned": 1.0, "trainer/y": 2.0}
+    assert found[Unit("trainer", "step", 1)].values == {"trainer/x": 5.0}
 
 
 def test_keys_of_metrics_that_have_steps() -> None:
@@ -169,7 +169,7 @@ def test_keys_of_metrics_that_have_steps() -> None:
     other = streams(log(3, x=1, y=None), attempt=0, id="h")
     data = streams(ask, stream(1, x=[1, "NaN"], y=1), stream(2, **{"x/aligned": 7}), attempt=1)
     found = aligned(rows(lead(10), other, streams(log(3, x=2), attempt=3, id="i"), data))[1]
-    assert found.figures == {
+    assert found.values == {
         "generator/x/aligned": 1.0,
         "generator/x/aligned/max": 1.0,
         "generator/x/aligned/nonfinite": 1.0,
@@ -201,17 +201,17 @@ def test_values_of_ranks_in_streams() -> None:
     files = [streams(ask, stream(1, x=rank), barrier(1, 3 + rank), rank=rank, id=f"g{rank}") for rank in (0, 1)]
     found = rows(lead(10), *files, streams(log(0, x=1), rank=2, id="z"))
     assert aligned(found)[1].per_rank == {"generator/x/aligned": [("0.0", 0.0), ("0.1", 1.0)]}
-    assert aligned(found)[1].figures["generator/x/aligned/argmax_rank"] == 1.0
+    assert aligned(found)[1].values["generator/x/aligned/argmax_rank"] == 1.0
     assert clocked(found)[0].per_rank == {"clock/generator/x": [("0.0", 0.0), ("0.1", 1.0)]}
-    assert not any("barrier" in key for key in aligned(found)[1].figures)
+    assert not any("barrier" in key for key in aligned(found)[1].values)
 
 
 def test_rates_of_streams() -> None:
     """The merged sum over the length of the unit: 6 in a step of 4 s, and in a window of 10 s."""
     data = streams(define(x="rate"), stream(11, x=[1, 2]), stream(12, x=3), stream(1, y=1))
     found = rows(lead(10, 14), data)
-    assert aligned(found)[2].figures["generator/x"] == 1.5
-    assert clocked(found)[1].figures["clock/generator/x"] == 0.6
+    assert aligned(found)[2].values["generator/x"] == 1.5
+    assert clocked(found)[1].values["clock/generator/x"] == 0.6
     unknown = rows(lead(10, 14), data, streams(define(x="rate"), stream(11, x={"n": 1}), id="h"))
     assert aligned(unknown)[2].coverage.underivable == ("generator/x",)
     nothing = rows(lead(10), streams(define(x="rate"), stream(1, x="NaN")))
@@ -221,7 +221,7 @@ def test_rates_of_streams() -> None:
 def test_custom_reductions_of_streams() -> None:
     """They work as in steps."""
     data = streams(define(x="tests.recent"), stream(1, x=8), stream(2, x=[4]))
-    assert aligned(rows(lead(10), data, settings=Settings(custom=CUSTOM)))[1].figures == {"generator/x": 8.0}
+    assert aligned(rows(lead(10), data, settings=Settings(custom=CUSTOM)))[1].values == {"generator/x": 8.0}
 
 
 # --- coverage ---
@@ -283,7 +283,7 @@ def test_nobody_is_absent_in_streams() -> None:
     child = streams(stream(1, x=3), parent="g", id="h", rank=5)
     found = aligned(rows(lead(10), streams(stream(1, x=1), stream(11, x=1), world=9), child))[1]
     assert found.coverage == Coverage(ranks=("0.0",), expected=1, attempts=(0,))
-    assert found.figures == {"generator/x": 2.0}
+    assert found.values == {"generator/x": 2.0}
 
 
 def test_gaps_in_streams() -> None:
@@ -304,12 +304,12 @@ def test_clock_rows() -> None:
     old = file(actor="reward", id="r", t=T0 - 7)
     data = streams(define(x=["max", "count"]), stream(9.5, x=1), stream(10, x=2), stream(19.5, x=4), stream(20, x=8))
     found = clocked(rows(old, data))
-    assert {window: row.figures["clock/generator/x"] for window, row in found.items()} == {0: 1.0, 1: 4.0, 2: 8.0}
+    assert {window: row.values["clock/generator/x"] for window, row in found.items()} == {0: 1.0, 1: 4.0, 2: 8.0}
     assert found[1] == ReferenceRow(
         unit=Unit("generator", "clock", WINDOW + 1),
         t=T0 + 19.5,
         x={"clock/elapsed_s": 17.0},
-        figures={"clock/generator/x": 4.0, "clock/generator/x/count": 2.0},
+        values={"clock/generator/x": 4.0, "clock/generator/x/count": 2.0},
         coverage=Coverage(ranks=("0.0",), expected=1, attempts=(0,)),
     )
 
@@ -317,7 +317,7 @@ def test_clock_rows() -> None:
 def test_windows_are_configured() -> None:
     """`clock_window_s` is the length of a clock unit."""
     found = rows(streams(stream(9, x=1), stream(69, x=3)), settings=Settings(window=60.0))
-    assert [(unit.index, row.figures["clock/generator/x"]) for unit, row in found.items()] == [
+    assert [(unit.index, row.values["clock/generator/x"]) for unit, row in found.items()] == [
         (29393333, 1.0),
         (29393334, 3.0),
     ]
@@ -335,7 +335,7 @@ def test_unit_without_values() -> None:
     """A stream line whose values are all dead makes its units, with nothing in them."""
     found = rows(lead(10), streams(stream(5, x="rubbish")))
     for row in (aligned(found)[1], clocked(found)[0]):
-        assert (row.figures, row.t, row.coverage.ranks, row.coverage.expected) == ({}, T0 + 5, (), 1)
+        assert (row.values, row.t, row.coverage.ranks, row.coverage.expected) == ({}, T0 + 5, (), 1)
 
 
 # --- policy lag ---
@@ -346,13 +346,13 @@ def test_policy_lag_of_streams() -> None:
     ask = {"kind": "define", "m": {"policy_version": {"unit": "global_step"}}}
     data = streams(ask, *(stream(after, policy_version=1) for after in (3, 13, 23, 33)))
     found = rows(lead(9, 12, 25, first=4), data)
-    assert {step: row.figures["generator/policy_lag"] for step, row in aligned(found).items()} == {4: 3.0, 6: 5.0}
-    lags = {window: row.figures.get("clock/generator/policy_lag") for window, row in clocked(found).items()}
+    assert {step: row.values["generator/policy_lag"] for step, row in aligned(found).items()} == {4: 3.0, 6: 5.0}
+    lags = {window: row.values.get("clock/generator/policy_lag") for window, row in clocked(found).items()}
     assert lags == {0: 4.0, 1: 5.0, 2: 5.0, 3: 5.0}
     early = rows(lead(99), streams(ask, stream(-13, policy_version=1)))
-    assert "clock/generator/policy_lag" not in clocked(early)[-2].figures
+    assert "clock/generator/policy_lag" not in clocked(early)[-2].values
     stepped = rows(lead(10), data, streams(log(3, policy_version=1), id="h"))
-    assert aligned(stepped)[1].figures["generator/policy_lag/aligned"] == 0.0
+    assert aligned(stepped)[1].values["generator/policy_lag/aligned"] == 0.0
 
 
 # --- points ---
@@ -371,7 +371,7 @@ def test_points() -> None:
             unit=Unit("generator", "point", len(before), "g"),
             t=T0 + 5,
             x={"clock/elapsed_s": 7.0},
-            figures={"point/generator/x": 1.5},
+            values={"point/generator/x": 1.5},
             hists={"point/generator/h": Histogram((4.0, 4.0), (1,))},
             coverage=Coverage(ranks=("0.2",), expected=1, attempts=(3,)),
         )
@@ -404,7 +404,7 @@ def test_what_becomes_a_point() -> None:
     assert points(rows(streams(stream(9, x=3)), streams(STREAMED, id="h"))) == {}
     declared = {"kind": "define", "m": {"roll_s": {"stream": True}, "event/e": {"stream": True, "reduce": "count"}}}
     spans = points(rows(streams(declared, span("roll", 2, after=3), event("e", t=T0 + 7))))
-    assert {at: row.figures for at, row in spans.items()} == {
+    assert {at: row.values for at, row in spans.items()} == {
         5: {"point/generator/roll_s": 2.0},
         7: {"point/generator/event/e": 1.0},
     }
@@ -413,10 +413,10 @@ def test_what_becomes_a_point() -> None:
 def test_figures_of_points() -> None:
     """The configuration names the first reduction; a rate cannot be derived; a NaN makes an empty row."""
     data = streams(STREAMED, stream(5, x=[1, 4]))
-    assert points(rows(data, reductions={"x": ["max", "sum"]}))[5].figures == {"point/generator/x": 4.0}
+    assert points(rows(data, reductions={"x": ["max", "sum"]}))[5].values == {"point/generator/x": 4.0}
     found = points(rows(data, reductions={"generator/x": ["rate"]}))[5]
-    assert (found.figures, found.coverage.underivable) == ({}, ("point/generator/x",))
-    assert points(rows(streams(STREAMED, stream(5, x="NaN"))))[5].figures == {}
+    assert (found.values, found.coverage.underivable) == ({}, ("point/generator/x",))
+    assert points(rows(streams(STREAMED, stream(5, x="NaN"))))[5].values == {}
 
 
 def test_points_of_a_child() -> None:

@@ -22,7 +22,7 @@ POLICY = "policy_version"
 class Reduced:
     """The parts of a row that come from its metrics. `owned`: the keys that are taken, with a figure or without."""
 
-    figures: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
     hists: dict[str, Histogram] = field(default_factory=dict)
     per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     underivable: set[str] = field(default_factory=set)
@@ -36,7 +36,7 @@ class Reduced:
         if key in self.owned:
             return False
         self.owned.add(key)
-        self.figures[key] = figure
+        self.values[key] = figure
         return True
 
 
@@ -57,7 +57,7 @@ def reduced(experiment: Experiment, counting: Sequence[Contribution], keys: Keys
     result.owned |= set(owning)
     for key, (metric, reduction) in owning.items():
         if reduction == "nonfinite":
-            result.figures[key] = float(sum(contribution.partial.nonfinite for contribution in metrics[metric]))
+            result.values[key] = float(sum(contribution.moments.nonfinite for contribution in metrics[metric]))
             continue
         try:
             if reduction == "hist":
@@ -67,7 +67,7 @@ def reduced(experiment: Experiment, counting: Sequence[Contribution], keys: Keys
             else:
                 figure = making.of(metrics[metric], reduction)
                 if figure is not None:
-                    result.figures[key] = figure
+                    result.values[key] = figure
                     result.sketched |= exact_of({key: metrics[metric]}, reduction)
         except ArithmeticError:
             result.underivable.add(key)
@@ -182,7 +182,7 @@ def finished(
         unit=unit,
         t=t,
         x=x,
-        figures=result.figures,
+        values=result.values,
         coverage=cover,
         hists=result.hists,
         per_rank=result.per_rank,

@@ -15,7 +15,7 @@ class DeadLetterError(Exception):
 
 
 @dataclass(frozen=True)
-class Partial:
+class Moments:
     """The page's nine. Where n > 0, None is unknown; where n = 0, min, max, first and last mean nothing."""
 
     n: int
@@ -29,8 +29,8 @@ class Partial:
     nonfinite: int
 
 
-def partials_of(value: Any) -> list[Partial]:
-    """One partial per observation, in order, or that of the one summary."""
+def partials_of(value: Any) -> list[Moments]:
+    """One moments per observation, in order, or that of the one summary."""
     if isinstance(value, list):
         return observations(value, [1.0] * len(value))
     if not isinstance(value, dict):
@@ -45,7 +45,7 @@ def partials_of(value: Any) -> list[Partial]:
     return observations(v, [float(weight) for weight in w])
 
 
-def observations(v: list[Any], w: list[float]) -> list[Partial]:
+def observations(v: list[Any], w: list[float]) -> list[Moments]:
     partials = []
     for x, weight in zip(v, w):
         if x is None:
@@ -53,17 +53,17 @@ def observations(v: list[Any], w: list[float]) -> list[Partial]:
         if isinstance(x, (int, float)):
             partials.append(observation(float(x), weight))
         elif isinstance(x, str) and x in NON_FINITE:
-            partials.append(Partial(0, 0.0, 0.0, 0.0, None, None, None, None, nonfinite=0 if weight == 0 else 1))
+            partials.append(Moments(0, 0.0, 0.0, 0.0, None, None, None, None, nonfinite=0 if weight == 0 else 1))
         else:
             raise DeadLetterError("bad value")
     return partials
 
 
-def observation(x: float, w: float) -> Partial:
-    return Partial(n=1, w=w, sum=w * x, m2=0.0, min=x, max=x, first=x, last=x, nonfinite=0)
+def observation(x: float, w: float) -> Moments:
+    return Moments(n=1, w=w, sum=w * x, m2=0.0, min=x, max=x, first=x, last=x, nonfinite=0)
 
 
-def summary(value: dict[str, Any]) -> list[Partial]:
+def summary(value: dict[str, Any]) -> list[Moments]:
     if not is_integer(value.get("n"), least=0):
         raise DeadLetterError("bad value")
     known = {name: value[name] for name in ("w", "sum", "min", "max", "first", "last", "m2") if name in value}
@@ -73,7 +73,7 @@ def summary(value: dict[str, Any]) -> list[Partial]:
         return []
     given = {name: float(number) for name, number in known.items()}
     return [
-        Partial(
+        Moments(
             n=value["n"],
             w=given.get("w", float(value["n"])),
             sum=given.get("sum"),

@@ -43,7 +43,7 @@ def test_a_replay_beside_a_sidecar(tmp_path: Path) -> None:
             sidecar.until(lambda: {row.unit.index for row in shipped(job)} == set(range(9)))
             second[0].log({"evaluation": 0.5}, 2)
             second[0].flush()
-            sidecar.until(lambda: any("trainer/evaluation" in row.figures for row in shipped(job)))
+            sidecar.until(lambda: any("trainer/evaluation" in row.values for row in shipped(job)))
             # Revisions may take a while: a sidecar that ends leaves them to its successor.
             sidecar.until(lambda: all(watched(job)[Unit("trainer", STEP, n)].coverage.attempts == (1,) for n in (4, 5)))
             for worker in second:

@@ -214,7 +214,7 @@ def test_other_reductions(job: Path, tmp_path: Path) -> None:
     """With other reductions the figures are those of the same lines, under the keys of these."""
     again(job, tmp_path / "out", Steps(0, 0), reductions={"m0": ["max", "sum"]})
     (row,) = rows_in(tmp_path / "out")
-    assert (row.figures["trainer/m0"], row.figures["trainer/m0/sum"]) == (1.0, 1.0 + 1 / 2 + 1 / 3)
+    assert (row.values["trainer/m0"], row.values["trainer/m0/sum"]) == (1.0, 1.0 + 1 / 2 + 1 / 3)
 
 
 def test_all_kinds_of_rows(tmp_path: Path) -> None:
@@ -224,5 +224,5 @@ def test_all_kinds_of_rows(tmp_path: Path) -> None:
     again(make(tmp_path / "job", {"s.jsonl": steps, "g.jsonl": streams}), tmp_path / "out")
     rows = newest_rows(tmp_path / "out")
     assert sum(unit.kind == "clock" for unit in rows) == 3
-    assert rows[Unit("generator", "aligned", 3)].figures["generator/y"] == 7.5
+    assert rows[Unit("generator", "aligned", 3)].values["generator/y"] == 7.5
     assert all(row.arrival.revision == 0 for row in rows.values())

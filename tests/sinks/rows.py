@@ -18,7 +18,7 @@ def make_row(
     *,
     actor: str = "trainer",
     step: int | None = None,
-    figures: dict[str, float] | None = None,
+    values: dict[str, float] | None = None,
     missing: tuple[str, ...] = (),
     revision: int = 0,
     changed: tuple[str, ...] = (),
@@ -30,7 +30,7 @@ def make_row(
         Unit(actor, "step", at),
         T0 + no,
         {axis: at},
-        {f"{actor}/loss": float(no)} if figures is None else figures,
+        {f"{actor}/loss": float(no)} if values is None else values,
         Coverage(("0.0-1",), 2 + len(missing), missing=missing, attempts=(0,)),
         Arrival(no, revision, changed, "complete"),
     )

@@ -71,7 +71,7 @@ def test_a_lost_or_torn_file_is_begun_anew(tmp_path: Path, content: bytes | None
 def test_a_key_that_was_logged_wins(tmp_path: Path) -> None:
     """A metric that has the name of a rank's key keeps it."""
     row = ranked(0, 2)
-    row.figures["trainer/loss/r0.1"] = 77.0
+    row.values["trainer/loss/r0.1"] = 77.0
     assert KeyBudget("wandb", tmp_path / "keys.json", 99).admit(row) == {"trainer/loss/r0.0": 0.0}
 
 

@@ -17,7 +17,7 @@ from tests.sinks.rows import make_row, make_run
 
 def test_the_line_of_a_row() -> None:
     """Actor, x, then the figures by name with four digits."""
-    row = make_row(12, figures={"trainer/reward": 0.123456, "trainer/loss": 2.0})
+    row = make_row(12, values={"trainer/reward": 0.123456, "trainer/loss": 2.0})
 
     assert line(row) == "trainer global_step=12  loss=2  reward=0.1235"
 
@@ -40,7 +40,7 @@ def test_tags_stand_beside_the_step() -> None:
 def test_control_characters_in_names_are_neutralised() -> None:
     """A metric's name cannot move the cursor, colour the terminal or begin a line."""
     assert (
-        line(make_row(0, figures={"trainer/\x1b[31mx\n\u202e": 1.0}))
+        line(make_row(0, values={"trainer/\x1b[31mx\n\u202e": 1.0}))
         == "trainer global_step=0  \ufffd[31mx\ufffd\ufffd=1"
     )
 

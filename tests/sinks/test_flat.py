@@ -8,7 +8,7 @@ from tests.sinks.rows import make_row
 
 def test_a_complete_row() -> None:
     """x, the figures and three counts of ranks; neighbours written as one name count each."""
-    assert flatten(make_row(12, figures={"trainer/loss": 0.5})) == {
+    assert flatten(make_row(12, values={"trainer/loss": 0.5})) == {
         "global_step": 12,
         "trainer/loss": 0.5,
         "trainer/ranks/in": 2,
@@ -28,7 +28,7 @@ def test_a_row_that_lacks_ranks_names_them() -> None:
 def test_a_revision_ships_what_changed() -> None:
     """A later version of a row holds x, its number, and the figures that are new or changed."""
     flat = flatten(
-        make_row(9, step=4, revision=2, figures={"trainer/loss": 1.0, "trainer/kl": 2.0}, changed=("trainer/kl",))
+        make_row(9, step=4, revision=2, values={"trainer/loss": 1.0, "trainer/kl": 2.0}, changed=("trainer/kl",))
     )
 
     assert flat["trainer/revision"] == 2 and flat["global_step"] == 4 and flat["trainer/kl"] == 2.0
@@ -38,14 +38,14 @@ def test_a_revision_ships_what_changed() -> None:
 
 def test_a_users_figure_wins_over_a_derived_one() -> None:
     """A job that logs `ranks/in` or `revision` itself sees its own figure."""
-    flat = flatten(make_row(0, figures={"trainer/ranks/in": 0.25, "trainer/revision": 7.5}, revision=0))
+    flat = flatten(make_row(0, values={"trainer/ranks/in": 0.25, "trainer/revision": 7.5}, revision=0))
 
     assert flat["trainer/ranks/in"] == 0.25 and flat["trainer/revision"] == 7.5
 
 
 def test_x_wins_over_a_figure_of_the_same_key() -> None:
     """A metric named like the axis does not move the point."""
-    assert flatten(make_row(5, axis="env/steps", figures={"env/steps": 4.5}))["env/steps"] == 5
+    assert flatten(make_row(5, axis="env/steps", values={"env/steps": 4.5}))["env/steps"] == 5
 
 
 def test_axis_is_the_rows_own() -> None:
@@ -58,7 +58,7 @@ def test_axis_is_the_rows_own() -> None:
 
 def test_values_of_ranks_are_keys_of_their_own() -> None:
     """What a sink shows of single ranks stands beside the figures, which win where a key is the same."""
-    row = make_row(0, figures={"trainer/loss": 1.0, "trainer/loss/r0.1": 7.0})
+    row = make_row(0, values={"trainer/loss": 1.0, "trainer/loss/r0.1": 7.0})
     flat = flatten(row, {"trainer/loss/r0.0": 0.5, "trainer/loss/r0.1": 1.5})
 
     assert (flat["trainer/loss/r0.0"], flat["trainer/loss/r0.1"]) == (0.5, 7.0)

@@ -30,7 +30,7 @@ def fill(run: Run, rows: list[Row]) -> Path:
 
 def test_the_format_is_pinned(tmp_path: Path) -> None:
     """One line a row, as `Row.to_json` writes it, and beside the file a name that says whose it is."""
-    row = make_row(0, figures={"trainer/loss": 0.5}, missing=("0.2",))
+    row = make_row(0, values={"trainer/loss": 0.5}, missing=("0.2",))
     path = fill(make_run(tmp_path), [row])
 
     assert path == tmp_path / "rlship" / "state" / "rows.jsonl"

@@ -39,7 +39,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows_of(whose: float, first: int, end: int) -> list[Row]:
     """Rows that differ from those that another sidecar would make under these numbers, in value and in length."""
-    return [make_row(no, figures={"trainer/loss": no + whose}) for no in range(first, end)]
+    return [make_row(no, values={"trainer/loss": no + whose}) for no in range(first, end)]
 
 
 class Sidecar:

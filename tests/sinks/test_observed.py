@@ -332,7 +332,7 @@ def test_points_of_streams_stand_on_the_axis_of_time(tmp_path: Path) -> None:
         sim.write("a.jsonl", file(*lines, actor="generator", beat=10))
         sim.finish()
         points = [row for row in sim.rows() if row.unit.kind == "point"]
-    points = [replace(row, arrival=replace(row.arrival, no=no)) for no, row in enumerate(points)]
+    points = [replace(row, arrival=replace(row.arrival, row_number=no)) for no, row in enumerate(points)]
     sink = TensorBoardSink()
     sink.open(make_run(tmp_path, rows=3))
     sink.write(points)

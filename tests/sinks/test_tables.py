@@ -75,7 +75,7 @@ def test_names_of_tables_become_names_of_files(name: str) -> None:
 def test_a_logged_metric_wins_and_only_changed_tables_are_shown() -> None:
     """A table whose key a figure has is not shown; a revision shows the tables that changed."""
     assert list(tables.tables(sampled(0))) == [KEY]
-    assert not tables.tables(sampled(0, figures={KEY: 1.0}))
+    assert not tables.tables(sampled(0, values={KEY: 1.0}))
     assert not tables.tables(sampled(0, revision=1, changed=("trainer/loss",)))
 
 

@@ -44,7 +44,7 @@ def parts(folder: Path) -> list[Path]:
 
 def test_a_row_is_one_event() -> None:
     """Step from the row's own axis, time from the records, every number a scalar, no text."""
-    made = event(make_row(3, step=40, axis="env_step", figures={"trainer/loss": 0.5}, missing=("0.2",)))
+    made = event(make_row(3, step=40, axis="env_step", values={"trainer/loss": 0.5}, missing=("0.2",)))
 
     assert (made.step, made.wall_time) == (40, T0 + 3)
     assert {value.tag: value.simple_value for value in made.summary.value} == {
@@ -77,7 +77,7 @@ def test_points_survive_steps_that_go_back(tmp_path: Path) -> None:
 
 def test_a_row_without_figures_counts(tmp_path: Path) -> None:
     """A point that has only coverage is a point, so that rows and events stay in step."""
-    fill(make_run(tmp_path), [make_row(0, figures={}), make_row(1)])
+    fill(make_run(tmp_path), [make_row(0, values={}), make_row(1)])
 
     assert TensorBoardSink().open(make_run(tmp_path)) == 2
 

@@ -65,7 +65,7 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
         run = backend.run("rlship", "store1")
         assert wait_until(lambda: len(run.history) == 1) < 2.0
         sink.flush()
-        sink.write([make_row(1, actor="reward", axis="env_step", figures={"reward/score": 0.25})])
+        sink.write([make_row(1, actor="reward", axis="env_step", values={"reward/score": 0.25})])
         sink.close()
 
         wait_until(lambda: gone(processes))
@@ -325,7 +325,7 @@ def test_what_is_on_its_way_begins_small_and_doubles(tmp_path: Path) -> None:
     sink = WandbSink()
     sink._link, sink._axes = cast(ChildLink, Echo()), Axes(tmp_path)
     figures = {f"trainer/{number}": 0.5 for number in range(4000)}
-    sink.write([make_row(number, figures=figures) for number in range(400)])
+    sink.write([make_row(number, values=figures) for number in range(400)])
     sizes = [min(wandb_sink.FIRST_WINDOW_BYTES << times, wandb_sink.WINDOW_BYTES) for times in range(4)]
     assert len(waits) > 4 and all(0.8 * size < held <= size for held, size in zip(waits, sizes, strict=False))
     assert max(waits) <= wandb_sink.WINDOW_BYTES

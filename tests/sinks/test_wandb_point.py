@@ -15,7 +15,7 @@ from tests.sinks.rows import T0, make_row
 
 def test_a_point() -> None:
     """Row number, actor and axis for the client; the record's time as `_timestamp`, not the time of shipping."""
-    made = point(make_row(7, step=3, axis="env_step", figures={"trainer/loss": 0.5}))
+    made = point(make_row(7, step=3, axis="env_step", values={"trainer/loss": 0.5}))
 
     assert (made.row_number, made.actor, made.axis) == (7, "trainer", "env_step")
     assert orjson.loads(made.data) == {
@@ -39,7 +39,7 @@ def test_keys_that_the_client_keeps_for_itself_are_renamed() -> None:
 def test_a_row_over_a_megabyte_loses_its_longest_names_and_says_so() -> None:
     """The client drops a huge row without a word; so keys go, longest names first, until it fits, and are counted."""
     figures = {f"trainer/{'x' * (no % 50)}{no:06}": 1.0 for no in range(40_000)}
-    made = point(make_row(0, figures=figures))
+    made = point(make_row(0, values=figures))
     values = orjson.loads(made.data)
     left = values.keys() & figures.keys()
     gone = figures.keys() - values.keys()
@@ -49,14 +49,14 @@ def test_a_row_over_a_megabyte_loses_its_longest_names_and_says_so() -> None:
     assert values["rlship/dropped_keys"] == len(gone) > 0
     assert max((len(key), key) for key in left) < min((len(key), key) for key in gone)
     assert values["global_step"] == 0 and values["trainer/ranks/in"] == 2
-    other_order = point(make_row(0, figures=dict(reversed(figures.items()))))
+    other_order = point(make_row(0, values=dict(reversed(figures.items()))))
     assert orjson.loads(other_order.data) == values
 
 
 @given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=6))
 def test_figures_keep_their_bits(figures: dict[str, float]) -> None:
     """A figure is the same double after the way through the point."""
-    values = orjson.loads(point(make_row(0, figures={f"trainer/{key}": value for key, value in figures.items()})).data)
+    values = orjson.loads(point(make_row(0, values={f"trainer/{key}": value for key, value in figures.items()})).data)
 
     assert all(float(values[f"trainer/{key}"]).hex() == value.hex() for key, value in figures.items())
 

@@ -184,7 +184,7 @@ def test_memory_is_bounded_while_the_server_is_down(tmp_path: Path, backend: Loo
     def write() -> None:
         try:
             for no in range(1, 1000):
-                sink.write([make_row(no, figures=figures)])
+                sink.write([make_row(no, values=figures)])
         except SinkUnavailable as problem:
             problems.append(problem)
 

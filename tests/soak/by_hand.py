@@ -82,7 +82,7 @@ def wrong_in(row: Row) -> Iterator[str]:
     if row.unit.kind != "step":
         return
     yield from wrong_occurrences(row, crew)
-    who = row.figures.get(f"{crew.actor}/who")
+    who = row.values.get(f"{crew.actor}/who")
     if who is None:
         return  # a row of late lines alone
     try:
@@ -92,8 +92,8 @@ def wrong_in(row: Row) -> Iterator[str]:
         return
     should = expected_of(crew, places, row.unit.index)
     for key, figure in should.items():
-        if row.figures.get(key) != figure:
-            yield f"{key} over {places} is {figure}, not {row.figures.get(key)}"
+        if row.values.get(key) != figure:
+            yield f"{key} over {places} is {figure}, not {row.values.get(key)}"
     losses = [(f"{at}.{rank}", values.loss(crew.actor, at, rank, row.unit.index)) for at, rank in places]
     if row.per_rank.get(f"{crew.actor}/loss") != losses:
         yield f"the losses by rank are {losses}, not {row.per_rank.get(f'{crew.actor}/loss')}"
@@ -141,7 +141,7 @@ def wrong_occurrences(row: Row, crew: Crew) -> Iterator[str]:
 def wrong_lag(row: Row) -> Iterator[str]:
     """In rows that stand beside the steps, the lag is the step less the version."""
     actor = row.unit.actor
-    lag, version = row.figures.get(f"{actor}/policy_lag"), row.figures.get(f"{actor}/policy_version")
+    lag, version = row.values.get(f"{actor}/policy_lag"), row.values.get(f"{actor}/policy_version")
     beside = row.unit.kind in ("step", "aligned")
     if beside and (None if version is None else row.unit.index - version) != lag:
         yield f"the policy's lag is {lag} at the version {version}"
@@ -174,7 +174,7 @@ def lacking(row: Row | None, place: Place, step: int) -> Iterator[str]:
         return
     name = f"{replica}.{rank}"
     try:
-        marks = marked(crew_of(actor), row.figures.get(f"{actor}/who", 0.0))
+        marks = marked(crew_of(actor), row.values.get(f"{actor}/who", 0.0))
     except ValueError:  # said elsewhere
         marks = []
     if (replica, rank) not in marks:
@@ -241,7 +241,7 @@ def _samples_of_streams(verdict: Verdict, rows: list[Row]) -> None:
 
 def _points(verdict: Verdict, crew: Crew, rows: list[Row], words: list[Word], gaps: Counter[str]) -> None:
     of_points = [row for row in rows if row.unit.kind == "point"]
-    found = Counter(row.figures.get(f"point/{crew.actor}/gauge") for row in of_points)
+    found = Counter(row.values.get(f"point/{crew.actor}/gauge") for row in of_points)
     known = set()
     for word in words:
         bit = crew.places().index(word.place[1:])

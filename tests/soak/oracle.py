@@ -48,9 +48,9 @@ def judge_store(evidence: Evidence) -> Verdict:
     revisions: defaultdict[Unit, list[int]] = defaultdict(list)
     for number, row in enumerate(evidence.rows):
         revisions[row.unit].append(row.arrival.revision)
-        if row.arrival.no != number:
+        if row.arrival.row_number != number:
             verdict.wrong += 1
-            verdict.tell(f"row {number} has the number {row.arrival.no}")
+            verdict.tell(f"row {number} has the number {row.arrival.row_number}")
     for unit, numbers in revisions.items():
         repeated = len(numbers) - len(set(numbers))
         verdict.duplicated += repeated
@@ -77,7 +77,7 @@ def judge_jsonl(evidence: Evidence) -> Verdict:
     verdict = Verdict("jsonl", len(evidence.rows))
     _compare(
         verdict,
-        [(str(row.arrival.no), row.to_json().decode()) for row in evidence.rows],
+        [(str(row.arrival.row_number), row.to_json().decode()) for row in evidence.rows],
         [(_number_of(line), line.decode(errors="replace")) for line in lines[:-1]],
     )
     if lines[-1]:
@@ -108,7 +108,7 @@ def judge_wandb(evidence: Evidence) -> Verdict:
         found.append((str(step), _text(without_places(values))))
         if step != number and step is not None:
             found[-1] = (str(step), f"at line {number}: {_text(values)}")
-    should = [(str(row.arrival.no), _text(as_wandb(row))) for row in evidence.rows]
+    should = [(str(row.arrival.row_number), _text(as_wandb(row))) for row in evidence.rows]
     _compare(verdict, should, found)
     if holes:
         verdict.tell(f"{holes} lines never came")

@@ -34,7 +34,7 @@ def flat(row: Row) -> dict[str, float | int | str]:
         keys[f"{of}/revision"] = row.arrival.revision
     for key, values in changed(row, row.per_rank).items():
         keys |= {f"{key}/r{rank}": value for rank, value in values}
-    return {**keys, **changed(row, row.figures)}
+    return {**keys, **changed(row, row.values)}
 
 
 def changed(row: Row, values: Mapping[str, _Value]) -> dict[str, _Value]:

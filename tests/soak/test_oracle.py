@@ -116,13 +116,15 @@ def test_what_is_right_is_found_right(shipped: tuple[Path, Evidence]) -> None:
 
 def numbered(rows: list[Row]) -> list[Row]:
     """The rows with numbers without holes, so that only what the test changed is wrong."""
-    return [replace(row, arrival=replace(row.arrival, no=no)) for no, row in enumerate(rows)]
+    return [replace(row, arrival=replace(row.arrival, row_number=no)) for no, row in enumerate(rows)]
 
 
 def place_of(evidence: Evidence, kind: str, index: int = 0, actor: str = TRAINER.actor) -> int:
     """The number of the row of a step, or of the index-th row of another kind."""
     found = [row for row in evidence.rows if row.unit.kind.startswith(kind) and row.unit.actor == actor]
-    return next(row for row in found if row.unit.index == index or (kind != "step" and row is found[index])).arrival.no
+    return next(
+        row for row in found if row.unit.index == index or (kind != "step" and row is found[index])
+    ).arrival.row_number
 
 
 def changed(evidence: Evidence, place: int, **parts: Any) -> Evidence:
@@ -154,9 +156,9 @@ def test_a_figure_that_is_wrong_in_the_store(shipped: tuple[Path, Evidence]) -> 
     """
     _, evidence = shipped
     place = place_of(evidence, "step", 4)
-    figures = dict(evidence.rows[place].figures)
+    figures = dict(evidence.rows[place].values)
     figures["trainer/loss"] = figures["trainer/loss"] * (1 + 2**-52)
-    found = unclean(changed(evidence, place, figures=figures))
+    found = unclean(changed(evidence, place, values=figures))
     assert found["store"] == (0, 0, 1)
     assert found["writers' word"] == (0, 0, 1)
 
@@ -171,8 +173,8 @@ def test_a_writer_counted_twice(shipped: tuple[Path, Evidence]) -> None:
     """A mark that is in the sum twice is another writer's, so that the mean does not fit."""
     _, evidence = shipped
     place = place_of(evidence, "step", 1)
-    figures = evidence.rows[place].figures
-    wrong = changed(evidence, place, figures={**figures, "trainer/who": figures["trainer/who"] - 1})
+    figures = evidence.rows[place].values
+    wrong = changed(evidence, place, values={**figures, "trainer/who": figures["trainer/who"] - 1})
     assert verdicts(wrong)["writers' word"].wrong > 1
 
 
@@ -211,8 +213,8 @@ def test_what_is_wrong_in_a_row_by_itself(shipped: tuple[Path, Evidence]) -> Non
         {"per_rank": {**ranks, "trainer/loss": ranks["trainer/loss"][::-1]}},
         {"tags": ("train",)},
         {"hists": {}},
-        {"figures": {**row.figures, "trainer/policy_lag": 1.0}},
-        {"figures": {**row.figures, "trainer/lengths/p50": row.figures["trainer/lengths/p50"] + 1}},
+        {"values": {**row.values, "trainer/policy_lag": 1.0}},
+        {"figures": {**row.values, "trainer/lengths/p50": row.values["trainer/lengths/p50"] + 1}},
         {"samples": {"judged": [*judged, judged[0]], "rollouts": rollouts}},
         {"samples": {"judged": [elsewhere, *judged[1:]], "rollouts": rollouts}},
         {"samples": {"judged": [other_step, *judged[1:]], "rollouts": rollouts}},
@@ -285,9 +287,9 @@ def test_streams_are_counted(shipped: tuple[Path, Evidence]) -> None:
     assert unclean(changed(evidence, other, samples=samples[0].samples))["writers' word"][1] > 0
 
     first, last = place_of(evidence, "point", 0, "sampler"), place_of(evidence, "point", 9, "sampler")
-    held = evidence.rows[last].figures
-    assert unclean(changed(evidence, first, figures=held))["writers' word"] == (1, 1, 0)
-    assert unclean(changed(evidence, last, figures={"point/sampler/gauge": 7777.0}))["writers' word"] == (0, 0, 1)
+    held = evidence.rows[last].values
+    assert unclean(changed(evidence, first, values=held))["writers' word"] == (1, 1, 0)
+    assert unclean(changed(evidence, last, values={"point/sampler/gauge": 7777.0}))["writers' word"] == (0, 0, 1)
 
 
 def test_dead_letters_are_compared(shipped: tuple[Path, Evidence]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlship_formats.reading import read_define
 from rlship_formats.records import Asks, Open
-from rlship_formats.values import Observations, Partial
+from rlship_formats.values import Moments, Observations
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
 from rlship_sidecar.decode.schemas import Schemas
@@ -18,7 +18,7 @@ from tests.reference import lines as reference
 from tests.reference import strict_json
 from tests.reference.records import Entry, File, Measured, Writer
 from tests.reference.values import DeadLetterError, is_step
-from tests.reference.values import Partial as ReferencePartial
+from tests.reference.values import Moments as ReferenceMoments
 from tests.spec.vectors import decimal
 
 ALL = 1 << 62
@@ -189,7 +189,7 @@ def _measured(kind: str, line: Measured) -> Said:
     return said | ({"m": m} if kind == "metrics" else {"stands_for": {"t": decimal(line.t), "m": m}})
 
 
-def _partials(found: list[ReferencePartial], is_summary: bool) -> Said:
+def _partials(found: list[ReferenceMoments], is_summary: bool) -> Said:
     if is_summary:
         return _summary(found[0])
     finite = [(one.first, one.w) for one in found if one.first is not None]
@@ -206,7 +206,7 @@ def _values(xs: list[float], ws: list[float], nonfinite: int) -> Said:
     return said | ({"nonfinite": nonfinite} if nonfinite else {})
 
 
-def _summary(partial: Partial | ReferencePartial) -> Said:
+def _summary(partial: Moments | ReferenceMoments) -> Said:
     told = {name: getattr(partial, name) for name in FIGURES}
     return {"n": partial.n} | {name: None if figure is None else decimal(figure) for name, figure in told.items()}
 

@@ -76,7 +76,7 @@ def form(row: AnyRow) -> Said:
         "index": unit.index,
         "t": decimal(row.t),
         "x": _decimals(row.x),
-        "m": _decimals(row.figures),
+        "m": _decimals(row.values),
         "coverage": {
             "ranks": list(coverage.ranks),
             "expected": coverage.expected,

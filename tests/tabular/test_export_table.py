@@ -76,7 +76,7 @@ def test_figures(grpo: Path, form: str) -> None:
     """A line for each figure of the last revisions, with every bit of its value."""
     told = exported(grpo, form)
     assert [(one["row"], one["key"], bits(one["value"])) for one in told] == [
-        (one.arrival.no, key, bits(value)) for one in final() for key, value in one.figures.items()
+        (one.arrival.row_number, key, bits(value)) for one in final() for key, value in one.values.items()
     ]
     first = {key: told[0][key] for key in ("experiment", "actor", "kind", "index", "step", "axis", "x", "t", "changed")}
     assert first == {
@@ -113,11 +113,11 @@ def test_every_revision(grpo: Path, form: str) -> None:
 def test_wide(grpo: Path, form: str) -> None:
     """A line for each row, a column for each figure under its key, null where the row has none."""
     told = exported(grpo, form, "--wide")
-    keys = sorted({key for one in final() for key in one.figures})
+    keys = sorted({key for one in final() for key in one.values})
     assert list(told[0])[19:] == keys
     for one, line in zip(final(), told, strict=True):
         assert {key: bits(line[key]) for key in keys if line[key] is not None} == {
-            key: bits(value) for key, value in one.figures.items()
+            key: bits(value) for key, value in one.values.items()
         }
 
 
@@ -299,6 +299,6 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
 
 def test_a_cell_of_csv_may_begin_like_a_formula(tmp_path: Path) -> None:
     """CSV holds what was logged, to the byte; the help says what a spreadsheet makes of it."""
-    folder = experiment(tmp_path / "a", [row(0, figures={'=HYPERLINK("x")': 1.0})])
+    folder = experiment(tmp_path / "a", [row(0, values={'=HYPERLINK("x")': 1.0})])
     assert '"=HYPERLINK(""x"")"' in run(folder, "--format", "csv").stdout
     assert "A cell of CSV may begin with =" in " ".join(run("--help").stdout.split())

@@ -50,9 +50,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     experiment(folder / "grpo", rich_rows(), dead)
     lines = (log(7, loss=2**53 + 1), event(ODD, attrs={"bytes": 2**63}), barrier(7, 9.5), clock(0.25, 0.01, 8), CLOSE)
     (folder / "grpo" / "rlship" / "a.jsonl").write_bytes(file(*lines, host="n07", world=4, pid=2**63))
-    experiment(
-        folder / "ppo", [row(0), row(1, figures={"trainer/loss": 9.0, "trainer/step": 1.0, "trainer/LOSS": 2.0})]
-    )
+    experiment(folder / "ppo", [row(0), row(1, values={"trainer/loss": 9.0, "trainer/step": 1.0, "trainer/LOSS": 2.0})])
     (folder / "raw" / "rlship").mkdir(parents=True)
     (folder / "raw" / "rlship" / "b.jsonl").write_bytes(file(log(0, loss=1), id="b"))
     return folder
@@ -266,7 +264,7 @@ def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
     experiment(tmp_path / "good", [row(0), row(1)])
     experiment(tmp_path / "zoo", [row(0)])
     (experiment(tmp_path / "burnt", [row(0)]) / "rlship" / "state" / "store.3.db").write_bytes(b"\xff" * 9999)
-    cut = experiment(tmp_path / "cut", [row(no, figures={"trainer/loss": 0.5, "n" * 500: 1.0}) for no in range(999)])
+    cut = experiment(tmp_path / "cut", [row(no, values={"trainer/loss": 0.5, "n" * 500: 1.0}) for no in range(999)])
     whole = (cut / "rlship" / "state" / "store.3.db").read_bytes()
     spoilt = whole.replace(b'"trainer/loss":0.5', b'"trainer/loss":0,5')
     assert spoilt != whole
@@ -332,7 +330,7 @@ def test_no_form_of_an_answer_moves_a_cursor(outputs: Path, monkeypatch: pytest.
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """A question about 400,000 figures is answered in little more memory than --memory says."""
     folder = experiment(
-        tmp_path / "big", (row(no, figures={f"trainer/m{i}": i + 0.5 for i in range(20)}) for no in range(20_000))
+        tmp_path / "big", (row(no, values={f"trainer/m{i}": i + 0.5 for i in range(20)}) for no in range(20_000))
     )
     code = (
         "import sys; from rlship.__main__ import main\n"

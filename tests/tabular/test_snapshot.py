@@ -38,7 +38,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def numbers(state: Path, *, every: bool = True) -> list[int]:
     with look(state) as snapshot:
         assert snapshot is not None
-        return [one.arrival.no for one in snapshot.rows(every=every)]
+        return [one.arrival.row_number for one in snapshot.rows(every=every)]
 
 
 @LOCAL
@@ -48,11 +48,11 @@ def test_the_owner_goes_on(tmp_path: Path, local: bool) -> None:
     with look(owner.path.parent) as snapshot:
         assert snapshot is not None
         coming = snapshot.rows(every=False)
-        read = [next(coming).arrival.no]
+        read = [next(coming).arrival.row_number]
         began = time.monotonic()
         owner.commit(Changes(rows=[row(1200), row(1201, 5, revision=1)]))
         assert time.monotonic() - began < 5
-        read += [one.arrival.no for one in coming]
+        read += [one.arrival.row_number for one in coming]
     assert read == list(range(1200))
     assert numbers(owner.path.parent, every=False) == [no for no in range(1202) if no != 5]
     owner.close()

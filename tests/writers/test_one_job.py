@@ -49,10 +49,10 @@ def test_workers_of_all_languages_land_in_one_run(tmp_path: Path) -> None:
     ranks = range(world)
     for step, row in enumerate(rows):
         assert (row.coverage.expected, row.coverage.missing, row.coverage.gap) == (world, (), 0)
-        assert row.figures["trainer/loss"] == sum(rank + 0.125 * step for rank in ranks) / world
-        assert row.figures["trainer/tokens"] == sum(1000 + rank for rank in ranks)
-        assert row.figures["trainer/top"] == world - 1
+        assert row.values["trainer/loss"] == sum(rank + 0.125 * step for rank in ranks) / world
+        assert row.values["trainer/tokens"] == sum(1000 + rank for rank in ranks)
+        assert row.values["trainer/top"] == world - 1
         weights = sum(rank + 1 for rank in ranks)
-        assert abs(row.figures["trainer/reward"] - sum((rank + 1) * rank for rank in ranks) / weights) < 1e-12
-        assert abs(row.figures["trainer/rollout_s"] - sum(0.25 * (rank + 1) for rank in ranks) / world) < 1e-3
-        assert row.figures["trainer/event/pushed"] == world
+        assert abs(row.values["trainer/reward"] - sum((rank + 1) * rank for rank in ranks) / weights) < 1e-12
+        assert abs(row.values["trainer/rollout_s"] - sum(0.25 * (rank + 1) for rank in ranks) / world) < 1e-3
+        assert row.values["trainer/event/pushed"] == world

@@ -47,12 +47,12 @@ class Actor:
         self.early.forgotten = max(self.early.forgotten, *(segment.barrier for segment in writer.segments))
         moved = self.roster.add(writer)
         for child in moved:
-            self._touch_all(child, now)
+            self._mark_all_of(child, now)
         return moved
 
-    def touch_all(self, now: float) -> None:
+    def mark_all_dirty(self, now: float) -> None:
         """Every row may have changed."""
-        self._touch(0, self.highest_closed, now)
+        self._mark_between(0, self.highest_closed, now)
 
     def apply(self, writer: Writer, batch: Batch, now: float) -> None:
         """What new lines of a file say. Values for a step that has a row are not taken in: they make it dirty."""
@@ -170,7 +170,7 @@ class Actor:
                 self._blocker = None
                 for member in self.roster.writers.values():
                     if member.root in (writer, rival):
-                        self._touch_all(member, now)
+                        self._mark_all_of(member, now)
 
     def _mark(self, writer: Writer, mark: Mark, now: float) -> None:
         if mark.kind == "barrier":
@@ -186,12 +186,12 @@ class Actor:
             if writer.close_t is None:
                 writer.close_t = mark.t
             uncovered = min(segment.covers_to for segment in writer.segments) + 1
-            self._touch(uncovered, self.highest_closed, now, partial=True)
+            self._mark_between(uncovered, self.highest_closed, now, partial=True)
         elif mark.gap is not None:
             writer.gaps.append(mark.gap)
             self.roster.gaps = True
             if mark.gap.first is not None and mark.gap.last is not None:
-                self._touch(mark.gap.first, mark.gap.last, now)
+                self._mark_between(mark.gap.first, mark.gap.last, now)
 
     def _begin(self, segment: Segment, step: int, now: float) -> None:
         """A segment begins: its writer is expected from there on, and its world may govern. Rows that exist may lack
@@ -203,24 +203,24 @@ class Actor:
         segment.begins = step
         self.roster.changed(segment.writer)
         if is_root:
-            self._touch(unaffected + 1, self.highest_closed, now)
+            self._mark_between(unaffected + 1, self.highest_closed, now)
 
     def _covers(self, before: int, after: int, now: float) -> None:
         """A segment covers up to `after` instead of `before`: more, or less once its first barrier ended the implicit
         ones.
         """
         if after > before:
-            self._touch(before + 1, after, now, partial=True)
+            self._mark_between(before + 1, after, now, partial=True)
         elif after < before:
-            self._touch(after + 1, before, now)
+            self._mark_between(after + 1, before, now)
 
-    def _touch_all(self, writer: Writer, now: float) -> None:
+    def _mark_all_of(self, writer: Writer, now: float) -> None:
         """Rows that a writer's lines, or its being expected, can have a part in."""
         steps = [step for step in (writer.begins, writer.lowest) if step is not None and step >= 0]
         if steps:
-            self._touch(min(steps), self.highest_closed, now)
+            self._mark_between(min(steps), self.highest_closed, now)
 
-    def _touch(self, first: int, last: int, now: float, *, partial: bool = False) -> None:
+    def _mark_between(self, first: int, last: int, now: float, *, partial: bool = False) -> None:
         """Rows from first to last may have changed (`partial`: only those that lack ranks can have)."""
         last = min(last, self.highest_closed)
         if first <= last:

@@ -60,9 +60,9 @@ def series(rows: Mapping[Unit, Row], key: str) -> dict[int, float]:
     """Step -> the value of one key."""
     actor = key.partition("/")[0]
     return {
-        unit.index: row.figures[key]
+        unit.index: row.values[key]
         for unit, row in sorted(rows.items())
-        if unit.actor == actor and unit.kind == "step" and key in row.figures
+        if unit.actor == actor and unit.kind == "step" and key in row.values
     }
 
 

@@ -205,8 +205,8 @@ def _mean(file: WriterFile, name: str, value: object) -> float | None:
         return None
     if observations is None:
         return None
-    partial = fold([observations], with_m2=False)
-    mean = partial.sum / partial.w if partial.sum is not None and partial.w else math.nan
+    moments = fold([observations], with_m2=False)
+    mean = moments.sum / moments.w if moments.sum is not None and moments.w else math.nan
     return mean if math.isfinite(mean) else None
 
 

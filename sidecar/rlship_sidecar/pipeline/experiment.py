@@ -430,7 +430,9 @@ class Experiment:
         made = self.streaming.rows(now, wall, hindered, self._recall.fetching(now, end=end), end=end)
         self._unsaved.revised += made.revised
         self._take_missed()
-        return [replace(r, arrival=replace(r.arrival, no=no)) for no, r in enumerate(made.rows, first_no)], made.more
+        return [
+            replace(r, arrival=replace(r.arrival, row_number=no)) for no, r in enumerate(made.rows, first_no)
+        ], made.more
 
     def _open_units(self) -> int:
         return sum(len(actor.open) for actor in self.actors.values())

@@ -18,13 +18,13 @@ def with_former(row: Row, before: Row, lives: int) -> Row | None:
     """
     if row.coverage.ranks != before.coverage.ranks or count_ranks(row.coverage.ranks) != 1:
         return None
-    made = {**row.figures, **row.hists, **row.per_rank}.keys()
+    made = {**row.values, **row.hists, **row.per_rank}.keys()
     own = {key + after for key in made for after in _AFTER} | set(row.coverage.underivable)
     attempts = sorted({*(attempt + lives for attempt in row.coverage.attempts), *before.coverage.attempts})
     left = {key for key in before.keys() if key not in own}  # noqa: SIM118 - a row is not a dict
     return replace(
         row,
-        figures={**{key: value for key, value in before.figures.items() if key in left}, **row.figures},
+        values={**{key: value for key, value in before.values.items() if key in left}, **row.values},
         hists={**{key: hist for key, hist in before.hists.items() if key in left}, **row.hists},
         per_rank={**{key: found for key, found in before.per_rank.items() if key in left}, **row.per_rank},
         tags=tuple(sorted({*row.tags, *before.tags})),

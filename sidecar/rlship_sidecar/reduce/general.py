@@ -15,15 +15,15 @@ from rlship_formats.reading import TAGGED
 from rlship_formats.records import Asks
 from rlship_formats.values import (
     EMPTY,
-    PARTIAL_REDUCTIONS,
+    MOMENT_REDUCTIONS,
     QUANTILES,
     Histogram,
+    Moments,
     Observations,
-    Partial,
     defined,
-    figure,
     fold,
     merge,
+    reduce_moments,
 )
 from rlship_sidecar.align.lineage import Segment, newest, order_of, replica_key
 from rlship_sidecar.align.window import Window
@@ -51,7 +51,7 @@ class SegmentPart(NamedTuple):
     """The contribution of one segment to a metric."""
 
     segment: Segment
-    partial: Partial
+    moments: Moments
     observations: list[Observations]
 
 
@@ -63,11 +63,11 @@ class Contributions:
         self._with_m2 = with_m2
 
     @cached_property
-    def total(self) -> Partial:
-        """The merged partial."""
-        total = self.parts[0].partial
+    def total(self) -> Moments:
+        """The merged moments."""
+        total = self.parts[0].moments
         for part in self.parts[1:]:
-            total = merge(total, part.partial, with_m2=self._with_m2)
+            total = merge(total, part.moments, with_m2=self._with_m2)
         return total
 
     @cached_property
@@ -83,11 +83,11 @@ class Contributions:
 
     def derive(self, reduction: str, seconds: Seconds, customs: Customs) -> ReducedValue:
         """The value of a reduction."""
-        if reduction in PARTIAL_REDUCTIONS:
+        if reduction in MOMENT_REDUCTIONS:
             total = self._lowest() if reduction in ("first", "last") else self.total
-            return figure(total, reduction) if defined(total, reduction) else UNDEFINED
+            return reduce_moments(total, reduction) if defined(total, reduction) else UNDEFINED
         if reduction == "rate":
-            return rate([(part.segment, part.partial) for part in self.parts], self.total, seconds)
+            return rate([(part.segment, part.moments) for part in self.parts], self.total, seconds)
         if self.summarized:
             return None
         if not self.total.n:
@@ -106,8 +106,8 @@ class Contributions:
         ranks = sorted(found, key=lambda rank: (replica_key(rank.replica), rank.rank))
         return [(rank, Contributions(found[rank], with_m2=self._with_m2)) for rank in ranks]
 
-    def _lowest(self) -> Partial:
-        """The merged partial of the lowest rank that has a finite observation."""
+    def _lowest(self) -> Moments:
+        """The merged moments of the lowest rank that has a finite observation."""
         for _, contributions in self.by_rank():
             if contributions.total.n:
                 return contributions.total

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from rlship_formats.values import Partial
+from rlship_formats.values import Moments
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.window import Ended
 from rlship_sidecar.reduce.values import UNDEFINED, ReducedValue
@@ -48,8 +48,8 @@ def _newest(barriers: Iterable[Ended]) -> dict[Writer, Ended]:
     return newest
 
 
-def rate(parts: Sequence[tuple[Segment, Partial]], total: Partial, seconds: Seconds) -> ReducedValue:
-    """The rate of one metric: `parts` are its counting segments in merge order, `total` is their merged partial."""
+def rate(parts: Sequence[tuple[Segment, Moments]], total: Moments, seconds: Seconds) -> ReducedValue:
+    """The rate of one metric: `parts` are its counting segments in merge order, `total` is their merged moments."""
     if total.n == 0:
         return UNDEFINED
     if callable(seconds):
@@ -61,14 +61,14 @@ def rate(parts: Sequence[tuple[Segment, Partial]], total: Partial, seconds: Seco
     return found if found is not None and math.isfinite(found) else None
 
 
-def _added(parts: Sequence[tuple[Segment, Partial]], seconds: SecondsOf) -> float | None:
+def _added(parts: Sequence[tuple[Segment, Moments]], seconds: SecondsOf) -> float | None:
     added: float | None = None
-    for segment, partial in parts:
-        if partial.n == 0:
+    for segment, moments in parts:
+        if moments.n == 0:
             continue
         lasted = seconds(segment)
-        if lasted is None or partial.sum is None:
+        if lasted is None or moments.sum is None:
             return None
-        one = partial.sum / lasted
+        one = moments.sum / lasted
         added = one if added is None else added + one
     return added

@@ -31,7 +31,7 @@ class SampleTable(NamedTuple):
 def tables(row: Row) -> dict[str, Sequence[Sample]]:
     """The tables that a row ships, by key. A value or histogram of the row with such a key wins."""
     shipped = row.shipped_samples
-    taken = (row.figures, row.hists, row.x)
+    taken = (row.values, row.hists, row.x)
     keys = [key for key in shipped if not any(key in others for others in taken)]
     return {key: shipped[key] for key in keys[:MAX_TABLES]}
 

@@ -160,7 +160,7 @@ class Store:
         )
         many("insert or replace into marks values (?, ?, ?)", changes.marks)
         many("insert or replace into blocks values (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.blocks)
-        many("insert into rows values (?, ?)", ((row.arrival.no, row.to_json()) for row in changes.rows))
+        many("insert into rows values (?, ?)", ((row.arrival.row_number, row.to_json()) for row in changes.rows))
         many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
         many("insert or ignore into dirty values (?, ?, ?)", map(_key_of, changes.dirty))
         many("delete from dirty where actor = ? and kind = ? and number = ?", map(_key_of, changes.revised))
@@ -306,7 +306,7 @@ def _key_of(unit: Unit) -> tuple[str, str, int]:
 
 def _unit_fields(row: Row) -> tuple[str, str, int, int, int, bool]:
     arrival = row.arrival
-    return *_key_of(row.unit), arrival.no, arrival.revision, bool(row.coverage.missing)
+    return *_key_of(row.unit), arrival.row_number, arrival.revision, bool(row.coverage.missing)
 
 
 class CountingStore(Store):

@@ -125,7 +125,7 @@ def clock_row(actor: str, index: int, window: Window, roster: Roster, at: RowCon
 
 def nothing_left(before: Row) -> Row:
     """The row of a unit that has no line any more."""
-    return replace(before, figures={}, hists={}, per_rank={}, tags=(), samples={}, coverage=_nobody(before))
+    return replace(before, values={}, hists={}, per_rank={}, tags=(), samples={}, coverage=_nobody(before))
 
 
 def _nobody(before: Row) -> Coverage:
@@ -134,7 +134,7 @@ def _nobody(before: Row) -> Coverage:
 
 def is_nothing(row: Row) -> bool:
     """Whether it stands for a unit without lines."""
-    return not row.coverage.ranks and not row.figures
+    return not row.coverage.ranks and not row.values
 
 
 def _row(

@@ -101,7 +101,7 @@ class Streaming:
             streams.begin_anew()
             streams.affected.kinds((ALIGNED, CLOCK), now)
         for actor in self._actors.values():
-            actor.touch_all(now)
+            actor.mark_all_dirty(now)
 
     def recover(self, writer: Writer, now: float) -> None:
         """After a restart: which windows have lines of a file beyond the frontier. Raises as reading does."""
@@ -157,7 +157,7 @@ class Streaming:
             if not self._loading:
                 for actor in self._actors.values():
                     if POLICY_VERSION in self.of(actor.name).names.stepped:
-                        actor.touch_all(now)
+                        actor.mark_all_dirty(now)
 
     def _all_affected(self, kinds: frozenset[str], now: float) -> None:
         if not self._loading:
@@ -237,7 +237,7 @@ class Streaming:
                 told = (barriers for batch in batches for barriers in batch.barriers)
                 steps = {step for barriers in told for step, t, *_ in barriers.each() if shift.concerns(t)}
             except OSError:
-                actor.touch_all(now)
+                actor.mark_all_dirty(now)
                 return
         for step in steps:
             partial = actor.rows.row_of(step)

@@ -18,7 +18,7 @@ def row_head(experiment: str, row: Row) -> Record:
     axis, x = next(iter(row.x.items()), (None, None))
     return (
         experiment,
-        row.arrival.no,
+        row.arrival.row_number,
         unit.actor,
         unit.kind_on_disk,
         unit.index,
@@ -52,7 +52,7 @@ def _rows(experiment: str, row: Row) -> Iterator[Record]:
 
 def _figures(experiment: str, row: Row) -> Iterator[Record]:
     head, changed = row_head(experiment, row), _changed(row)
-    for key, value in row.figures.items():
+    for key, value in row.values.items():
         yield (*head, key, value, changed(key))
 
 

@@ -1,4 +1,4 @@
-"""Rows with a column for each value, where the table `figures` has a record for each."""
+"""Rows with a column for each value, where the table `values` has a record for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def keys_of(rows: Iterable[Row]) -> list[str]:
     """Every key of a value, sorted."""
     keys: set[str] = set()
     for row in rows:
-        keys.update(row.figures)
+        keys.update(row.values)
     return sorted(keys)
 
 
@@ -32,7 +32,7 @@ def columns(keys: Iterable[str], name: Callable[[str], str] = str) -> tuple[Colu
 def records(experiment: str, rows: Iterable[Row], keys: list[str]) -> Iterator[Record]:
     """The records of these columns."""
     for row in rows:
-        yield (*row_head(experiment, row), *coverage(row), *map(row.figures.get, keys))
+        yield (*row_head(experiment, row), *coverage(row), *map(row.values.get, keys))
 
 
 class UniqueNames:

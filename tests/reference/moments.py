@@ -1,19 +1,19 @@
-"""Merging partials: section "Partials" of docs/semantics.md, read literally."""
+"""Merging moments: section "Moments" of docs/semantics.md, read literally."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.reference.values import Partial
+from tests.reference.values import Moments
 
 
-def merge(a: Partial, b: Partial) -> Partial:
+def merge(a: Moments, b: Moments) -> Moments:
     """a, then b."""
     if b.n == 0:
         return replace(a, nonfinite=a.nonfinite + b.nonfinite)
     if a.n == 0:
         return replace(b, nonfinite=a.nonfinite + b.nonfinite)
-    return Partial(
+    return Moments(
         n=a.n + b.n,
         w=a.w + b.w,
         sum=None if a.sum is None or b.sum is None else a.sum + b.sum,
@@ -26,7 +26,7 @@ def merge(a: Partial, b: Partial) -> Partial:
     )
 
 
-def merged_m2(a: Partial, b: Partial) -> float | None:
+def merged_m2(a: Moments, b: Moments) -> float | None:
     if a.m2 is None or b.m2 is None or a.sum is None or b.sum is None:
         return None
     if a.w == 0 or b.w == 0:
