@@ -132,7 +132,7 @@ def windows(draw: st.DrawFn) -> tuple[Window, Roster, Rules, Seconds]:
 @statistical(400)
 @given(drawn=windows())
 def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roster, Rules, Seconds]) -> None:
-    """Where whole columns are reduced at once, every figure has the bits that merged partials give."""
+    """Where whole columns are reduced at once, every figure has the bits that merged moments give."""
     window, roster, rules, seconds = drawn
     fast = reduce_blocks("trainer", window, roster, rules, seconds)
     slow = reduce_any(Naming("trainer"), window, rules, seconds)

@@ -214,7 +214,7 @@ def test_what_is_wrong_in_a_row_by_itself(shipped: tuple[Path, Evidence]) -> Non
         {"tags": ("train",)},
         {"hists": {}},
         {"values": {**row.values, "trainer/policy_lag": 1.0}},
-        {"figures": {**row.values, "trainer/lengths/p50": row.values["trainer/lengths/p50"] + 1}},
+        {"values": {**row.values, "trainer/lengths/p50": row.values["trainer/lengths/p50"] + 1}},
         {"samples": {"judged": [*judged, judged[0]], "rollouts": rollouts}},
         {"samples": {"judged": [elsewhere, *judged[1:]], "rollouts": rollouts}},
         {"samples": {"judged": [other_step, *judged[1:]], "rollouts": rollouts}},
