@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -231,6 +233,27 @@ def test_another_thread_reads_during_commits(path: Path, local: bool) -> None:
         assert problems == []
         assert seen == sorted(seen)
         assert store.load_cursor("sink") == 60
+
+
+@LOCAL
+def test_an_idle_reader_gives_descriptors_back(path: Path, local: bool) -> None:
+    """The connection of other threads is closed once it is idle, and opened again by the next read."""
+
+    def held() -> int:
+        return sum(os.path.realpath(entry.path).startswith(str(path)) for entry in os.scandir("/proc/self/fd"))
+
+    with opened(path, local=local) as store, ThreadPoolExecutor(1) as other:
+        store.commit(everything(0))
+        alone = held()
+        for _ in range(2):
+            assert other.submit(store.read_rows, 0, 10).result() == [row(0)]
+            both = held()
+            assert both > alone
+            store.close_idle_reader(3600.0)
+            assert held() == both
+            store.close_idle_reader(0.0)
+            assert held() < both
+        assert store.read_rows(0, 10) == [row(0)]
 
 
 @LOCAL

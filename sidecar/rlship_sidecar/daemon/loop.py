@@ -43,6 +43,7 @@ from rlship_sidecar.tail.discover import NegativeCache, excluded, experiments, i
 from rlship_sidecar.tally import Tally
 
 DISCOVER_EVERY_S = 1.0
+EXPLAIN_EVERY_S = 10.0  # between two looks for folders that discovery leaves out
 RETRY_EVERY_S = 5.0
 STATUS_EVERY_S = 1.0
 HELD_POLL_S = 0.1  # between looks at files that hold incomplete data, with `--once`
@@ -159,7 +160,7 @@ class _Fleet:
             if not watched.is_closing:
                 del self.closing[path]
                 watched.close()
-                self.rest.all[path] = kept
+                self.rest.add(path, kept)
 
 
 class _Daemon:
@@ -189,6 +190,7 @@ class _Daemon:
         self._not_experiments = NegativeCache()
         self._found_any = False
         self._discover_at = 0.0
+        self._explain_at = 0.0
         self._tell_at = 0.0
         self._until = math.inf
 
@@ -339,7 +341,7 @@ class _Daemon:
                     continue
                 del fleet.active[path]
                 watched.close()
-                fleet.rest.all[path] = kept
+                fleet.rest.add(path, kept)
 
     # Experiments ---------------------------------------------------------------------------------------------------
 
@@ -355,14 +357,15 @@ class _Daemon:
             self._setbacks.say_once(f"{problem}; trying again")
             return
         self._found_any = self._found_any or bool(found)
-        if self._directory not in found:
+        if self._directory not in found and now >= self._explain_at:
+            self._explain_at = now + EXPLAIN_EVERY_S
             for folder, why in excluded(self._directory).items():
                 self._setbacks.say_clean(f"{folder} {why}")
         if not found and not self._once:
             self._setbacks.say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         there = set(found)
         for path in [path for path in fleet.rest.all if path not in there]:
-            del fleet.rest.all[path]  # it was removed or renamed
+            fleet.rest.remove(path)  # it was removed or renamed
         new = [path for path in found if os.fspath(path) not in known and self._setbacks.may_try(path, now)]
         if new:
             fleet.queue.add(new)
@@ -453,7 +456,7 @@ class _Daemon:
                 raise
             self._unusable(path, error)  # the folder was renamed or removed during the opening
             return
-        kept = fleet.rest.all.pop(path, None)
+        kept = fleet.rest.remove(path)
         watched.before = kept.tally if kept is not None else None
         fleet.active[path] = watched
         for other in fleet.active.values():
@@ -505,8 +508,7 @@ class _Daemon:
             fleet.queue.recent.update(again)
             fleet.queue.paths[:0] = again
         if not fleet.queue.paths:
-            lacking = (path for path, kept in fleet.rest.all.items() if kept.lacks)
-            fleet.queue.paths += [path for path in lacking if self._setbacks.may_try(path, now)]
+            fleet.queue.paths += [path for path in sorted(fleet.rest.lacking) if self._setbacks.may_try(path, now)]
 
     def _drop(self, path: Path, watched: Watched, error: Exception) -> None:
         """Suspend an experiment: a full disk, a lost mount or a deleted folder must not stop the others.

@@ -136,13 +136,27 @@ class Resting:
 
 
 class Rest:
-    """The experiments at rest, with the schedule of looks at their files."""
+    """The experiments at rest, with the schedule of looks at their files. `lacking` are those that only gave up their
+    place.
+    """
 
     def __init__(self) -> None:
         self.all: dict[Path, Resting] = {}
+        self.lacking: set[Path] = set()
         self._left: deque[Path] = deque()  # the experiments that this turn has yet to look at
         self._turn_at = 0.0
         self._cost_s = 0.0
+
+    def add(self, path: Path, kept: Resting) -> None:
+        """Put an experiment to rest."""
+        self.all[path] = kept
+        if kept.lacks:
+            self.lacking.add(path)
+
+    def remove(self, path: Path) -> Resting | None:
+        """Forget an experiment, which was removed or is opened again. Returns what was kept of it."""
+        self.lacking.discard(path)
+        return self.all.pop(path, None)
 
     def look(self, now: float) -> list[Path]:
         """Look at the files of some experiments, for at most `_SLICE_S`; return the experiments that changed."""

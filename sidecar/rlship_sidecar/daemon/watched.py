@@ -41,6 +41,7 @@ NETWORK_POLL_S = 0.5  # where no events do: as often as a writer syncs
 BUSY_POLL_SHARE = 0.02  # with too many files for events, looking may take this share of a core
 FASTEST_POLL_S = 0.02
 IDLE_SINK_S = 600.0
+IDLE_READER_S = 5.0
 _DRAIN_SLICE_S = 1.0
 
 
@@ -87,6 +88,7 @@ class Watched:
         began = time.thread_time()
         more = self.experiment.tick(now, time.time(), only=None if full else names)
         if full and not more:
+            self.store.close_idle_reader(IDLE_READER_S)
             self.look_at = time.monotonic() + self._interval_s(time.thread_time() - began, wake)
         elif more:
             self.look_at = now

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,7 @@ class Store:
         self._thread = threading.get_ident()
         self._connections: list[sqlite3.Connection] = []
         self._shared: sqlite3.Connection | None = None
+        self._shared_at = 0.0  # when another thread used it last, in monotonic seconds
         self._lock = threading.RLock()
         try:
             self._connection = self._connect()
@@ -103,7 +105,21 @@ class Store:
         if threading.get_ident() == self._thread:  # it waits for no other, which may wait for its transaction to end
             return self._connection.execute(sql, values).fetchall()
         with self._lock:
+            self._shared_at = time.monotonic()
             return self._reader().execute(sql, values).fetchall()
+
+    def close_idle_reader(self, idle_s: float) -> None:
+        """Close the connection of the other threads if they have not used it for `idle_s` seconds.
+
+        It holds a descriptor and a cache. The next read opens it again.
+        """
+        if self._shared is None or time.monotonic() - self._shared_at < idle_s:
+            return
+        with self._lock:
+            if self._shared is not None and time.monotonic() - self._shared_at >= idle_s:
+                self._connections.remove(self._shared)
+                self._shared.close()
+                self._shared = None
 
     def close(self) -> None:
         """Close every connection; readers must have stopped."""
