@@ -201,7 +201,7 @@ def test_a_folder_of_experiments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
-    """A daemon that is told to stop delivers what it read, says so and exits with 0."""
+    """A daemon that gets SIGTERM delivers what it read, says so and exits with 0."""
     experiment = an_experiment(tmp_path / "exp")
     with running(tmp_path, "watch", experiment, "--sink", "jsonl") as process:
         wait_for(experiment / "rlship/state" / STATUS_FILE, process)

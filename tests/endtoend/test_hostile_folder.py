@@ -141,9 +141,9 @@ def test_no_name_reaches_a_terminal_with_control_characters(tmp_path: Path) -> N
 
 
 def test_thousands_of_useless_files_hold_nothing_up(tmp_path: Path) -> None:
-    """12,000 tiny files of nobody, 2,000 writers of one rank and 1,000 links, in 2 GiB of address space: a good rank's
-    rows come within seconds, the status lists no more than it may and says that there are more, and `status` prints it
-    in some hundred lines.
+    """12,000 tiny files without a writer, 2,000 writers of one rank and 1,000 links, in 2 GiB of address space: a good
+    rank's rows come within seconds, the status lists no more than it may and says that there are more, and `status`
+    prints it in some hundred lines.
     """
     experiment, home = tmp_path / "job", tmp_path / "home"
     an_experiment(experiment)

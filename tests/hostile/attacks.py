@@ -82,7 +82,7 @@ def endless(size: int) -> Attack:
 
 
 ATTACKS: dict[str, Attack] = {
-    "200,000 tiny files of nobody": tiny,
+    "200,000 tiny files without a writer": tiny,
     "20,000 links out of it": links,
     "a line of 1 GB": long_line,
     "1 GiB without a line's end": endless(1 << 30),

@@ -198,7 +198,7 @@ def test_a_damaged_store_is_shown_to_its_owner(start: MakeShipper) -> None:
 
 
 def test_a_call_that_blocks_is_interrupted_when_it_has_to_end(tmp_path: Path) -> None:
-    """A sink that waits for its destination is told to stop waiting, and closed; so `stop` is soon done."""
+    """`stop` ends a sink's wait for its destination and closes it, so it takes little time."""
     told = threading.Event()
 
     class Waiting(FakeSink):

@@ -26,7 +26,7 @@ __all__ = ["METRICS", "Alias", "Metric", "lookup"]
 class Alias:
     """What `framework` calls the metric named `metric`.
 
-    `reduce` is the reduction that the foreign name implies and `unit` the unit of its values. Both are None where the
+    `reduce` is the reduction that the foreign name implies and `unit` the unit of its values. Both are `None` where the
     catalogue's apply. A value times `scale` is in the catalogue's unit.
     """
 

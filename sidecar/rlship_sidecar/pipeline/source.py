@@ -164,7 +164,7 @@ class Source:
 
     @property
     def floor(self) -> int:
-        """Where the first line of any open unit begins; `read` if there is none."""
+        """Where the first line of any open unit begins; `read` if no unit is open."""
         begins = min(self.writer.starts.values(), default=self.read) if self.writer is not None else self.read
         return begins if self.unrestored is None else min(begins, self.unrestored)
 
