@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import time
+from functools import partial
 from pathlib import Path
 
 from benchmarks.files import T0, barrier_line, file_of, metrics_line, names, open_line, values, writers_folder
@@ -56,10 +57,8 @@ def measure(folder: Path, quick: bool) -> Result:
     else:
         files = str(job / "rlship" / "*.jsonl")
         for how in DUCKDB:
-            # The default binds the name of this turn; mypy cannot infer such a lambda.
-            subjects[how] = lambda how=how: in_child(  # type: ignore[misc]
-                "benchmarks.replay", "duckdb_s", {"files": files, "metrics": metrics, "how": how}
-            )
+            arguments = {"files": files, "metrics": metrics, "how": how}
+            subjects[how] = partial(in_child, "benchmarks.replay", "duckdb_s", arguments)
     found = in_turn(subjects, rounds)
     _agree(found, steps)
     rate = [ranks * steps * metrics / 1e6 / cpu for cpu in column(found["one"], "cpu_s")]

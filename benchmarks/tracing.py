@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,7 @@ def measure(folder: Path, quick: bool) -> Result:
         return in_child("benchmarks.tracing", subject, {"folder": str(own), "calls": calls})
 
     names = ("rlship_cpu", "logging_cpu", "line_cpu", "accumulate_cpu")
-    # The default binds the name of this turn; mypy cannot infer such a lambda.
-    found = in_turn({name: lambda name=name: run(name) for name in names}, rounds)  # type: ignore[misc]
+    found = in_turn({name: partial(run, name) for name in names}, rounds)
     findings = []
     for figure, limit in (("span", 3.0), ("record_metric", 1.5)):
         ours = column(found["rlship_cpu"], figure)

@@ -6,11 +6,16 @@ import json
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.files import values
 from benchmarks.report import Finding, Result, median, ratio
 from benchmarks.rounds import Figures, column, in_child, in_turn
+
+if TYPE_CHECKING:
+    import rlship  # each subject imports it in a process of its own
 
 KEYS = (1, 5, 20)
 _DISTINCT = 500
@@ -39,8 +44,7 @@ def measure(folder: Path, quick: bool) -> Result:
         own.mkdir()
         return in_child("benchmarks.writer", f"{subject}_cpu", {"folder": str(own), "calls": counts[subject]})
 
-    # The default binds the name of this turn; mypy cannot infer such a lambda.
-    found = in_turn({name: lambda name=name: run(name) for name in counts}, rounds)  # type: ignore[misc]
+    found = in_turn({name: partial(run, name) for name in counts}, rounds)
     findings = []
     for keys in KEYS:
         ours = column(found["rlship"], str(keys))
@@ -166,8 +170,8 @@ def tensorboardx_cpu(folder: str, calls: int) -> Figures:
     return figures
 
 
-def _flushed(logger: object) -> None:
-    if not logger.flush(60.0):  # type: ignore[attr-defined]
+def _flushed(logger: rlship.Logger) -> None:
+    if not logger.flush(60.0):
         raise RuntimeError("rlship could not write within 60 s: the figure is void")
 
 
