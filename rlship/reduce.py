@@ -20,6 +20,7 @@ class Reduce(str, enum.Enum):
     * `COUNT`: the number of finite observations.
     * `P50`, `P90`, `P95`, `P99`: quantiles of the observations, regardless of weight. `HIST`: their histogram.
     * `RATE`: their sum per second.
+    * `SUM_LAST`: of a level (a queue's length, a capacity), the sum over writers of the last one that each logged.
 
     A name with a dot in it (`"mypkg.trimmed_mean"`) is a reduction of your own, which the sidecar has installed.
     """
@@ -38,6 +39,7 @@ class Reduce(str, enum.Enum):
     P99 = "p99"
     HIST = "hist"
     RATE = "rate"
+    SUM_LAST = "sum_last"
 
 
 NAMES = tuple(member.value for member in Reduce)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 # Reductions that need only the moments; the others need the observations, or times.
 MOMENT_REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-REDUCTIONS = (*MOMENT_REDUCTIONS, *QUANTILES, "hist", "rate")
+SUM_LAST = "sum_last"  # of a level: the sum over writers of what each saw last
+REDUCTIONS = (*MOMENT_REDUCTIONS, *QUANTILES, "hist", "rate", SUM_LAST)
 DEFAULT_REDUCTION = "mean"
 MAX_CUSTOM_NAME = 100
 

@@ -171,7 +171,10 @@ NAMES = [
     "upd/optim_s",
     "upd/comm_s",
 ]
-REDUCTIONS = {"mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate"}
+REDUCTIONS = {
+    *("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate"),
+    "sum_last",
+}
 UNITS = {
     "",
     "0-1",
@@ -245,12 +248,12 @@ def test_units_fit_names_and_reductions() -> None:
         ("reward/hist", ("hist",), False),
         ("data/response_len", ("mean", "min", "max", "p99"), False),
         ("perf/stage_s/update", ("max", "min"), False),
-        ("perf/tokens_per_s", ("sum",), False),
+        ("perf/tokens_per_s", ("sum_last",), False),
         ("gen/preemptions", ("rate",), False),
         ("gen/kv_usage", ("max", "mean"), False),
         ("gen/ttft_s", ("p50", "p99"), False),
         ("policy_version", ("min", "max"), False),
-        ("buf/size", ("last", "sum"), False),
+        ("buf/size", ("sum_last", "max"), False),
         ("bal/rank_active_s", ("max",), True),
         ("node/gpu_util", ("mean", "max"), True),
     ],
@@ -302,7 +305,7 @@ def test_the_frameworks() -> None:
         ("timeperf/train_step", "perf/stage_s/update", ("max", "min"), "s"),
         ("vllm:kv_cache_usage_perc", "gen/kv_usage", ("max", "mean"), "0-1"),
         ("vllm:generation_tokens_total", "gen/decode_tokens_per_s", ("rate",), "tokens/s"),
-        ("sglang:num_queue_reqs", "gen/requests_waiting", ("sum", "max"), "count"),
+        ("sglang:num_queue_reqs", "gen/requests_waiting", ("sum_last", "max"), "count"),
         ("rollout_reward/_std", "reward/total", ("mean",), ""),
         ("generator/queue_time_ms", "gen/queue_s", ("p50", "p99"), "ms"),
         ("mfu(%)", "perf/mfu", ("mean", "min"), "%"),

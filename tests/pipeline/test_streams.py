@@ -311,3 +311,28 @@ def test_an_earlier_line_may_stand_at_a_later_time(sim: Simulation) -> None:
     files.write("g.jsonl", lines(stream(28.5, x=2)))
     check(sim, files.whole)
     assert rows(sim, "clock")[math.floor(T0 / 10)].coverage.expected == 0
+
+
+def test_a_level_of_two_writers_that_turn_out_to_run_side_by_side(sim: Simulation) -> None:
+    """Two processes without a rank of their own look like two lives of one: until the older one is heard of a minute
+    after the younger began, a level is the younger's. Then rows that have both are revised.
+    """
+    files = Files(sim)
+    level = {"kind": "define", "m": {"waiting": {"reduce": "sum_last"}}}
+    files.write("a.jsonl", file(level, stream(1, waiting=10), stream(12, waiting=20), actor="generator", beat=10))
+    files.write(
+        "b.jsonl", file(level, stream(5, waiting=7), stream(13, waiting=8), id="b", actor="generator", t=T0 + 4)
+    )
+    for name in ("a.jsonl", "b.jsonl"):
+        files.write(name, lines({"kind": "beat", "t": T0 + 21}))
+    sim.tick()
+    first = math.floor(T0 / 10)
+    shown = {index - first: row.values["clock/generator/waiting"] for index, row in rows(sim, "clock").items()}
+    assert shown == {0: 7, 1: 8}
+    files.write("a.jsonl", lines({"kind": "beat", "t": T0 + 90}))
+    sim.tick()
+    sim.wait(60.0)
+    sim.tick()
+    shown = {index - first: row.values["clock/generator/waiting"] for index, row in rows(sim, "clock").items()}
+    assert shown == {0: 17, 1: 28}
+    check(sim, files.whole)

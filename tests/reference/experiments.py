@@ -273,7 +273,7 @@ CATALOGUE = {
     "reward": Entry(("max", "hist"), per_rank=True),
     "rollout_s": Entry(("min",), per_rank=True),
     "policy_version": Entry(("min", "max"), unit="global_step"),
-    "tokens": Entry(("rate", "sum"), per_rank=True),
+    "tokens": Entry(("sum_last", "rate", "sum"), per_rank=True),
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tests.reference.moments import merge
-from tests.reference.order import Contribution, rank_order
+from tests.reference.order import Contribution, rank_order, without_superseded
 from tests.reference.records import Writer
 from tests.reference.rows import Histogram
 from tests.reference.settings import Settings
@@ -54,6 +54,9 @@ class Figures:
             return None
         if reduction == "rate":
             return self.rate([contribution for contribution in contributions if contribution.moments.n > 0])
+        if reduction == "sum_last":
+            newest = [c for c in without_superseded(contributions) if c.moments.n > 0]
+            return reduce(lambda a, b: a + b, (known(c.moments.last) for c in newest)) if newest else None
         if reduction in ("first", "last"):
             lowest = min(rank_order(c.root) for c in contributions if c.moments.n > 0)
             of_rank = reduce(merge, (c.moments for c in contributions if rank_order(c.root) == lowest))

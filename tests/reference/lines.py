@@ -21,7 +21,10 @@ MOST_RANKS = 2**20
 LONGEST_CUSTOM = 100
 MAY_BE_NULL = ("world", "parent", "beat")
 YEAR_2000, YEAR_2100 = 946684800, 4102444800
-REDUCTIONS = ("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate")
+REDUCTIONS = (
+    *("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate"),
+    "sum_last",
+)
 METRICS = object()  # what a record without `kind` is: not a string, so that no line can spell it
 KNOWN = (METRICS, "define", "barrier", "rollback", "gap", "close", "span", "event", "sample", "clock", "beat")
 STAND_FOR_METRICS = (METRICS, "span", "event", "sample")

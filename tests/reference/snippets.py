@@ -41,11 +41,13 @@ REDUCES = (
     "last",
     "p50",
     "rate",
+    "sum_last",
+    ["sum_last", "max"],
     "tests.recent",
 )
 NAMES = (
     *("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "hist", "rate"),
-    *("rate", "tests.recent", "tests.spread", "tests.nothing", "tests.raising", "nobody.knows"),
+    *("sum_last", "sum_last", "rate", "tests.recent", "tests.spread", "tests.nothing", "tests.raising", "nobody.knows"),
 )
 
 # 1e16 swallows a 1 that comes after it; 0.1, 0.2 and 0.3 add up differently in each order; the last ones overflow.

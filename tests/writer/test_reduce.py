@@ -15,7 +15,7 @@ def test_members_and_strings_are_the_same() -> None:
     assert reduction_names(Reduce.STD) == ["std"]
     assert reduction_names("std") == ["std"]
     assert reduction_names([Reduce.MAX, "mean", "max"]) == ["max", "mean"]
-    assert " ".join(Reduce) == "mean sum min max first last std count p50 p90 p95 p99 hist rate"
+    assert " ".join(Reduce) == "mean sum min max first last std count p50 p90 p95 p99 hist rate sum_last"
 
 
 def test_a_name_with_a_dot_is_passed_through() -> None:
@@ -32,6 +32,6 @@ def test_a_name_with_a_dot_is_passed_through() -> None:
 def test_an_unknown_name_is_refused_with_what_is_allowed(wrong: object) -> None:
     """The error shows the value and all the names there are."""
     with pytest.raises(
-        ValueError, match="p50, p90, p95, p99, hist, rate, or the name of your own reduction with a dot"
+        ValueError, match="p50, p90, p95, p99, hist, rate, sum_last, or the name of your own reduction with a dot"
     ):
         reduction_names(wrong)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ _M = "{mean,max,min}"
 _A = "{avg,max,min}"
 _GB = {"unit": "GiB", "scale": _GIB}
 _MS = {"unit": "ms", "scale": 1e-3}
-_MEAN, _MAX, _MIN, _SUM = ({"reduce": name} for name in ("mean", "max", "min", "sum"))
+_MEAN, _MAX, _MIN, _SUM, _LEVEL = ({"reduce": name} for name in ("mean", "max", "min", "sum", "sum_last"))
 _VERSION = {"reduce": "last", "unit": "steps"}
 
 # Framework -> metric -> names, one or several in a string. Each row may end with what differs from the catalogue:
@@ -229,7 +229,7 @@ ROWS: dict[str, tuple[tuple[Any, ...], ...]] = {
     "SkyRL": (
         ("train/kl_ref", "loss/avg_kl", _MEAN),
         ("gen/kv_usage", "vllm/kv_cache_usage_perc", _MEAN),
-        ("gen/decode_tokens_per_s", "vllm/generation_throughput_tok_s", _SUM),
+        ("gen/decode_tokens_per_s", "vllm/generation_throughput_tok_s", _LEVEL),
         ("async/staleness", "async/staleness_mean", _MEAN),
         ("async/stale_dropped", "async/num_groups_dropped"),
         ("buf/queue_depth", "async/gen_buffer_qsize_at_wait_start"),

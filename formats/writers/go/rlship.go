@@ -79,7 +79,7 @@ const (
 
 // Metric says how a metric is reduced over ranks and observations.
 type Metric struct {
-	// Reduce is of mean sum min max first last std count p50 p90 p95 p99 hist rate, or custom names with a dot in them.
+	// Reduce is of mean sum min max first last std count p50 p90 p95 p99 hist rate sum_last, or custom names with a dot in them.
 	// Empty leaves it to the catalogue, else to mean.
 	Reduce  []string
 	Unit    string
@@ -643,7 +643,7 @@ func usableName(name string) error {
 }
 
 var reductions = []string{"mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist",
-	"rate"}
+	"rate", "sum_last"}
 
 func usableReduction(name string) bool {
 	return slices.Contains(reductions, name) || strings.Contains(name, ".") && utf8.RuneCountInString(name) <= 100

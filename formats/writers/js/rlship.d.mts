@@ -57,6 +57,7 @@ export type Reduction =
   | "p99"
   | "hist"
   | "rate"
+  | "sum_last"
   /** A reduction of your own, which the sidecar knows. */
   | `${string}.${string}`;
 

@@ -428,7 +428,7 @@ function beginningAsJson(text, most) {
 
 // ---- definitions ----
 
-const REDUCTIONS = "mean sum min max first last std count p50 p90 p95 p99 hist rate".split(" ");
+const REDUCTIONS = "mean sum min max first last std count p50 p90 p95 p99 hist rate sum_last".split(" ");
 const DEFINED = ["reduce", "unit", "perRank", "stream"];
 
 function reductionsOf(given) {

@@ -153,7 +153,7 @@ impl From<Summary> for Value<'_> {
 /// How a metric is reduced over ranks and observations; an empty `reduce` leaves it to the catalogue, else to `mean`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Define<'a> {
-    /// Of `mean sum min max first last std count p50 p90 p95 p99 hist rate`, or a custom one with a dot in its name.
+    /// Of `mean sum min max first last std count p50 p90 p95 p99 hist rate sum_last`, or a custom one with a dot in its name.
     pub reduce: &'a [&'a str],
     pub unit: &'a str,
     pub per_rank: bool,
@@ -561,8 +561,10 @@ fn usable_name(name: &str) -> Result<(), String> {
 }
 
 fn usable_reduction(name: &str) -> bool {
-    const KNOWN: [&str; 14] =
-        ["mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate"];
+    const KNOWN: [&str; 15] = [
+        "mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate",
+        "sum_last",
+    ];
     KNOWN.contains(&name) || (name.contains('.') && name.chars().count() <= 100)
 }
 

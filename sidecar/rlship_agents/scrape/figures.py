@@ -12,6 +12,7 @@ from rlship_agents.scrape.exposition import Labels
 from rlship_agents.scrape.increases import Increases, increases
 from rlship_agents.scrape.reading import Engine, Histogram, Key, Reading, by_engine, engine_of, of
 from rlship_formats.catalogue.metrics import Metric, lookup
+from rlship_formats.values import SUM_LAST
 
 # Metrics whose engine matters, because a sick engine hides in a value over all of them.
 PER_RANK = frozenset(
@@ -118,7 +119,7 @@ def _levels(
 def _level(metric: Metric, values: list[float]) -> Figure:
     first = metric.reduce[0]
     per_rank = _per_rank(metric)
-    if first == "sum":
+    if first == SUM_LAST:
         return Figure(sum(values), ("gauge.sum", *metric.reduce[1:]), metric.unit, per_rank, level=True)
     if first == "mean" and len(values) > 1:
         return Figure(_observations(values), metric.reduce, metric.unit, per_rank)

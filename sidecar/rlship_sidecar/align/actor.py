@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Segment, Writer, side_by_side
+from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.roster import Roster, Waiting
 from rlship_sidecar.align.units import MAX_KEPT, Closing, EarlyBarriers, OpenUnit, Patience, RowIndex
@@ -160,17 +160,13 @@ class Actor:
     def _note_times(self, writer: Writer, newest_t: float, now: float) -> None:
         if newest_t <= writer.newest_t:
             return
-        old = newest_t > writer.open.t + SIDE_BY_SIDE_S  # enough to run beside a later one
-        rivals = list(self.roster.rivals(writer)) if old else []
-        apart = [rival for rival in rivals if not side_by_side(writer, rival)]
-        writer.newest_t = newest_t
-        for rival in apart:
-            if side_by_side(writer, rival):
-                self.roster.changed(writer)
-                self._blocker = None
-                for member in self.roster.writers.values():
-                    if member.root in (writer, rival):
-                        self._mark_all_of(member, now)
+        before_t, writer.newest_t = writer.newest_t, newest_t
+        for rival in self.roster.found_beside(writer, before_t):
+            self.roster.changed(writer)
+            self._blocker = None
+            for member in self.roster.writers.values():
+                if member.root in (writer, rival):
+                    self._mark_all_of(member, now)
 
     def _mark(self, writer: Writer, mark: Mark, now: float) -> None:
         if mark.kind == "barrier":

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlship_formats.records import MAX_STEP
-from rlship_sidecar.align.lineage import Order, Segment, Writer, order_of, replica_key, seated, side_by_side
+from rlship_sidecar.align.lineage import (
+    SIDE_BY_SIDE_S,
+    Order,
+    Segment,
+    Writer,
+    order_of,
+    replica_key,
+    seated,
+    side_by_side,
+)
 from rlship_sidecar.rows import RankName
 
 MAX_GENERATIONS = 16  # of a family: who has more ancestors is its own root
@@ -196,6 +205,18 @@ class Roster:
             for other in self._replicas[writer.open.replica].roots[writer.open.rank]:
                 if other is not writer and other.open.attempt == writer.open.attempt:
                     yield other
+
+    def found_beside(self, writer: Writer, before_t: float) -> list[Writer]:
+        """Rivals that turned out to run side by side with `writer` when its newest time went up from `before_t`."""
+        if writer.newest_t <= writer.open.t + SIDE_BY_SIDE_S:
+            return []  # too young to run beside a later one
+        return [
+            rival
+            for rival in self.rivals(writer)
+            if side_by_side(writer, rival)
+            and (writer.open.t, writer.open.id) <= (rival.open.t, rival.open.id)
+            and before_t <= rival.open.t + SIDE_BY_SIDE_S
+        ]
 
     def shared_places(self) -> list[list[Writer]]:
         """Root writers of each rank that more than one of them names."""

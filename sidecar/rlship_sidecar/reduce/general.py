@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from rlship_formats.values import (
     EMPTY,
     MOMENT_REDUCTIONS,
     QUANTILES,
+    SUM_LAST,
     Histogram,
     Moments,
     Observations,
@@ -86,6 +88,8 @@ class Contributions:
         if reduction in MOMENT_REDUCTIONS:
             total = self._lowest() if reduction in ("first", "last") else self.total
             return reduce_moments(total, reduction) if defined(total, reduction) else UNDEFINED
+        if reduction == SUM_LAST:
+            return self._sum_of_last()
         if reduction == "rate":
             return rate([(part.segment, part.moments) for part in self.parts], self.total, seconds)
         if self.summarized:
@@ -97,6 +101,23 @@ class Contributions:
         if reduction in QUANTILES:
             return quantile(self.ordered, QUANTILES[reduction])
         return customs.value_of(reduction, (_weighted(part) for part in self.parts))
+
+    def _sum_of_last(self) -> ReducedValue:
+        """The sum of the last observation of each part that no newer life of its rank supersedes.
+
+        In a step no superseded part is left. In a window of time several lives of a rank may have one.
+        """
+        current = newest(part.segment for part in self.parts)
+        found: float | None = None
+        for part in self.parts:
+            if part.moments.n and part.segment in current:
+                last = part.moments.last
+                if last is None:
+                    return None
+                found = last if found is None else found + last
+        if found is None:
+            return UNDEFINED
+        return found if math.isfinite(found) else None
 
     def by_rank(self) -> list[tuple[RankName, Contributions]]:
         """The contributions of each rank, in merge order."""

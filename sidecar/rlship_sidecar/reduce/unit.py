@@ -17,7 +17,7 @@ from rlship_formats.clocks import HostClocks
 from rlship_formats.histogram import histogram
 from rlship_formats.quantiles import EXACT_UP_TO, row_quantiles
 from rlship_formats.reading import TAGGED
-from rlship_formats.values import MOMENT_REDUCTIONS, QUANTILES, Histogram
+from rlship_formats.values import QUANTILES, SUM_LAST, Histogram
 from rlship_sidecar.align.lineage import Order, Segment, newest, order_of, rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Block, Window
@@ -170,7 +170,7 @@ class ColumnPlan:
             if name == TAGGED:
                 continue
             for reduction, key in keys(actor, name, asks):
-                if reduction in MOMENT_REDUCTIONS:
+                if reduction in COLUMN_REDUCTIONS:
                     into = columns.setdefault(reduction, ([], []))
                     into[0].append(index)
                     into[1].append(key)
@@ -314,7 +314,7 @@ class _Extras:
             return [1.0] * len(xs)
         if first == "rate":
             return [_over(x, self._seconds, segment) for x, segment in zip(xs, segments)]
-        if first in MOMENT_REDUCTIONS:
+        if first in COLUMN_REDUCTIONS:
             return xs
         return [self._rules.customs.value_of(first, ([(x, 1.0)],)) for x in xs]
 
@@ -389,4 +389,5 @@ COLUMN_REDUCTIONS: dict[str, Any] = {
     "last": _column_lowest,
     "std": _column_std,
     "count": _column_count,
+    SUM_LAST: _column_sum,  # a block has one line of each rank, which is its last
 }

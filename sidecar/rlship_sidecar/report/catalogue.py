@@ -49,6 +49,8 @@ From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
 - Where the meaning names a weight, log it with `weight=`. A mean of shares is the share of all only with their
   denominators as weights.
 - *Increments* are how many more since the last time they were logged.
+- `sum` is for counts, which add up over lines and ranks. `sum_last` is for levels: what each process logged last, added
+  up over processes. [Counts and levels](reductions.md#counts-and-levels) has more.
 - Metrics marked *per rank* keep a value for every rank and name the rank that has the greatest.
 """
 

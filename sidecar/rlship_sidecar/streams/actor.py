@@ -183,6 +183,14 @@ class Streams:
         """
         self.affected.between(-math.inf, math.inf, now)
 
+    def runs_beside(self, younger: Writer, now: float) -> None:
+        """A root writer is no later life of its rank, as it seemed to be: levels of both count where both have one."""
+        family = [writer for writer in self.writers.values() if writer.root is younger]
+        starts = [writer.stream_t for writer in family if writer.stream_t is not None]
+        if starts:
+            _, most = self._clocks.bounds({writer.open.host for writer in family})
+            self.affected.between(min(starts) - most, math.inf, now)
+
     def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
         """The times that coverage goes by may be others on the common clock."""
         for t in (writer.stream_t, writer.newest_t, writer.close_t):

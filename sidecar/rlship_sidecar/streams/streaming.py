@@ -172,6 +172,8 @@ class Streaming:
             if shift is not None:
                 self._shift(shift, now)
         self.of(name).apply(writer, batch, before_t, now)
+        for rival in self._actors[name].roster.found_beside(writer, before_t):
+            self.of(name).runs_beside(rival, now)
         if batch.barriers and writer.root is writer:
             for barriers in batch.barriers:
                 self._times.note(host, name, barriers, batch.newest_t)
