@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .tracing import Span
 
 _MAX_TAGGED = 64
+_MANY_STEPLESS = 10  # calls of `log` without a step after which a job probably means steps
 _FINALISER_PRIORITY = -1000
 
 
@@ -86,16 +87,25 @@ class Logger:
         weight: float | Sequence[float] | None = None,
     ) -> None:
         """Write one record of `metrics` at `step`. See `rlship.log`."""
-        stream = self.stream
+        stream, steps = self.stream, self.steps
         try:
             if not stream.live and not self._begin():
                 return
             if step is None:
-                step = self.steps.current()
-            elif type(step) is not int or not 0 <= step <= 9007199254740991:
-                step = self._checked(step, "log")
-                if step is None:
+                if steps.counts:
+                    self._log_counted(metrics, weight)
                     return
+                step = steps.current()
+                if step is None:
+                    self._note_stepless(stream)
+            else:
+                if type(step) is not int or not 0 <= step <= 9007199254740991:
+                    step = self._checked(step, "log")
+                    if step is None:
+                        return
+                if step != steps.process:
+                    self._go_on_to(stream, step)
+            steps.logged = step
             t = self.clock()
             buffer = stream.buffer
             line = None if weight is not None else stream.encoder.line(metrics, step, t)
@@ -117,6 +127,37 @@ class Logger:
             if raised_by_signal(error):
                 raise
             stream.failed("log", error)
+
+    def _log_counted(self, metrics: Mapping[str, Any], weight: float | Sequence[float] | None) -> None:
+        """`log` without `step=` where each call is a step: log at the implicit step, and end it."""
+        step = self.steps.current()
+        self.log(metrics, step, weight)
+        if step is not None and self.steps.outside() is not None:
+            self.stream.barrier(step, self.clock(), wake=False)  # at each call, waking would cost more than the call
+            self.steps.put(step + 1)
+
+    def _go_on_to(self, stream: Stream, step: int) -> None:
+        """Make the step of a `log` the implicit one, unless it is of an earlier step."""
+        if step == stream.promised:
+            self._after_barrier(stream, "log", step)
+        self.steps.reach(step)
+
+    def _note_stepless(self, stream: Stream) -> None:
+        """Count a call of `log` while no step is known."""
+        stream.unplaced = True
+        self.steps.stepless += 1
+        # On stderr only, and in one rank only: a process without steps is no misuse.
+        if (
+            self.steps.stepless == _MANY_STEPLESS
+            and self.steps.counts is None
+            and (self.replica, self.rank) == ("0", 0)
+        ):
+            stream.notices.once(
+                "stepless",
+                f"{self.actor}: log() was called {self.steps.stepless} times without a step. Such calls are no rows of "
+                f"their own: a row holds all those of 10 s, or of one step of the trainer. If each call is a step, "
+                f"pass step= to log(), or count_steps=True to init(); count_steps=False says that it is on purpose",
+            )
 
     def record_metric(
         self,
@@ -143,6 +184,8 @@ class Logger:
                     step = steps.process
                 if step is not batches.marked:
                     batches.mark(step)
+                    if step is None:
+                        stream.unplaced = True
                 entries = batches.entries
                 entries.append((key, value, step, weight))
                 if len(entries) >= MAX_OBSERVATIONS:
@@ -160,7 +203,7 @@ class Logger:
         wrong = why_not_a_name(name)
         if reduce is not None and wrong is None:
             stream.declared.ask(name, reduce)
-        step = self.implicit_step()
+        step = self._implicit(stream)
         if isinstance(value, dict) or ("torch" in modules and device_values.on_device(value, weight)):
             self.log({name: value}, step, weight)
             return
@@ -207,6 +250,13 @@ class Logger:
         """The step of calls that pass no step."""
         return self.steps.current()
 
+    def _implicit(self, stream: Stream) -> int | None:
+        """The implicit step. Without one, the first barrier adopts what is recorded now."""
+        found = self.steps.current()
+        if found is None:
+            stream.unplaced = True
+        return found
+
     # Events, tags and samples
 
     @guarded(None)
@@ -216,7 +266,7 @@ class Logger:
         if not stream.live and not self._begin():
             return
         t = self.clock()
-        found = self.steps.current()
+        found = self._implicit(stream) if step is None else None
         if step is not None:
             found = self._checked(step, "event")
             if found is None:
@@ -272,7 +322,7 @@ class Logger:
         if not stream.live and not self._begin():
             return
         t = self.clock()
-        found = self.steps.current()
+        found = self._implicit(stream) if step is None else None
         if step is not None:
             found = self._checked(step, "sample")
             if found is None:
@@ -356,7 +406,10 @@ class Logger:
         found = self._checked(step, "set_step", dropped=False)
         if found is None:
             return
-        self.stream.misuse.back("set_step", found, self.stream.promised, self.steps.outside())
+        stream = self.stream
+        if not self._after_barrier(stream, "set_step", found):
+            before = None if self.steps.by_log else self.steps.outside()
+            stream.misuse.back("set_step", found, stream.promised, before)
         self.steps.put(found)
 
     def step(self, step: SupportsIndex) -> StepScope:
@@ -369,6 +422,8 @@ class Logger:
         t = self.clock()
         if not self.stream.live and not self._begin():
             return
+        if step is None and self.steps.counts and self.steps.outside() is not None:
+            step = self.stream.promised if self.stream.promised >= 0 else None  # `log` has ended its step already
         found = self._own_step(step, "barrier")
         if found is None:
             return
@@ -386,6 +441,14 @@ class Logger:
             return
         self.stream.rollback(found)
         self.steps.put(found)
+
+    def _after_barrier(self, stream: Stream, call: str, step: int) -> bool:
+        """Whether the call is for the step of the barrier before it, with no `log` of a later step: reported once."""
+        steps, promised = self.steps, stream.promised
+        found = step == promised and steps.outside() == promised + 1 and (steps.logged or 0) <= promised
+        if found:
+            stream.misuse.after_barrier(call, step)
+        return found
 
     def _checked(self, step: Any, call: str, dropped: bool = True) -> int | None:
         misuse = self.stream.misuse

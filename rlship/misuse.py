@@ -122,6 +122,17 @@ class Misuse:
             f"checkpoint; to add to an earlier step, use log(…, step={step}) or `with step({step})`",
         )
 
+    def after_barrier(self, call: str, step: int) -> None:
+        """Report a call for `step` that comes right after its barrier, before any `log` of the next step."""
+        self.tell(
+            call,
+            "after the barrier",
+            f"{call}({'…, step=' if call == 'log' else ''}{step}) comes right after barrier({step}): nothing is lost, "
+            f"but the row of each step appears without it and is then revised. If a callback logs after the one that "
+            f"calls barrier (transformers calls on_step_end before on_log), call barrier({step}) after log(), in the "
+            f"same callback, or at the start of the next step",
+        )
+
     def step_on_device(self, step: Any, call: str) -> None:
         """Report a step that has to be read from a GPU."""
         if getattr(step, "is_cuda", False):

@@ -6,6 +6,7 @@ Metrics records are the exception. Nearly all lines are of that kind, so `encode
 from __future__ import annotations
 
 import os
+from math import ceil
 
 from ._version import __version__
 from .encode import MAX_LINE_BYTES, json_string, size_of
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .identity import Identity
+
+
+_HALF_A_MICROSECOND = 0.0005  # in milliseconds: less is the rounding of a double, not a time
 
 
 def open_line(
@@ -56,9 +60,14 @@ def define_line(members: Iterable[str]) -> str:
     return f'{{"kind":"define","m":{{{",".join(members)}}}}}\n'
 
 
-def barrier_line(step: int, t: float) -> str:
-    """A `barrier` record: this process writes nothing more for steps up to `step`."""
-    return f'{{"kind":"barrier","step":{step},"t":{t:.3f}}}\n'
+def barrier_line(step: int, t: float, adopts: bool = False) -> str:
+    """A `barrier` record: this process writes nothing more for steps up to `step`.
+
+    With `adopts`, what stands before it without a step belongs to `step`. The time is rounded up: spans have
+    microseconds, and what ended before the barrier must not seem to end after it.
+    """
+    mark = ',"adopts":true' if adopts else ""
+    return f'{{"kind":"barrier","step":{step},"t":{ceil(t * 1000 - _HALF_A_MICROSECOND) / 1000:.3f}{mark}}}\n'
 
 
 def rollback_line(step: int, t: float) -> str:
@@ -111,6 +120,11 @@ def event_line(
 def error_line(where: str, error: str, t: float) -> str:
     """The `event` record that carries a message of the writer itself."""
     return event_line("rlship_error", {"where": where, "error": error[:1000]}, None, t)
+
+
+def on_purpose(line: str) -> str:
+    """The metrics record or event `line`, which has no step, marked so that no barrier adopts it."""
+    return '{"stream":true,' + line[1:]
 
 
 def sample_line(

@@ -56,6 +56,7 @@ def init(
     axis: str = "global_step",
     labels: Mapping[str, Any] | None = None,
     system_metrics: bool | float | None = None,
+    count_steps: bool | None = None,
 ) -> Logger:
     """Open this process's file for one actor, and return the Logger that writes it.
 
@@ -80,6 +81,9 @@ def init(
             once a second, or the seconds between two samples. Needs psutil and nvidia-ml-py (`pip install psutil
             nvidia-ml-py`); metrics that are not available are reported once and left out. Default:
             `RLSHIP_SYSTEM_METRICS` (1, or seconds), else off.
+        count_steps: True makes each call of `log` without `step=` a step of its own: 0, 1, 2, … or, from a step that
+            the job sets, on from there. The call ends its step, so no `barrier` is needed. False says that this process
+            has no steps on purpose, and nothing is reported about it. Default: calls are not counted.
 
     If neither the argument nor the environment gives `dir` or `actor`, this reports it on stderr and returns a Logger
     that drops every call. `RLSHIP_DISABLE=1` has the same effect, silently. An unusable argument is reported and left
@@ -93,7 +97,10 @@ def init(
     """
     try:
         with _lock:
-            return _init(dir, actor, replica, rank, world, attempt, axis, labels, system_metrics)
+            logger = _init(dir, actor, replica, rank, world, attempt, axis, labels, system_metrics)
+            if count_steps is not None:
+                logger.steps.count(bool(count_steps))
+            return logger
     except Exception as error:  # the promise is that logging never crashes the job
         if raised_by_signal(error):
             raise

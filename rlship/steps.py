@@ -44,11 +44,27 @@ def _integer(step: Any) -> int | None:
 
 
 class Steps:
-    """The implicit step of one Logger: one for the process, and one for each task inside `with step(n)`."""
+    """The implicit step of one Logger: one for the process, and one for each task inside `with step(n)`.
+
+    `counts` is the `count_steps` of `init`: True if each `log()` without `step=` is a step of its own, False if the job
+    has no steps on purpose, None if it did not say. `stepless` counts the calls of `log` for which no step is known.
+    `logged` is the step of the last `log`. `by_log` means that a `log` set the process's step, behind which `set_step`
+    may go.
+    """
 
     def __init__(self) -> None:
         self.process: int | None = None
         self.task: ContextVar[int | None] = ContextVar("rlship_step", default=None)
+        self.counts: bool | None = None
+        self.stepless = 0
+        self.logged: int | None = None
+        self.by_log = False
+
+    def count(self, counts: bool) -> None:
+        """Count calls of `log` as steps, from 0 on if no step is known, or do not count them on purpose."""
+        self.counts = counts
+        if counts and self.process is None:
+            self.process = 0
 
     def current(self) -> int | None:
         """The step of this task if it is inside `with step(n)`, else the process's, else None."""
@@ -59,10 +75,17 @@ class Steps:
         """The process's step; None inside `with step(n)`, where any step may be set."""
         return self.process if self.task.get() is None else None
 
+    def reach(self, step: int) -> None:
+        """Go on to a step that `log` named. It never goes back, and changes nothing inside `with step(n)`."""
+        if (self.process is None or step > self.process) and self.task.get() is None:
+            self.process = step
+            self.by_log = True
+
     def put(self, step: int) -> None:
         """Set the step: of this task if it is inside `with step(n)`, and of the process otherwise."""
         if self.task.get() is None:
             self.process = step
+            self.by_log = False
         else:
             self.task.set(step)
 

@@ -43,7 +43,8 @@ class Stream:
 
     Attributes: `parts`, the files and their ids; `declared`, the definitions so far; `promised`, the step of the last
     barrier, -1 before the first; `misuse` and `faults`, reports on the job's calls and on the writer itself; `samples`,
-    the quota of samples; `tagged`, the tags of steps.
+    the quota of samples; `tagged`, the tags of steps; `unplaced`, whether calls without a known step wait for the first
+    barrier to give them its step.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Stream:
         self.closed = closed
         self.wake_at = WAKE_AT
         self.promised = -1
+        self.unplaced = False
         self.notices = Notices()
         self.samples = Quota()
         self.tagged: dict[int, frozenset[str]] = {}
@@ -169,15 +171,17 @@ class Stream:
         if self.buffer.size > self.wake_at:
             self.wake()
 
-    def barrier(self, step: int, t: float) -> None:
+    def barrier(self, step: int, t: float, *, wake: bool = True) -> None:
         """Write a barrier of time `t`, and before it the observations of steps up to `step`."""
         self.collect(step)
         self.report_dropped(self.samples.settle(step))
-        line = records.barrier_line(step, t)
+        line = records.barrier_line(step, t, adopts=self.unplaced)
+        self.unplaced = False
         if not self.deferred.hold(step, line):
             self.control(line, step)
         self.promised = max(self.promised, step)
-        self.wake()
+        if wake:
+            self.wake()
 
     def rollback(self, step: int) -> None:
         """Write a rollback, and before it all observations; values that are still late are given up."""
@@ -187,6 +191,7 @@ class Stream:
         self.tagged.clear()
         self.control(records.rollback_line(step, self._setup.clock()), step)
         self.promised = step - 1
+        self.unplaced = False  # it belongs to the former course of the job, to whose steps no barrier will lead
 
     def control(self, line: str, step: int | None = None) -> bool:
         """Put a line that may use the reserve into the buffer. Returns False if it was dropped."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         """The parts of its Stream that a span needs. A forked child has another Stream."""
 
         live: bool
+        unplaced: bool
         ended_spans: list[Ended]
 
         def collect(self) -> None: ...
@@ -116,6 +117,8 @@ class Span:
         step = host.steps.task.get()
         if step is None:
             step = host.steps.process
+            if step is None:
+                stream.unplaced = True
         err = None if kind is None or kind is GeneratorExit else kind.__name__
         ended = (t, now - mark, step, self._name, lanes.current(), err)
         if device is not None and device.end(ended, host, stream):

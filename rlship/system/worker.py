@@ -10,7 +10,7 @@ from .. import threads
 from ..encode import size_of
 from ..guard import raised_by_signal
 from ..notices import say
-from ..records import event_line
+from ..records import event_line, on_purpose
 from . import visible
 from .attribution import Attribution, Share, under
 from .background import Due, Repeated
@@ -137,6 +137,7 @@ class _Worker:
         stream = self._stream
         if metrics and not stream.closed:
             for line in stream.encoder.lines(metrics, None, time.time()):
+                line = on_purpose(line)
                 stream.buffer.append(line, size_of(line), None)
 
     def _report(self, topic: str, line: str) -> None:
@@ -146,7 +147,7 @@ class _Worker:
     def _event(self, name: str, attrs: dict[str, Any]) -> None:
         stream = self._stream
         if not stream.closed:
-            line = event_line(name, attrs, None, time.time(), lambda attribute, why: None)
+            line = on_purpose(event_line(name, attrs, None, time.time(), lambda attribute, why: None))
             stream.buffer.append(line, size_of(line), None)
 
 

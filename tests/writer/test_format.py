@@ -31,7 +31,7 @@ def test_every_kind_of_line_is_written_as_the_format_says(tmp_path: Path) -> Non
         '{"t":1763600000.125,"step":12,"m":{"lengths":[311,1024],"kl":{"v":[0.1,0.3],"w":[512,80]},'
         '"r":{"n":32,"sum":7.25}}}',
         '{"t":1763600000.125,"step":12,"m":{"bad":"NaN","up":"Infinity","down":"-Infinity","none":null}}',
-        '{"t":1763600000.125,"m":{"größe":1.5}}',
+        '{"t":1763600000.125,"step":12,"m":{"größe":1.5}}',
         '{"kind":"barrier","step":12,"t":1763600000.125}',
         '{"kind":"rollback","step":10,"t":1763600000.125}',
         '{"kind":"close","t":1763600000.125,"reason":"exit"}',

@@ -33,7 +33,7 @@ class Stuck(Disk):
 
 
 def test_the_implicit_step_is_used_where_none_is_given(tmp_path: Path) -> None:
-    """set_step holds until the next one; a given step wins; without any the record has none."""
+    """set_step holds until the next one; a given step wins and goes on to it; without any the record has none."""
     logger = logger_at(tmp_path)
     logger.log({"a": 1})
     logger.set_step(5)
@@ -41,7 +41,7 @@ def test_the_implicit_step_is_used_where_none_is_given(tmp_path: Path) -> None:
     logger.log({"a": 3}, step=9)
     logger.log({"a": 4})
     logger.close()
-    assert [record.get("step") for record in metrics(records(tmp_path))] == [None, 5, 9, 5]
+    assert [record.get("step") for record in metrics(records(tmp_path))] == [None, 5, 9, 9]
 
 
 def test_a_barrier_sets_the_next_step(tmp_path: Path) -> None:
