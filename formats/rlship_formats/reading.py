@@ -187,11 +187,15 @@ class DeadEntry(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Observations of metrics. `m` holds the values as they stand in the line; `observed` says what they are."""
+    """Observations of metrics. `m` holds the values as they stand in the line; `observed` says what they are.
+
+    `stream`: without a step on purpose, as in the next three classes, so that no barrier adopts it.
+    """
 
     t: float
     step: int | None
     m: dict[str, Any]
+    stream: bool = False
 
     def observed(self) -> tuple[list[tuple[str, Observations]], list[DeadEntry]]:
         """The observations of each metric that has any, and the dead values, both in the line's order."""
@@ -213,7 +217,7 @@ def read_metrics(body: Body, before: float, step: int | None) -> Metrics:
     metrics = body.get("m")
     if not isinstance(metrics, dict):
         raise BadRecord("bad metrics", "m")
-    return Metrics(time_of(body, before), step, metrics)
+    return Metrics(time_of(body, before), step, metrics, body.get("stream") is True)
 
 
 def observations_of(metric: str, value: Any) -> Observations | None:
@@ -278,6 +282,7 @@ class Span(NamedTuple):
     dur: float
     step: int | None
     err: str | None
+    stream: bool = False
 
 
 def read_span(body: Body, before: float, step: int | None) -> Span:
@@ -295,6 +300,7 @@ def read_span(body: Body, before: float, step: int | None) -> Span:
         float(dur),
         step,
         err if isinstance(err, str) else None,
+        body.get("stream") is True,
     )
 
 
@@ -306,6 +312,7 @@ class Event(NamedTuple):
     step: int | None
     attrs: dict[str, Any]
     tag: str = ""
+    stream: bool = False
 
 
 def read_event(body: Body, before: float, step: int | None) -> Event:
@@ -319,7 +326,8 @@ def read_event(body: Body, before: float, step: int | None) -> Event:
         if not is_text(facts.get("tag")):
             raise BadRecord("bad event", "attrs")
         tag = facts["tag"]
-    return Event(name, time_of(body, before), step, facts, tag)
+    # What a writer says of itself belongs to no step.
+    return Event(name, time_of(body, before), step, facts, tag, body.get("stream") is True or name == WRONG_USE)
 
 
 class Sample(NamedTuple):
@@ -336,6 +344,7 @@ class Sample(NamedTuple):
     row: dict[str, Any]
     cut: Any
     word: str | None = None
+    stream: bool = False
 
 
 def read_sample(body: Body, before: float, step: int | None) -> Sample:
@@ -353,19 +362,21 @@ def read_sample(body: Body, before: float, step: int | None) -> Sample:
     if score is not None and not is_number(score):
         raise BadRecord("bad sample", "score")
     score = None if score is None else float(score)
-    return Sample(table, time_of(body, before), step, score, float(pri), row, body.get("cut"), word)
+    stream = body.get("stream") is True
+    return Sample(table, time_of(body, before), step, score, float(pri), row, body.get("cut"), word, stream)
 
 
 class Barrier(NamedTuple):
-    """Nothing more of steps up to `step` will come."""
+    """Nothing more of steps up to `step` will come. `adopts`: the lines without a step before it belong to `step`."""
 
     t: float
     step: int
+    adopts: bool = False
 
 
 def read_barrier(body: Body, before: float, step: int | None) -> Barrier:
     """Section 5.7. Raises BadRecord."""
-    return Barrier(time_of(body, before), _needed(step))
+    return Barrier(time_of(body, before), _needed(step), body.get("adopts") is True)
 
 
 class Rollback(NamedTuple):
@@ -478,7 +489,7 @@ def derive_metric(record: Span | Event) -> DerivedMetric:
     """A span stands for its duration at its end, an event for one more of its name."""
     if isinstance(record, Event):
         return DerivedMetric(record.t, f"event/{record.name}", 1.0, EVENT_REDUCTIONS)
-    name, _, t, dur, _, _ = record
+    name, _, t, dur, *_ = record
     end = t + dur
     return DerivedMetric(end if T_MIN <= end <= T_MAX else t, f"{name}_s", dur, SPAN_REDUCTIONS)
 

@@ -51,7 +51,7 @@ def trainer(draw: st.DrawFn, rank: int, attempt: int, host: str) -> bytes:
     """A writer of the lead: steps with barriers, now and then a rollback, and stream lines of its own."""
     t = T0 + 40.0 * attempt + rank
     lines = [opened(draw, "trainer", f"t{rank}{attempt}", rank, attempt, host, t)]
-    step = 3 * attempt
+    step, adopts = 3 * attempt, pick(draw, (False, True))
     for _ in range(pick(draw, (1, 2, 3, 4))):
         what = pick(draw, ("step", "step", "step", "rollback", "stream", "clock", "barrier"))
         t += pick(draw, (0.25, 4.0, 9.0, 31.0))
@@ -59,13 +59,15 @@ def trainer(draw: st.DrawFn, rank: int, attempt: int, host: str) -> bytes:
             step = max(0, step - 2)
             lines.append({"kind": "rollback", "step": step, "t": t + HOSTS[host]})
         elif what == "stream":
-            lines.append({"t": t + HOSTS[host], "m": {"gpu": 0.5, "loss": 2.0}})
+            on_purpose = {"stream": True} if pick(draw, (False, False, True)) else {}
+            lines.append({"t": t + HOSTS[host], "m": {"gpu": 0.5, "loss": 2.0}} | on_purpose)
         elif what == "clock":
             lines.append(clock(draw, host, t))
         else:
             if what == "step":
                 lines.append({"t": t + HOSTS[host], "step": step, "m": {"loss": step / 7, "policy_version": step}})
-            lines.append({"kind": "barrier", "step": step, "t": t + HOSTS[host] + 0.5})
+            barrier = {"kind": "barrier", "step": step, "t": t + HOSTS[host] + 0.5}
+            lines.append(barrier | {"adopts": True} if adopts else barrier)
             step += 1
     return encoded(draw, lines)
 
@@ -83,6 +85,9 @@ def generator(draw: st.DrawFn, number: int) -> bytes:
     for _ in range(pick(draw, (1, 3, 6, 9))):
         t += pick(draw, (0.0, 0.5, 3.0, 9.0, 24.0, -6.0))
         lines.append(line(draw, host, t))
+    if pick(draw, (False, False, True)):
+        lines.append({"kind": "barrier", "step": pick(draw, (0, 3)), "t": t + HOSTS[host] + 1.0, "adopts": True})
+        lines.append(line(draw, host, t + 2.0))
     if pick(draw, (False, True)):
         lines.append({"kind": "close", "reason": pick(draw, ("exit", "roll")), "t": t + HOSTS[host]})
     return encoded(draw, lines)

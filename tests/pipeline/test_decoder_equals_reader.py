@@ -27,7 +27,7 @@ from rlship_formats.reading import (
 from rlship_formats.records import Asks, Open
 from rlship_formats.values import Observations
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
+from rlship_sidecar.decode.lines import ON_PURPOSE, UNPLACED, Adoption, Batch, Dense, SampleLine, Sparse, TagLine
 from rlship_sidecar.decode.schemas import Schemas
 from tests.reference.snippets import BAD_OPENS, DEAD_LINES, IDLE_LINES
 
@@ -47,6 +47,7 @@ class Said:
     marks: list[Seen] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
     unknown: int = 0
+    adoption: Adoption | None = None
     after: Seen = ()
 
 
@@ -67,21 +68,22 @@ def by_reader(lines: list[bytes]) -> Said:
             found, dead = record.observed()
             said.dead += [(offset, reason, metric) for metric, reason in dead]
             values = tuple((metric, governing(defined, metric), plain(seen)) for metric, seen in found)
-            said.lines.append((offset, "metrics", segment, record.step, record.t, values))
+            said.lines.append((offset, "metrics", segment, placed(record), record.t, values))
         elif isinstance(record, (Span, Event)):
             if isinstance(record, Event) and record.tag:
-                said.lines.append((offset, "tag", segment, record.step, record.t, record.tag))
+                said.lines.append((offset, "tag", segment, placed(record), record.t, record.tag))
             t, metric, value, reduce = derive_metric(record)
             one = (metric, governing(defined, metric, reduce), plain(Observations((value,), None, 0)))
-            said.lines.append((offset, "metrics", segment, record.step, t, (one,)))
+            said.lines.append((offset, "metrics", segment, placed(record), t, (one,)))
         elif isinstance(record, Sample):
             facts = (record.table, record.score, record.pri)
-            said.lines.append((offset, "sample", segment, record.step, record.t, facts))
-            said.lines.append((offset, "metrics", segment, record.step, record.t, ()))
+            said.lines.append((offset, "sample", segment, placed(record), record.t, facts))
+            said.lines.append((offset, "metrics", segment, placed(record), record.t, ()))
         elif isinstance(record, Define):
             said.dead += [(offset, reason, metric) for metric, reason in record.dead]
             defined |= record.m
         elif isinstance(record, Barrier):
+            said.adoption = said.adoption or adoption(said, record, segment, offset)
             said.lines.append((offset, "barrier", segment, record.step, record.t, None))
         elif isinstance(record, Rollback):
             said.marks.append(("rollback", segment, record.step, None, record.t))
@@ -93,6 +95,19 @@ def by_reader(lines: list[bytes]) -> Said:
             said.clocks.append(record)
     said.after = (reader.t, reader.segment, reader.unsupported)
     return said
+
+
+def adoption(said: Said, record: Barrier, segment: int, offset: int) -> Adoption | None:
+    """What a barrier adopts, if it is the first of its file, and no rollback stands before it."""
+    first = not segment and not any(line[1] == "barrier" for line in said.lines)
+    return Adoption(record.step, offset) if record.adopts and first else None
+
+
+def placed(record: Metrics | Span | Event | Sample) -> int:
+    """The step of a line as the decoder has it."""
+    if record.step is not None:
+        return record.step
+    return ON_PURPOSE if record.stream else UNPLACED
 
 
 def governing(defined: dict[str, Asks], metric: str, reduce: tuple[str, ...] = ()) -> Asks:
@@ -134,8 +149,8 @@ def add(said: Said, batch: Batch) -> None:
         else:
             assert isinstance(line, TagLine)
             what, content = "tag", line.tag
-        step = None if line.step < 0 else line.step
-        said.lines.append((line.offset, what, line.segment, step, line.t, content))
+        said.lines.append((line.offset, what, line.segment, line.step, line.t, content))
+    said.adoption = said.adoption or batch.adoption
     for barriers in batch.barriers:
         said.lines += [(at, "barrier", barriers.segment, step, t, None) for step, t, at, _ in barriers.each()]
     said.dead += [(dead.offset, dead.reason, dead.metric) for dead in batch.dead]
@@ -157,6 +172,11 @@ BODIES = (
     '"m":{{}}',
     '"m":7',
     '"kind":"barrier","x":1',
+    '"kind":"barrier","adopts":true',
+    '"stream":true,"m":{{"a":{x}}}',
+    '"stream":true,"m":{{"a":[{x},1]}}',
+    '"kind":"event","name":"e","stream":true',
+    '"kind":"event","name":"rlship_error"',
     '"kind":"rollback","x":1',
     '"kind":"span","name":"s","dur":2.5',
     '"kind":"span","name":"","dur":1',

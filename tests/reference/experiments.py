@@ -194,10 +194,11 @@ def body_lines(draw: st.DrawFn, job: Job, life: Life, fate: str, explicit: bool)
     if job.course == "streams":
         explicit = False
     steps = list(range(life.first + (fate == "late"), life.last + 1))
-    lines = []
+    adopts = explicit and pick(draw, (False, True))
+    lines = early_lines(draw, job, t) if adopts or job.course != "steps" else []
     for step in steps:
         t += job.pace
-        lines += draw(step_lines(job, step, t, explicit))
+        lines += draw(step_lines(job, step, t, explicit, adopts=adopts and step == steps[0]))
     if fate == "short":
         return lines[: -between(draw, 1, 2)]
     if fate == "rolled back" and steps:
@@ -209,8 +210,14 @@ def body_lines(draw: st.DrawFn, job: Job, life: Life, fate: str, explicit: bool)
     return lines
 
 
+def early_lines(draw: st.DrawFn, job: Job, t: float) -> list[bytes]:
+    """What a process records before it knows its step; some of it has none on purpose."""
+    lines = [stray(draw, job.metrics, None, t + pick(draw, (0.0, 0.5, 12.0))) for _ in range(pick(draw, (0, 1, 3)))]
+    return [line[:-1] + b',"stream":true}' if pick(draw, (False, False, True)) else line for line in lines]
+
+
 @st.composite
-def step_lines(draw: st.DrawFn, job: Job, step: int, t: float, explicit: bool) -> list[bytes]:
+def step_lines(draw: st.DrawFn, job: Job, step: int, t: float, explicit: bool, adopts: bool = False) -> list[bytes]:
     """One step: usually one metrics record with all metrics, at times one for each, or none; what else there is to
     tell of the step; then the barrier, which some ranks reach late; and streams, which may be all there is.
     """
@@ -225,7 +232,8 @@ def step_lines(draw: st.DrawFn, job: Job, step: int, t: float, explicit: bool) -
     lines = [f'{{"t":{t},"step":{step},"m":{{{entry}}}}}'.encode() for entry in entries]
     lines += [stray(draw, job.metrics, step, t) for _ in range(pick(draw, (0, 0, 0, 1, 2)))]
     if explicit:
-        lines.append(f'{{"kind":"barrier","step":{step},"t":{t + 0.1 + pick(draw, LATE)}}}'.encode())
+        mark = ',"adopts":true' if adopts else ""
+        lines.append(f'{{"kind":"barrier","step":{step},"t":{t + 0.1 + pick(draw, LATE)}{mark}}}'.encode())
     return lines + streams
 
 

@@ -158,18 +158,28 @@ def read_record(
     elif kind == "clock":
         read_clock(writer, body, t)
     elif kind == "barrier":
+        if body.get("adopts") is True and segment.number == 0 and not segment.barriers:
+            adopt(segment, body["step"])
         segment.barriers.append((body["step"], t))
     elif kind == "rollback":
         writer.segments.append(Segment(len(writer.segments), body["step"], t))
     elif kind == "close" and body.get("reason") != "roll" and writer.closed is None:
         writer.closed = t
     if kind in STAND_FOR_METRICS:
+        line.on_purpose = body.get("stream") is True or (kind == "event" and body["name"] == "rlship_error")
         line.defined = {metric: defines[metric] for metric in line.values if metric in defines}
         segment.measured.append(line)
     if kind in (*STAND_FOR_METRICS, "barrier") and "step" in body and segment.first_stepped is None:
         segment.first_stepped = body["step"]
     writer.times.append(line.t)
     return t
+
+
+def adopt(segment: Segment, step: int) -> None:
+    """The file's first barrier gives its step to the lines before it that have none, but not on purpose."""
+    for line in segment.measured:
+        if line.step is None and not line.on_purpose:
+            line.step, line.adopted = step, True
 
 
 # --- what stands for a metrics record ---

@@ -35,7 +35,8 @@ class Measured:
 
     `values`: each metric that yields anything, with its observations or its one summary (then it is in `summaries`);
     `defined`: what the file's latest `define` said of those that have one; `reduce`: what a span or an event asks for
-    where no define does. `time` is t on the file server's clock, filled in once all clock records are known.
+    where no define does. `time` is t on the file server's clock, filled in once all clock records are known. `adopted`:
+    a barrier gave it its step; `on_purpose`: none may.
     """
 
     t: float
@@ -48,6 +49,8 @@ class Measured:
     tag: str | None = None
     sample: Sample | None = None
     time: float = 0.0
+    adopted: bool = False
+    on_purpose: bool = False
 
     def observed(self, metric: str) -> list[tuple[float, float]]:
         """The finite observations (x, weight) of a metric in their order."""

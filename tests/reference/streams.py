@@ -194,7 +194,11 @@ def points_of(experiment: Experiment, crew: Sequence[Writer]) -> Iterable[tuple[
         before = -math.inf
         for _, segment, line in lines_of([writer]):
             late = line.t - before
-            if line.step is None and streaming(line) and (late >= max(1, (writer.world or 1) / 16) or late < -60):
+            if (
+                (line.step is None or line.adopted)
+                and streaming(line)
+                and (late >= max(1, (writer.world or 1) / 16) or late < -60)
+            ):
                 before = line.t
                 yield writer, segment, line
 

@@ -95,6 +95,23 @@ class Actor:
             if unit is not None and unit.window is not None:
                 unit.window.tags.append((segments[tag.segment], tag))
 
+    def adopt(self, writer: Writer, step: int, offset: int, now: float) -> None:
+        """Applied lines, from byte `offset` on, turned out to be of a step. Its values come from the files now: in file
+        order, these stand before others.
+        """
+        writer.segments[0].met(step, step)
+        unit = self.open.get(step)
+        if unit is None:
+            partial = self.rows.row_of(step) if step <= self.highest_closed else None
+            if partial is not None:
+                self.mark_dirty(step, now, partial=partial)
+                return
+            self._open(step, now, keep=False)
+        elif unit.window is not None:
+            unit.window = None
+            self.kept -= 1
+        writer.starts[step] = min(offset, writer.starts.get(step, offset))
+
     def _window(self, writer: Writer, step: int, offset: int, now: float) -> Window | None:
         """Where the values of a line go that begins at `offset`; None where they are not kept. A row gets dirty."""
         unit = self.open.get(step)

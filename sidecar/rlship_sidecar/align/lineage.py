@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from rlship_formats.records import Gap, Open
+from rlship_sidecar.decode.lines import Adoption
 from rlship_sidecar.rows import RankName, name_ranks
 from rlship_sidecar.tail.listing import is_foreign
 
@@ -84,6 +85,8 @@ class Writer:
     became a row of its own.
     `ended`: its file is read to the end, and nothing more is to come.
     `lowest` is the lowest step of its metrics records, -1 for none yet;
+    `adoption` says which of its lines without a step are of one; `stray_t` is the least time of those that its first
+    barrier may adopt.
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
 
@@ -100,6 +103,8 @@ class Writer:
     stream_t: float | None = None
     close_t: float | None = None
     point_t: float | None = None
+    adoption: Adoption | None = None
+    stray_t: float | None = None
     seen_at: float = 0.0
     line_at: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)

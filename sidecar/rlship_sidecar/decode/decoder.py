@@ -51,6 +51,9 @@ from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Open, has_time, time_
 from rlship_formats.values import DeadValue
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
+    ON_PURPOSE,
+    UNPLACED,
+    Adoption,
     BarrierLines,
     Batch,
     Dead,
@@ -330,11 +333,12 @@ class Decoder:
         try:
             data = schema.pack(*metrics.values())
         except (NotDense, OverflowError):
-            self._metrics(batch, Metrics(t, step, metrics), b"", offset)
+            self._metrics(batch, Metrics(t, step, metrics, body.get("stream") is True), b"", offset)
             return True
         if not stepped:
             # A named tuple's own constructor costs as much as the rest of a short line.
-            batch.streams.append(tuple.__new__(Dense, (-1, t, offset, reader.segment, schema, data)))
+            step = ON_PURPOSE if body.get("stream") is True else UNPLACED
+            batch.streams.append(tuple.__new__(Dense, (step, t, offset, reader.segment, schema, data)))
             return True
         batch.run(reader.segment, schema).add(step, t, offset, data)
         if schema is self._last:
@@ -391,14 +395,14 @@ class Decoder:
             if observations is not None:
                 values.append(Value(name, asks_of(name), observations))
         if record.step is None:
-            batch.streams.append(Sparse(-1, record.t, offset, self.reader.segment, tuple(values)))
+            batch.streams.append(Sparse(_unplaced(record), record.t, offset, self.reader.segment, tuple(values)))
         else:
             batch.sparse.append(Sparse(record.step, record.t, offset, self.reader.segment, tuple(values)))
             batch.names.update([value.metric for value in values])
 
     def _event(self, batch: Batch, record: Event, line: bytes, offset: int) -> None:
         if record.tag:
-            step = -1 if record.step is None else record.step
+            step = _unplaced(record) if record.step is None else record.step
             tag = TagLine(step, record.t, offset, self.reader.segment, record.tag)
             (batch.tags if step >= 0 else batch.streams).append(tag)
         self._derived(batch, record, line, offset)
@@ -411,7 +415,7 @@ class Decoder:
         schema = self._governing.derived_schema(metric, reduce)
         segment, step = self.reader.segment, record.step
         if step is None:
-            batch.streams.append(Dense(-1, t, offset, segment, schema, schema.pack(value)))
+            batch.streams.append(Dense(_unplaced(record), t, offset, segment, schema, schema.pack(value)))
         else:
             batch.run(segment, schema).add(step, t, offset, schema.pack(value))
             batch.schemas.add(schema)
@@ -423,8 +427,9 @@ class Decoder:
         # It counts as a metrics record without metrics: the step was reached and the rank is present.
         schema = self._governing.derived_schema("", ())
         if step is None:
-            batch.streams.append(SampleLine(-1, t, offset, segment, record.table, record.score, record.pri))
-            batch.streams.append(Dense(-1, t, offset, segment, schema, b""))
+            step = _unplaced(record)
+            batch.streams.append(SampleLine(step, t, offset, segment, record.table, record.score, record.pri))
+            batch.streams.append(Dense(step, t, offset, segment, schema, b""))
         else:
             batch.samples.append(SampleLine(step, t, offset, segment, record.table, record.score, record.pri))
             batch.run(segment, schema).add(step, t, offset, b"")
@@ -438,6 +443,9 @@ class Decoder:
             batch.kept.append((offset, line))
 
     def _barrier(self, batch: Batch, record: BarrierRecord, line: bytes, offset: int) -> None:
+        first = not self.reader.segment and self.barrier_t is None and not self._barriers.steps
+        if record.adopts and first:
+            batch.adoption = Adoption(record.step, offset)
         self._add_barrier(batch, record.step, record.t, offset)
 
     def _add_barrier(self, batch: Batch, step: int, t: float, offset: int) -> None:
@@ -490,6 +498,11 @@ TAKERS: dict[type, Callable[[Decoder, Batch, Any, bytes, int], None]] = {
     Close: Decoder._close,
     Unknown: Decoder._unknown,
 }
+
+
+def _unplaced(record: Metrics | Span | Event | Sample) -> int:
+    """The step of a stream line."""
+    return ON_PURPOSE if record.stream else UNPLACED
 
 
 def _count(batch: Batch, what: str) -> None:

@@ -23,6 +23,9 @@ WIDE = 2000  # lines with more metrics are decoded like all others, but their sc
 Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 Time = Annotated[float, msgspec.Meta(ge=T_MIN, le=T_MAX)]
 
+# The steps of stream lines: of one that a barrier may adopt, and of one that has no step on purpose.
+UNPLACED, ON_PURPOSE = -1, -2
+
 _EXCERPT_BYTES = 120
 MAX_KNOWN = 1000  # metrics of a line that a parser is made for: one takes about 0.4 KB and 4 µs for each of them
 
@@ -101,6 +104,11 @@ class PlainRun:
         self.ts.append(t)
         self.offsets.append(offset)
         self.data.append(data)
+
+    def sort(self) -> None:
+        """Put the lines back into file order."""
+        columns = zip(self.offsets, self.steps, self.ts, self.data)
+        self.offsets, self.steps, self.ts, self.data = map(list, zip(*sorted(columns)))
 
     def extend(self, other: PlainRun) -> None:
         """Add the lines of another run."""
@@ -197,7 +205,14 @@ class TagLine(NamedTuple):
     tag: str
 
 
-StreamLine: TypeAlias = "Dense | Sparse | SampleLine | TagLine"  # its step is -1
+StreamLine: TypeAlias = "Dense | Sparse | SampleLine | TagLine"  # its step is UNPLACED or ON_PURPOSE
+
+
+class Adoption(NamedTuple):
+    """A file's first barrier record says that the stream lines before byte `before` are of its `step`."""
+
+    step: int
+    before: int
 
 
 class Mark(NamedTuple):
@@ -233,6 +248,8 @@ class Batch:
     `runs` are the metrics records with a step that hold plain numbers, by segment and schema. `sparse` are the other
     records with a step. `streams` are the metrics records without a step, with their samples and tags.
 
+    `adoption` is there if the file's first barrier record is among the lines and adopts what stands before it.
+
     `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `kept` are the define
     and rollback lines that later lines depend on, with their offsets.
     """
@@ -251,6 +268,7 @@ class Batch:
     kept: list[tuple[int, bytes]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     open_line: tuple[Open, int] | None = None
+    adoption: Adoption | None = None
     begins: int | None = None
     lowest: int = -1
     highest: int = -1
@@ -297,6 +315,37 @@ class Batch:
             run.keep([*map(chosen, run.steps, run.offsets)])
         self.runs = {key: run for key, run in self.runs.items() if run.steps}
         self.sparse = [line for line in self.sparse if chosen(line.step, line.offset)]
+
+    def adopt(self, adoption: Adoption) -> list[StreamLine]:
+        """Make the stream lines that a barrier adopts lines of its step. Returns them as they stand in the file."""
+        taken = [line for line in self.streams if line.step == UNPLACED and line.offset < adoption.before]
+        if not taken:
+            return []
+        left = {line.offset for line in taken}
+        self.streams = [line for line in self.streams if line.offset not in left]
+        step, runs = adoption.step, dict[int, PlainRun]()
+        for line in taken:
+            if type(line) is Dense:
+                run = self.run(line.segment, line.schema)
+                run.add(step, line.t, line.offset, line.data)
+                runs[id(run)] = run
+                self.schemas.add(line.schema)
+            elif type(line) is Sparse:
+                self.sparse.append(line._replace(step=step))
+                self.names.update(value.metric for value in line.values)
+            elif type(line) is SampleLine:
+                self.samples.append(line._replace(step=step))
+            else:
+                assert type(line) is TagLine
+                self.tags.append(line._replace(step=step))
+        for run in runs.values():
+            run.sort()
+        for lines in (self.sparse, self.samples, self.tags):
+            lines.sort(key=lambda line: line.offset)
+        # Not `saw`: where a segment begins goes by the lines that name their step.
+        self.highest = max(self.highest, step)
+        self.lowest = step if self.lowest < 0 else min(self.lowest, step)
+        return taken
 
     def begin(self, step: int, segment: int) -> None:
         """Record the step of a stepped line of a segment."""

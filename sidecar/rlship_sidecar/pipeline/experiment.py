@@ -383,10 +383,20 @@ class Experiment:
             source.writer = Writer(source.name, batch.opened, seen_at=now, line_at=now)
             moved = self._actor(batch.opened.actor).add_writer(source.writer, now)
             self.streaming.add_writer(source.writer, moved, now)
-        if source.writer is not None:
-            before_t = source.writer.newest_t
-            self._actor(source.writer.open.actor).apply(source.writer, batch, now)
-            self.streaming.apply(source.writer, batch, before_t, now)
+        writer = source.writer
+        if writer is not None:
+            before_t, actor = writer.newest_t, self._actor(writer.open.actor)
+            if batch.adoption is not None:
+                adopted_from = self.streaming.release(writer, batch.adoption, now)
+                writer.adoption = batch.adoption
+                adopted = batch.adopt(batch.adoption)
+                actor.apply(writer, batch, now)
+                if adopted_from is not None:
+                    actor.adopt(writer, batch.adoption.step, adopted_from, now)
+                self.streaming.apply(writer, batch, before_t, now, adopted)
+            else:
+                actor.apply(writer, batch, now)
+                self.streaming.apply(writer, batch, before_t, now)
         self._unsaved.changed[source.name] = source
         self._unsaved.dead.extend((source.name, dead) for dead in batch.dead)
         for name, count in batch.counts.items():

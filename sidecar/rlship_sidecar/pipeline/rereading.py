@@ -69,10 +69,9 @@ def read_stream_line(source: Source, store: Store, schemas: Schemas, offset: int
     _still_there(source)
     marks = store.marks(source.name) + source.fresh_marks
     block = next((block for block in source.index.fresh if block.start <= offset < block.stop), None)
-    batch = _read_block(
-        source, schemas, block or store.block_at(source.name, offset) or source.unfinished(), marks, None
-    )
-    return [line for line in batch.streams if line.offset == offset]
+    found = block or store.block_at(source.name, offset) or source.unfinished()
+    batch = _read_block(source, schemas, found, marks, None, adopting=False)
+    return [line for line in batch.streams if line.offset == offset]  # a point stays one if its line was adopted
 
 
 def read_samples(source: Source, chosen: Sequence[Chosen], room: int) -> tuple[list[Sample], int]:
@@ -116,9 +115,17 @@ def _read_block(
     marks: list[tuple[int, bytes]],
     steps: Collection[int] | None,
     start: int = 0,
+    *,
+    adopting: bool = True,
 ) -> Batch:
-    """Decode a block; with `steps` only their lines, and all barriers: of others only those are parsed that may be."""
+    """Decode a block; with `steps` only their lines, and all barriers: of others only those are parsed that may be.
+
+    Lines that a barrier of the file adopts count as lines of its step, unless `adopting` is false.
+    """
     assert source.writer is not None
+    adoption = source.writer.adoption if adopting else None
+    if adoption is not None and block.start >= adoption.before:
+        adoption = None
     piece_lines: list[bytes] = []
     piece_offsets: list[int] = []
     tail = source.tail.twin()
@@ -136,7 +143,7 @@ def _read_block(
     piece_lines, piece_offsets = piece_lines[before_open:], piece_offsets[before_open:]
     lines, offsets = piece_lines, piece_offsets
     others: list[bytes] = []
-    if steps is not None:
+    if steps is not None and (adoption is None or adoption.step not in steps):
         kept = {offset for offset, _ in marks}
         may_be = _chooser(steps)
         lines, offsets = [], []
@@ -149,6 +156,8 @@ def _read_block(
     batch = _decode(source.writer.open, schemas, block, marks, lines, offsets)
     if batch.inherited_t and any(b'"t"' in line for line in others):
         batch = _decode(source.writer.open, schemas, block, marks, piece_lines, piece_offsets)
+    if adoption is not None:
+        batch.adopt(adoption)
     if steps is not None:
         wanted = frozenset(steps)
         batch.keep(lambda step, offset: step in wanted)

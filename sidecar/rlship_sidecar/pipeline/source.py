@@ -11,7 +11,7 @@ from rlship_formats.reading import FileReader
 from rlship_formats.records import Gap, Open
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch
+from rlship_sidecar.decode.lines import Adoption, Batch
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.store.changes import SavedBlock, SavedWriter
 from rlship_sidecar.store.store import Store
@@ -61,6 +61,7 @@ class _State(msgspec.Struct, array_like=True):
     stream_t: float | None = None
     close_t: float | None = None
     point_t: float | None = None
+    adoption: Adoption | None = None
 
 
 @dataclass(slots=True)
@@ -193,6 +194,22 @@ class Source:
         for block in (*self.index.fresh, self.unfinished()):
             if block.lowest >= 0 and block.lowest <= highest and block.highest >= lowest:
                 found.append(block)
+        adoption = self.writer.adoption if self.writer is not None else None
+        if adoption is None or not lowest <= adoption.step <= highest:
+            return found
+        adopted = self._blocks_before(store, adoption.before)
+        return [*adopted, *(block for block in found if block.start >= adoption.before)]
+
+    def _blocks_before(self, store: Store, end: int) -> list[SavedBlock]:
+        """All blocks that begin before a byte."""
+        found: list[SavedBlock] = []
+        start = 0
+        while start < end:
+            fresh = (block for block in self.index.fresh if block.start <= start < block.stop)
+            saved = store.block_at(self.name, start)
+            block = next(fresh, None) or (saved if saved is not None and start < saved.stop else self.unfinished())
+            found.append(block)
+            start = block.stop
         return found
 
     def blocks_at(self, store: Store, low: float, high: float) -> list[SavedBlock]:
@@ -231,6 +248,7 @@ class Source:
             state.barrier_t, state.opened_at = self.decoder.barrier_t, self.opened_at
             state.foreign, state.missed = False, self.missed
             state.stream_t, state.close_t, state.point_t = writer.stream_t, writer.close_t, writer.point_t
+            state.adoption = writer.adoption
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
 
@@ -274,6 +292,7 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
     writer.implicit, writer.closed = state.implicit, state.closed
     writer.stream_t, writer.close_t, writer.point_t = state.stream_t, state.close_t, state.point_t
+    writer.adoption = state.adoption
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
     if saved.floor < saved.read:
         source.unrestored, source.missed = saved.floor, state.missed

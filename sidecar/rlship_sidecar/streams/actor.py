@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.units import MAX_KEPT, Patience
-from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, StreamLine
+from rlship_sidecar.decode.lines import UNPLACED, Adoption, Batch, Dense, Schema, Sparse, StreamLine
 from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.rows import ALIGNED
 from rlship_sidecar.store.ledger import Ledger
@@ -49,7 +49,7 @@ class Closings:
 
 class Streams:
     """What is known of one actor's stream lines. `pending` are the windows beyond the frontier that have lines, with
-    the time when the first one was seen.
+    the time when the first one was seen. `leads`: the actor is the lead.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Streams:
         # The newest times of files. A time far ahead of the lines that follow was a wrong clock's, and must not count
         # as progress: it would close every window up to it.
         self._lately: dict[str, float] = {}
+        self.leads = False
         self._held_up: tuple[int, float] | None = None  # the next step, and since when it is waited for
 
     # Lines in ------------------------------------------------------------------------------------------------------
@@ -106,6 +107,8 @@ class Streams:
         for segment, line in lines:
             self._meet(corrected(host, line.t), now)
             self.recent.add(segment, line)
+            if writer.implicit and line.step == UNPLACED and (writer.stray_t is None or line.t < writer.stray_t):
+                writer.stray_t = line.t
             if least is None or line.t < least:
                 least = line.t
             if type(line) is Dense:
@@ -121,6 +124,30 @@ class Streams:
                 # A rank is expected from its first stream line on. Now that is earlier: rows since then lack it.
                 ends = corrected(host, least), math.inf if before is None else corrected(host, before)
                 self.affected.between(min(ends), max(ends), now)  # an earlier line's clock may have been off by less
+
+    def release(self, writer: Writer, lines: Sequence[StreamLine], adoption: Adoption, now: float) -> int | None:
+        """Of a file's applied stream lines, those that a barrier adopts are in no stream any more.
+
+        Returns the byte where the first one begins, None if there is none.
+        """
+        host, corrected, before = writer.open.host, self._clocks.corrected, writer.stream_t
+        gone = [line for line in lines if line.step == UNPLACED and line.offset < adoption.before]
+        if not gone or before is None:
+            return None
+        for line in gone:
+            self.affected.at(corrected(host, line.t), now)
+        self.recent.drop(writer, {line.offset for line in gone})
+        left = {line.offset for line in gone}
+        writer.stray_t = None
+        writer.stream_t = min((line.t for line in lines if line.offset not in left), default=None)
+        if writer.stream_t is None:
+            del self.writers[writer.file]
+        if writer.root is writer:
+            after = math.inf if writer.stream_t is None else corrected(host, writer.stream_t)
+            self.affected.between(min(corrected(host, before), after), after, now)
+        if not self.writers:
+            self.pending.clear()
+        return min(left)
 
     def recover(self, writer: Writer, lines: Iterable[StreamLine], now: float) -> None:
         """Lines that were applied before a restart, read again: which windows wait.
@@ -224,9 +251,18 @@ class Streams:
         for writer in self.writers.values():
             if not writer.done and now - writer.line_at < self._patience.grace_s:
                 t = self._newest_of(writer)
+                if self._may_be_adopted(writer, now):
+                    t = min(t, self._clocks.corrected(writer.open.host, writer.stray_t or 0.0))
                 if t < least:
                     least, last = t, writer
         return least, last
+
+    def _may_be_adopted(self, writer: Writer, now: float) -> bool:
+        """Whether rows of its lines would probably have to be taken back: the lead is about to call `barrier`, which
+        adopts them. Rows do not wait for long, because perhaps it never does.
+        """
+        waits = self.leads and writer.implicit and writer.stray_t is not None
+        return waits and writer.age_s(now) < self._patience.join_s
 
     def newest(self) -> float:
         """The corrected time of the newest line."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import TypeAlias
 
-from rlship_sidecar.align.lineage import Segment
+from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.decode.lines import StreamLine
 
 MAX_LINES = 50_000
@@ -38,6 +38,16 @@ class Recent:
                 self._drop(second)
                 if self.count <= self._most // 4 * 3:
                     break
+
+    def drop(self, writer: Writer, offsets: Container[int]) -> None:
+        """Forget lines of a file that are in no stream any more."""
+        for second, lines in list(self._seconds.items()):
+            kept = [(s, line) for s, line in lines if s.writer is not writer or line.offset not in offsets]
+            self.count -= len(lines) - len(kept)
+            if kept:
+                self._seconds[second] = kept
+            else:
+                del self._seconds[second]
 
     def holds(self, low: float) -> bool:
         """Whether no line from `low` on is lacking."""

@@ -12,7 +12,7 @@ from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.align.window import Window
-from rlship_sidecar.decode.lines import Batch, Dense, Sparse, StreamLine
+from rlship_sidecar.decode.lines import Adoption, Batch, Dense, Sparse, StreamLine
 from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
@@ -75,6 +75,7 @@ class Streaming:
             streams = self.streams[actor] = Streams(
                 actor, self._store, self.clocks, self.timeline, self._patience, self.config.clock_window_s
             )
+            streams.leads = actor == self.config.lead
         return streams
 
     # Restart -------------------------------------------------------------------------------------------------------
@@ -164,8 +165,13 @@ class Streaming:
             for streams in self.streams.values():
                 streams.affected.kinds(kinds, now)
 
-    def apply(self, writer: Writer, batch: Batch, before_t: float, now: float) -> None:
-        """New lines of a file, whose greatest `t` was `before_t` up to now; its actor has taken them in."""
+    def apply(
+        self, writer: Writer, batch: Batch, before_t: float, now: float, adopted: Sequence[StreamLine] = ()
+    ) -> None:
+        """New lines of a file, whose greatest `t` was `before_t` up to now; its actor has taken them in.
+
+        `adopted` are those that would be in a stream if no barrier had adopted them.
+        """
         host, name = writer.open.host, writer.open.actor
         for record in batch.clocks:
             shift = self.clocks.note(host, record)
@@ -181,8 +187,32 @@ class Streaming:
                 moved = Moved()
                 self._note_barriers(writer, batch, moved)
                 self._timeline_moved(moved, now)
-        if batch.streams:
-            self._points += chosen(writer, batch.streams)
+        if batch.streams or adopted:
+            # Whether a line becomes a point must not depend on whether its barrier came with it.
+            lines = [*batch.streams, *adopted]
+            self._points += chosen(writer, sorted(lines, key=lambda line: line.offset) if adopted else lines)
+
+    def release(self, writer: Writer, adoption: Adoption, now: float) -> int | None:
+        """Applied stream lines of a file turned out to be of a step: their units lose them.
+
+        Returns the byte where the first one begins, None if there is none. Call it before the writer has `adoption`.
+        """
+        if writer.stream_t is None:
+            return None
+        streams = self.of(writer.open.actor)
+        if streams.recent.holds(-math.inf):
+            lines = [
+                line for segment, line in streams.recent.within([(-math.inf, math.inf)]) if segment.writer is writer
+            ]
+        else:
+            try:
+                lines = self._files.lines(writer, [(-math.inf, math.inf)])
+            except OSError:
+                # Which rows lose lines is not known: all are made again, once the file can be read.
+                streams.affected.kinds((ALIGNED, CLOCK), now)
+                self._files.miss(writer)
+                return 0
+        return streams.release(writer, lines, adoption, now)
 
     def _timeline_moved(self, moved: Moved, now: float) -> None:
         if moved.steps:
