@@ -66,7 +66,8 @@ clean: ## Remove what tools and builds left behind, but not the virtual environm
 
 # A stamp is newer than pyproject.toml as long as what it names need not be installed again.
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@echo "Installing rlship and the packages that it needs into $(VENV), with DuckDB for queries: a minute or two, once"
+	$(BIN)/python -m pip install --disable-pip-version-check -e ".[query]"
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
@@ -98,4 +99,5 @@ $(BIN)/python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON); name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10) and "rlship needs Python 3.10 or newer, $(PYTHON) is %d.%d; name another: make PYTHON=/path/to/python3.12" % tuple(sys.version_info[:2]))'
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv; install it (Debian, Ubuntu: apt install python3-venv) or name another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@echo "Making a virtual environment in $(VENV)"
 	"$(PYTHON)" -m venv "$(VENV)"

@@ -28,13 +28,15 @@ def test_plan_shares_out_the_ranks() -> None:
 
 
 def test_wiring_links_every_pair_once() -> None:
-    """Rank 0 reaches ranks and generators, generators the reward worker and their ranks; no pair is linked twice."""
+    """Rank 0 reaches ranks and generators, generators the reward worker and their ranks, the reward worker the
+    verifier; no pair is linked twice.
+    """
     pairs = [frozenset(pair) for pair in wiring(JobPlan())]
 
-    assert len(pairs) == len(set(pairs)) == 10
+    assert len(pairs) == len(set(pairs)) == 11
     assert {frozenset({"trainer-0", peer}) for peer in ("trainer-1", "trainer-2", "trainer-3")} < set(pairs)
     assert {frozenset({"trainer-0", peer}) for peer in ("generator-0", "generator-1")} < set(pairs)
-    assert {frozenset({"reward-0", peer}) for peer in ("generator-0", "generator-1")} < set(pairs)
+    assert {frozenset({"reward-0", peer}) for peer in ("generator-0", "generator-1", "verifier-0")} < set(pairs)
     assert {name for pair in pairs for name in pair} == {f"{actor}-{rank}" for actor, rank in members(JobPlan())}
 
 
@@ -51,15 +53,15 @@ def test_pace_holds_back_and_does_not_catch_up() -> None:
 
 
 def test_a_short_job_ends_well_and_leaves_a_file_per_process(tmp_path: Path) -> None:
-    """Seven processes run as seven processes, all end with code 0, and the rank that is slow on purpose shows."""
+    """Eight processes run as eight processes, all end with code 0, and the rank that is slow on purpose shows."""
     with Job(tmp_path, tmp_path / "logs", JobPlan(steps=8, pace_s=0.0)) as job:
         pids = job.pids
 
-        assert len(set(pids.values())) == 7
+        assert len(set(pids.values())) == 8
         assert job.wait() is None
 
     files = read_files(tmp_path)
-    assert len(files) == 7
+    assert len(files) == 8
     found = find_straggler(files)
     assert found is not None
     assert found.name == "trainer rank 0.2"
@@ -68,7 +70,7 @@ def test_a_short_job_ends_well_and_leaves_a_file_per_process(tmp_path: Path) -> 
 def test_the_process_that_failed_is_named_and_the_others_end(tmp_path: Path) -> None:
     """After a kill of one process the job names it, not those that ended because of it, and none is left."""
     with Job(tmp_path, tmp_path / "logs", JobPlan(steps=10_000, pace_s=0.02)) as job:
-        wait_until(lambda: len(list(tmp_path.glob("rlship/*.jsonl"))) == 7, "seven files")
+        wait_until(lambda: len(list(tmp_path.glob("rlship/*.jsonl"))) == 8, "eight files")
         pids = job.pids
         os.kill(pids["generator-1"], signal.SIGKILL)
         failure = job.wait()
@@ -79,7 +81,7 @@ def test_the_process_that_failed_is_named_and_the_others_end(tmp_path: Path) -> 
 
 
 def test_giving_up_leaves_nobody_behind(tmp_path: Path) -> None:
-    """An exception while the job runs ends all seven processes before it goes on."""
+    """An exception while the job runs ends all eight processes before it goes on."""
     pids: dict[str, int] = {}
 
     def give_up() -> None:
@@ -89,7 +91,7 @@ def test_giving_up_leaves_nobody_behind(tmp_path: Path) -> None:
         pids = job.pids
         job.wait(give_up)
 
-    assert len(pids) == 7
+    assert len(pids) == 8
     assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
 
 

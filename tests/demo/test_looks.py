@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlship_sidecar.demo.looks import commands
+from rlship_sidecar.demo import looks
+from rlship_sidecar.demo.looks import QUESTION, commands
 
 
 def a_program(folder: Path, name: str) -> Path:
@@ -39,8 +40,10 @@ def test_programs_on_the_path_are_called_by_name(python: Path, tmp_path: Path, m
     monkeypatch.setenv("PATH", str(tmp_path / "on-path"))
     assert commands(Path("/o/a b"), [Path("/o/tb")], [Path("/o/run")]) == [
         "rlship status '/o/a b'",
+        f"rlship query '{QUESTION}' '/o/a b'",
+        "rlship export --chrome-trace -o trace.json.gz '/o/a b'  # open it in https://ui.perfetto.dev",
         "tensorboard --logdir /o/tb",
-        "wandb sync /o/run",
+        "wandb sync /o/run  # needs an account",
     ]
 
 
@@ -48,17 +51,27 @@ def test_programs_beside_python_are_called_by_their_path(python: Path, tmp_path:
     """Where only the virtual environment has a program, the line has its path as seen from here, and works."""
     a_program(python, "rlship")
     a_program(python, "wandb")
-    status, sync = commands(Path("/o/a b"), [], [Path("/o/run")])
+    status, _, _, sync = commands(Path("/o/a b"), [], [Path("/o/run")])
     assert status == ".venv/bin/rlship status '/o/a b'"
-    assert sync == ".venv/bin/wandb sync /o/run"
+    assert sync == ".venv/bin/wandb sync /o/run  # needs an account"
     done = subprocess.run(["sh", "-c", status], cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert done.stdout == "status\n/o/a b\n"
 
 
 def test_a_program_that_is_not_there_is_installed_first(python: Path, tmp_path: Path) -> None:
     """Where a program is nowhere, the line begins with what installs it beside this Python."""
-    (line,) = commands(Path("/o/demo"), [Path("/o/tb")], [])[1:]
+    (line,) = commands(Path("/o/demo"), [Path("/o/tb")], [])[3:]
     assert line == ".venv/bin/python -m pip install tensorboard && .venv/bin/tensorboard --logdir /o/tb"
+
+
+def test_packages_that_a_question_needs_are_installed_first(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this Python lacks DuckDB, the line begins with what installs it and what else is lacking."""
+    a_program(python, "rlship")
+    monkeypatch.setattr(looks, "find_spec", lambda name: None if name in ("duckdb", "pyarrow") else object())
+    question = commands(Path("/o/demo"), [], [])[1]
+    assert question == (
+        f".venv/bin/python -m pip install duckdb pyarrow && .venv/bin/rlship query '{QUESTION}' /o/demo"
+    )
 
 
 def test_a_python_elsewhere_has_its_whole_path(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,5 +80,5 @@ def test_a_python_elsewhere_has_its_whole_path(python: Path, tmp_path: Path, mon
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    (status,) = commands(Path("/o/demo"), [], [])
+    status = commands(Path("/o/demo"), [], [])[0]
     assert shlex.split(status) == [os.fspath(python / "rlship"), "status", "/o/demo"]

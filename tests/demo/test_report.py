@@ -27,6 +27,8 @@ def whole_job() -> dict[Unit, Row]:
     rows = [row("trainer", step, 4, reward=0.2 + 0.03 * step, loss=0.1) for step in range(20)]
     rows += [row("generator", step, 2, reward=0.5) for step in range(20)]
     rows += [row("reward", step, 1, score=0.5) for step in range(20)]
+    streamed = row("verifier", 0, 1, answers=96.0)
+    rows.append(replace(streamed, unit=Unit("verifier", "clock", 0), x={"clock/elapsed_s": 2.0}))
     return {each.unit: each for each in rows}
 
 
@@ -92,6 +94,13 @@ def test_what_the_sidecar_could_not_use_or_ship_is_a_problem() -> None:
         "sink wandb (waiting) has 12 of 60 rows: no answer",
     ]
     assert report.problems(whole_job(), None, PLAN) == ["the sidecar has written no status"]
+
+
+def test_a_stream_without_rows_is_a_problem() -> None:
+    """The actor without steps has rows of its own kinds; that it has none is reported."""
+    rows = {unit: each for unit, each in whole_job().items() if unit.actor != "verifier"}
+
+    assert report.problems(rows, status(), PLAN) == ["verifier: no rows of what it logged without steps"]
 
 
 def test_the_newest_revision_of_a_row_counts() -> None:

@@ -21,6 +21,7 @@ from rlship_sidecar.demo.job import start_process
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.run import MARK, claim, run_demo
 from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.rows import Unit
 from tests.kit.waiting import wait_until
 
 ROWS = Path("rlship") / "state" / "rows.jsonl"
@@ -109,6 +110,12 @@ def test_the_demo_learns_and_its_rows_are_whole(
     assert rewards == pytest.approx(rewards_in_files(tmp_path / "demo"))
     assert sum(rewards[step] for step in range(108, 120)) / 12 > 0.7
     assert "straggler: trainer rank 0.2, last at the barrier" in said
+    learned = [line for line in lines if line.startswith("  step ")]
+    assert len(learned) == 10 and said.index(learned[-1]) < said.index("The job took")
+    kinds = {unit.kind for unit in rows if unit.actor == "verifier"}
+    assert {"aligned", "clock"} <= kinds and any(kind.startswith("point") for kind in kinds)
+    assert any(row.samples.get("rollouts") for row in rows.values())
+    assert "trainer/train_s" in rows[Unit("trainer", "step", 60)].values
     assert f"tensorboard --logdir {tmp_path / 'demo' / 'rlship' / 'state'}" in said
     assert f"wandb sync {tmp_path / 'demo' / 'rlship' / 'state'}" in said
     assert "stopping" not in capfd.readouterr().err
@@ -140,9 +147,9 @@ def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
         def all_up() -> bool:
             assert demo.poll() is None
             # With the first rows the sidecar is up as well.
-            return len(list((directory / "rlship").glob("*.jsonl"))) == 7 and (directory / ROWS).is_file()
+            return len(list((directory / "rlship").glob("*.jsonl"))) == 8 and (directory / ROWS).is_file()
 
-        wait_until(all_up, "seven files, and rows")
+        wait_until(all_up, "eight files, and rows")
         yield demo
     finally:
         if demo.poll() is None:
@@ -156,7 +163,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path, number: signal.Signals) ->
     """After Ctrl-C or SIGTERM the demo ends with 130, and so does every process it started."""
     with running_demo(tmp_path / "demo") as demo:
         running = processes_naming(tmp_path)
-        assert len([command for command in running if "] rlship_sidecar.demo." in command]) == 7
+        assert len([command for command in running if "] rlship_sidecar.demo." in command]) == 8
         assert len([command for command in running if "] rlship watch" in command]) == 1
         demo.send_signal(number)
         said, _ = demo.communicate(timeout=60)

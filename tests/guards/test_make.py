@@ -88,6 +88,16 @@ def test_nothing_is_installed_twice(tmp_path: Path) -> None:
     assert "pip install" in make("-n", "test", f"VENV={tmp_path}").stdout
 
 
+def test_the_demo_shows_what_it_installs(tmp_path: Path) -> None:
+    """A first `make demo` says what it does before each step that takes long, lets pip show its progress, and installs
+    what the queries need that the demo prints.
+    """
+    said = make("-n", "demo", f"VENV={tmp_path}/venv").stdout
+    order = [said.index(part) for part in ("virtual environment", "-m venv", "Installing rlship", "pip install")]
+    assert order == sorted(order)
+    assert "--quiet" not in said and '".[query]"' in said
+
+
 def test_each_test_is_in_a_target() -> None:
     """What `make test` leaves out is what `make test-all` selects; toolchains are installed for that alone."""
     plain, rest = (make("-n", target).stdout for target in ("test", "test-all"))

@@ -30,17 +30,20 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
     version, weights = 0, task.initial_weights(plan.seed)
     trainers = [links[name_of("trainer", fed)] for fed in plan.fed_by(rank)]
     for step in range(plan.steps):
+        rlship.set_step(step)  # for the spans
         if step >= 2:
             # The weights of the step before last: the trainers work on the last step meanwhile.
             message = links[name_of("trainer", 0)].receive()
             version, weights = message["version"], message["weights"]
         began = time.monotonic()
-        groups = generate(weights, plan, random.Random(f"{plan.seed}/rollouts/{rank}/{step}"))
-        time.sleep(plan.device_s)
+        with rlship.span("rollout"):
+            groups = generate(weights, plan, random.Random(f"{plan.seed}/rollouts/{rank}/{step}"))
+            time.sleep(plan.device_s)
         gen_s = time.monotonic() - began
-        links[name_of("reward", 0)].send({"step": step, "groups": groups})
-        for group, scores in zip(groups, links[name_of("reward", 0)].receive()["scores"]):
-            group["scores"] = scores
+        with rlship.span("score"):
+            links[name_of("reward", 0)].send({"step": step, "groups": groups})
+            for group, scores in zip(groups, links[name_of("reward", 0)].receive()["scores"]):
+                group["scores"] = scores
         tokens = [len(answer) for group in groups for answer in group["answers"]]
         rlship.log(
             {

@@ -1,4 +1,4 @@
-"""The demo job: seven processes, started and linked up, waited for, and ended together."""
+"""The demo job: eight processes, started and linked up, waited for, and ended together."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def wiring(plan: JobPlan) -> list[tuple[str, str]]:
     server = name_of("trainer", 0)
     generators = [name_of("generator", rank) for rank in range(plan.generators)]
     pairs = [(server, name_of("trainer", rank)) for rank in range(1, plan.trainers)]
+    pairs.append((name_of("reward", 0), name_of("verifier", 0)))
     for rank, generator in enumerate(generators):
         pairs.append((generator, name_of("reward", 0)))
         pairs.extend((name_of("trainer", fed), generator) for fed in plan.fed_by(rank))
@@ -48,6 +49,7 @@ def members(plan: JobPlan) -> list[tuple[str, int]]:
         *(("trainer", rank) for rank in range(plan.trainers)),
         *(("generator", rank) for rank in range(plan.generators)),
         ("reward", 0),
+        ("verifier", 0),
     ]
 
 

@@ -6,17 +6,29 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+
+QUESTION = "SELECT step, reward, loss FROM trainer_steps WHERE step % 20 = 0 ORDER BY step"
 
 
 def commands(experiment: Path, boards: Iterable[Path], runs: Iterable[Path]) -> list[str]:
-    """One line each for the status, TensorBoard and W&B."""
+    """One line each for the status, a question, a trace, TensorBoard and W&B."""
     return [
         _line("rlship", "status", str(experiment)),
+        _needing(("duckdb", "pyarrow", "pytz"), _line("rlship", "query", QUESTION, str(experiment))),
+        _line("rlship", "export", "--chrome-trace", "-o", "trace.json.gz", str(experiment))
+        + "  # open it in https://ui.perfetto.dev",
         *(_line("tensorboard", "--logdir", str(board)) for board in boards),
-        *(_line("wandb", "sync", str(run)) for run in runs),
+        *(_line("wandb", "sync", str(run)) + "  # needs an account" for run in runs),
     ]
+
+
+def _needing(packages: Sequence[str], line: str) -> str:
+    """A command line, behind the one that installs the packages which this Python lacks."""
+    lacking = [package for package in packages if find_spec(package) is None]
+    return f"{_install(*lacking)} && {line}" if lacking else line
 
 
 def _line(program: str, *arguments: str) -> str:
@@ -30,7 +42,11 @@ def _line(program: str, *arguments: str) -> str:
     line = shlex.join([_short(beside), *arguments])
     if beside.is_file():
         return line
-    return f"{shlex.join([_short(Path(sys.executable)), '-m', 'pip', 'install', program])} && {line}"
+    return f"{_install(program)} && {line}"
+
+
+def _install(*packages: str) -> str:
+    return shlex.join([_short(Path(sys.executable)), "-m", "pip", "install", *packages])
 
 
 def _short(program: Path) -> str:

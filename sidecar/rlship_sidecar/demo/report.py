@@ -15,6 +15,7 @@ from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Row, Unit, count_ranks
 
 REWARD = "trainer/reward"
+STREAMING = "verifier"  # the actor that has no steps
 KEYS = (
     REWARD,
     "trainer/loss",
@@ -82,6 +83,8 @@ def problems(rows: Mapping[Unit, Row], status: Status | None, plan: JobPlan) -> 
     found = []
     for actor, ranks in ranks_of(plan).items():
         found += _row_problems(rows, actor, ranks, plan.steps)
+    if not any(unit.actor == STREAMING for unit in rows):
+        found.append(f"{STREAMING}: no rows of what it logged without steps")
     reward = change(rows, REWARD, plan.steps)
     if reward.first is None or reward.last is None:
         found.append(f"{REWARD} is not in the rows of the first and last steps, so nothing shows that the job learned")
@@ -99,7 +102,7 @@ def problems(rows: Mapping[Unit, Row], status: Status | None, plan: JobPlan) -> 
 
 
 def ranks_of(plan: JobPlan) -> dict[str, int]:
-    """Actor -> the number of its ranks."""
+    """Actor -> the number of its ranks, of the actors that have steps."""
     return {"trainer": plan.trainers, "generator": plan.generators, "reward": 1}
 
 
@@ -124,7 +127,7 @@ def summary(rows: Mapping[Unit, Row], status: Status | None, straggler: Straggle
         moved = change(rows, key, plan.steps)
         lines.append(f"{key:<22}{_number(moved.first):>16}{_number(moved.last):>16}")
     lines += ["", f"{'actor':<12}{'rows':>6}{'complete':>10}{'ranks':>10}"]
-    for actor, ranks in ranks_of(plan).items():
+    for actor, ranks in {**ranks_of(plan), STREAMING: 1}.items():
         own = [row for unit, row in rows.items() if unit.actor == actor]
         complete = sum(_complete(row, ranks) for row in own)
         seen = max((count_ranks(row.coverage.ranks) for row in own), default=0)

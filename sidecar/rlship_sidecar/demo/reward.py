@@ -1,15 +1,14 @@
-"""The reward worker: scores the generators' answers."""
+"""The reward worker: has the generators' answers verified, and logs their scores."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import rlship
-from rlship_sidecar.demo import task
 from rlship_sidecar.demo.links import PeerLink, waiting
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.process import name_of, run
@@ -20,7 +19,7 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
     rlship.init(experiment, actor="reward", rank=rank, world=1)
     rlship.define("score", ["mean", "min", "max"])
     rlship.define("latency_s", unit="s")
-    rng = random.Random(f"{plan.seed}/latency")
+    verifier = links[name_of("verifier", 0)]
     open_links = [links[name_of("generator", generator)] for generator in range(plan.generators)]
     served: Counter[int] = Counter()
     while open_links:
@@ -28,9 +27,11 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
             request = link.receive()
             step = request["step"]
             began = time.monotonic()
-            time.sleep(plan.pace_s * rng.uniform(0.02, 0.06))  # stands in for running a verifier
+            verifier.send({"groups": request["groups"]})
+            scores = verifier.receive()["scores"]
             with rlship.step(step):
-                scores = [judge(group["prompt"], group["answers"]) for group in request["groups"]]
+                for group, of_prompt in zip(request["groups"], scores):
+                    record(group, of_prompt)
                 rlship.record_metric("latency_s", time.monotonic() - began, rlship.Reduce.MAX)
             link.send({"scores": scores})
             served[step] += 1
@@ -38,16 +39,17 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
                 rlship.barrier(step)
             if step == plan.steps - 1:
                 open_links.remove(link)
+    verifier.send({"groups": []})
     rlship.close()
 
 
-def judge(prompt: list[int], answers: list[list[int]]) -> list[float]:
-    """The scores of one prompt's answers; logs from here, without being handed a step or a dictionary."""
-    scores = [task.score(prompt, answer) for answer in answers]
+def record(group: Mapping[str, Any], scores: Sequence[float]) -> None:
+    """Log the scores of one prompt's answers; the step and the dictionary need not be passed down to here."""
     for value in scores:
         rlship.record_metric("score", value)
     rlship.record_metric("answers", len(scores), rlship.Reduce.SUM)
-    return scores
+    prompt, answer = (" ".join(map(str, symbols)) for symbols in (group["prompt"], group["answers"][0]))
+    rlship.sample("rollouts", {"prompt": prompt, "answer": answer, "score": scores[0]}, score=scores[0])
 
 
 if __name__ == "__main__":

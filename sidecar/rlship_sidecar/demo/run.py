@@ -20,6 +20,7 @@ import click
 from rlship_sidecar.child_process import module_command
 from rlship_sidecar.demo import looks, report
 from rlship_sidecar.demo.job import Failure, Job, clean_environment, end, start_process
+from rlship_sidecar.demo.learning import LearningReport
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import find_straggler, read_files
 from rlship_sidecar.errors import RlshipError, UsageProblem
@@ -33,7 +34,10 @@ DRAIN_S = 90.0  # longer than the sidecar allows itself
 INTERRUPTED = 130
 
 CONFIGURATION = """\
-# Written by `rlship demo`: the run stays on this machine until `wandb sync` is called.
+# Written by `rlship demo`.
+clock_window_s = 2  # rows of what is logged without a step: short, as the demo is
+
+# The run stays on this machine until `wandb sync` is called.
 [sink.wandb]
 mode = "offline"
 project = "rlship-demo"
@@ -61,8 +65,9 @@ def run_demo(directory: Path, *, seconds: float | None = SECONDS, echo: Echo = c
     plan = replace(plan, pace_s=seconds / plan.steps)
     experiment = claim(directory, plan, echo)
     echo(
-        f"{plan.trainers} trainer ranks, {plan.generators} generators and a reward worker learn to reverse sequences,\n"
-        f"in {plan.steps} steps and about {seconds:.0f} s (more on a busy machine). One rank is slow on purpose."
+        f"{plan.trainers} trainer ranks, {plan.generators} generators, a reward worker and its verifier\n"
+        f"learn to reverse sequences, in {plan.steps} steps and about {seconds:.0f} s (more on a busy machine).\n"
+        "One rank is slow on purpose."
     )
     try:
         with _signals_as_interrupts():
@@ -118,10 +123,17 @@ def _run(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
     sidecar = _start_sidecar(experiment)
     try:
         with Job(experiment, experiment / "logs", plan) as job:
-            failure = job.wait(lambda: _insist_on(sidecar))
+            learning = LearningReport(_state_dir(experiment) / "rows.jsonl", plan.steps, echo)
+
+            def look() -> None:
+                _insist_on(sidecar)
+                learning()
+
+            failure = job.wait(look)
         took_s = time.monotonic() - began
         if failure is None:
             _wait_for_rows(experiment, plan, sidecar)
+        learning()
     finally:
         end([sidecar], patience_s=DRAIN_S)
     echo("")
@@ -133,7 +145,7 @@ def _run(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
 
 
 def _start_sidecar(experiment: Path) -> subprocess.Popen[bytes]:
-    command = module_command("rlship", "watch", str(experiment), "--no-announce-stop")
+    command = module_command("rlship", "watch", str(experiment), "--no-table", "--no-announce-stop")
     for sink in SINKS:
         command += ["--sink", sink]
     return start_process(command, environment={**clean_environment(os.environ), "WANDB_MODE": "offline"})
@@ -150,11 +162,11 @@ def _insist_on(sidecar: subprocess.Popen[bytes]) -> None:
 
 def _wait_for_rows(experiment: Path, plan: JobPlan, sidecar: subprocess.Popen[bytes]) -> None:
     """Give the sidecar time to read the last lines. If that is not enough, the report shows the missing rows."""
-    expected = plan.steps * len(report.ranks_of(plan))
     deadline = time.monotonic() + CATCH_UP_S
     while time.monotonic() < deadline and sidecar.poll() is None:
         status = read_status(_state_dir(experiment))
-        if status is not None and status.rows >= expected:
+        done = {} if status is None else {actor.actor: actor.step for actor in status.actors}
+        if all(done.get(actor) == plan.steps - 1 for actor in report.ranks_of(plan)):
             return
         time.sleep(0.1)
 
@@ -175,7 +187,7 @@ def _tell(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
         problems.append(f"one offline W&B run was expected below {state_dir}, there are {len(runs)}")
     if len(boards) != 1:
         problems.append(f"one folder of TensorBoard files was expected below {state_dir}, there are {len(boards)}")
-    echo("\nWhere it lies")
+    echo("\nThe files")
     echo(f"  the writers' files   {experiment / 'rlship'}")
     echo(f"  rows                 {rows_file}")
     for board in boards:
@@ -183,7 +195,7 @@ def _tell(experiment: Path, plan: JobPlan, echo: Echo) -> list[str]:
     for run in runs:
         echo(f"  W&B, offline         {run}")
     echo(f"  the job's own output {experiment / 'logs'}")
-    echo("\nHow to look at it")
+    echo("\nCommands that show them")
     for line in looks.commands(experiment, boards, runs):
         echo(f"  {line}")
     return problems

@@ -34,11 +34,14 @@ def work(experiment: Path, plan: JobPlan, rank: int, links: Mapping[str, PeerLin
     feed = links[name_of("generator", plan.feeder(rank))]
     server = None if rank else ParameterServer(plan, links)
     for step in range(plan.steps):
-        groups = feed.receive()["groups"]
+        rlship.set_step(step)  # for the spans
+        with rlship.span("wait_rollouts"):
+            groups = feed.receive()["groups"]
         began = time.monotonic()
-        rollouts, scores, gains = unpack(groups)
-        learned = task.gradient(weights, initial, rollouts, gains)
-        time.sleep(plan.device_s + (plan.straggle_s if rank == STRAGGLER else 0.0))
+        with rlship.span("train"):
+            rollouts, scores, gains = unpack(groups)
+            learned = task.gradient(weights, initial, rollouts, gains)
+            time.sleep(plan.device_s + (plan.straggle_s if rank == STRAGGLER else 0.0))
         rlship.log(
             {"loss": learned.loss, "entropy": learned.entropy, "kl": learned.kl, "clip_frac": learned.clip_frac},
             step=step,
@@ -103,6 +106,7 @@ class ParameterServer:
         if version <= self._last_used:
             for link in self._generators:
                 link.send({"version": version, "weights": moved})
+            rlship.event("weights_pushed", step=version, to=len(self._generators))
         return moved
 
 

@@ -1,0 +1,104 @@
+"""Each command that README.md shows works as printed, on a finished demo."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlship_sidecar.report.status import read_status
+from tests.guards.tree import ROOT
+from tests.kit.waiting import wait_until
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+LINES = [line.partition("  #")[0].strip() for block in BLOCKS for line in block.splitlines() if line.strip()]
+EXPERIMENT = Path("outputs", "grpo-7b")  # which README.md takes for an example
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a demo has been run, and a job of the reader's that no sidecar has watched."""
+    folder = tmp_path_factory.mktemp("readme")
+    # the demo of `make demo`, in less time
+    subprocess.run([sys.executable, "-m", "rlship", "demo", "demo", "--seconds", "2"], check=True, **at(folder))
+    files = folder / EXPERIMENT / "rlship"
+    files.mkdir(parents=True)
+    for file in (folder / "demo" / "rlship").glob("*.jsonl"):
+        shutil.copy(file, files)
+    return folder
+
+
+def at(folder: Path) -> dict[str, object]:
+    """Where and with what environment a command runs: the rlship that is tested, and no account."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "RLSHIP_"))}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
+    kept |= {"PATH": path, "HOME": str(folder), "WANDB_ERROR_REPORTING": "false"}
+    return {"cwd": folder, "env": kept, "timeout": 100, "stdin": subprocess.DEVNULL}
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("rlship ") and "watch" not in line])
+@pytest.mark.usefixtures("watched")
+def test_a_command_works_as_printed(line: str, here: Path) -> None:
+    """It ends with 0 and prints something."""
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, **at(here))  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr
+    assert done.stdout + done.stderr
+
+
+def test_watching_a_folder_works_as_printed(watched: int) -> None:
+    """`rlship watch` of README.md ships the rows of an experiment below the folder, and Ctrl-C ends it with 0."""
+    assert "rlship watch outputs/" in LINES
+    assert watched == 0
+
+
+@pytest.fixture(scope="module")
+def watched(here: Path) -> int:
+    """README's `rlship watch outputs/` until all sinks have all rows, and then Ctrl-C; its exit code."""
+    options = at(here)
+    options.pop("timeout")
+    watch = subprocess.Popen(["sh", "-c", "exec rlship watch outputs/"], **options)  # type: ignore[call-overload]
+    try:
+        wait_until(lambda: delivered(here), "all rows in all sinks")
+        watch.send_signal(signal.SIGINT)
+        return watch.wait(60)
+    finally:
+        watch.kill()
+        watch.wait()
+
+
+def delivered(here: Path) -> bool:
+    """Whether all sinks have the rows of all 120 steps."""
+    status = read_status(here / EXPERIMENT / "rlship" / "state")
+    if status is None or not status.sinks:
+        return False
+    steps = {actor.actor: actor.step for actor in status.actors}
+    return steps.get("trainer") == 119 and all(sink.next_row == status.rows for sink in status.sinks)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.startswith("pip ")])
+def test_an_installation_works_as_printed(line: str) -> None:
+    """pip finds a package called rlship where the line says; `/path/to` stands for where it lies here."""
+    assert "/path/to/rlship" in line
+    words = line.replace("/path/to/rlship", str(ROOT)).replace('"', "").split()[1:]
+    found = [*words, "--dry-run", "--quiet", "--report", "-", "--no-deps", "--no-index", "--no-build-isolation"]
+    done = subprocess.run([sys.executable, "-m", "pip", *found], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert '"name": "rlship"' in done.stdout
+
+
+def test_nothing_else_is_shown() -> None:
+    """Each line of a shell block is tried above, or stands here with what tries it."""
+    elsewhere = {
+        "make demo",  # tests/guards/test_make.py and test_run.py
+        ". .venv/bin/activate",
+        "export WANDB_API_KEY=…",
+    }
+    assert "VENV ?= .venv\n" in (ROOT / "Makefile").read_text()
+    assert {line for line in LINES if not line.startswith(("rlship ", "pip "))} == elsewhere
