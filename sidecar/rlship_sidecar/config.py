@@ -1,4 +1,4 @@
-"""Configuration: flag > `RLSHIP_<KEY>` > `rlship.toml` in the watched folder > default.
+"""Configuration: flag > `RLSHIP_<KEY>` > `rlship.toml` of the experiment > that of the watched folder > default.
 
 A mistake raises a UsageProblem that names the place, the key, the value, what is allowed and, if near, the right word.
 """
@@ -26,6 +26,8 @@ CONFIG_FILE = "rlship.toml"
 # Keys that direct rows, files and credentials. They are taken only from a file that no user but this one and root can
 # write.
 WHERE = ("state_dir", "sinks", "sink", "metrics_address", "metrics_port", "metrics_file")
+# Keys that concern the sidecar as a whole. Below a watched folder, the file of an experiment does not set them.
+OF_THE_SIDECAR = ("state_dir", "drain_s", "metrics_address", "metrics_port", "metrics_file")
 BUILTIN_SINKS = ("wandb", "tensorboard", "jsonl", "console")
 FLAGS = {"sinks": "--sink", "poll_s": "--poll", "own_rows_s": "--own-rows"}
 
@@ -92,24 +94,29 @@ def load(
     file: Path | None = None,
     apart: Mapping[str, Collection[str]] = {},
     ships: bool = True,
+    experiment: Path | None = None,
 ) -> Config:
     """Load the configuration for watching `directory`, an experiment or a folder of them. Raises UsageProblem.
 
-    Only the folder's own `rlship.toml` counts. With `ships`, it directs where rows go, so such keys must not come from
-    a file that another user made or can write.
+    The folder's own `rlship.toml` counts. With `experiment`, a folder below it, so does the experiment's file, which
+    takes precedence, except for the keys OF_THE_SIDECAR. With `ships`, these files direct where rows go, so such keys
+    must not come from a file that another user made or can write.
 
     `flags` maps keys of Config to values; None and () mean not given. `env` may hold RLSHIP_<KEY>, and
     RLSHIP_SINK__<NAME>__<OPTION> for one option of a sink; an empty variable means not given. Sink options of all
-    places are merged option by option. `file` replaces the folder's own `rlship.toml`. Of the folder's own file, the
-    options `apart` (by sink) do not count. Paths are relative to the working directory, and in `rlship.toml` to its
-    folder.
+    places are merged option by option. `file` replaces both files. Of these files, the options `apart` (by sink) do not
+    count. Paths are relative to the working directory, and in `rlship.toml` to its folder.
     """
     settings: dict[str, Any] = {}
     options: dict[str, dict[str, Any]] = {}
     if file is None:
-        from_file = _from_file(directory / CONFIG_FILE, apart, of_strangers=() if ships else WHERE)
+        of_strangers = () if ships else WHERE
+        from_file = list(_from_file(directory / CONFIG_FILE, apart, of_strangers=of_strangers))
+        if experiment is not None:
+            own = _from_file(experiment / CONFIG_FILE, apart, of_strangers=of_strangers)
+            from_file += [found for found in own if found[1] not in OF_THE_SIDECAR]
     else:
-        from_file = _from_file(file, {}, named=True, of_strangers=WHERE)
+        from_file = list(_from_file(file, {}, named=True, of_strangers=WHERE))
     for place, key, value in (*from_file, *_from_env(env), *_from_flags(flags)):
         if key == "sink":
             for name, table in _checked_sinks(place, value).items():
@@ -117,6 +124,11 @@ def load(
         else:
             settings[key] = _checked(place, key, value)
     return Config(**settings, sink=options)
+
+
+def settings_in(experiment: Path) -> list[str]:
+    """The keys that an experiment's own `rlship.toml` sets; none without a file. Raises UsageProblem."""
+    return [key for _, key, _ in _from_file(experiment / CONFIG_FILE, {}, of_strangers=WHERE)]
 
 
 def state_dir_for(experiment: Path, config: Config) -> Path:

@@ -21,12 +21,12 @@ from rlship_sidecar.cli.options import sinks_option
 from rlship_sidecar.cli.progress import reporting
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.cli.watch import log_through
-from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
+from rlship_sidecar.errors import NothingToWatch, RlshipError
 from rlship_sidecar.report import terminal
 from rlship_sidecar.steps import parse_steps
 
 if TYPE_CHECKING:
-    from rlship_sidecar.config import Config
+    from rlship_sidecar.cli.settings import SettingsOf
     from rlship_sidecar.replay.found import Replayed, RowsFound
     from rlship_sidecar.report.status import SinkStatus
     from rlship_sidecar.steps import Steps
@@ -100,17 +100,21 @@ def replay(
     places.require(directory)
     import msgspec
 
-    from rlship_sidecar import config
+    from rlship_sidecar.cli.settings import SettingsOf
     from rlship_sidecar.replay.run import LIVE_PLACES
-    from rlship_sidecar.sinks import registry
     from rlship_sidecar.tail.discover import experiments
 
     chosen = None if steps is None else parse_steps(steps, "--steps")
-    settings = config.load(directory, {"sinks": sinks}, os.environ, file=config_file, apart=LIVE_PLACES)
-    if json and "console" in settings.sinks and not dry_run:
-        raise UsageProblem("--json and the sink console both write to standard output", "leave one of them out")
-    if not dry_run:
-        registry.check_options(config_file or directory / config.CONFIG_FILE, settings, os.environ)
+    settings_of = SettingsOf(
+        directory,
+        {"sinks": sinks},
+        os.environ,
+        config_file,
+        console=dry_run or not json,
+        say=_unless(quiet),
+        apart=LIVE_PLACES,
+        ships=not dry_run,
+    )
     root = Path(os.path.realpath(directory))
     found = experiments(root)
     if not found:
@@ -120,7 +124,7 @@ def replay(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see `watch`
 
     processes = jobs or (len(os.sched_getaffinity(0)) if engine == "local" else 0)
-    what = _What(settings, chosen, out, dry_run, processes, engine, alone=found == [root])
+    what = _What(settings_of, chosen, out, dry_run, processes, engine, alone=found == [root])
     codes = []
     with (
         log_through(_say, logging.ERROR if quiet else logging.WARNING),
@@ -152,7 +156,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _What:
-    config: Config
+    settings_of: SettingsOf
     steps: Steps | None
     out: Path | None
     dry_run: bool
@@ -167,7 +171,8 @@ class _What:
         from rlship_sidecar.replay.run import ReplayRequest, replay
 
         out = self.out if self.out is None or self.alone else self.out / experiment.name
-        order = ReplayRequest(experiment, self.config, self.steps, out, self.dry_run, self.jobs, self.engine)
+        config = self.settings_of(experiment)
+        order = ReplayRequest(experiment, config, self.steps, out, self.dry_run, self.jobs, self.engine)
         try:
             with reporting(sys.stderr, os.environ, terminal.clean(experiment.name), quiet=quiet) as on_progress:
                 return replay(order, on_progress=on_progress, say=_unless(quiet), stop=stop)

@@ -18,7 +18,6 @@ from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import file_option, sinks_option
 from rlship_sidecar.cli.plain_report import report
 from rlship_sidecar.cli.signals import stop_on_signals
-from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
 
 if TYPE_CHECKING:
@@ -106,8 +105,6 @@ def watch(
     Goes on where the last sidecar stopped. Ctrl-C or SIGTERM: delivers what is read, then exits.
     """
     places.require(directory)
-    from rlship_sidecar import config
-
     flags = {
         "sinks": sinks,
         "state_dir": state_dir,
@@ -117,15 +114,10 @@ def watch(
         "metrics_file": metrics_file,
         "own_rows_s": own_rows_s,
     }
-    settings = config.load(directory, flags, os.environ, file=file)
-    if json and "console" in settings.sinks:
-        raise UsageProblem(
-            "--json and the sink console both write to standard output",
-            "leave one of them out; the sink jsonl has the rows as JSON",
-        )
-    from rlship_sidecar.sinks import registry
+    from rlship_sidecar.cli.settings import SettingsOf
 
-    registry.check_options(file or directory / config.CONFIG_FILE, settings, os.environ)
+    settings_of = SettingsOf(directory, flags, os.environ, file, console=not json, say=_say)
+    settings = settings_of.folder
     # Rows on the console and a table that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
 
@@ -141,7 +133,9 @@ def watch(
         observed(settings, os.environ, say=_say, quiet=quiet) as pulse,
     ):
         tell = _both(on_status, _print_json) if json else on_status
-        code = daemon.watch(directory, settings, once=once, on_status=tell, stop=stop, say=_say, pulse=pulse)
+        code = daemon.watch(
+            directory, settings, once=once, on_status=tell, stop=stop, say=_say, pulse=pulse, settings_of=settings_of
+        )
     context.exit(code)
 
 

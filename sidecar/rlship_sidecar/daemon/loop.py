@@ -30,7 +30,7 @@ from rlship_sidecar.daemon.resting import LINGER_S, Rest, Resting
 from rlship_sidecar.daemon.setbacks import Say, Setbacks, problem_of
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.daemon.watched import Watched, is_damage, open_watched
-from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere
+from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, UsageProblem
 from rlship_sidecar.observe.pulse import LoopSnapshot, Pulse
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.lease import LeaseLost
@@ -64,6 +64,7 @@ _LASTING = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryEr
 _UNOPENED = (OSError, sqlite3.Error, StoreUnusable, StateOfAnother, UntrustedState, RuntimeError, MemoryError)
 
 OnStatus = Callable[[list[Status]], None]
+SettingsOf = Callable[[Path], Config]  # raises UsageProblem
 
 
 def watch(
@@ -75,13 +76,16 @@ def watch(
     stop: threading.Event | None = None,
     say: Say = lambda line: None,
     pulse: Pulse | None = None,
+    settings_of: SettingsOf | None = None,
 ) -> int:
     """Watch an experiment, or every experiment in a folder, until `stop` is set; with `once`, until all is delivered.
 
+    `settings_of` gives the configuration of each experiment; without it, `config` counts for all of them.
     Returns an exit code: 0, 1 (a sink still lacks rows), 3 (`once`: data are incomplete) or 4 (a sink refused). Raises
     RlshipError if there is nothing to watch, or another sidecar owns all of it.
     """
-    return _Daemon(directory, config, once, on_status, stop or threading.Event(), say, pulse or Pulse()).run()
+    stop = stop or threading.Event()
+    return _Daemon(directory, config, settings_of, once, on_status, stop, say, pulse or Pulse()).run()
 
 
 class _Stopped(Exception):
@@ -168,6 +172,7 @@ class _Daemon:
         self,
         directory: Path,
         config: Config,
+        settings_of: SettingsOf | None,
         once: bool,
         on_status: OnStatus | None,
         stop: threading.Event,
@@ -176,7 +181,8 @@ class _Daemon:
     ) -> None:
         # Resolved, because a link such as `latest` may come to point to another experiment while this one is watched.
         self._directory = Path(os.path.realpath(directory))
-        self._config = replace(config, own_rows_s=0.0) if once else config
+        self._config = config
+        self._settings_of = settings_of or (lambda experiment: config)
         self._pulse = pulse
         self._once = once
         self._on_status = on_status
@@ -445,7 +451,13 @@ class _Daemon:
         files = self._budget.files_each(len(fleet.active) + 1)
         alone = path == self._directory
         try:
-            watched = open_watched(path, self._config, alone=alone, sleep=self._meanwhile, files=files)
+            config = self._settings_of(path)
+            if self._once:
+                config = replace(config, own_rows_s=0.0)
+            watched = open_watched(path, config, alone=alone, sleep=self._meanwhile, files=files)
+        except UsageProblem as problem:
+            self._setbacks.unusable(path, problem, RETRY_EVERY_S, again=not self._once)
+            return
         except _UNOPENED as error:
             if isinstance(error, RuntimeError) and not is_shortage(error):
                 raise
