@@ -117,7 +117,7 @@ def windows(draw: st.DrawFn) -> tuple[Window, Roster, Rules, Seconds]:
     groups += draw(st.sampled_from(((), (), (("a/max",),), (("z", "a/std"),))))
     window = Window()
     reduce = st.lists(st.sampled_from(ALL_ASKS), min_size=1, max_size=8, unique=True).map(tuple)
-    asks = st.builds(Asks, reduce, st.booleans())
+    asks = st.builds(Asks, reduce, st.booleans(), catalogued=st.booleans())
     for offset, names in enumerate(groups):
         schema = schemas.of(names, tuple(draw(asks) for _ in names))
         for segment in draw(st.permutations(segments))[: draw(st.integers(1, len(segments)))]:
@@ -130,12 +130,14 @@ def windows(draw: st.DrawFn) -> tuple[Window, Roster, Rules, Seconds]:
 
 
 @statistical(400)
-@given(drawn=windows())
-def test_the_fast_path_has_the_bits_of_the_definition(drawn: tuple[Window, Roster, Rules, Seconds]) -> None:
+@given(drawn=windows(), alone=st.booleans())
+def test_the_fast_path_has_the_bits_of_the_definition(
+    drawn: tuple[Window, Roster, Rules, Seconds], alone: bool
+) -> None:
     """Where whole columns are reduced at once, every figure has the bits that merged moments give."""
     window, roster, rules, seconds = drawn
-    fast = reduce_blocks("trainer", window, roster, rules, seconds)
-    slow = reduce_any(Naming("trainer"), window, rules, seconds)
+    fast = reduce_blocks("trainer", window, roster, rules, seconds, alone=alone)
+    slow = reduce_any(Naming("trainer"), window, rules, seconds, alone=alone)
     if fast is None:
         return
     assert bits(fast.values) == bits(slow.values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tests.reference.order import Contribution
@@ -35,10 +35,11 @@ def governing(actor: str, metric: str, line: Measured, settings: Settings) -> En
     default = tuple(known.reduce) if known and known.reduce else ("mean",)
     entry = line.defined.get(metric)
     if entry is None:
-        entry = Entry(None, known.per_rank, False, known.unit) if known else Entry()
+        catalogued = known is not None and not line.reduce
+        entry = Entry(None, known.per_rank, False, known.unit, catalogued, known.reduced) if known else Entry()
     elif entry.unit is None and known:
         entry = Entry(entry.reduce, entry.per_rank, entry.stream, known.unit)
-    return Entry(entry.reduce or line.reduce or default, entry.per_rank, entry.stream, entry.unit)
+    return replace(entry, reduce=entry.reduce or line.reduce or default)
 
 
 def entries(contributions: Sequence[Contribution], settings: Settings) -> list[Entry]:
@@ -57,6 +58,12 @@ def asked_for(contributions: Sequence[Contribution], overrides: Reductions, sett
         if name in overrides:
             return without_repeats(overrides[name])
     return without_repeats(reduction for entry in entries(contributions, settings) for reduction in entry.reduce or ())
+
+
+def is_configured(contributions: Sequence[Contribution], overrides: Reductions) -> bool:
+    """Whether the configuration names the metric."""
+    actor, metric = contributions[0].writer.actor, contributions[0].metric
+    return f"{actor}/{metric}" in overrides or metric in overrides
 
 
 def without_repeats(names: Iterable[Item]) -> list[Item]:

@@ -16,7 +16,7 @@ def step_coverage(
 ) -> Coverage:
     """The coverage of a step unit."""
     roots = [writer for writer in crew if writer.root is writer]
-    expected, missing, absent = 0, [], []
+    expected, missing = 0, []
     for replica in sorted({root.replica for root in roots}, key=replica_order):
         candidates = [
             (root, segment)
@@ -34,17 +34,40 @@ def step_coverage(
                 expected += 1
                 if not is_covered([c for c in candidates if c[0].rank == rank], step):
                     missing.append((replica, rank))
-        if world is not None:
-            absent += [(replica, rank) for rank in range(world) if rank not in ranks]
     return Coverage(
         ranks=neighbours(ranks_in(counting)),
         expected=expected,
         missing=neighbours(missing),
-        absent=neighbours(absent),
+        absent=neighbours(absent_at(crew, step)),
         attempts=attempts_of(counting),
         gap=sum(n for writer in crew for n, first, last in writer.gaps if first <= step <= last),
         underivable=tuple(sorted(underivable)),
     )
+
+
+def is_alone(crew: Sequence[Writer], step: int) -> bool:
+    """Whether the actor has no more than one rank at a step: expected or absent."""
+    cover = step_coverage(crew, step, (), ())
+    return cover.expected + len(absent_at(crew, step)) <= 1
+
+
+def absent_at(crew: Sequence[Writer], step: int) -> list[tuple[str, int]]:
+    """Ranks below the world that governs a step without a candidate."""
+    roots = [writer for writer in crew if writer.root is writer]
+    absent = []
+    for replica in sorted({root.replica for root in roots}, key=replica_order):
+        candidates = [
+            (root, segment)
+            for root in roots
+            if root.replica == replica
+            for segment in root.segments
+            if begins_by(segment, step)
+        ]
+        if candidates:
+            world = max(candidates, key=lambda candidate: age(*candidate))[0].world
+            ranks = {root.rank for root, _ in candidates}
+            absent += [(replica, rank) for rank in range(world or 0) if rank not in ranks]
+    return absent
 
 
 def attempts_of(counting: Sequence[Contribution]) -> tuple[int, ...]:

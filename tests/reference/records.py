@@ -10,12 +10,16 @@ from tests.reference.values import Moments
 
 @dataclass(frozen=True)
 class Entry:
-    """What a `define`, or the catalogue, says of one metric; `reduce` is None where it asks for the default."""
+    """What a `define`, or the catalogue, says of one metric; `reduce` is None where it asks for the default.
+    `catalogued`: no define, span or event has a say. `reduced`: a framework's name for what it has reduced itself.
+    """
 
     reduce: tuple[str, ...] | None = None
     per_rank: bool = False
     stream: bool = False
     unit: str | None = None
+    catalogued: bool = False
+    reduced: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from rlship_sidecar.rows import Unit
 from tests.reference.asking import Keys
 from tests.reference.barriers import barrier_figures
-from tests.reference.coverage import step_coverage
+from tests.reference.coverage import is_alone, step_coverage
 from tests.reference.experiment import Experiment, read_experiment
 from tests.reference.figures import step_rate
 from tests.reference.lines import read_file
@@ -52,7 +52,7 @@ def step_row(experiment: Experiment, crew: Sequence[Writer], step: int) -> Refer
     present = making_up(counting) or [one for one in lines_of(crew) if one[2].step == step]
     axis = min(present, key=lambda one: merge_order(one[0], one[1]))[0].axis
 
-    result = reduced(experiment, counting, keys, rate)
+    result = reduced(experiment, counting, keys, rate, alone=is_alone(crew, step))
     for name, figure in barrier_figures(crew, step, experiment.clocks).items():
         result.add(f"{actor}/barrier/{name}", figure)
     lag = policy_lag(experiment, counting, rate, step if axis == experiment.lead_axis() else None)

@@ -27,6 +27,7 @@ METRICS: tuple[tuple[str, ...], ...] = (
     ("policy_version", "loss"),
     ("loss", "loss/aligned", "rollout_s"),
     ("loss", "event/pushed", "loss/argmax_rank", "tokens"),
+    ("reward/total", "gen/requests_waiting", "bal/rank_tokens"),
 )
 REDUCES = (
     "mean",

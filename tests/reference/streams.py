@@ -132,7 +132,7 @@ def stretch_row(
     counting = contributions_of(crew, belongs)
     present = making_up(counting) or [one for one in lines_of(crew) if belongs(one[2])]
     rate = rate_over(seconds)
-    result = reduced(experiment, counting, keys, rate)
+    result = reduced(experiment, counting, keys, rate, alone=is_alone(experiment, crew, stretch))
     lag = policy_lag(experiment, counting, rate, now)
     if lag is not None:
         result.add(keys.of("policy_lag", like=POLICY), lag)
@@ -173,6 +173,17 @@ def is_expected(experiment: Experiment, root: Writer, stretch: Stretch) -> bool:
     if root.closed is not None and experiment.clocks.server_time(root, root.closed) < stretch.start:
         return False
     return streams != [] and experiment.clocks.server_time(root, min(streams)) <= stretch.end
+
+
+def is_alone(experiment: Experiment, crew: Sequence[Writer], stretch: Stretch) -> bool:
+    """Whether those that have streamed by the end of the stretch, children too, are of one rank in a world of one."""
+    streamed = []
+    for writer in crew:
+        times = [line.t for _, _, line in lines_of([writer]) if line.step is None]
+        if times and experiment.clocks.server_time(writer, min(times)) <= stretch.end:
+            assert writer.root is not None
+            streamed.append(writer.root)
+    return len({rank_order(root) for root in streamed}) <= 1 and all(root.world in (None, 1) for root in streamed)
 
 
 def newest(experiment: Experiment, root: Writer) -> float:

@@ -33,7 +33,7 @@ def known(**entries: Entry) -> Settings:
 def test_the_catalogue_stands_in_for_a_define() -> None:
     """Without a `define` the catalogue gives the reductions, and else the mean; a `define` replaces its entry."""
     settings = known(x=Entry(("max", "sum"), per_rank=True))
-    data = file(log(1, x=[1, 3], y=[1, 3]))
+    data = file(log(1, x=[1, 3], y=[1, 3]), world=2)
     assert row(data, settings=settings).values == {
         "trainer/x": 3.0,
         "trainer/x/sum": 4.0,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rlship_sidecar.rows import Coverage, Unit
-from tests.reference.asking import Keys, Metrics, asked_for, entries, owners
+from tests.reference.asking import Keys, Metrics, asked_for, entries, is_configured, owners
 from tests.reference.experiment import Experiment
 from tests.reference.figures import MOST_EXACT, QUANTILES, Figures, Rate, held, histogram, sorted_values
 from tests.reference.order import Contribution, is_digits, rank_name, rank_order
@@ -48,8 +48,10 @@ def metrics_of(counting: Sequence[Contribution]) -> Metrics:
     return metrics
 
 
-def reduced(experiment: Experiment, counting: Sequence[Contribution], keys: Keys, rate: Rate) -> Reduced:
-    """All figures that are asked for, then those of ranks."""
+def reduced(
+    experiment: Experiment, counting: Sequence[Contribution], keys: Keys, rate: Rate, *, alone: bool
+) -> Reduced:
+    """All figures that are asked for, then those of ranks. `alone`: the actor has one rank in this unit."""
     metrics = {metric: found for metric, found in metrics_of(counting).items() if metric != TAGS}
     making = Figures(experiment.settings, rate)
     result = Reduced()
@@ -58,6 +60,8 @@ def reduced(experiment: Experiment, counting: Sequence[Contribution], keys: Keys
     for key, (metric, reduction) in owning.items():
         if reduction == "nonfinite":
             result.values[key] = float(sum(contribution.moments.nonfinite for contribution in metrics[metric]))
+            continue
+        if key != keys.of(metric) and has_no_spread(experiment, metrics[metric], alone):
             continue
         try:
             if reduction == "hist":
@@ -74,8 +78,40 @@ def reduced(experiment: Experiment, counting: Sequence[Contribution], keys: Keys
     for metric in sorted(metrics):
         first = asked_for(metrics[metric], experiment.overrides, experiment.settings)[0]
         if first != "hist" and owning[keys.of(metric)] == (metric, first):
-            of_ranks(experiment, result, metrics[metric], keys.of(metric), first, making, several_replicas(counting))
+            of_ranks(
+                experiment,
+                result,
+                metrics[metric],
+                keys.of(metric),
+                first,
+                making,
+                by_number=several_replicas(counting),
+                alone=alone and is_of_one_rank(metrics[metric]),
+            )
     return result
+
+
+def is_of_one_rank(contributions: Sequence[Contribution]) -> bool:
+    return len({rank_order(contribution.root) for contribution in contributions}) == 1
+
+
+def has_no_spread(experiment: Experiment, contributions: Sequence[Contribution], alone: bool) -> bool:
+    """Whether only the catalogue asks for more than the first reduction, of a number that has no spread: the one of
+    the only rank, or one that a framework has reduced itself.
+    """
+    governing = entries(contributions, experiment.settings)
+    if is_configured(contributions, experiment.overrides) or not all(entry.catalogued for entry in governing):
+        return False
+    if any(contribution.summarised for contribution in contributions):
+        return False
+    observed = [
+        sum(moments.n + moments.nonfinite for moments in line.values[contribution.metric])
+        for contribution in contributions
+        for line in contribution.lines
+    ]
+    finite = sum(len(contribution.observed) for contribution in contributions)
+    lone = alone and is_of_one_rank(contributions) and sum(observed) == finite == 1
+    return lone or (all(entry.reduced for entry in governing) and max(observed) <= 1)
 
 
 def exact_of(contributions: dict[str, Sequence[Contribution]], reduction: str) -> dict[str, float]:
@@ -105,10 +141,13 @@ def of_ranks(
     key: str,
     first: str,
     making: Figures,
+    *,
     by_number: bool,
+    alone: bool,
 ) -> None:
     """The first reduction of each rank, and who has the greatest."""
-    declared = any(entry.per_rank for entry in entries(contributions, experiment.settings))
+    governing = entries(contributions, experiment.settings)
+    declared = any(entry.per_rank for entry in governing)
     if not declared and not experiment.settings.per_rank:
         return
     ranks = {rank_order(contribution.root): contribution.root for contribution in contributions}
@@ -130,7 +169,7 @@ def of_ranks(
     if exact:
         result.sketched_ranks[key] = exact
         result.chosen[key] = []
-    if declared:
+    if any(entry.per_rank and not (alone and entry.catalogued) for entry in governing):
         greatest = max(value for _, value in values)
         where = next(root for root, value in values if value == greatest)
         derived = {"max": greatest, "min": min(value for _, value in values), **place(where, "argmax", by_number)}

@@ -76,7 +76,7 @@ class Governing:
     def _asked(self, metric: str, reduce: tuple[str, ...] = ()) -> Asks:
         defined, known = self._asks.get(metric), self._schemas.defaults(self._actor)[metric]
         if defined is None:
-            return known._replace(reduce=reduce) if reduce else known
+            return known._replace(reduce=reduce, catalogued=False) if reduce else known
         return defined._replace(
             reduce=defined.reduce or reduce or known.reduce, unit=known.unit if defined.unit is None else defined.unit
         )

@@ -9,4 +9,6 @@ from rlship_formats.records import Asks
 def known(actor: str, metric: str) -> Asks | None:
     """The entry for an actor's metric that no `define` names; None if the catalogue does not know the metric."""
     found = lookup(actor, metric)
-    return None if found is None else Asks(found.reduce, found.per_rank, False, found.unit or None)
+    if found is None:
+        return None
+    return Asks(found.reduce, found.per_rank, unit=found.unit or None, catalogued=True, reduced=found.reduced)

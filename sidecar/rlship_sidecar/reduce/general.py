@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -73,6 +73,16 @@ class Contributions:
         return total
 
     @cached_property
+    def of_one_rank(self) -> bool:
+        """Whether they are all of one rank."""
+        return len({part.segment.writer.rank for part in self.parts}) == 1
+
+    @property
+    def single(self) -> bool:
+        """Whether they hold one observation, a finite one that is known by itself."""
+        return self.total.n == 1 and not self.total.nonfinite and not self.summarized
+
+    @cached_property
     def summarized(self) -> bool:
         """Whether one of them is a summary, which lacks the single observations."""
         return any(item.summary is not None for part in self.parts for item in part.observations)
@@ -136,17 +146,30 @@ class Contributions:
 
 
 class _Metric(NamedTuple):
-    """One metric's values by key, its first reduction first, and what its values per rank need."""
+    """One metric's values by key, its first reduction first, and what its values per rank need. `compared`: the row
+    says which rank has the greatest.
+    """
 
     values: list[tuple[str, ReducedValue]]
     first: str
     contributions: Contributions
     governed: bool
+    compared: bool
     lags: bool
 
 
-def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *, superseding: bool = True) -> Reduced:
-    """The reduced window. `seconds`: what rates are over; `superseding`: whether newer segments replace older ones."""
+def reduce_any(
+    naming: Naming,
+    window: Window,
+    rules: Rules,
+    seconds: Seconds,
+    *,
+    superseding: bool = True,
+    alone: bool = False,
+) -> Reduced:
+    """The reduced window. `seconds`: what rates are over; `superseding`: whether newer segments replace older ones;
+    `alone`: whether the actor has one rank.
+    """
     primary: dict[str, ReducedValue] = {}
     derived: dict[str, ReducedValue] = {}
     metrics: dict[str, _Metric] = {}
@@ -158,7 +181,7 @@ def reduce_any(naming: Naming, window: Window, rules: Rules, seconds: Seconds, *
         ts.extend(item.t for item in items)
         if name == TAGGED:
             continue
-        metric = metrics[name] = _metric(naming, name, items, rules, seconds)
+        metric = metrics[name] = _metric(naming, name, items, rules, seconds, alone=alone)
         for key, value in metric.values:
             # A key means one thing in every row: its owner does not depend on whether this row has a value for it.
             (primary if key == naming.plain(name) else derived).setdefault(key, value)
@@ -213,14 +236,34 @@ def _counted(items: list[Item]) -> list[Item]:
     return [item for item in items if item.segment in kept]
 
 
-def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds: Seconds) -> _Metric:
-    asks = rules.chosen(naming.actor, name) or tuple(dict.fromkeys(ask for item in items for ask in item.asks.reduce))
+def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds: Seconds, *, alone: bool) -> _Metric:
+    chosen = rules.chosen(naming.actor, name)
+    asks = chosen or tuple(dict.fromkeys(ask for item in items for ask in item.asks.reduce))
     contributions = Contributions(_parts(items, with_m2="std" in asks), with_m2="std" in asks)
-    values = [(key, contributions.derive(ask, seconds, rules.customs)) for ask, key in naming.keys(name, asks)]
+    alone = alone and contributions.of_one_rank
+    flat = not chosen and _is_flat(items, contributions, alone=alone)
+    values = [
+        (key, UNDEFINED if flat and place else contributions.derive(ask, seconds, rules.customs))
+        for place, (ask, key) in enumerate(naming.keys(name, asks))
+    ]
     if contributions.total.nonfinite and not naming.first_only:
         values.append((f"{naming.plain(name)}/nonfinite", float(contributions.total.nonfinite)))
     lags = name == POLICY_VERSION and any(item.asks.unit == LEAD_STEPS for item in items)
-    return _Metric(values, asks[0], contributions, any(item.asks.per_rank for item in items), lags)
+    governed = any(item.asks.per_rank for item in items)
+    compared = any(item.asks.per_rank and not (alone and item.asks.catalogued) for item in items)
+    return _Metric(values, asks[0], contributions, governed, compared, lags)
+
+
+def _is_flat(items: Sequence[Item], contributions: Contributions, *, alone: bool) -> bool:
+    """Whether a metric has no spread to show: the catalogue asks for one without knowing who logs the metric.
+
+    One number of the only rank has none, nor have single numbers that a framework has reduced over ranks itself.
+    """
+    if not all(item.asks.catalogued for item in items):
+        return False
+    if alone and contributions.single:
+        return True
+    return all(item.asks.reduced and item.observations.at_most_one for item in items)
 
 
 def _parts(items: Iterable[Item], *, with_m2: bool) -> list[SegmentPart]:
@@ -253,7 +296,7 @@ def _per_rank(
                 values.append(value)
         if values:
             found[key] = [(rank_name(rank), value) for rank, value in zip(ranks, values)]
-            if metric.governed:
+            if metric.compared:
                 more += [(f"{key}/{what}", value) for what, value in scalars(ranks, values, replicas)]
     return found, more
 

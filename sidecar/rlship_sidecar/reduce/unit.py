@@ -47,14 +47,15 @@ def reduce_unit(
     lead.
     """
     over = between_barriers(window.barriers)
-    found = reduce_blocks(unit.actor, window, roster, rules, over) or reduce_any(
-        Naming(unit.actor), window, rules, over
-    )
+    expected, missing, absent = roster.coverage(unit.index)
+    alone = expected + sum(last - first + 1 for _, first, last in absent) <= 1
+    found = reduce_blocks(unit.actor, window, roster, rules, over, alone=alone)
+    if found is None:
+        found = reduce_any(Naming(unit.actor), window, rules, over, alone=alone)
     for name, value in measured(window.barriers, clocks, roster).items():
         key = f"{unit.actor}/{name}"
         if key not in found.taken:
             found.values[key] = value
-    expected, missing, absent = roster.coverage(unit.index)
     order = found.order
     coverage = Coverage(
         ranks=order.ranks,
@@ -96,12 +97,17 @@ def everyone(window: Window) -> list[Segment]:
     return found
 
 
-def reduce_blocks(actor: str, window: Window, roster: Roster, rules: Rules, seconds: Seconds) -> Reduced | None:
-    """The reduced window, or None if something in it can be superseded or collide: then only `general` is right."""
+def reduce_blocks(
+    actor: str, window: Window, roster: Roster, rules: Rules, seconds: Seconds, *, alone: bool = False
+) -> Reduced | None:
+    """The reduced window, or None if something in it can be superseded or collide: then only `general` is right.
+
+    `alone`: whether the actor has one rank.
+    """
     orders = None if window.sparse else _orders(window, roster)
     if orders is None:
         return None
-    plans = [_plan(actor, schema, rules) for schema in window.blocks]
+    plans = [_plan(actor, schema, rules, alone and len(block.lines) == 1) for schema, block in window.blocks.items()]
     taken = plans[0].keys
     if len(plans) > 1:
         taken = taken.union(*(plan.keys for plan in plans[1:]))
@@ -152,12 +158,13 @@ class _Ranked(NamedTuple):
 class ColumnPlan:
     """For one actor and schema: the columns that each reduction needs, and the keys of its values.
 
-    `extra` are the reductions that a partial cannot give, with the column and key of each value.
+    `extra` are the reductions that a partial cannot give, with the column and key of each value. `alone`: there is one
+    line, of the actor's only rank.
     """
 
     __slots__ = ("clean", "columns", "extra", "keys", "lags", "ranked")
 
-    def __init__(self, actor: str, schema: Schema, rules: Rules) -> None:
+    def __init__(self, actor: str, schema: Schema, rules: Rules, alone: bool) -> None:
         columns: dict[str, tuple[list[int], list[str]]] = {}
         self.extra: dict[str, list[tuple[int, str]]] = {}
         self.ranked: list[_Ranked] = []
@@ -165,12 +172,16 @@ class ColumnPlan:
         count = 0
         firsts = []
         for index, (name, governs) in enumerate(zip(schema.names, schema.asks)):
-            asks = rules.chosen(actor, name) or governs.reduce
+            chosen = rules.chosen(actor, name)
+            asks = chosen or governs.reduce
             firsts.append(asks[0])
             if name == TAGGED:
                 continue
-            for reduction, key in keys(actor, name, asks):
-                if reduction in COLUMN_REDUCTIONS:
+            flat = (alone or governs.reduced) and governs.catalogued and not chosen
+            for place, (reduction, key) in enumerate(keys(actor, name, asks)):
+                if flat and place:
+                    pass  # as in `general`, one number has no spread; the key is taken all the same
+                elif reduction in COLUMN_REDUCTIONS:
                     into = columns.setdefault(reduction, ([], []))
                     into[0].append(index)
                     into[1].append(key)
@@ -186,7 +197,8 @@ class ColumnPlan:
         for index, (name, governs, first) in enumerate(zip(schema.names, schema.asks, firsts)):
             if first != "hist" and name != TAGGED and (governs.per_rank or rules.per_rank):
                 key = f"{actor}/{name}"
-                free = tuple(what for what in NAMES if f"{key}/{what}" not in taken) if governs.per_rank else ()
+                compared = governs.per_rank and not (alone and governs.catalogued)
+                free = tuple(what for what in NAMES if f"{key}/{what}" not in taken) if compared else ()
                 self.ranked.append(_Ranked(index, key, first, free))
         taken.update(f"{key}/{what}" for _, key, _, free in self.ranked for what in free)
         self.keys = frozenset(taken)
@@ -195,17 +207,17 @@ class ColumnPlan:
         )
 
 
-_PLANS: dict[tuple[str, Schema, Rules], ColumnPlan] = {}
+_PLANS: dict[tuple[str, Schema, Rules, bool], ColumnPlan] = {}
 
 
-def _plan(actor: str, schema: Schema, rules: Rules) -> ColumnPlan:
-    held = _PLANS.get((actor, schema, rules))
+def _plan(actor: str, schema: Schema, rules: Rules, alone: bool) -> ColumnPlan:
+    held = _PLANS.get((actor, schema, rules, alone))
     if held is None:
-        held = ColumnPlan(actor, schema, rules)
+        held = ColumnPlan(actor, schema, rules, alone)
         if len(_PLANS) >= 256:
             _PLANS.clear()
         if len(schema.names) <= WIDE:
-            _PLANS[actor, schema, rules] = held
+            _PLANS[actor, schema, rules, alone] = held
     return held
 
 

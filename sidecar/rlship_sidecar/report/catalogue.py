@@ -41,6 +41,11 @@ A name is only looked up: a row shows the metric under the name that was logged,
 foreign name may imply another reduction or unit than the catalogue's. Then the implied ones count: `critic/rewards/max`
 is reduced by `max` alone, and `perf/max_memory_allocated_gb` is in GiB.
 
+One number has no spread. Where only the catalogue asks, a single number of an actor with one rank has its first
+reduction alone. So has a number under the name of a framework that reduces over ranks itself, such as TRL's `reward`:
+verl, AReaL, Forge, TRL, prime-rl, slime and SkyRL. A list of observations has all reductions, and so has whatever
+`define` asks for.
+
 From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
 
 ## Names

@@ -120,10 +120,10 @@ class Streams:
         if least is not None and least != before:
             writer.stream_t = least
             self.writers[writer.file] = writer
-            if writer.root is writer:
-                # A rank is expected from its first stream line on. Now that is earlier: rows since then lack it.
-                ends = corrected(host, least), math.inf if before is None else corrected(host, before)
-                self.affected.between(min(ends), max(ends), now)  # an earlier line's clock may have been off by less
+            # A rank is expected from its first stream line on. Now that is earlier: rows since then lack it, and may
+            # have taken another rank for the only one.
+            ends = corrected(host, least), math.inf if before is None else corrected(host, before)
+            self.affected.between(min(ends), max(ends), now)  # an earlier line's clock may have been off by less
 
     def release(self, writer: Writer, lines: Sequence[StreamLine], adoption: Adoption, now: float) -> int | None:
         """Of a file's applied stream lines, those that a barrier adopts are in no stream any more.

@@ -149,7 +149,8 @@ def _row(
     x: dict[str, int | float],
     now: int | None,
 ) -> Row:
-    found = reduce_any(naming, window, at.rules, seconds, superseding=False)
+    alone = _alone(roster, at.clocks, span[1])
+    found = reduce_any(naming, window, at.rules, seconds, superseding=False, alone=alone)
     add_lag(naming, found, now)
     expected, behind = _expected(roster, at.clocks, *span)
     present = {segment.writer.rank for segment in found.order.segments}
@@ -189,6 +190,17 @@ def _expected(roster: Roster, clocks: StoredClocks, start: float, end: float) ->
             continue
         waited[writer.rank] = waited.get(writer.rank, False) or not writer.closed
     return len(waited), [rank for rank, waits in waited.items() if waits and rank not in reached]
+
+
+def _alone(roster: Roster, clocks: StoredClocks, end: float) -> bool:
+    """Whether the actor's streams have been those of one rank up to a time, and no world says that there are more."""
+    ranks: set[RankName] = set()
+    for writer in roster.writers.values():
+        if writer.stream_t is not None and clocks.corrected(writer.open.host, writer.stream_t) <= end:
+            ranks.add(writer.rank)
+            if len(ranks) > 1 or (writer.root.open.world or 1) > 1:
+                return False
+    return True
 
 
 def _gap(unit: Unit, roster: Roster, at: RowContext, span: tuple[float, float]) -> int:

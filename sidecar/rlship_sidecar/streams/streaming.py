@@ -232,8 +232,7 @@ class Streaming:
         for writer in self._by_host[shift.host]:
             streams = self.of(writer.open.actor)
             if shift.before != shift.after:
-                if writer.root is writer:
-                    streams.shifted(writer, shift, now)
+                streams.shifted(writer, shift, now)
                 self._shift_lines(streams, writer, shift, now)
             if writer.root is writer and writer.newest_t >= shift.low:
                 self._shift_barriers(writer, shift, now)
