@@ -140,7 +140,8 @@ def event(name: str, /, *, step: SupportsIndex | None = None, **attrs: Any) -> N
 def add_step_tag(tag: str) -> None:
     """Tag the implicit step, so that its row shows the tag: `rlship.add_step_tag("eval")`.
 
-    The tag holds for this step only. Adding it again writes nothing. Without an implicit step it is left out, and that
+    The tag is about the step, not about values: metrics of an evaluation need names of their own, such as `eval/loss`.
+    It holds for this step only. Adding it again writes nothing. Without an implicit step it is left out, and that
     is reported once.
     """
     current().add_step_tag(tag)
