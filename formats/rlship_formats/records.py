@@ -55,8 +55,7 @@ class Asks(NamedTuple):
     """The options that govern a metric's lines, from an entry of a `define` or from the catalogue's entry for the name.
 
     `reduce` holds the requested reductions in order. It is () in an entry that leaves them to the default.
-    `catalogued`: all of it is the catalogue's, and no `define`, span or event asks for it. `reduced`: by its name, the
-    metric holds what a framework has reduced over ranks itself.
+    `catalogued`: all of it is the catalogue's, and no `define`, span or event asks for it.
     """
 
     reduce: tuple[str, ...] = (DEFAULT_REDUCTION,)
@@ -64,7 +63,6 @@ class Asks(NamedTuple):
     stream: bool = False
     unit: str | None = None
     catalogued: bool = False
-    reduced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

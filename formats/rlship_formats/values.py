@@ -61,11 +61,6 @@ class Observations(NamedTuple):
     nonfinite: int
     summary: Moments | None = None
 
-    @property
-    def at_most_one(self) -> bool:
-        """Whether this is no more than one observation, known by itself."""
-        return self.summary is None and len(self.xs) + self.nonfinite <= 1
-
 
 EMPTY = Moments(0, 0.0, 0.0, 0.0, None, None, None, None, 0)
 

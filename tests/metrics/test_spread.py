@@ -1,4 +1,4 @@
-"""One number has no spread: what a framework reduced itself, and what the only rank of an actor logged once."""
+"""One number has no spread: the one that the only rank of an actor logged."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 
-from rlship.metrics import METRICS, lookup
 from rlship_sidecar.rows import Row
 from tests.kit.files import CLOSE, T0, barrier, event, file, log, span, stream
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.reduction import differing, final_rows
 
-# These frameworks reduce over ranks and log the result once.
-REDUCING = {"AReaL", "Forge", "SkyRL", "TRL", "prime-rl", "slime", "verl"}
 REWARD = ("reward/total", "reward/total/max", "reward/total/min", "reward/total/std")
 
 
@@ -36,48 +33,13 @@ def rank(number: int, *records: dict[str, Any], **identity: Any) -> bytes:
     return file(*records, CLOSE, rank=number, id=f"w{number}", **identity)
 
 
-# --- What a framework reduced itself -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "alias", [alias for metric in METRICS for alias in metric.aliases if alias.framework in REDUCING], ids=str
-)
-def test_a_framework_that_reduces_gives_one_value(alias: Any) -> None:
-    """A number under one of its names has one key, however many ranks log it, and no values per rank."""
-    found = lookup("trainer", alias.name)
-    assert found is not None
-    assert found.reduced and not found.per_rank
-    (row,) = rows_of(*[rank(n, log(1, **{alias.name: 0.5}), barrier(1), world=2) for n in range(2)])
-    assert {key for key in keys(row) if "barrier" not in key} <= {alias.name}
-    assert row.per_rank == {}
+# --- The only rank of an actor -------------------------------------------------------------------------------------
 
 
 def test_the_reward_of_trl() -> None:
-    """TRL's mean over all ranks stays one number, however many processes log it; `reward/std` was 0."""
-    for world in (1, 2):
-        files = [rank(n, log(1, reward=0.5, reward_std=1.0), barrier(1), world=world) for n in range(world)]
-        (row,) = rows_of(*files)
-        assert {key: value for key, value in row.values.items() if "barrier" not in key} == {
-            "trainer/reward": 0.5,
-            "trainer/reward_std": 1.0,
-        }
-
-
-@pytest.mark.parametrize("world", [1, 2])
-def test_observations_under_the_name_of_a_framework(world: int) -> None:
-    """The rewards of a batch have a spread, whatever the metric is called."""
-    (row,) = rows_of(*[rank(n, log(1, reward=[0.5, 1.5]), barrier(1), world=world) for n in range(world)])
-    assert row.values["trainer/reward/std"] == 0.5
-
-
-def test_servers_keep_their_spread() -> None:
-    """An inference server reports its own state, so several of them have a spread."""
-    found = lookup("generator", "vllm:num_requests_waiting")
-    assert found is not None
-    assert found.reduce == ("sum_last", "max")
-
-
-# --- The only rank of an actor -------------------------------------------------------------------------------------
+    """TRL's mean over all ranks, which rank 0 logs alone, stays one number; `reward/std` was 0 beside TRL's own."""
+    (row,) = rows_of(rank(0, log(1, reward=0.5, reward_std=1.0), barrier(1), world=1))
+    assert row.values == {"trainer/reward": 0.5, "trainer/reward_std": 1.0}
 
 
 @pytest.mark.parametrize("world", [None, 1])

@@ -36,7 +36,7 @@ def governing(actor: str, metric: str, line: Measured, settings: Settings) -> En
     entry = line.defined.get(metric)
     if entry is None:
         catalogued = known is not None and not line.reduce
-        entry = Entry(None, known.per_rank, False, known.unit, catalogued, known.reduced) if known else Entry()
+        entry = Entry(None, known.per_rank, False, known.unit, catalogued) if known else Entry()
     elif entry.unit is None and known:
         entry = Entry(entry.reduce, entry.per_rank, entry.stream, known.unit)
     return replace(entry, reduce=entry.reduce or line.reduce or default)

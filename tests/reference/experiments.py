@@ -278,7 +278,7 @@ def configurations() -> st.SearchStrategy[dict[str, list[str]]]:
 
 CATALOGUE = {
     "loss": Entry(("mean", "p50", "std")),
-    "reward": Entry(("max", "hist"), per_rank=True, reduced=True),
+    "reward": Entry(("max", "hist"), per_rank=True),
     "rollout_s": Entry(("min",), per_rank=True),
     "policy_version": Entry(("min", "max"), unit="global_step"),
     "tokens": Entry(("sum_last", "rate", "sum"), per_rank=True),

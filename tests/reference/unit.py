@@ -97,7 +97,7 @@ def is_of_one_rank(contributions: Sequence[Contribution]) -> bool:
 
 def has_no_spread(experiment: Experiment, contributions: Sequence[Contribution], alone: bool) -> bool:
     """Whether only the catalogue asks for more than the first reduction, of a number that has no spread: the one of
-    the only rank, or one that a framework has reduced itself.
+    the only rank.
     """
     governing = entries(contributions, experiment.settings)
     if is_configured(contributions, experiment.overrides) or not all(entry.catalogued for entry in governing):
@@ -110,8 +110,7 @@ def has_no_spread(experiment: Experiment, contributions: Sequence[Contribution],
         for line in contribution.lines
     ]
     finite = sum(len(contribution.observed) for contribution in contributions)
-    lone = alone and is_of_one_rank(contributions) and sum(observed) == finite == 1
-    return lone or (all(entry.reduced for entry in governing) and max(observed) <= 1)
+    return alone and is_of_one_rank(contributions) and sum(observed) == finite == 1
 
 
 def exact_of(contributions: dict[str, Sequence[Contribution]], reduction: str) -> dict[str, float]:

@@ -21,10 +21,6 @@ _MS = {"unit": "ms", "scale": 1e-3}
 _MEAN, _MAX, _MIN, _SUM, _LEVEL = ({"reduce": name} for name in ("mean", "max", "min", "sum", "sum_last"))
 _VERSION = {"reduce": "last", "unit": "steps"}
 
-# These reduce over ranks themselves and log the result. So a single number under one of their names stays what it is.
-# A number under a name of the others is one process's own.
-REDUCING = frozenset(("verl", "AReaL", "Forge", "TRL", "prime-rl", "slime", "SkyRL"))
-
 # Framework -> metric -> names, one or several in a string. Each row may end with what differs from the catalogue:
 # `reduce`, `unit`, and `scale`, the factor from that unit to the catalogue's.
 ROWS: dict[str, tuple[tuple[Any, ...], ...]] = {

@@ -46,7 +46,7 @@ class Metric:
     metric itself, the others appear as `<metric>/<reduction>`. `scope` lists the kinds of processes that write it:
     trainer, generator, reward, reference, buffer, service, controller, node or any. With `per_rank` rows keep a value
     for every rank and name the rank with the greatest. `meaning` is one sentence; it also states what to pass as
-    `weight=` of `log`. `reduced`: found under the name of a framework that logs what it has reduced over ranks itself.
+    `weight=` of `log`.
     """
 
     name: str
@@ -56,7 +56,6 @@ class Metric:
     meaning: str
     aliases: tuple[Alias, ...] = ()
     per_rank: bool = False
-    reduced: bool = False
 
 
 def lookup(actor: str, metric: str) -> Metric | None:
@@ -116,8 +115,6 @@ def _as_logged(metric: Metric, alias: Alias) -> Metric:
         metric,
         reduce=metric.reduce if alias.reduce is None else (alias.reduce,),
         unit=metric.unit if alias.unit is None else alias.unit,
-        per_rank=metric.per_rank and alias.framework not in foreign_names.REDUCING,
-        reduced=alias.framework in foreign_names.REDUCING,
     )
 
 

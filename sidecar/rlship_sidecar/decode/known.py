@@ -11,4 +11,4 @@ def known(actor: str, metric: str) -> Asks | None:
     found = lookup(actor, metric)
     if found is None:
         return None
-    return Asks(found.reduce, found.per_rank, unit=found.unit or None, catalogued=True, reduced=found.reduced)
+    return Asks(found.reduce, found.per_rank, unit=found.unit or None, catalogued=True)

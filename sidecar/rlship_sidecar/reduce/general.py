@@ -255,15 +255,8 @@ def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds:
 
 
 def _is_flat(items: Sequence[Item], contributions: Contributions, *, alone: bool) -> bool:
-    """Whether a metric has no spread to show: the catalogue asks for one without knowing who logs the metric.
-
-    One number of the only rank has none, nor have single numbers that a framework has reduced over ranks itself.
-    """
-    if not all(item.asks.catalogued for item in items):
-        return False
-    if alone and contributions.single:
-        return True
-    return all(item.asks.reduced and item.observations.at_most_one for item in items)
+    """Whether a metric has no spread to show: it is one number of the only rank, and the catalogue alone asks."""
+    return alone and contributions.single and all(item.asks.catalogued for item in items)
 
 
 def _parts(items: Iterable[Item], *, with_m2: bool) -> list[SegmentPart]:

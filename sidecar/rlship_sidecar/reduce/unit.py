@@ -177,7 +177,7 @@ class ColumnPlan:
             firsts.append(asks[0])
             if name == TAGGED:
                 continue
-            flat = (alone or governs.reduced) and governs.catalogued and not chosen
+            flat = alone and governs.catalogued and not chosen
             for place, (reduction, key) in enumerate(keys(actor, name, asks)):
                 if flat and place:
                     pass  # as in `general`, one number has no spread; the key is taken all the same

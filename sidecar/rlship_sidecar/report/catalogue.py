@@ -42,9 +42,7 @@ foreign name may imply another reduction or unit than the catalogue's. Then the 
 is reduced by `max` alone, and `perf/max_memory_allocated_gb` is in GiB.
 
 One number has no spread. Where only the catalogue asks, a single number of an actor with one rank has its first
-reduction alone. So has a number under the name of a framework that reduces over ranks itself, such as TRL's `reward`:
-verl, AReaL, Forge, TRL, prime-rl, slime and SkyRL. A list of observations has all reductions, and so has whatever
-`define` asks for.
+reduction alone. A list of observations has all reductions, and so has whatever `define` asks for.
 
 From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
 
