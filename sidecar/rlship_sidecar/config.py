@@ -47,6 +47,7 @@ _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
 _Switch = Annotated[bool, Meta(description="true or false")]
 _Samples = Annotated[int, Meta(ge=0, le=100, description="an integer in 0..100")]
+_ShortWindow = Annotated[int, Meta(ge=0, le=1000, description="an integer in 0..1000; 0: not looked for")]
 _Port = Annotated[int, Meta(ge=0, le=65_535, description="an integer in 0..65535; 0: any that is free")]
 _Address = Annotated[str, Meta(min_length=1, description="a numeric address, such as 127.0.0.1, 0.0.0.0 or ::")]
 _OwnSeconds = Annotated[float, Meta(ge=0, le=3600, description="seconds, a number in 0..3600; 0: none")]
@@ -79,6 +80,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     per_rank: _Switch = False
     samples: _Samples = 4
     samples_every: _Every = 10
+    short_window: _ShortWindow = 20
     own_rows_s: _OwnSeconds = 0.0
     metrics_port: _Port | None = None
     metrics_address: _Address = "127.0.0.1"
@@ -278,7 +280,7 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             ) from problem
     if key == "per_rank":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
-    if key in ("samples", "samples_every", "metrics_port"):
+    if key in ("samples", "samples_every", "short_window", "metrics_port"):
         return int(text) if text.isascii() and text.isdigit() else text
     if key.endswith("_s"):
         try:

@@ -76,12 +76,21 @@ def count_ranks(names: Iterable[str]) -> int:
     return total
 
 
+def each_rank(names: Iterable[str]) -> Iterator[str]:
+    """The name of each single rank that such names stand for."""
+    for name in names:
+        replica, _, run = name.rpartition(".")
+        first, _, last = run.partition("-")
+        yield from (f"{replica}.{rank}" for rank in range(int(first), int(last or first) + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """The ranks and lines that a row is made of.
 
     Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge order (`count_ranks` counts
-    them).
+    them). `short` maps `<actor>/<metric>` to the ranks that finished the step without this metric, though they logged
+    it shortly before.
     """
 
     ranks: tuple[str, ...]
@@ -91,6 +100,12 @@ class Coverage:
     attempts: tuple[int, ...] = ()
     gap: int = 0
     underivable: tuple[str, ...] = ()
+    short: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def count_short(coverage: Coverage) -> int:
+    """Count the ranks that are short of any metric, each once."""
+    return len({rank for ranks in coverage.short.values() for rank in each_rank(ranks)})
 
 
 class Sample(NamedTuple):
@@ -232,6 +247,7 @@ class Row:
                 "attempts": coverage.attempts,
                 "gap": coverage.gap,
                 "underivable": coverage.underivable,
+                **({"short": coverage.short} if coverage.short else {}),
             },
             "arrival": {
                 "revision": self.arrival.revision,
@@ -268,6 +284,7 @@ class Row:
                 tuple(coverage["attempts"]),
                 coverage["gap"],
                 tuple(coverage["underivable"]),
+                {key: tuple(ranks) for key, ranks in coverage.get("short", {}).items()},
             ),
             Arrival(body["row"], arrival["revision"], tuple(arrival["changed"]), arrival["closed"]),
             {
@@ -303,8 +320,9 @@ def flatten(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
     value wins over a derived one with the same key. An x key wins over both, because without it the point would be in
     the wrong place.
 
-    `<actor>/missing_ranks` ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and
-    `<actor>/revision` only from the first revision on.
+    `<actor>/ranks/short` counts the ranks that are short of a metric, for steps only. `<actor>/missing_ranks`
+    ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and `<actor>/revision` only from
+    the first revision on.
     """
     coverage = row.coverage
     prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
@@ -313,6 +331,8 @@ def flatten(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
         flat[f"{prefix}/ranks/in"] = count_ranks(coverage.ranks)
         flat[f"{prefix}/ranks/expected"] = coverage.expected
         flat[f"{prefix}/ranks/missing"] = count_ranks(coverage.missing)
+    if row.unit.kind == STEP:
+        flat[f"{prefix}/ranks/short"] = count_short(coverage)
     if coverage.missing:
         flat[f"{prefix}/missing_ranks"] = " ".join(coverage.missing)
     if row.tags:

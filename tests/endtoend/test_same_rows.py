@@ -86,6 +86,7 @@ def points(row: Row) -> dict[str, Any]:
     lost = actor == "trainer" and row.unit.index >= LOST_FROM
     expected[f"{actor}/ranks/in"] = row.coverage.expected - lost
     expected[f"{actor}/ranks/missing"] = int(lost)
+    expected[f"{actor}/ranks/short"] = 0
     if lost:
         expected[f"{actor}/missing_ranks"] = "0.2"
     if arrival.revision:

@@ -51,6 +51,7 @@ class Simulation:
     wal: bool = True
     wall: float = math.inf  # what the sidecar's clock said when `now` was 0
     streams: StreamConfig = field(default_factory=StreamConfig)
+    short_window: int = 20
 
     def __post_init__(self) -> None:
         (self.directory / "rlship" / "state").mkdir(parents=True)
@@ -64,7 +65,7 @@ class Simulation:
             self.filesystem,
             now=self.now,
             patience=self.patience,
-            rules=Rules(self.overrides, self.per_rank, self.customs or Customs(()), self.samples),
+            rules=Rules(self.overrides, self.per_rank, self.customs or Customs(()), self.samples, self.short_window),
             streams=self.streams,
             max_open_files=4,
         )

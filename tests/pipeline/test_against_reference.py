@@ -56,8 +56,16 @@ def test_live_equals_reference(restarts: bool, data: st.DataObject) -> None:
     """However the lines arrive, and however often the sidecar starts anew, the final rows are those of the files."""
     files = data.draw(experiments())
     overrides = data.draw(configurations())
-    settings = data.draw(st.builds(Settings, samples=st.sampled_from((4, 1, 0)), samples_every=st.sampled_from((1, 2))))
-    with simulation(overrides=overrides, samples=SampleChoice(settings.samples, settings.samples_every)) as sim:
+    settings = data.draw(
+        st.builds(
+            Settings,
+            samples=st.sampled_from((4, 1, 0)),
+            samples_every=st.sampled_from((1, 2)),
+            short_window=st.sampled_from((20, 1, 2, 0)),
+        )
+    )
+    choice = SampleChoice(settings.samples, settings.samples_every)
+    with simulation(overrides=overrides, samples=choice, short_window=settings.short_window) as sim:
         arrive(data, sim, files, restarts=restarts)
         sim.finish()
         assert not differing(final_rows(files, overrides, settings), sim.final())

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from rlship_sidecar.rows import Coverage
 from tests.reference.asking import without_repeats
-from tests.reference.order import Contribution, age, rank_order, replica_order, side_by_side
+from tests.reference.order import Contribution, age, lines_of, rank_order, replica_order, side_by_side
 from tests.reference.records import Segment, Writer
+
+Having = Mapping[int, Mapping[str, set[tuple[str, int]]]]
+"""The ranks that logged a metric, by step and metric."""
 
 
 def step_coverage(
-    crew: Sequence[Writer], step: int, counting: Sequence[Contribution], underivable: Iterable[str]
+    crew: Sequence[Writer],
+    step: int,
+    counting: Sequence[Contribution],
+    underivable: Iterable[str],
+    having: Having,
+    short_window: int,
 ) -> Coverage:
     """The coverage of a step unit."""
     roots = [writer for writer in crew if writer.root is writer]
-    expected, missing = 0, []
+    expected, missing, passed = 0, [], []
     for replica in sorted({root.replica for root in roots}, key=replica_order):
         candidates = [
             (root, segment)
@@ -32,8 +40,11 @@ def step_coverage(
         for rank in sorted(ranks):
             if world is None or rank < world:
                 expected += 1
-                if not is_covered([c for c in candidates if c[0].rank == rank], step):
+                of_rank = [c for c in candidates if c[0].rank == rank]
+                if not is_covered(of_rank, step):
                     missing.append((replica, rank))
+                if any(barrier_of(root, segment) >= step for root, segment in of_rank):
+                    passed.append((replica, rank))
     return Coverage(
         ranks=neighbours(ranks_in(counting)),
         expected=expected,
@@ -42,12 +53,13 @@ def step_coverage(
         attempts=attempts_of(counting),
         gap=sum(n for writer in crew for n, first, last in writer.gaps if first <= step <= last),
         underivable=tuple(sorted(underivable)),
+        short={f"{crew[0].actor}/{metric}": ranks for metric, ranks in short_of(having, step, passed, short_window)},
     )
 
 
 def is_alone(crew: Sequence[Writer], step: int) -> bool:
     """Whether the actor has no more than one rank at a step: expected or absent."""
-    cover = step_coverage(crew, step, (), ())
+    cover = step_coverage(crew, step, (), (), {}, 0)
     return cover.expected + len(absent_at(crew, step)) <= 1
 
 
@@ -68,6 +80,30 @@ def absent_at(crew: Sequence[Writer], step: int) -> list[tuple[str, int]]:
             ranks = {root.rank for root, _ in candidates}
             absent += [(replica, rank) for rank in range(world or 0) if rank not in ranks]
     return absent
+
+
+def short_of(
+    having: Having, step: int, passed: Sequence[tuple[str, int]], window: int
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Of the ranks that passed their barrier of the step, those that are short of a metric."""
+    for metric, here in sorted(having.get(step, {}).items()):
+        steps = sorted(other for other, metrics in having.items() if metric in metrics and other < step)
+        lately = [having[other][metric] for other in steps[-window:]] if window else []
+        lacking = [rank for rank in passed if rank not in here and any(rank in ranks for ranks in lately)]
+        if lacking:
+            yield metric, neighbours(lacking)
+
+
+def having_of(crew: Sequence[Writer]) -> Having:
+    """The ranks that logged each metric, superseded or not, but for the metrics of events."""
+    having: dict[int, dict[str, set[tuple[str, int]]]] = {}
+    for writer, _, line in lines_of(crew):
+        assert writer.root is not None
+        for metric in line.values:
+            if line.step is not None and not metric.startswith("event/"):
+                ranks = having.setdefault(line.step, {}).setdefault(metric, set())
+                ranks.add((writer.root.replica, writer.root.rank))
+    return having
 
 
 def attempts_of(counting: Sequence[Contribution]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from rlship_sidecar.rows import Unit
 from tests.reference.asking import Keys
 from tests.reference.barriers import barrier_figures
-from tests.reference.coverage import is_alone, step_coverage
+from tests.reference.coverage import Having, having_of, is_alone, step_coverage
 from tests.reference.experiment import Experiment, read_experiment
 from tests.reference.figures import step_rate
 from tests.reference.lines import read_file
@@ -35,7 +35,8 @@ def final_rows(
     for actor in sorted({writer.actor for writer in experiment.writers}):
         crew = experiment.crew(actor)
         steps = {line.step for _, _, line in lines_of(crew) if line.step is not None}
-        rows += [step_row(experiment, crew, step) for step in sorted(steps)]
+        having = having_of(crew)
+        rows += [step_row(experiment, crew, step, having) for step in sorted(steps)]
         rows += stream_rows(experiment, crew)
     return {row.unit: row for row in rows}
 
@@ -45,7 +46,7 @@ def dead_letters(files: Mapping[str, bytes]) -> list[tuple[str, int, str, str | 
     return [(name, *dead) for name in sorted(files) for dead in read_file(name, files[name]).dead]
 
 
-def step_row(experiment: Experiment, crew: Sequence[Writer], step: int) -> ReferenceRow:
+def step_row(experiment: Experiment, crew: Sequence[Writer], step: int, having: Having) -> ReferenceRow:
     """The row of one step of an actor."""
     actor, keys, rate = crew[0].actor, Keys(crew[0].actor), step_rate(step)
     counting = without_superseded(contributions_of(crew, lambda line: line.step == step))
@@ -65,5 +66,5 @@ def step_row(experiment: Experiment, crew: Sequence[Writer], step: int) -> Refer
         unit=Unit(actor, "step", step),
         t=max(line.t for _, _, line in present),
         x={axis: step},
-        cover=step_coverage(crew, step, counting, result.underivable),
+        cover=step_coverage(crew, step, counting, result.underivable, having, experiment.settings.short_window),
     )

@@ -43,12 +43,14 @@ def nothing_known(actor: str, metric: str) -> Known | None:
 class Settings:
     """What a user can configure, and what is installed. `samples`: how many of a table are the top ones, as many the
     bottom ones, and as many chosen by chance, in units whose index `samples_every` divides; `window`: seconds of a
-    clock unit; `custom` makes accumulators by the names of reductions.
+    clock unit; `short_window`: at how many steps a rank may have logged a metric last; `custom` makes accumulators by
+    the names of reductions.
     """
 
     per_rank: bool = False
     samples: int = 4
     samples_every: int = 10
+    short_window: int = 20
     lead: str = "trainer"
     window: float = 10.0
     catalogue: Callable[[str, str], Known | None] = lookup

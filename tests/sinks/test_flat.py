@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlship_sidecar.rows import Coverage, Row, Unit, axis, flatten
 from tests.sinks.rows import make_row
 
 
 def test_a_complete_row() -> None:
-    """x, the figures and three counts of ranks; neighbours written as one name count each."""
+    """x, the figures and four counts of ranks; neighbours written as one name count each."""
     assert flatten(make_row(12, values={"trainer/loss": 0.5})) == {
         "global_step": 12,
         "trainer/loss": 0.5,
         "trainer/ranks/in": 2,
         "trainer/ranks/expected": 2,
         "trainer/ranks/missing": 0,
+        "trainer/ranks/short": 0,
     }
 
 
@@ -23,6 +26,15 @@ def test_a_row_that_lacks_ranks_names_them() -> None:
 
     assert flat["trainer/missing_ranks"] == "0.3 0.5-7"
     assert flat["trainer/ranks/missing"] == 4
+
+
+def test_ranks_that_are_short_of_several_metrics_count_once() -> None:
+    """A range counts by its ranks. Only steps have the count."""
+    made = make_row(0)
+    coverage = replace(made.coverage, short={"trainer/kl": ("0.3", "0.5-7"), "trainer/loss": ("0.3",)})
+
+    assert flatten(replace(made, coverage=coverage))["trainer/ranks/short"] == 4
+    assert "trainer/aligned/ranks/short" not in flatten(replace(made, unit=Unit("trainer", "aligned", 0)))
 
 
 def test_a_revision_ships_what_changed() -> None:

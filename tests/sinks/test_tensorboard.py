@@ -53,6 +53,7 @@ def test_a_row_is_one_event() -> None:
         "trainer/ranks/in": 2.0,
         "trainer/ranks/expected": 3.0,
         "trainer/ranks/missing": 1.0,
+        "trainer/ranks/short": 0.0,
     }
 
 

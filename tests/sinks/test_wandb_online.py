@@ -78,6 +78,7 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
                 "trainer/ranks/in": 2,
                 "trainer/ranks/expected": 3,
                 "trainer/ranks/missing": 1,
+                "trainer/ranks/short": 0,
                 "trainer/missing_ranks": "0.2",
             },
             {
@@ -88,6 +89,7 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
                 "reward/ranks/in": 2,
                 "reward/ranks/expected": 2,
                 "reward/ranks/missing": 0,
+                "reward/ranks/short": 0,
             },
         ]
         assert (run.display_name, run.tags, run.group, run.finished) == ("run 7", ["a"], "g", True)

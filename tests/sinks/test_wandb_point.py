@@ -25,6 +25,7 @@ def test_a_point() -> None:
         "trainer/ranks/in": 2,
         "trainer/ranks/expected": 2,
         "trainer/ranks/missing": 0,
+        "trainer/ranks/short": 0,
     }
 
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from rlship_sidecar.rows import Row, Sample, count_ranks
+from rlship_sidecar.rows import Row, Sample, count_ranks, count_short
 
 # What the keys of coverage begin with, by the kind of a unit. Points have none.
 SAID_OF = {"step": "{}", "aligned": "{}/aligned", "clock": "clock/{}"}
@@ -25,6 +25,8 @@ def flat(row: Row) -> dict[str, float | int | str]:
         keys[f"{of}/ranks/in"] = count_ranks(coverage.ranks)
         keys[f"{of}/ranks/expected"] = coverage.expected
         keys[f"{of}/ranks/missing"] = count_ranks(coverage.missing)
+        if row.unit.kind == "step":
+            keys[f"{of}/ranks/short"] = count_short(coverage)
         if coverage.missing:
             keys[f"{of}/missing_ranks"] = " ".join(coverage.missing)
         if row.tags:

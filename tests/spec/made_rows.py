@@ -23,6 +23,7 @@ DEFAULTS: Said = {
     "samples_every": 10,
     "lead": "trainer",
     "clock_window_s": 10.0,
+    "short_window": 20,
 }
 """What a case's `configuration` may set, under the names of rlship.toml."""
 
@@ -43,6 +44,7 @@ def by_reference(case: RowCase) -> list[Said]:
         samples_every=own["samples_every"],
         lead=own["lead"],
         window=own["clock_window_s"],
+        short_window=own["short_window"],
     )
     return forms(final_rows(case.files, own["reductions"], settings).values())
 
@@ -55,6 +57,7 @@ def by_pipeline(case: RowCase) -> list[Row]:
         per_rank=own["per_rank"],
         samples=SampleChoice(own["samples"], own["samples_every"]),
         streams=StreamConfig(lead=own["lead"], clock_window_s=own["clock_window_s"]),
+        short_window=own["short_window"],
     ) as running:
         for name, data in case.files.items():
             running.write(name, data)
@@ -70,6 +73,7 @@ def forms(rows: Iterable[AnyRow]) -> list[Said]:
 def form(row: AnyRow) -> Said:
     """A row of the store or of the reference; what is empty is left out, as in rows.jsonl."""
     unit, coverage = row.unit, row.coverage
+    short = {key: list(ranks) for key, ranks in coverage.short.items()}
     said: Said = {
         "actor": unit.actor,
         "kind": unit.kind_on_disk,
@@ -85,6 +89,7 @@ def form(row: AnyRow) -> Said:
             "attempts": list(coverage.attempts),
             "gap": coverage.gap,
             "underivable": list(coverage.underivable),
+            **({"short": short} if short else {}),
         },
     }
     hists = {

@@ -69,7 +69,7 @@ class Actor:
         self._take_barriers(writer, batch, now)
         for segment in writer.segments:
             before = covered[segment.number] if segment.number < len(covered) else (segment.begins or 0) - 1
-            self._covers(before, segment.covers_to, now)
+            self._covers(segment, before, segment.covers_to, now)
 
     def _take_in(self, writer: Writer, batch: Batch, now: float) -> None:
         segments, units = writer.segments, self.open
@@ -218,12 +218,15 @@ class Actor:
         if is_root:
             self._mark_between(unaffected + 1, self.highest_closed, now)
 
-    def _covers(self, before: int, after: int, now: float) -> None:
+    def _covers(self, segment: Segment, before: int, after: int, now: float) -> None:
         """A segment covers up to `after` instead of `before`: more, or less once its first barrier ended the implicit
         ones.
         """
         if after > before:
             self._mark_between(before + 1, after, now, partial=True)
+            if segment.begins is not None and self.roster.has_closed(segment.writer):
+                # A closed rank is not missing, but its late barrier can show that it is short of a metric.
+                self._mark_between(max(before + 1, segment.begins), after, now)
         elif after < before:
             self._mark_between(after + 1, before, now)
 

@@ -6,7 +6,7 @@ The terms are those of docs/semantics.md, "Coverage".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -218,6 +218,11 @@ class Roster:
             and before_t <= rival.open.t + SIDE_BY_SIDE_S
         ]
 
+    def has_closed(self, writer: Writer) -> bool:
+        """Whether a root writer of its rank has closed."""
+        replica = self._replicas.get(writer.rank.replica)
+        return replica is not None and any(other.closed for other in replica.roots.get(writer.rank.rank, ()))
+
     def shared_places(self) -> list[list[Writer]]:
         """Root writers of each rank that more than one of them names."""
         return [
@@ -292,6 +297,15 @@ class Roster:
                 if at < world:
                     absent.append((name, at, world - 1))
         return expected, missing, absent
+
+    def passed(self, step: int, ranks: Collection[RankName]) -> frozenset[RankName]:
+        """Of some ranks, those that are expected at a step and have a barrier at or after it."""
+        return frozenset(
+            RankName(name, place.rank)
+            for name in {rank.replica for rank in ranks} & self._replicas.keys()
+            for place in self.seats(name, step).places
+            if (name, place.rank) in ranks and any(segment.covers_to >= step for segment in place.candidates)
+        )
 
     def gap(self, step: int) -> int:
         """Lines that writers dropped and that may have been of this step."""

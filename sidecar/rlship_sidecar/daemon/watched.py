@@ -344,7 +344,12 @@ def open_watched(
             now=time.monotonic(),
             patience=_patience(config) if replay is None else replay.patience(config.revise_s),
             streams=StreamConfig(config.lead, config.clock_window_s, None if replay is None else replay.steps),
-            rules=Rules(config.reductions, config.per_rank, samples=SampleChoice(config.samples, config.samples_every)),
+            rules=Rules(
+                config.reductions,
+                config.per_rank,
+                samples=SampleChoice(config.samples, config.samples_every),
+                short_window=config.short_window,
+            ),
             max_open_files=files,
         )
     except BaseException:

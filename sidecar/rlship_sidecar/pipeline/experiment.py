@@ -18,6 +18,7 @@ from rlship_sidecar.align.window import Window
 from rlship_sidecar.decode.lines import Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.intake import Intake, words
+from rlship_sidecar.pipeline.lookback import Lookback, Short
 from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import read_from_floor
 from rlship_sidecar.pipeline.source import Source, load_source, removed, still_there
@@ -27,6 +28,7 @@ from rlship_sidecar.reduce.unit import reduce_unit
 from rlship_sidecar.rows import STEP, Arrival, RankName, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.changes import Changes, SavedWriter
+from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.store.units import ActorUnits
 from rlship_sidecar.streams.streaming import Streaming
@@ -49,6 +51,7 @@ class StepRows:
     streaming: Streaming
     rules: Rules
     steps: Steps | None = None
+    lookbacks: dict[str, Lookback] = field(default_factory=dict)
 
     def close(self, hindered: Collection[str], now: float, *, timers: bool, end: bool) -> list[Row]:
         """Rows of the steps that close now, numbered on; `hindered`: actors whose files cannot be read just now."""
@@ -58,7 +61,9 @@ class StepRows:
             actor = self.actors[name]
             if name in hindered:
                 continue
-            closings = self._wanted(actor, actor.closings(now, timers=timers, end=end))
+            closings = actor.closings(now, timers=timers, end=end)
+            if not self.rules.short_window:
+                closings = self._wanted(actor, closings)
             if not self._refill(actor, closings, now, end=end):
                 continue
             for closing in closings:
@@ -66,18 +71,22 @@ class StepRows:
                 assert window is not None
                 if window.empty:
                     continue  # the only file that had lines of it is gone
-                row = self._reduced(Unit(name, STEP, closing.step), window, actor)
+                short = self._look_back(actor, closing.step, window, now, whole=False)
+                if not self._wants(closing.step):
+                    continue
+                row = self._reduced(Unit(name, STEP, closing.step), window, actor, short)
                 rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
         return rows
 
     def _wanted(self, actor: Actor, closings: list[Closing]) -> list[Closing]:
         """Of closings those that become rows; the others are over with this."""
-        if self.steps is None:
-            return closings
         for closing in closings:
-            if closing.step not in self.steps:
+            if not self._wants(closing.step):
                 actor.close(closing.step)
-        return [closing for closing in closings if closing.step in self.steps]
+        return [closing for closing in closings if self._wants(closing.step)]
+
+    def _wants(self, step: int) -> bool:
+        return self.steps is None or step in self.steps
 
     def revise(self, now: float, *, first_no: int, end: bool) -> tuple[list[Row], list[Unit]]:
         """Revisions that are due, numbered on from `first_no`, and the units that are not dirty any more."""
@@ -95,14 +104,28 @@ class StepRows:
                 unit = Unit(name, STEP, step)
                 actor.revisions.done(unit, now)
                 revised.append(unit)
-                row = self._revision(actor, step, windows.get(step), first_no + len(rows))
+                row = self._revision(actor, step, windows.get(step), first_no + len(rows), now)
                 if row is not None:
                     rows.append(row)
         return rows, revised
 
-    def _reduced(self, unit: Unit, window: Window, actor: Actor) -> Row:
+    def _reduced(self, unit: Unit, window: Window, actor: Actor, short: Short) -> Row:
         streaming = self.streaming
-        return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis)
+        return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis, short)
+
+    def _look_back(self, actor: Actor, step: int, window: Window, now: float, *, whole: bool) -> Short:
+        """What a step is short of. Later rows that look back as far as this step become dirty if it has changed."""
+        if not self.rules.short_window:
+            return {}
+        lookback = self.lookbacks.get(actor.name)
+        if lookback is None:
+            steps = LoggedSteps(self.store, actor.name)
+            lookback = self.lookbacks[actor.name] = Lookback(steps, self.rules.short_window)
+        short, affected = lookback.look(step, window, actor.roster, whole=whole)
+        for later in affected:
+            if self._wants(later):
+                actor.mark_dirty(later, now, partial=actor.rows.row_of(later) is True)
+        return short
 
     def _refill(self, actor: Actor, closings: list[Closing], now: float, *, end: bool) -> bool:
         """Fetch values that were not kept, and samples. False: a file cannot be read just now, so nothing closes."""
@@ -111,15 +134,18 @@ class StepRows:
             if windows is None:
                 return False
             actor.refill(windows)
-        return self.recall.show(actor.windows(closings), now=now, end=end)
+        shown = [closing for closing in closings if self._wants(closing.step)]
+        return self.recall.show(actor.windows(shown), now=now, end=end)
 
-    def _revision(self, actor: Actor, step: int, window: Window | None, no: int) -> Row | None:
+    def _revision(self, actor: Actor, step: int, window: Window | None, no: int, now: float) -> Row | None:
         """The next revision of a row, or None if nothing in it changed."""
         unit = Unit(actor.name, STEP, step)
         before = self.store.newest(unit)
         if window is None or before is None or window.empty:
             return None
-        row = self.recall.kept(self._reduced(unit, window, actor), before)
+        # A row keeps what foreign files that are gone said, so what is known of its ranks stays, too.
+        short = self._look_back(actor, step, window, now, whole=not self.recall.lacking)
+        row = self.recall.kept(self._reduced(unit, window, actor, short), before)
         changed = row.differing(before)
         if row == before and not changed:
             return None

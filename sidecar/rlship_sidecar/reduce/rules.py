@@ -19,6 +19,8 @@ rows were made with, so that an upgrade makes them again (`pipeline/sweep.py`). 
 a number", lists the changes.
 """
 
+SHORT_WINDOW = 20  # the configuration's default
+
 Overrides = Mapping[str, Sequence[str]]
 
 
@@ -27,13 +29,15 @@ class Rules:
     """`reductions` override what lines ask for, by `<actor>/<metric>` or `<metric>`.
 
     `per_rank`: keep every metric's values per rank. `customs` are the reductions of other packages. `samples` decides
-    which samples rows show.
+    which samples rows show. `short_window`: a rank is short of a metric only if it logged it at one of the last so many
+    steps that have it; 0: no rank ever is.
     """
 
     reductions: Overrides = field(default_factory=dict)
     per_rank: bool = False
     customs: Customs = field(default_factory=Customs)
     samples: SampleChoice = field(default_factory=SampleChoice)
+    short_window: int = SHORT_WINDOW
 
     def chosen(self, actor: str, metric: str) -> tuple[str, ...] | None:
         """The configuration's reductions of a metric; None leaves the choice to the lines."""
@@ -47,6 +51,8 @@ class Rules:
             more["per_rank"] = True
         if self.samples != SampleChoice():
             more["samples"] = [self.samples.each, self.samples.every]
+        if self.short_window != SHORT_WINDOW:
+            more["short_window"] = self.short_window
         if installed := self.customs.installed():
             more["custom"] = installed
         # The key "" is free, because no metric has an empty name.

@@ -7,7 +7,7 @@ columns, and takes only what comes to the same bits. A test compares the two, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from rlship_sidecar.reduce.values import PerRank, Reduced, ReducedValue, add_lag
 from rlship_sidecar.rows import Coverage, Row, Unit, name_ranks
 
 _NO_CLOCKS = HostClocks()
+_NOTHING_SHORT: Mapping[str, tuple[str, ...]] = {}
 Matrix = NDArray[np.float64]
 
 
@@ -42,9 +43,10 @@ def reduce_unit(
     rules: Rules,
     clocks: HostClocks = _NO_CLOCKS,
     lead_axis: str | None = None,
+    short: Mapping[str, tuple[str, ...]] = _NOTHING_SHORT,
 ) -> Row:
     """The row of a step. `rules` are the configuration's. `lead_axis` names what the lead's steps count; None without a
-    lead.
+    lead. `short` is what earlier steps say of the coverage.
     """
     over = between_barriers(window.barriers)
     expected, missing, absent = roster.coverage(unit.index)
@@ -65,6 +67,7 @@ def reduce_unit(
         attempts=order.attempts,
         gap=roster.gap(unit.index),
         underivable=found.underivable,
+        short=short,
     )
     segments = order.segments or order_of(tuple(everyone(window))).segments
     axis = segments[0].writer.open.axis

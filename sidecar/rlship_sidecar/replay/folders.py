@@ -41,6 +41,7 @@ def marker_of(config: Config, steps: Steps | None) -> Marker:
         config.samples_every,
         config.lead,
         config.clock_window_s,
+        config.short_window,
     ]
     return Marker(None if steps is None else str(steps), msgspec.json.encode(made_with).decode())
 

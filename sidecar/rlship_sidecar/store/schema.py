@@ -43,12 +43,23 @@ create table names (actor text not null, name text not null, stepped integer not
                     primary key (actor, name, stepped)) without rowid;
 create table gaps (actor text not null, file text not null, t real not null, n integer not null);
 create index gaps_at on gaps (actor, t);
+create table logged_metrics (actor text not null, metric text not null, id integer not null, first integer not null,
+                             ranks text not null, primary key (actor, metric)) without rowid;
+create table logged_steps (actor text not null, step integer not null, ranks text not null, short text,
+                           primary key (actor, step)) without rowid;
+create index short_steps on logged_steps (actor, step) where short is not null;
 create table counts (name text primary key, count integer not null) without rowid;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
 
 TABLES = [statement.strip() for statement in _SQL.split(";") if statement.strip()]
 TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts", "timeline", "gaps")
+
+
+def lacking(connection: sqlite3.Connection) -> list[str]:
+    """The statements that make the tables and indexes that a store lacks."""
+    there = {name for (name,) in connection.execute("select name from sqlite_master")}
+    return [statement for statement in TABLES if statement.split()[2] not in there]
 
 
 def _words(sql: str) -> str:

@@ -89,6 +89,11 @@ class Store:
                 f"the store {self.path} has version {meta.get('version')}, this rlship reads version {schema.VERSION}",
                 "Use the rlship that wrote it, or move it away: rows are rebuilt from the files, into a new W&B run.",
             )
+        if lacking := schema.lacking(connection):  # an earlier release made it
+            with connection:
+                connection.execute("begin immediate")
+                for statement in lacking:
+                    connection.execute(statement)
         return str(meta["store_id"])
 
     def _reader(self) -> sqlite3.Connection:

@@ -1,0 +1,84 @@
+"""Tables of which ranks logged which metrics at an actor's steps, so that a look back outlives the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rlship_sidecar.store.ledger import Ledger
+
+_PAGE, _MAX_PAGE = 32, 4096  # steps of the first query of a walk, and of later ones at most
+
+
+class LoggedStep(NamedTuple):
+    """A step with the ranks of each metric, and the ranks that its row is short of. Both are JSON, `short` or None."""
+
+    step: int
+    ranks: str
+    short: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSteps:
+    """The steps of one actor."""
+
+    ledger: Ledger
+    actor: str
+
+    def get(self, step: int) -> LoggedStep | None:
+        """One step, if it was put."""
+        found = self._ask("step = ?", (step,), 1)
+        return found[0] if found else None
+
+    def put(self, step: LoggedStep) -> None:
+        """Keep a step, in place of the same one."""
+        self.ledger.change("insert or replace into logged_steps values (?, ?, ?, ?)", (self.actor, *step))
+
+    def highest(self) -> int:
+        """The highest step, or -1."""
+        found = self.ledger.ask("select max(step) from logged_steps where actor = ?", (self.actor,))
+        return -1 if found[0][0] is None else int(found[0][0])
+
+    def before(self, step: int) -> Iterator[LoggedStep]:
+        """The steps below one, the nearest first. They must not change meanwhile."""
+        page = _PAGE
+        while found := self._ask("step < ? order by step desc", (step,), page):
+            yield from found
+            step, page = found[-1].step, min(4 * page, _MAX_PAGE)
+
+    def after(self, step: int) -> Iterator[LoggedStep]:
+        """The steps above one, the nearest first. They must not change meanwhile."""
+        page = _PAGE
+        while found := self._ask("step > ? order by step", (step,), page):
+            yield from found
+            step, page = found[-1].step, min(4 * page, _MAX_PAGE)
+
+    def newest_short(self, limit: int) -> list[LoggedStep]:
+        """The highest steps whose rows are short of ranks, the highest first."""
+        return self._ask("short is not null order by step desc", (), limit)
+
+    def count_short(self) -> tuple[int, int]:
+        """How many rows are short of ranks, and the first of these steps (-1: none)."""
+        found = self.ledger.ask(
+            "select count(*), min(step) from logged_steps where actor = ? and short is not null", (self.actor,)
+        )
+        return int(found[0][0]), -1 if found[0][1] is None else int(found[0][1])
+
+    def metrics(self) -> list[tuple[str, int, int, str]]:
+        """(metric, its id, the first step that has it, all ranks that ever logged it as JSON)."""
+        found = self.ledger.ask("select metric, id, first, ranks from logged_metrics where actor = ?", (self.actor,))
+        return [(metric, number, first, ranks) for metric, number, first, ranks in found]
+
+    def put_metric(self, metric: str, number: int, first: int, ranks: str) -> None:
+        """Keep a metric, in place of the same one."""
+        self.ledger.change(
+            "insert or replace into logged_metrics values (?, ?, ?, ?, ?)", (self.actor, metric, number, first, ranks)
+        )
+
+    def _ask(self, which: str, values: tuple[int, ...], limit: int) -> list[LoggedStep]:
+        found = self.ledger.ask(
+            f"select step, ranks, short from logged_steps where actor = ? and {which} limit ?",
+            (self.actor, *values, limit),
+        )
+        return [LoggedStep(*one) for one in found]
