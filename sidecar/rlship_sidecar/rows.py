@@ -76,12 +76,12 @@ def count_ranks(names: Iterable[str]) -> int:
     return total
 
 
-def each_rank(names: Iterable[str]) -> Iterator[str]:
-    """The name of each single rank that such names stand for."""
+def each_rank(names: Iterable[str]) -> Iterator[RankName]:
+    """The ranks that such names stand for, in their order."""
     for name in names:
         replica, _, run = name.rpartition(".")
         first, _, last = run.partition("-")
-        yield from (f"{replica}.{rank}" for rank in range(int(first), int(last or first) + 1))
+        yield from (RankName(replica, rank) for rank in range(int(first), int(last or first) + 1))
 
 
 @dataclass(frozen=True, slots=True)

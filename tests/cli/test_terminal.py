@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from rlship_sidecar.report import terminal
-from rlship_sidecar.report.status import ClockStatus, LackingStatus, Status, StreamStatus
+from rlship_sidecar.report.status import ClockStatus, LackingStatus, ShortStatus, Status, StreamStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 NASTY = "tr\x1b[2J\u202eainer\n[red]"
@@ -117,6 +117,23 @@ def test_durations() -> None:
     """Times are told in the unit that suits them."""
     told = [terminal.duration(s) for s in (0, 0.84, 9.94, 42, 119, 210, 7199, 9000)]
     assert told == ["0.0 s", "0.8 s", "9.9 s", "42 s", "119 s", "3.5 min", "120.0 min", "2.5 h"]
+
+
+def test_metrics_that_ranks_left_out_are_named() -> None:
+    """The footer names rank and metric, by ranks; a line says once which are new."""
+    short = {"trainer/grad": ["0.3"], "trainer/kl": ["0.1-2"], "trainer/loss": ["0.3"]}
+    status = a_status(short=[ShortStatus("trainer", 7, 20, 59, short)])
+    assert (
+        "trainer: 7 rows lack a metric of a rank, steps 20..59: rank 0.3 left out grad, loss; ranks 0.1-2 left out kl"
+        in (terminal.columns(status))
+    )
+    one = a_status(short=[ShortStatus("trainer", 1, 20, 20, {"trainer/loss": ["0.3"]})])
+    assert "trainer: 1 row lacks a metric of a rank, step 20: rank 0.3 left out loss" in terminal.footer(one)
+    assert terminal.lines(a_status(), one) == ["trainer step 20: rank 0.3 left out loss"]
+    assert terminal.lines(one, one) == []
+    assert terminal.lines(one, status) == ["trainer step 59: rank 0.3 left out grad; ranks 0.1-2 left out kl"]
+    many = a_status(short=[ShortStatus("trainer", 1, 20, 20, {f"trainer/m{i}": [f"0.{i // 6}"] for i in range(36)})])
+    assert terminal.lines(a_status(), many)[0].endswith("rank 0.3 left out m18, m19, m20, m21 and 2 more; and 2 more")
 
 
 def test_lines_of_the_first_status() -> None:

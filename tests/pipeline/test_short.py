@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.align.units import StreamConfig
+from rlship_sidecar.report.status import ShortStatus
+from rlship_sidecar.report.survey import survey
 from rlship_sidecar.rows import STEP, Unit
 from rlship_sidecar.steps import parse_steps
 from tests.kit.cases import statistical
@@ -393,6 +395,29 @@ def test_rows_of_some_steps_look_back_at_the_others() -> None:
         found = sim.final()
         assert {unit.index for unit in found if unit.kind == STEP} == set(range(205, 216))
         assert set(short(sim)) == {205, 206, 207, 208, 209}
+
+
+def test_the_status_names_rank_and_metric() -> None:
+    """Of the newest rows together, with how many there are; the experiment is complete all the same."""
+
+    def does(rank: int, step: int) -> Mapping[str, float]:
+        left_out = {(0, 5): "grad", (1, 40): "loss", (3, 30): "loss"}.get((rank, step))
+        return {name: 1.0 for name in ("grad", "loss") if name != left_out}
+
+    with simulation() as sim:
+        for name, data in four(does).items():
+            sim.write(name, data)
+        sim.tick()
+        for _ in range(2):
+            status = survey(sim.experiment, [], now=sim.now, wall=0.0)
+            metrics = {"trainer/grad": ["0.0"], "trainer/loss": ["0.1", "0.3"]}
+            assert status.short == [ShortStatus("trainer", 3, 5, 40, metrics)] and status.complete
+            sim.restart()
+        sim.write("r3.jsonl", lines(log(30, loss=9.0)))
+        sim.wait(10.0)
+        sim.tick()
+        (found,) = survey(sim.experiment, [], now=sim.now, wall=0.0).short
+        assert (found.rows, found.metrics["trainer/loss"]) == (2, ["0.1"])
 
 
 PLANS = st.lists(

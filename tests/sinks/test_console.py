@@ -22,6 +22,13 @@ def test_the_line_of_a_row() -> None:
     assert line(row) == "trainer global_step=12  loss=2  reward=0.1235"
 
 
+def test_metrics_that_ranks_left_out_stand_out() -> None:
+    """By metric the ranks that are short of it."""
+    made = make_row(0)
+    made = replace(made, coverage=replace(made.coverage, short={"trainer/kl": ("0.1",), "trainer/loss": ("0.1-2",)}))
+    assert line(made) == "trainer global_step=0  [left out: kl 0.1, loss 0.1-2]  loss=0"
+
+
 def test_missing_ranks_and_revisions_stand_out() -> None:
     """What is not whole or not new is said before the figures."""
     row = make_row(0, missing=("0.3", "0.5-7"), revision=1, changed=("trainer/loss",))

@@ -24,9 +24,12 @@ def row(no: int, step: int | None = None, *, actor: str = "trainer", kind: str =
     return Row(unit, 1763600000.25 + no, {"global_step": unit.index}, values, coverage, arrival, **more)
 
 
+SHORT = {f"trainer/{ODD}": ("0.0-1",)}
+
+
 def rich_rows() -> list[Row]:
     """Rows with all that a row can have, figures with few and with all bits, and a revision of the first row."""
-    holes = Coverage(("0.0-1", "1.0"), 4, ("0.2",), ("1.1-2",), (0, 2), 17, ("trainer/std",))
+    holes = Coverage(("0.0-1", "1.0"), 4, ("0.2",), ("1.1-2",), (0, 2), 17, ("trainer/std",), SHORT)
     return [
         row(0, values={"trainer/loss": 0.1 + 0.2, "trainer/tokens": 2.0**60, "trainer/low": 5e-324}),
         row(1, coverage=holes, tags=("slow", ODD), values={"trainer/loss": -0.0, f"trainer/{ODD}": 1e308}),

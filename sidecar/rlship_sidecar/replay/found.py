@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from rlship_sidecar.report.status import DeadLetterStatus, LackingStatus, SinkStatus, Status
+from rlship_sidecar.report.status import DeadLetterStatus, LackingStatus, ShortStatus, SinkStatus, Status
 from rlship_sidecar.store.store import Store
 
 _AT_ONCE = 512
@@ -56,6 +56,7 @@ class Replayed:
     claims: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sinks: list[SinkStatus] = field(default_factory=list)
+    short: list[ShortStatus] = field(default_factory=list)
 
 
 def replayed(
@@ -74,6 +75,7 @@ def replayed(
         rows=status.rows,
         units=_units(store),
         lacking=status.lacking,
+        short=status.short,
         dead_letters=status.dead_letters,
         dead_letter_count=status.dead_letter_count,
         dead_value_count=status.dead_value_count,

@@ -139,6 +139,20 @@ class LackingStatus:
 
 
 @dataclass(slots=True)
+class ShortStatus:
+    """The rows of one actor that are short of ranks for a metric: their number, the first and the last step.
+
+    `metrics` maps `<actor>/<metric>` to the ranks that the newest such rows are short of.
+    """
+
+    actor: str
+    rows: int
+    first: int
+    last: int
+    metrics: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Status:
     """The whole status at `t` (Unix seconds).
 
@@ -167,6 +181,7 @@ class Status:
     clocks: list[ClockStatus] = field(default_factory=list)
     running: bool = False
     row_function: int = 1
+    short: list[ShortStatus] = field(default_factory=list)
 
 
 class _LetGoError(Exception):

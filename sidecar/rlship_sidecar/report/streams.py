@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.report.status import LackingStatus, StreamStatus
-from rlship_sidecar.rows import CLOCK, RankName, Unit
+from rlship_sidecar.rows import CLOCK, RankName, Unit, each_rank
 from rlship_sidecar.streams.actor import Streams
 from rlship_sidecar.streams.streaming import Streaming
 from rlship_sidecar.tail.listing import is_foreign
@@ -29,7 +27,7 @@ def _stream(experiment: Experiment, streams: Streams, now: float, grace_s: float
     newest = streams.newest()
     silent = _silent(experiment.actors[streams.actor].roster, now, grace_s)
     row = None if clock is None else experiment.store.newest(Unit(streams.actor, CLOCK, clock))
-    missing = {*silent, *(_each(row.coverage.missing) if row is not None else ())}
+    missing = {*silent, *(each_rank(row.coverage.missing) if row is not None else ())}
     return StreamStatus(
         actor=streams.actor,
         step=streams.frontier.step if streams.frontier.step >= 0 else None,
@@ -55,15 +53,6 @@ def _silent(roster: Roster, now: float, grace_s: float) -> dict[RankName, float]
         for rank, writer in newest.items()
         if not writer.closed and now - writer.line_at >= grace_s
     }
-
-
-def _each(names: Sequence[str]) -> Iterator[RankName]:
-    """The inverse of `rank_names`."""
-    for name in names:
-        replica, _, span = name.rpartition(".")
-        first, _, last = span.partition("-")
-        for rank in range(int(first), int(last or first) + 1):
-            yield RankName(replica, rank)
 
 
 def lacking_status(found: tuple[str, int, int, int, str], streaming: Streaming) -> LackingStatus:

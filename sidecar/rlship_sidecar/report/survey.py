@@ -7,8 +7,11 @@ import os
 import shlex
 from collections.abc import Collection, Iterable
 
+import orjson
+
 from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.align.actor import Actor
+from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.report.claims import shared_ranks
@@ -16,18 +19,21 @@ from rlship_sidecar.report.status import (
     ActorStatus,
     ClockStatus,
     DeadLetterStatus,
+    ShortStatus,
     SinkStatus,
     Status,
     WriterStatus,
 )
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
-from rlship_sidecar.rows import Row, Unit, count_ranks
+from rlship_sidecar.rows import RankName, Row, Unit, count_ranks, each_rank
+from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_foreign
 from rlship_sidecar.tally import observes
 
 MAX_LISTED = 200
+MAX_SHORT = 20  # newest rows from which the ranks that are short of a metric are named
 # Beyond this, a status would be stale before it is written.
 MAX_WRITERS = 10_000
 MAX_ACTORS = 1000
@@ -75,6 +81,7 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
         claims=claims,
         row_function=MadeWith(store).row_function(),
+        short=[found for actor in actors if (found := _short(store, actor.actor)) is not None],
     )
 
 
@@ -117,6 +124,20 @@ def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
         note=note,
         waiting=whom,
     )
+
+
+def _short(store: Store, actor: str) -> ShortStatus | None:
+    """The rows of an actor that are short of ranks. Where many differ, the newest together say which ranks."""
+    steps = LoggedSteps(store, actor)
+    rows, first, last = steps.count_short()
+    if not rows:
+        return None
+    ranks: dict[str, set[RankName]] = {}
+    for step in steps.newest_short(MAX_SHORT):
+        for metric, names in orjson.loads(step.short or "{}").items():
+            ranks.setdefault(metric, set()).update(each_rank(names))
+    metrics = {metric: list(rank_names(ranks[metric])) for metric in sorted(ranks)}
+    return ShortStatus(actor, rows, first, last, metrics)
 
 
 def _waits(actor: Actor, now: float) -> tuple[str, str]:

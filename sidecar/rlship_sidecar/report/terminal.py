@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
         ClockStatus,
         DeadLetterStatus,
         LackingStatus,
+        ShortStatus,
         SinkStatus,
         Status,
         StreamStatus,
@@ -90,15 +91,19 @@ class Incomplete(Protocol):
 
     claims: list[str]
     lacking: list[LackingStatus]
+    short: list[ShortStatus]
     dead_letters: list[DeadLetterStatus]
     dead_letter_count: int
     dead_value_count: int
 
 
 def shortcomings(status: Incomplete) -> list[str]:
-    """Explain why data are incomplete (claims, rows that lack ranks, dead letters), one line each."""
+    """Explain why data are incomplete (claims, rows that lack ranks, or one metric of a rank, dead letters), one line
+    each.
+    """
     found = [clean(claim) for claim in status.claims[:MAX_LINES]]
     found += [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
+    found += [_short(short) for short in status.short[:MAX_LINES]]
     if dead := _dead_totals(status):
         found.append(dead)
     found += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MAX_LINES]]
@@ -127,6 +132,9 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     streams = _by_actor(current)
     for actor in current.actors:
         found += _actor_changes(actors.get(actor.actor), actor, _place(actor, streams))
+    short = {one.actor: one for one in previous.short} if previous else {}
+    for one in current.short:
+        found += _short_changes(short.get(one.actor), one)
     sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
     for sink in current.sinks:
         found += _sink_changes(sinks.get(sink.name), sink)
@@ -287,6 +295,33 @@ def _lacking(lacking: LackingStatus) -> str:
     return f"{clean(lacking.actor)}: {_count(lacking.rows, 'row')} {verb} ranks, {steps}"
 
 
+def _short(short: ShortStatus) -> str:
+    where = f"step {short.first}" if short.first == short.last else f"steps {short.first}..{short.last}"
+    lack = "lacks" if short.rows == 1 else "lack"
+    left_out = _left_out(short.actor, short.metrics)
+    return f"{clean(short.actor)}: {_count(short.rows, 'row')} {lack} a metric of a rank, {where}: {left_out}"
+
+
+def _left_out(actor: str, metrics: Mapping[str, Sequence[str]], most: int = 4) -> str:
+    """`rank 0.3 left out loss, grad_norm; ranks 0.4-7 left out kl`."""
+    by_ranks: dict[tuple[str, ...], list[str]] = {}
+    for key, names in metrics.items():
+        by_ranks.setdefault(tuple(names), []).append(clean(key.removeprefix(f"{actor}/"), 60))
+    parts = [
+        f"{_ranks_word(names)} left out {', '.join(found[:most])}"
+        + (f" and {len(found) - most} more" if len(found) > most else "")
+        for names, found in by_ranks.items()
+    ]
+    return "; ".join(parts[:most]) + (f"; and {len(parts) - most} more" if len(parts) > most else "")
+
+
+def _short_changes(before: ShortStatus | None, now: ShortStatus) -> list[str]:
+    """The metrics that ranks have newly left out."""
+    known = before.metrics if before is not None else {}
+    new = {key: names for key, names in now.metrics.items() if known.get(key) != names}
+    return [f"{clean(now.actor)} step {now.last}: {_left_out(now.actor, new)}"] if new else []
+
+
 def _dead_totals(status: Incomplete) -> str:
     letters, values = status.dead_letter_count, status.dead_value_count
     found = [_count(letters, "dead letter")] if letters else []
@@ -304,7 +339,7 @@ def _dead_letter(letter: DeadLetterStatus) -> str:
 def _footer_style(line: str) -> str:
     if ": refused" in line:
         return "red"
-    doubtful = ("dead", " writers claim ", ": waiting", " ranks, ")
+    doubtful = ("dead", " writers claim ", ": waiting", " ranks, ", " left out ")
     return "yellow" if any(part in line for part in doubtful) else "dim"
 
 

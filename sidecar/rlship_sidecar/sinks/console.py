@@ -88,7 +88,8 @@ def _reader_gone(stream: TextIO) -> SinkRefused:
 
 
 def line(row: Row, *, ranks: bool = False) -> str:
-    """A row in one line: actor, position on its axis, tags, missing ranks, then the shipped values by name.
+    """A row in one line: actor, position on its axis, tags, missing ranks, metrics that ranks left out, then the
+    shipped values by name.
 
     Numbers have four digits. A histogram is shown as `[least..greatest n=count]`, samples by their number and scores.
     With `ranks` the values of single ranks follow.
@@ -102,6 +103,11 @@ def line(row: Row, *, ranks: bool = False) -> str:
         parts.append(
             f"[{count_ranks(coverage.ranks)} of {coverage.expected} ranks, missing {' '.join(coverage.missing)}]"
         )
+    if coverage.short:
+        metrics = (
+            f"{key.removeprefix(f'{row.unit.actor}/')} {' '.join(names)}" for key, names in coverage.short.items()
+        )
+        parts.append(f"[left out: {', '.join(metrics)}]")
     if row.arrival.revision:
         parts.append(f"[revision {row.arrival.revision}]")
     prefix = f"{family(row)}/"

@@ -58,12 +58,13 @@ class LoggedSteps:
         """The highest steps whose rows are short of ranks, the highest first."""
         return self._ask("short is not null order by step desc", (), limit)
 
-    def count_short(self) -> tuple[int, int]:
-        """How many rows are short of ranks, and the first of these steps (-1: none)."""
-        found = self.ledger.ask(
-            "select count(*), min(step) from logged_steps where actor = ? and short is not null", (self.actor,)
+    def count_short(self) -> tuple[int, int, int]:
+        """How many rows are short of ranks, and the first and the last of these steps (-1: none)."""
+        ((count, first, last),) = self.ledger.ask(
+            "select count(*), min(step), max(step) from logged_steps where actor = ? and short is not null",
+            (self.actor,),
         )
-        return int(found[0][0]), -1 if found[0][1] is None else int(found[0][1])
+        return (count, first, last) if count else (0, -1, -1)
 
     def metrics(self) -> list[tuple[str, int, int, str]]:
         """(metric, its id, the first step that has it, all ranks that ever logged it as JSON)."""

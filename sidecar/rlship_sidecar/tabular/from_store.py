@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import orjson
+
 from rlship_formats.records import MAX_STEP
 from rlship_sidecar.rows import ALIGNED, STEP, Row, count_ranks
 from rlship_sidecar.tabular.snapshot import Snapshot
@@ -47,7 +49,8 @@ def coverage(row: Row) -> Record:
 
 
 def _rows(experiment: str, row: Row) -> Iterator[Record]:
-    yield (*row_head(experiment, row), *coverage(row), row.arrival.closed, row.arrival.changed)
+    short = orjson.dumps(row.coverage.short).decode() if row.coverage.short else None
+    yield (*row_head(experiment, row), *coverage(row), row.arrival.closed, row.arrival.changed, short)
 
 
 def _figures(experiment: str, row: Row) -> Iterator[Record]:
