@@ -78,6 +78,11 @@ class StepRows:
                 rows.append(_numbered(row, first_no + len(rows), 0, row.keys(), closing.how))
         return rows
 
+    def flush(self) -> None:
+        """Hand over what the store lacks, before a commit."""
+        for lookback in self.lookbacks.values():
+            lookback.flush()
+
     def _wanted(self, actor: Actor, closings: list[Closing]) -> list[Closing]:
         """Of closings those that become rows; the others are over with this."""
         for closing in closings:
@@ -474,6 +479,7 @@ class Experiment:
         return sum(len(actor.open) for actor in self.actors.values())
 
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
+        self._step_rows.flush()
         dirty = [unit for revisions in self._revisions() for unit in revisions.unsaved]
         urgent = rows or self._unsaved.revised or dirty or self._unsaved.dead or self.store.changed or force
         if not urgent and (not self._unsaved.changed or now - self._saved_at < SAVE_EVERY_S):

@@ -108,6 +108,10 @@ class Lookback:
             self._steps.put(now)
         return LookedBack(short, affected)
 
+    def flush(self) -> None:
+        """Hand over what the store lacks, before a commit."""
+        self._steps.flush()
+
     # What steps have in common -------------------------------------------------------------------------------------
 
     def _pattern_of(self, step: int, window: Window, roster: Roster) -> _Pattern:

@@ -16,3 +16,6 @@ class Ledger(Protocol):
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Change a table."""
+
+    def change_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        """Change a table with each of these values, which costs less than one by one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlship_sidecar.store.ledger import Ledger
@@ -21,10 +21,22 @@ class LoggedStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoggedSteps:
-    """The steps of one actor."""
+    """The steps of one actor. Those that were put wait until `flush`, or until a question, because many at a time cost
+    less.
+    """
 
     ledger: Ledger
     actor: str
+    _waiting: list[LoggedStep] = field(default_factory=list)
+
+    def flush(self) -> None:
+        """Hand over the steps that wait. Call it before a commit."""
+        if self._waiting:
+            self.ledger.change_many(
+                "insert or replace into logged_steps values (?, ?, ?, ?)",
+                [(self.actor, *step) for step in self._waiting],
+            )
+            self._waiting.clear()
 
     def get(self, step: int) -> LoggedStep | None:
         """One step, if it was put."""
@@ -33,10 +45,11 @@ class LoggedSteps:
 
     def put(self, step: LoggedStep) -> None:
         """Keep a step, in place of the same one."""
-        self.ledger.change("insert or replace into logged_steps values (?, ?, ?, ?)", (self.actor, *step))
+        self._waiting.append(step)
 
     def highest(self) -> int:
         """The highest step, or -1."""
+        self.flush()
         found = self.ledger.ask("select max(step) from logged_steps where actor = ?", (self.actor,))
         return -1 if found[0][0] is None else int(found[0][0])
 
@@ -60,6 +73,7 @@ class LoggedSteps:
 
     def count_short(self) -> tuple[int, int, int]:
         """How many rows are short of ranks, and the first and the last of these steps (-1: none)."""
+        self.flush()
         ((count, first, last),) = self.ledger.ask(
             "select count(*), min(step), max(step) from logged_steps where actor = ? and short is not null",
             (self.actor,),
@@ -78,6 +92,7 @@ class LoggedSteps:
         )
 
     def _ask(self, which: str, values: tuple[int, ...], limit: int) -> list[LoggedStep]:
+        self.flush()
         found = self.ledger.ask(
             f"select step, ranks, short from logged_steps where actor = ? and {which} limit ?",
             (self.actor, *values, limit),

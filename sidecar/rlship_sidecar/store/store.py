@@ -146,6 +146,12 @@ class Store:
             self._connection.execute("begin immediate")
         self._connection.execute(sql, values)
 
+    def change_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        """Change a table with each of these values, in the same transaction."""
+        if not self._connection.in_transaction:
+            self._connection.execute("begin immediate")
+        self._connection.executemany(sql, values)
+
     @property
     def changed(self) -> bool:
         """Whether there are changes to commit."""
