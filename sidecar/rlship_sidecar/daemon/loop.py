@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -601,11 +602,20 @@ class _Daemon:
                 shipper.begin_drain()
         for path, watched in list(self._fleet.active.items()):
             try:
-                drained.append(watched.drain(deadline, self._pulse.beat))
+                drained.append(watched.drain(deadline, partial(self._while_draining, watched)))
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 drained.append(False)
                 self._drop(path, watched, error)
         return drained
+
+    def _while_draining(self, watched: Watched) -> None:
+        """Report each reason why a sink holds rows back, once."""
+        self._pulse.beat()
+        count = watched.store.row_count()
+        for shipper in watched.shippers:
+            status = shipper.status()
+            if status.error and status.next_row < count and shipper.refused is None:
+                self._setbacks.say_clean(f"sink {status.name} holds rows back: {status.error}")
 
     def _finish(self, drained: list[bool]) -> int:
         """Deliver the committed rows within `drain_s` and return the exit code. `drained`: the results of experiments

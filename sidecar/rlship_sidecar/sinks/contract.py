@@ -21,6 +21,10 @@ class SinkUnavailable(Exception):
     """The destination cannot be reached now: the shipper closes the sink, waits and opens it again."""
 
 
+class SinkInterrupted(SinkUnavailable):
+    """A call was ended by `interrupt`. That says nothing about the destination, so an earlier error stays the last."""
+
+
 class SinkReopen(SinkUnavailable):
     """Nothing is wrong, but the sink has to start afresh: the shipper closes it and opens it again at once."""
 

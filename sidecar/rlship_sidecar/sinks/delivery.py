@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.gate import Gate
 from rlship_sidecar.tally import Shipping
 
@@ -245,6 +245,8 @@ class Delivery:
         except SinkReopen:
             self.close()
             return 0.0
+        except SinkInterrupted as problem:
+            return self._failed(self.facts.error or str(problem))
         except SinkUnavailable as problem:
             return self._failed(str(problem))
         except Exception as problem:  # noqa: BLE001 - a sink may be third-party code; the other sinks must go on

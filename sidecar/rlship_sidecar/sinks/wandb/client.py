@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.wandb.protocol import OpenRequest, Rejected
+from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 QUERY_TIMEOUT_S = 10.0
 OFFLINE_FLUSH_S = 0.5
@@ -89,7 +89,9 @@ def _translated(error: Exception, cause: BaseException | None) -> SinkRefused | 
     text = " ".join(str(error).split())
     way_out = "Check the API key (WANDB_API_KEY or netrc) and its rights on [sink.wandb] entity and project"
     if isinstance(cause, WandbApiFailedError):
-        status = cause.response.http_status if cause.response is not None else 0
+        if cause.response is None:
+            return SinkUnavailable(f"sink wandb: {text.rstrip('.')}: {NO_SERVER}")
+        status = cause.response.http_status
         if status not in (401, 403):
             return SinkUnavailable(f"sink wandb: {text}")
         return Rejected(f"sink wandb: {text}. {way_out}")

@@ -159,10 +159,10 @@ class ChildLink:
                     raise self._silence("sent nothing")
                 self._change.wait(self._silent_s - silent + 0.01)
 
-    def interrupt(self, why: str) -> None:
-        """From any thread: make a waiting call, and every later one, raise SinkUnavailable."""
+    def interrupt(self, why: SinkUnavailable) -> None:
+        """From any thread: make a waiting call, and every later one, raise `why`."""
         with self._change:
-            self._failure = self._failure or SinkUnavailable(why)
+            self._failure = self._failure or why
             self._change.notify_all()
 
     def _silence(self, what: str) -> Exception:

@@ -13,6 +13,9 @@ from typing import Any, Literal, NoReturn, TypedDict, final
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 
+# What a person can do while the server cannot be reached.
+NO_SERVER = 'check the network, or write the run offline: mode = "offline" in [sink.wandb], or WANDB_MODE=offline'
+
 
 class Rejected(SinkRefused):
     """The server rejected our credentials or permissions. That is final, unless it took rows before."""

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row, axis, family, flatten
 from rlship_sidecar.sinks import budget
-from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.tables import shown
 from rlship_sidecar.sinks.wandb.link import ChildLink, environment
-from rlship_sidecar.sinks.wandb.protocol import OpenRequest, Rejected
+from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
 
@@ -36,6 +37,8 @@ WINDOW_BYTES = 2 << 20
 # Rows in one request arrive together or not at all, and a request may take no longer than 30 s. So the window of rows
 # begins small and doubles as rows are acknowledged: over a slow link each client delivers at least the first window.
 FIRST_WINDOW_BYTES = 512 << 10
+# A client at a server that answers opens a run in two or three seconds; one without a network tries for minutes.
+OPENS_WITHIN_S = 5.0
 _SCRATCH = "rlship-wandb-"
 AXES_FILE = "wandb-axes.json"
 MODES = ("auto", "online", "offline")
@@ -179,6 +182,7 @@ class WandbSink(Sink):
         self._limits = limits or Limits()
         self._env = env
         self._opened_mode = ""
+        self._opening: tuple[float, str] | None = None  # since when (monotonic), and at which server
         self._link: ChildLink | None = None
         self._scratch: Path | None = None
         self._axes: Axes | None = None
@@ -199,9 +203,13 @@ class WandbSink(Sink):
 
     @property
     def trouble(self) -> str:  # type: ignore[override]  # a property here, because it is read and never set
-        """The child's last report about the server, "" if the server answers."""
-        link = self._link
-        return "" if link is None else link.trouble
+        """The child's last report about the server, or that it does not answer the first request; "" if it answers."""
+        link, opening = self._link, self._opening
+        if link is None:
+            return ""
+        if opening is None or time.monotonic() - opening[0] < OPENS_WITHIN_S:
+            return link.trouble
+        return f"sink wandb: {opening[1]} did not open the run within {OPENS_WITHIN_S:g} s: {NO_SERVER}"
 
     @property
     def child_pid(self) -> int | None:
@@ -243,12 +251,17 @@ class WandbSink(Sink):
         link = self._link = ChildLink(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
         )
+        if _expected_mode(options["mode"], env) == "online":
+            server = options.get("base_url") or env.get("WANDB_BASE_URL") or "https://api.wandb.ai"
+            self._opening = time.monotonic(), server
         try:
             opened = link.wait_opened()
         except Rejected as rejection:
             if state_dir in _accepted:
                 raise SinkUnavailable(str(rejection)) from rejection
             raise
+        finally:
+            self._opening = None
         for note in opened["notes"]:
             logger.warning("%s", note)
         self._next = int(opened["opened"])
@@ -293,7 +306,9 @@ class WandbSink(Sink):
         """From any thread: end a call that waits for the server now, with SinkUnavailable."""
         link = self._link
         if link is not None:
-            link.interrupt(link.trouble or "sink wandb: stopped while rows were on their way")
+            trouble = self.trouble
+            stopped = SinkInterrupted("sink wandb: stopped while rows were on their way")
+            link.interrupt(SinkUnavailable(trouble) if trouble else stopped)
 
     def close(self) -> None:
         """Finish the run unless it failed, and make sure that no process is left."""
