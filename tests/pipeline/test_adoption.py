@@ -143,3 +143,20 @@ def test_only_the_first_barrier_adopts(sim: Simulation) -> None:
     sim.write("a.jsonl", file(SPAN, barrier_at(0, T0 + 3.0), adopting(1, T0 + 4.0), CLOSE, actor="reward"))
     sim.finish()
     assert units(sim) == [("reward", "clock", int(T0 // 10))]
+
+
+def test_a_metric_that_was_adopted_counts_as_logged_with_steps() -> None:
+    """Its part without a step has the key `…/aligned`, also where the line was in a stream before the barrier came."""
+    lead = file(log_at(0, T0 + 1.0, loss=1.0), barrier_at(0, T0 + 9.0), CLOSE, world=1)
+    early = {"t": T0 + 1.0, "m": {"tokens": [1, 2]}}
+    late = {"t": T0 + 8.0, "stream": True, "m": {"tokens": [3], "fill": 1}}
+    other = file(early, adopting(0, T0 + 2.0), late, CLOSE, actor="generator", id="g").splitlines(keepends=True)
+    with simulation() as sim:
+        sim.write("a.jsonl", lead)
+        sim.write("g.jsonl", b"".join(other[:2]))
+        sim.tick()
+        sim.write("g.jsonl", b"".join(other[2:]))
+        sim.finish()
+        found = row_of(sim, "generator", "aligned", 0).values
+        assert found == {"generator/tokens/aligned": 3.0, "generator/fill": 1.0}
+        assert not differing(final_rows({"a.jsonl": lead, "g.jsonl": b"".join(other)}), sim.final())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rlship_sidecar.align.lineage import Segment, Writer
@@ -85,7 +85,7 @@ class Streams:
     def apply(self, writer: Writer, batch: Batch, before_t: float, now: float) -> None:
         """New lines of a file, whose greatest `t` was `before_t` up to now. Its writer has taken them in."""
         if batch.schemas or batch.names:
-            self._note_stepped(batch, now)
+            self._note_stepped(batch.names.union(*(schema.names for schema in batch.schemas)), now)
         if batch.newest_t:
             lately, t = self._lately.get(writer.file, before_t), batch.newest_t
             self._lately[writer.file] = t if t < lately - FAR_S else max(lately, t)
@@ -136,8 +136,9 @@ class Streams:
             return None
         for line in gone:
             self.affected.at(corrected(host, line.t), now)
-        self.recent.drop(writer, {line.offset for line in gone})
+        self._note_stepped(frozenset().union(*map(_metrics_of, gone)), now)
         left = {line.offset for line in gone}
+        self.recent.drop(writer, left)
         writer.stray_t = None
         writer.stream_t = min((line.t for line in lines if line.offset not in left), default=None)
         if writer.stream_t is None:
@@ -177,8 +178,7 @@ class Streams:
             self.pending.setdefault(index, now)
         self.affected.step_at(t, now)
 
-    def _note_stepped(self, batch: Batch, now: float) -> None:
-        names = batch.names.union(*(schema.names for schema in batch.schemas))
+    def _note_stepped(self, names: Iterable[str], now: float) -> None:
         if self.names.note(names, stepped=True):
             # A metric that is logged with steps too has other keys in aligned rows.
             self.affected.kinds((ALIGNED,), now)
@@ -317,3 +317,9 @@ class Streams:
     def bounds(self) -> tuple[float, float]:
         """The least and the greatest offset of the clocks of the writers' hosts."""
         return self._clocks.bounds({writer.open.host for writer in self.writers.values()})
+
+
+def _metrics_of(line: StreamLine) -> Collection[str]:
+    if type(line) is Dense:
+        return line.schema.names
+    return [value.metric for value in line.values] if type(line) is Sparse else ()
