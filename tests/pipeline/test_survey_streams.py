@@ -80,6 +80,31 @@ def test_a_lead_without_barriers_is_noted(sim: Simulation) -> None:
     assert status(sim).notes == []
 
 
+@pytest.mark.parametrize("actor", ["trainer", "probe"])
+def test_a_job_without_steps_is_noted(actor: str) -> None:
+    """A hundred calls made two rows, and the note names the call that mends it; a step that is logged ends it."""
+    with simulation() as sim:
+        whole = file(*(stream(0.2 * number, x=1) for number in range(100)), actor=actor, world=1, beat=10)
+        sim.write("a.jsonl", whole)
+        sim.wait(61)
+        sim.tick()
+        sim.write("a.jsonl", b'{"t":%.1f,"m":{"x":1}}\n' % (T0 + 95))
+        assert status(sim).rows == 2
+        (note,) = status(sim).notes
+        assert f"a row of {actor} holds all calls of 10 s" in note
+        assert "if each call is a step, pass step= to log(), or count_steps=True to init()" in note
+        sim.write("b.jsonl", file(log(0, x=1), barrier(0), CLOSE, actor=actor, rank=1, id="b"))
+        assert not any("count_steps" in line for line in status(sim).notes)
+
+
+def test_a_stream_beside_a_lead_with_steps_is_not_noted(sim: Simulation) -> None:
+    """Generators have no steps on purpose."""
+    sim.write("a.jsonl", file(log(0, x=1), barrier(0, 5.0), log(1, x=1), barrier(1, 30.0), CLOSE))
+    sim.write("g0.jsonl", lines(1, 5, 25, 45, end=True))
+    sim.finish()
+    assert status(sim).notes == []
+
+
 def test_writers_of_streams_one_after_the_other(sim: Simulation) -> None:
     """Of what has no step nothing is superseded, and the note of two runs in one folder says so."""
     sim.write("t.jsonl", file(id="t"))

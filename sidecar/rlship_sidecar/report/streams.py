@@ -66,14 +66,25 @@ def lacking_status(found: tuple[str, int, int, int, str], streaming: Streaming) 
     return status
 
 
+def _is_stepless(streams: Streams) -> bool:
+    """Whether an actor logged nothing with a step, and has rows of time windows."""
+    return bool(streams.writers) and streams.frontier.clock is not None and not streams.names.stepped
+
+
 def stream_notes(experiment: Experiment) -> list[str]:
     """Explain why the rows of the lead's steps hold less than a person may expect."""
     streaming = experiment.streaming
     lead, over_time = streaming.config.lead, "what is logged without a step is shown over time only"
     if not any(streams.writers for streams in streaming.streams.values()):
         return []
+    stepless = ", ".join(name for name, streams in sorted(streaming.streams.items()) if _is_stepless(streams))
+    each = f"a row of {stepless} holds all calls of {streaming.config.clock_window_s:g} s"
+    mend = "if each call is a step, pass step= to log(), or count_steps=True to init()"
     if lead not in experiment.actors:
-        return [f"there is no actor {lead}: {over_time}; rlship.toml can name another lead"]
+        more = f"; {each}: {mend}" if stepless else ""
+        return [f"there is no actor {lead}: {over_time}; rlship.toml can name another lead{more}"]
+    if lead in streaming.streams and _is_stepless(streaming.streams[lead]):
+        return [f"the lead {lead} calls log() without a step, so {each}: {mend}"]
     if experiment.actors[lead].highest_closed >= 0 and streaming.timeline.empty():
         if all(map(is_foreign, experiment.actors[lead].roster.writers)):
             return [f"the files of the lead {lead} do not say when its steps ended: {over_time}"]
