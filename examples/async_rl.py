@@ -121,7 +121,7 @@ def train(job: Job, buffer: Connection, generators: list[Connection]) -> None:
 def generate(job: Job, replica: int, weights: Connection, buffer: Connection) -> None:
     """Roll out for ever, with the newest weights. Nothing here knows the trainer's step."""
     rng = random.Random(replica)
-    rlship.init(job.directory, actor="generator", replica=replica)
+    rlship.init(job.directory, actor="generator", replica=replica, count_steps=False)
     rlship.define("policy_version", "min", unit="global_step", per_rank=True)  # the oldest: gives policy_lag, too
     rlship.define({"reward": "mean", "tokens": ["sum", "rate"]}, per_rank=True)
     rlship.define("rollout_s", per_rank=True)  # the span's duration
@@ -145,7 +145,7 @@ def generate(job: Job, replica: int, weights: Connection, buffer: Connection) ->
 
 def keep(job: Job, trainer: Connection, generators: list[Connection]) -> None:
     """Keep the newest rollouts of each generator, and hand out as many of each, as soon as enough of all are new."""
-    rlship.init(job.directory, actor="buffer")
+    rlship.init(job.directory, actor="buffer", count_steps=False)
     rlship.define("buf/size", "last")
     rlship.define("async/staleness", ["mean", "max"], stream=True)  # each one worth a point of its own
     kept: list[deque[Rollout]] = [deque() for _ in generators]

@@ -128,7 +128,7 @@ class Streams:
     def release(self, writer: Writer, lines: Sequence[StreamLine], adoption: Adoption, now: float) -> int | None:
         """Of a file's applied stream lines, those that a barrier adopts are in no stream any more.
 
-        Returns the byte where the first one begins, None if there is none.
+        Returns the byte where the first one begins, or None.
         """
         host, corrected, before = writer.open.host, self._clocks.corrected, writer.stream_t
         gone = [line for line in lines if line.step == UNPLACED and line.offset < adoption.before]

@@ -195,7 +195,7 @@ class Streaming:
     def release(self, writer: Writer, adoption: Adoption, now: float) -> int | None:
         """Applied stream lines of a file turned out to be of a step: their units lose them.
 
-        Returns the byte where the first one begins, None if there is none. Call it before the writer has `adoption`.
+        Returns the byte where the first one begins, or None. Call it before the writer has `adoption`.
         """
         if writer.stream_t is None:
             return None
