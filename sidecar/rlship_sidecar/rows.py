@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -82,6 +82,33 @@ def each_rank(names: Iterable[str]) -> Iterator[RankName]:
         replica, _, run = name.rpartition(".")
         first, _, last = run.partition("-")
         yield from (RankName(replica, rank) for rank in range(int(first), int(last or first) + 1))
+
+
+def split_rank(name: str) -> tuple[str, str] | None:
+    """The replica and the rank or span of ranks ("3", "3-7") in such a name; None for any other text."""
+    replica, dot, span = name.rpartition(".")
+    first, _, last = span.partition("-")
+    return (replica, span) if dot and first.isdecimal() and (last.isdecimal() or "-" not in span) else None
+
+
+def rank_words(names: Iterable[str], replicas: Collection[str] = ()) -> list[str]:
+    """Such names for people, because "0.5 0.17" reads as two numbers: `r5`, `r17`, `r512-514`; `rep 1 r17`.
+
+    `replicas` are all replicas of the actor, as far as they are known. If the only one is "0", its name is left out.
+    """
+    names = list(names)
+    parts = [split_rank(name) for name in names]
+    only = {*replicas, *(part[0] for part in parts if part is not None)} <= {"0"}
+    return [
+        name if part is None else f"r{part[1]}" if only else f"rep {part[0]} r{part[1]}"
+        for name, part in zip(names, parts)
+    ]
+
+
+def process_place(host: str, pid: int) -> str:
+    """Where a rank's process runs, to put behind its name: " (n07 pid 4121)", or "" if that is unknown."""
+    known = [*([host] if host else []), *([f"pid {pid}"] if pid else [])]
+    return f" ({' '.join(known)})" if known else ""
 
 
 @dataclass(frozen=True, slots=True)

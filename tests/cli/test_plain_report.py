@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import time
 
 import pytest
 
-from rlship_sidecar.cli.plain_report import PlainReport, is_terminal, report
+from rlship_sidecar.cli.live import report
+from rlship_sidecar.cli.plain_report import PlainReport, is_terminal
 from tests.cli.sample import a_sink, a_status, an_actor
 
 
@@ -86,7 +88,7 @@ def test_experiments_of_a_folder_are_named() -> None:
 def test_the_end_is_told() -> None:
     """When the daemon is done, the last state is told even if 30 s have not gone by."""
     stream = io.StringIO()
-    with report(stream, {}, quiet=False, table=True) as on_status:
+    with report(stream, {}, title="o", quiet=False, table=True) as (on_status, _):
         assert on_status
         on_status([a_status()])
     lines = stream.getvalue().splitlines()
@@ -94,13 +96,13 @@ def test_the_end_is_told() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_a_terminal_gets_the_table() -> None:
-    """On a capable terminal the statuses are drawn as a table that redraws itself."""
+def test_a_terminal_gets_the_screen() -> None:
+    """On a capable terminal the statuses are drawn as a screen that redraws itself."""
     stream = Terminal()
-    with report(stream, {"TERM": "xterm"}, quiet=False, table=True) as on_status:
+    with report(stream, {"TERM": "xterm"}, title="o", quiet=False, table=True) as (on_status, _):
         assert on_status
-        on_status([a_status()])
-        on_status([a_status(actors=[an_actor(actor="reward")])])
+        on_status([a_status(t=time.time())])
+        on_status([a_status(t=time.time(), actors=[an_actor(actor="reward")])])
     assert "\x1b[" in stream.getvalue()
     assert "reward" in stream.getvalue()
 
@@ -110,7 +112,7 @@ def test_a_dumb_terminal_gets_plain_lines(env: dict[str, str]) -> None:
     """TERM=dumb and no TERM at all mean plain lines."""
     stream = Terminal()
     assert not is_terminal(stream, env)
-    with report(stream, env, quiet=False, table=True) as on_status:
+    with report(stream, env, title="o", quiet=False, table=True) as (on_status, _):
         assert on_status
         on_status([a_status()])
     assert "\x1b" not in stream.getvalue()
@@ -119,7 +121,7 @@ def test_a_dumb_terminal_gets_plain_lines(env: dict[str, str]) -> None:
 def test_no_table_means_plain_lines() -> None:
     """With --no-table a terminal gets plain lines too."""
     stream = Terminal()
-    with report(stream, {"TERM": "xterm"}, quiet=False, table=False) as on_status:
+    with report(stream, {"TERM": "xterm"}, title="o", quiet=False, table=False) as (on_status, _):
         assert on_status
         on_status([a_status()])
     assert "\x1b" not in stream.getvalue()
@@ -129,7 +131,7 @@ def test_no_table_means_plain_lines() -> None:
 def test_quiet_tells_nothing() -> None:
     """With --quiet there is nothing to call."""
     stream = io.StringIO()
-    with report(stream, dict(os.environ), quiet=True, table=True) as on_status:
+    with report(stream, dict(os.environ), title="o", quiet=True, table=True) as (on_status, _):
         assert on_status is None
     assert stream.getvalue() == ""
 
@@ -137,7 +139,7 @@ def test_quiet_tells_nothing() -> None:
 def test_a_terminal_that_is_gone_does_not_stop_the_shipping() -> None:
     """Once a line could not be written, the report goes silent instead of raising into the daemon."""
     stream = Gone()
-    with report(stream, {}, quiet=False, table=False) as on_status:
+    with report(stream, {}, title="o", quiet=False, table=False) as (on_status, _):
         assert on_status
         on_status([a_status()])
         on_status([a_status(rows=500)])

@@ -114,13 +114,13 @@ def test_an_actor_whose_step_waits(sim: Simulation) -> None:
     assert actor_of(sim) == ActorStatus("trainer", 6, 6, 0, 2, 2, 0.0)
     sim.wait(3)
     whom = "0.1 0.2 0.3 and 2 more"
-    note = f"step 1 has waited 3 s for ranks {whom}; goes on without them after 30 s of silence"
+    note = "step 1 has waited 3 s for r1, r2, r3 and 2 more; goes on without them after 30 s of silence"
     assert actor_of(sim) == ActorStatus("trainer", 6, 6, 0, 2, 2, 3.0, note=note, waiting=whom)
     for rank in range(2, 6):
         sim.write(f"r{rank}.jsonl", more(barrier(1)))
     found = actor_of(sim)
     assert found.waiting == "0.1"
-    assert found.note.endswith("waited 3 s for rank 0.1; goes on without it after 30 s of silence")
+    assert found.note.endswith("waited 3 s for r1; goes on without it after 30 s of silence")
 
 
 def test_ranks_that_are_missing_or_absent(sim: Simulation) -> None:

@@ -119,17 +119,29 @@ def test_writers_of_streams_one_after_the_other(sim: Simulation) -> None:
 
 
 def test_wrong_uses_are_noted(sim: Simulation) -> None:
-    """What writers told the job is counted, also over a restart, and where to read it is said."""
-    sim.write("a.jsonl", file(event("rlship_error", attrs={"where": "log", "error": "no"}), event("other")))
-    sim.write("b.jsonl", file(event("rlship_error"), rank=1, id="b"))
+    """What writers reported to the job is shown word for word and counted, also over a restart."""
+    wrong = event("rlship_error", attrs={"where": "log", "error": "no"})
+    sim.write("a.jsonl", file(wrong, event("other")))
+    sim.write("b.jsonl", file(wrong, event("rlship_error"), rank=1, id="b"))
     for _ in range(2):
         told = status(sim)
-        (note,) = [note for note in told.notes if "made a call that cannot" in note]
-        assert note == (
-            "writers reported 2 times that the job made a call that cannot be done as written: "
-            f"grep -h rlship_error {sim.directory}/rlship/*.jsonl"
-        )
-        assert told.counts == {"rlship_error": 2}
+        assert [note for note in told.notes if "report" in note] == [
+            "a writer reported 2 times: log: no",
+            "writers reported once something else",
+        ]
+        assert told.counts == {"rlship_error": 3}
+        assert told.misuse == {"log: no": 2}
+        sim.restart()
+
+
+def test_only_so_many_wrong_uses_are_kept_by_their_text(sim: Simulation) -> None:
+    """A job that makes another mistake at each step does not fill the store, and none is left out of the count."""
+    wrong = [event("rlship_error", attrs={"where": "log", "error": f"bad {i}"}) for i in range(30)]
+    sim.write("a.jsonl", file(*wrong))
+    for _ in range(2):
+        told = status(sim)
+        assert list(told.misuse.values()) == [1] * 20
+        assert "writers reported 10 times something else" in told.notes
         sim.restart()
 
 

@@ -33,7 +33,7 @@ def test_missing_ranks_and_revisions_stand_out() -> None:
     """What is not whole or not new is said before the figures."""
     row = make_row(0, missing=("0.3", "0.5-7"), revision=1, changed=("trainer/loss",))
 
-    assert line(row) == "trainer global_step=0  [2 of 4 ranks, missing 0.3 0.5-7]  [revision 1]  loss=0"
+    assert line(row) == "trainer global_step=0  [2 of 4 ranks, missing r3, r5-7]  [revision 1]  loss=0"
 
 
 def test_tags_stand_beside_the_step() -> None:

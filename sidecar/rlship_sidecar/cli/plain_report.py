@@ -1,4 +1,4 @@
-"""The output of `watch`: a live table on a terminal, plain lines elsewhere, nothing with --quiet."""
+"""The output of `watch` where it is no terminal: a line for each change, and now and then one of progress."""
 
 from __future__ import annotations
 
@@ -88,41 +88,21 @@ class PlainReport:
 
 
 @contextmanager
-def report(stream: TextIO, env: Mapping[str, str], *, quiet: bool, table: bool) -> Iterator[OnStatus | None]:
-    """Yield the daemon's `on_status`: a live table if `table` is True and `stream` is a capable terminal."""
-    if quiet:
-        yield None
-    elif table and is_terminal(stream, env):
-        with _live(stream) as on_status:
-            yield on_status
-    else:
-        plain = PlainReport(_echo_to(stream))
-        yield plain
-        plain.finish()
+def plain_report(stream: TextIO) -> Iterator[OnStatus]:
+    """Yield an `on_status` that writes lines to `stream`; at the end they are completed."""
+    plain = PlainReport(_echo_to(stream))
+    yield plain
+    plain.finish()
 
 
 def is_terminal(stream: TextIO, env: Mapping[str, str]) -> bool:
-    """True if `stream` can show a table that redraws itself."""
+    """True if `stream` can show a screen that redraws itself."""
     return stream.isatty() and env.get("TERM", "dumb") not in ("", "dumb")
-
-
-@contextmanager
-def _live(stream: TextIO) -> Iterator[OnStatus]:
-    from rich.console import Console, Group
-    from rich.live import Live
-
-    console = Console(file=stream)
-    with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
-
-        def show(statuses: list[Status]) -> None:
-            live.update(Group(*map(terminal.render, statuses)), refresh=True)
-
-        yield until_gone(show)
 
 
 def _echo_to(stream: TextIO) -> Callable[[str], None]:
     def echo(line: str) -> None:
-        click.echo(f"{time.strftime('%H:%M:%S')} {line}", file=stream)
+        click.echo(f"{terminal.date(time.time())} {line}", file=stream)
 
     return until_gone(echo)
 

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 STOPPING_WORDS = "stopping: delivering what is read; again to stop at once"
@@ -27,24 +27,32 @@ def tidied() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(
-    say: Callable[[str], None], stopping: str = STOPPING_WORDS, stopped: str = STOPPED_WORDS
+    say: Callable[[str], None],
+    stopping: str = STOPPING_WORDS,
+    stopped: str = STOPPED_WORDS,
+    others: Mapping[int, Callable[[], None]] | None = None,
 ) -> Iterator[threading.Event]:
     """Yield an event that the first signal sets, with the message `stopping`.
 
-    The next signal ends the process, with the message `stopped`. Only the main thread may enter.
+    The next signal ends the process, with the message `stopped`. `others` are called at other signals. Only the main
+    thread may enter.
 
-    A thread sets the event, woken through a socket: a Python signal handler could interrupt the main thread while that
-    holds the event's own lock.
+    A thread sets the event and makes these calls, woken through a socket: a Python signal handler could interrupt the
+    main thread while that holds the event's own lock.
     """
     stop = threading.Event()
     here, there = socket.socketpair()
     there.setblocking(False)
     # SIGHUP stays ignored if the parent ignored it (nohup).
     caught = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
-    former = {number: signal.signal(number, _noted) for number in caught}
+    calls = dict(others or {})
+    former = {number: signal.signal(number, _noted) for number in (*caught, *calls)}
     former_fd = signal.set_wakeup_fd(there.fileno(), warn_on_full_buffer=False)
     listener = threading.Thread(
-        target=_listen, args=(here, stop, say, set(caught), stopping, stopped), name="rlship-signals", daemon=True
+        target=_listen,
+        args=(here, stop, say, set(caught), stopping, stopped, calls),
+        name="rlship-signals",
+        daemon=True,
     )
     listener.start()
     try:
@@ -69,9 +77,12 @@ def _listen(
     caught: set[int],
     stopping: str,
     stopped: str,
+    calls: Mapping[int, Callable[[], None]],
 ) -> None:
     while numbers := here.recv(64):
         for number in numbers:
+            if number in calls:
+                calls[number]()
             if number not in caught:
                 continue
             if stop.is_set():

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 INCOMPLETE, REFUSED = 3, 4
 STALE_S = 30.0  # a sidecar writes a status at least every few seconds
+DATED_S = 120.0  # older than that, a person wants to see a date
 ENDS_S = 2.0  # the time that a process may need to end once it has released its lease
 
 
 @click.command(short_help="Steps, lag, missing ranks, dead letters, sinks.")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each experiment.")
+@click.option("--full", is_flag=True, show_envvar=True, help="Show all of every experiment, however long it gets.")
 @click.option("--writers", is_flag=True, show_envvar=True, help="List every writer, not only those with a note.")
 @click.option(
     "--state-dir",
@@ -40,9 +42,17 @@ ENDS_S = 2.0  # the time that a process may need to end once it has released its
 @file_option
 @click.pass_context
 def status(
-    context: click.Context, directory: Path, json: bool, writers: bool, state_dir: str | None, file: Path | None
+    context: click.Context,
+    directory: Path,
+    json: bool,
+    full: bool,
+    writers: bool,
+    state_dir: str | None,
+    file: Path | None,
 ) -> None:
     """Show writers, steps, lag, missing ranks, dead letters and sinks of the experiments in DIR.
+
+    A terminal gets an overview of several experiments that fits it, running ones first.
 
     Exits with 3 if data are incomplete, with 4 if a sink of the last sidecar refused the rows.
     """
@@ -61,6 +71,9 @@ def status(
             f'a process makes one when it logs: rlship.init("{directory}/my-run", actor="trainer")',
         )
     unwatched, codes = [], set()
+    overview: list[Status] = []
+    fits = not (full or writers or json) and len(found) > 1 and is_terminal(sys.stdout, os.environ)
+    shown = 0
     for experiment in found:
         state = config.state_dir_for(experiment, settings)
         refused: RlshipError | None
@@ -86,8 +99,15 @@ def status(
         codes.add(REFUSED if any(sink.state == "refused" for sink in now.sinks) else 0)
         if json:
             _print_json(now)
+        elif fits:
+            overview.append(now)
         else:
+            if shown:
+                click.echo()
             _print(now, owner, writers)
+            shown += 1
+    if overview:
+        _print_overview(directory, overview)
     if unwatched and not codes:
         raise NothingToWatch(
             f"no sidecar has watched {directory} yet"
@@ -158,16 +178,29 @@ def _print_json(now: Status) -> None:
     click.echo(output.as_printed(msgspec.json.encode(now)))
 
 
-def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
-    if is_terminal(sys.stdout, os.environ):
-        from rich.console import Console
+def _print_overview(directory: Path, found: list[Status]) -> None:
+    from rlship_sidecar.cli.live import styled, terminal_size
+    from rlship_sidecar.report import screen
 
-        Console().print(terminal.render(now))
-    else:
-        for line in terminal.columns(now):
-            click.echo(line)
+    width, height = terminal_size(sys.stdout)
+    view = screen.Screen(str(directory), found, time.time(), watched=False)
+    # Two lines less: the last one below, and the shell's next prompt.
+    for line in screen.lines(view, width, max(4, height - 2)):
+        click.echo(styled(line, os.environ))
+    click.echo(screen.fit(f"more of one: rlship status {shlex.quote(str(directory))}/NAME; of all: --full", width))
+
+
+def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
+    width = None
+    if is_terminal(sys.stdout, os.environ):
+        from rlship_sidecar.cli.live import terminal_size
+
+        width, _ = terminal_size(sys.stdout)
+    for line in terminal.columns(now, width):
+        click.echo(line)
     click.echo(_sidecar(now, owner))
     listed = [writer for writer in now.writers if all_writers or writer.note]
+    listed.sort(key=lambda writer: (terminal.natural(writer.actor), terminal.natural(writer.replica), writer.rank))
     if listed:
         click.echo()
         shown = listed if all_writers else listed[: terminal.MAX_ROWS]
@@ -179,39 +212,22 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
 
 def _sidecar(now: Status, owner: Owner | None) -> str:
     age_s = max(0.0, time.time() - now.t)
-    age = terminal.duration(age_s)
+    age = f"{terminal.duration(age_s)} ago{f' ({terminal.date(now.t)})' if age_s >= DATED_S else ''}"
     who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
     # An owner that gave the experiment up and lives on tries to get it back, unless it is just ending.
-    gave_up = owner is not None and owner.released and age_s > ENDS_S and not (_finished(now) or now.running)
+    gave_up = owner is not None and owner.released and age_s > ENDS_S and not (terminal.finished(now) or now.running)
     if owner and owner.alive and (gave_up or (not owner.released and age_s > STALE_S)):
-        host = terminal.clean(owner.host)
-        return f"process {owner.pid} on {host} is alive, but its last status is {age} old (state disk full?)"
+        host, old = terminal.clean(owner.host), terminal.duration(age_s)
+        return f"process {owner.pid} on {host} is alive, but its last status is {old} old (state disk full?)"
     if owner and owner.released and now.running:
-        state = "finished: all writers closed, all rows delivered" if _finished(now) else "at rest: nothing new"
-        return f"{state}; as of {age} ago. The sidecar ({who}) goes on if a file changes"
+        state = "finished: all writers closed, all rows delivered" if terminal.finished(now) else "at rest: nothing new"
+        return f"{state}; as of {age}. The sidecar ({who}) goes on if a file changes"
     if owner and owner.released:
         who = ""
     if now.running:
-        return f"sidecar running ({who}), as of {age} ago"
-    if _finished(now):
-        return f"finished: all writers closed, all rows delivered; as of {age} ago"
+        return f"sidecar running ({who}), as of {age}"
+    if terminal.finished(now):
+        return f"finished: all writers closed, all rows delivered; as of {age}"
     last = f" (the last was {who})" if who else ""
     again = f"rlship watch {shlex.quote(terminal.clean(now.experiment))}"
-    return f"no sidecar running{last}; as of {age} ago. To go on: {again}"
-
-
-def _finished(now: Status) -> bool:
-    """True if nothing was left to do when the last sidecar ended.
-
-    A writer need not have closed if its rank was restarted as a later attempt.
-    """
-    newest: dict[tuple[str, str, int], int] = {}
-    for writer in now.writers:
-        rank = (writer.actor, writer.replica, writer.rank)
-        newest[rank] = max(writer.attempt, newest.get(rank, 0))
-    written = bool(now.writers) and all(
-        (writer.closed or writer.attempt < newest[writer.actor, writer.replica, writer.rank]) and not writer.unread
-        for writer in now.writers
-    )
-    made = all(actor.open_units == 0 for actor in now.actors)
-    return written and made and all(sink.next_row >= now.rows for sink in now.sinks)
+    return f"no sidecar running{last}; as of {age}. To go on: {again}"

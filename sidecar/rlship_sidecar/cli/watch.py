@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,8 +16,8 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.cli import places
+from rlship_sidecar.cli.live import report
 from rlship_sidecar.cli.options import file_option, sinks_option
-from rlship_sidecar.cli.plain_report import report
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
 
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 )
 @file_option
 @click.option("--json", is_flag=True, show_envvar=True, help="Print each status as a line of JSON on stdout.")
-@click.option("--table/--no-table", default=True, show_envvar=True, help="A live table on a terminal, or plain lines.")
+@click.option("--table/--no-table", default=True, show_envvar=True, help="A live screen on a terminal, or plain lines.")
 @click.option("--quiet", "-q", is_flag=True, show_envvar=True, help="Print errors only.")
 @click.option(
     "--announce-stop/--no-announce-stop",
@@ -118,7 +119,7 @@ def watch(
 
     settings_of = SettingsOf(directory, flags, os.environ, file, console=not json, say=_say)
     settings = settings_of.folder
-    # Rows on the console and a table that redraws itself would overwrite each other.
+    # Rows on the console and a screen that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
 
     # numpy adds a few hundred numbers at a time here; the threads of its library would only spin.
@@ -128,8 +129,10 @@ def watch(
 
     with (
         log_through(_say, logging.ERROR if quiet else logging.WARNING),
-        report(sys.stderr, os.environ, quiet=quiet, table=table) as on_status,
-        stop_on_signals(_say if announce_stop and not quiet else lambda line: None) as stop,
+        report(sys.stderr, os.environ, title=str(directory), quiet=quiet, table=table) as (on_status, resized),
+        stop_on_signals(
+            _say if announce_stop and not quiet else lambda line: None, others={signal.SIGWINCH: resized}
+        ) as stop,
         observed(settings, os.environ, say=_say, quiet=quiet) as pulse,
     ):
         tell = _both(on_status, _print_json) if json else on_status
@@ -140,7 +143,7 @@ def watch(
 
 
 def _say(line: str) -> None:
-    # Through the current sys.stderr: a live table replaces it, and keeps the line above itself.
+    # Through the current sys.stderr: a screen replaces it, and keeps the line above itself.
     with suppress(OSError):  # a terminal that is gone must not prevent a stop
         # Names of folders, files and actors are not trusted: characters that move the cursor are escaped.
         text = "\n  ".join(clean(part, MAX_ERROR_CHARS) for part in line.splitlines())

@@ -29,6 +29,7 @@ from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
 from rlship_sidecar.report.survey import survey
+from rlship_sidecar.report.trends import SEED_ROWS, Trends
 from rlship_sidecar.sinks.contract import SinkContext
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
@@ -65,6 +66,7 @@ class Watched:
     shippers: list[Shipper]
     poll_s: float | None
     own: SelfMetrics | None = None
+    trends: Trends = field(default_factory=Trends)
     news: str = ""
     look_at: float = 0.0
     hinted: bool = False
@@ -232,7 +234,8 @@ class Watched:
 
     def report(self, now: float, wall: float) -> Status:
         """Return the status, write it beside the store for other processes, and log it into the run if that is due."""
-        status = survey(self.experiment, [shipper.status() for shipper in self.shippers], now=now, wall=wall)
+        sinks = [shipper.status() for shipper in self.shippers]
+        status = survey(self.experiment, sinks, now=now, wall=wall, trends=self.trends)
         if self.own is not None:
             self.own.log(status, self.tally(), now)
         try:
@@ -365,7 +368,18 @@ def open_watched(
         shipper.recall(places.get(shipper.name, ""))
         shipper.start()
     own = SelfMetrics(path, config.own_rows_s, lease.generation) if config.own_rows_s and replay is None else None
-    return Watched(lease, store, experiment, shippers, config.poll_s, own, news)
+    trends = _trends(store, config) if replay is None else Trends()
+    return Watched(lease, store, experiment, shippers, config.poll_s, own, trends, news)
+
+
+def _trends(store: CountingStore, config: Config) -> Trends:
+    """The trends of the experiment's rows, those of earlier sidecars included."""
+    chosen = config.sink.get("console", {}).get("metrics")  # the sink checks the option once it is in use
+    patterns = [pattern for pattern in chosen if isinstance(pattern, str)] if isinstance(chosen, list) else []
+    trends = Trends(patterns, config.lead)
+    trends.note(store.read_rows(max(0, store.row_count() - SEED_ROWS), SEED_ROWS))
+    store.on_rows = trends.note
+    return trends
 
 
 def _places_before(state_dir: Path) -> dict[str, str]:

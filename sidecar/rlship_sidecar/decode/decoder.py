@@ -51,7 +51,9 @@ from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Open, has_time, time_
 from rlship_formats.values import DeadValue
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
+    MAX_REPORTED_CHARS,
     ON_PURPOSE,
+    REPORTED,
     UNPLACED,
     Adoption,
     BarrierLines,
@@ -408,6 +410,10 @@ class Decoder:
         self._derived(batch, record, line, offset)
         if record.name == WRONG_USE and record.step is None:
             _count(batch, WRONG_USE)
+            where, error = (record.attrs.get(name) for name in ("where", "error"))
+            if isinstance(where, str) and isinstance(error, str) and error:
+                text = f"{REPORTED}{where}: {error}"[:MAX_REPORTED_CHARS]
+                _count(batch, text.encode("utf-8", "replace").decode())
 
     def _derived(self, batch: Batch, record: Span | Event, line: bytes, offset: int) -> None:
         """Add the metrics line that a span or an event implies."""

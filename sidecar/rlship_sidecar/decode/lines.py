@@ -27,6 +27,10 @@ Time = Annotated[float, msgspec.Meta(ge=T_MIN, le=T_MAX)]
 UNPLACED, ON_PURPOSE = -1, -2
 
 _EXCERPT_BYTES = 120
+# What a writer reported to the job is counted by its text, under this prefix; only so many texts are kept.
+REPORTED = "rlship_error: "
+MAX_REPORTED = 20
+MAX_REPORTED_CHARS = 600
 MAX_KNOWN = 1000  # metrics of a line that a parser is made for: one takes about 0.4 KB and 4 µs for each of them
 
 

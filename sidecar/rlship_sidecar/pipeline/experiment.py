@@ -15,7 +15,7 @@ from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.align.window import Window
-from rlship_sidecar.decode.lines import Batch, Dead
+from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.intake import Intake, words
 from rlship_sidecar.pipeline.lookback import Lookback, Short
@@ -204,6 +204,7 @@ class Experiment:
         self._streams = streams or StreamConfig()
         self._sweep = Sweep(store, self.rules.signature())
         self._news: list[str] = []
+        self._reported = {REPORTED + text for text in store.reported()}
         self._load(now)
 
     def close(self) -> None:
@@ -431,7 +432,14 @@ class Experiment:
         self._unsaved.changed[source.name] = source
         self._unsaved.dead.extend((source.name, dead) for dead in batch.dead)
         for name, count in batch.counts.items():
-            self._unsaved.counts[name] = self._unsaved.counts.get(name, 0) + count
+            if not name.startswith(REPORTED) or self._is_kept(name):
+                self._unsaved.counts[name] = self._unsaved.counts.get(name, 0) + count
+
+    def _is_kept(self, text: str) -> bool:
+        """True if a text that a writer reported is counted by itself: it is known, or one of the first."""
+        if text not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(text)
+        return text in self._reported
 
     def _take_missed(self) -> None:
         """Files that rows were made without may come back."""

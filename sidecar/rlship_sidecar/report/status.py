@@ -22,7 +22,7 @@ class WriterStatus:
 
     `step` and `barrier` are the newest seen. `silent_s` counts the seconds since its last line. `unread` counts bytes
     not yet applied. `format` names the reader of a foreign file, "" for rlship's own. `observes` is True if the writer
-    is no part of the job and may write without it.
+    is no part of the job and may write without it. `host` is "" and `pid` 0 where the file does not name them.
     """
 
     file: str
@@ -38,6 +38,8 @@ class WriterStatus:
     note: str = ""
     format: str = ""
     observes: bool = False
+    host: str = ""
+    pid: int = 0
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class ActorStatus:
 
     `step` is the step of its newest row, `open_step` the newest step with lines. `lag_s` counts the seconds since the
     oldest open unit got its first barrier or line. `waiting` names the ranks that this unit waits for; `note` explains
-    it.
+    it. `steps_per_s` is the rate of its newest rows, None if unknown.
     """
 
     actor: str
@@ -60,6 +62,24 @@ class ActorStatus:
     absent: list[str] = field(default_factory=list)
     note: str = ""
     waiting: str = ""
+    steps_per_s: float | None = None
+
+
+@dataclass(slots=True)
+class TrendStatus:
+    """The newest values of one metric, which a screen draws.
+
+    `key` is its key in rows of `actor` and `kind`. `value` belongs to the newest row, `index` is that row's step or
+    window, and `points` are the values of the last rows, oldest first. None: a value that is not finite.
+    """
+
+    key: str
+    actor: str
+    kind: str
+    index: int
+    value: float | None
+    points: list[float | None]
+    unit: str = ""
 
 
 @dataclass(slots=True)
@@ -157,7 +177,9 @@ class Status:
     """The whole status at `t` (Unix seconds).
 
     `claims` describes ranks that several writers claim at one time. The reader sets `running`: True if a sidecar owns
-    the experiment now. `row_function` is the number of the row function that made every row.
+    the experiment now. `row_function` is the number of the row function that made every row. `began` and `newest_t` are
+    the times of its first and its last line in Unix seconds, 0 if unknown. `misuse` holds what writers reported about
+    calls of the job, with how often.
     """
 
     experiment: str
@@ -182,6 +204,10 @@ class Status:
     running: bool = False
     row_function: int = 1
     short: list[ShortStatus] = field(default_factory=list)
+    began: float = 0.0
+    newest_t: float = 0.0
+    trends: list[TrendStatus] = field(default_factory=list)
+    misuse: dict[str, int] = field(default_factory=dict)
 
 
 class _LetGoError(Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import os
-import shlex
 from collections.abc import Collection, Iterable
 
 import orjson
@@ -25,7 +24,8 @@ from rlship_sidecar.report.status import (
     WriterStatus,
 )
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
-from rlship_sidecar.rows import RankName, Row, Unit, count_ranks, each_rank
+from rlship_sidecar.report.trends import Trends
+from rlship_sidecar.rows import RankName, Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
@@ -39,11 +39,16 @@ MAX_WRITERS = 10_000
 MAX_ACTORS = 1000
 
 
-def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float) -> Status:
+def survey(
+    experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, wall: float, trends: Trends | None = None
+) -> Status:
     """The status at `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
     store = experiment.store
+    trends = trends or Trends()
     latest = heapq.nlargest(MAX_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
     actors = [_actor(actor, _newest(store, actor), now) for actor in sorted(latest, key=lambda actor: actor.name)]
+    for actor in actors:
+        actor.steps_per_s = trends.steps_per_s(actor.actor)
     streams = stream_statuses(experiment, now, experiment.patience.grace_s)
     lost = {stream.actor: stream.missing for stream in streams}
     for actor in actors:
@@ -82,6 +87,10 @@ def survey(experiment: Experiment, sinks: Iterable[SinkStatus], *, now: float, w
         claims=claims,
         row_function=MadeWith(store).row_function(),
         short=[found for actor in actors if (found := _short(store, actor.actor)) is not None],
+        began=experiment.streaming.origin,
+        newest_t=max((s.writer.newest_t for s in experiment.sources.values() if s.writer is not None), default=0.0),
+        trends=trends.trends(),
+        misuse=store.reported(),
     )
 
 
@@ -153,8 +162,11 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
     names = [f"{writer.open.replica}.{writer.open.rank}" for writer in waiting.writers[:3]]
     more = len(waiting.writers) - len(names)
     if names:
-        whom, it = " ".join(names) + (f" and {more} more" if more else ""), "it" if len(names) == 1 else "them"
-        who = f"{'rank' if it == 'it' else 'ranks'} {whom}"
+        others = f" and {more} more" if more else ""
+        whom, it = " ".join(names) + others, "it" if len(names) == 1 else "them"
+        words = rank_words(names, {writer.open.replica for writer in actor.roster.writers.values()})
+        places = [process_place(writer.open.host, writer.open.pid) for writer in waiting.writers]
+        who = ", ".join(f"{word}{place}" for word, place in zip(words, places)) + others
         end = f"goes on without {it} after {patience.grace_s:g} s of silence"
     elif waiting.unopened:
         whom = who = "ranks that have not opened yet"
@@ -185,6 +197,8 @@ def _writer(source: Source, now: float) -> WriterStatus:
         note=source.problem,
         format=writer.open.writer if is_foreign(source.name) else "",
         observes=observes(writer.open.actor, writer.open.agent),
+        host=writer.open.host,
+        pid=writer.open.pid,
     )
 
 
@@ -211,10 +225,17 @@ def _notes(experiment: Experiment) -> list[str]:
         for name, count in sorted(experiment.intake.formats().items())
     ]
     notes += stream_notes(experiment)
-    if count := experiment.store.counts().get(WRONG_USE, 0):
-        times = "once" if count == 1 else f"{count} times"
-        notes.append(
-            f"writers reported {times} that the job made a call that cannot be done as written: "
-            f"grep -h {WRONG_USE} {shlex.quote(experiment.intake.folder)}/*.jsonl"
-        )
-    return [*notes, *experiment.rules.customs.problems.values()]
+    return [*notes, *_misuse(experiment.store), *experiment.rules.customs.problems.values()]
+
+
+def _misuse(store: Store) -> list[str]:
+    """What writers reported to the job, which may have printed it where no person looks."""
+    reported = store.reported()
+    notes = [f"a writer reported {_times(count)}: {text}" for text, count in reported.items()]
+    if more := store.counts().get(WRONG_USE, 0) - sum(reported.values()):
+        notes.append(f"writers reported {_times(more)} {'something else' if notes else 'something without a text'}")
+    return notes
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

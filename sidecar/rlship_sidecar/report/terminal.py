@@ -1,16 +1,17 @@
-"""A status for people: a rich table, plain columns, and lines that report changes. Pure; this module prints nothing.
+"""A status for people: columns, and lines that report changes. Pure; this module prints nothing.
 
 Names of actors, files and ranks come from the files and are not trusted: unprintable characters are escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
-    from rich.console import Group
-
+if TYPE_CHECKING:  # msgspec would slow down `rlship --help`
     from rlship_sidecar.report.status import (
         ActorStatus,
         ClockStatus,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:  # msgspec and rich would slow down `rlship --help`
     )
 
 COLUMNS = ("actor", "ranks", "row step", "log step", "lag", "missing", "note")
-RIGHT = frozenset(("ranks", "row step", "log step", "lag"))
 WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "file", "note")
+NOTHING = "-"
 MAX_LINES = 20
 MAX_ROWS = 100  # rows of one table
 MAX_ERROR_CHARS = 2000  # characters of an error, whose end holds the way out
@@ -49,24 +50,107 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def render(status: Status) -> Group:
-    """The rich table of one experiment with its footer, for `watch` and `status` on a terminal."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(clean(status.experiment)), title_justify="left", title_style="bold", box=None)
-    for name in COLUMNS:
-        whole = name not in ("missing", "note")  # on a narrow terminal
-        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=whole)
-    for actor, cells in zip(status.actors, _cells_of(status)):
-        table.add_row(*map(Text, cells), style="yellow" if actor.missing else None)
-    return Group(table, *(Text(line, style=_footer_style(line)) for line in footer(status)))
+def date(t: float, local: Callable[[float], time.struct_time] = time.localtime) -> str:
+    """Format Unix seconds as a date with the time of day, `2026-11-22 14:03:12`; "" if the time cannot be shown."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", local(t))
+    except (OverflowError, ValueError, OSError):
+        return ""
 
 
-def columns(status: Status) -> list[str]:
-    """The same table as plain text in aligned columns."""
-    return [clean(status.experiment), *align([COLUMNS, *_cells_of(status)]), *footer(status)]
+def counted(number: int, what: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """A key that sorts numbers within names by their value: r2 before r10."""
+    parts = re.split(r"([0-9]+)", name)
+    return tuple((1, int(part), part) if part.isdecimal() else (0, 0, part) for part in parts if part)
+
+
+class RankNames:
+    """Names the ranks of one status for people: `r17`, or `rep 1 r17` where the actor has other replicas than "0"."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+
+    def words(self, actor: str, names: Sequence[str], most: int = 6) -> str:
+        """At most `most` of an actor's ranks, and how many more."""
+        return _listed(self._words(actor, names), most)
+
+    def places(self, actor: str, names: Sequence[str], most: int = 6) -> str:
+        """The same; each rank also with its host and process id if there are at most three."""
+        words = self._words(actor, names)
+        if len(names) <= 3:
+            from rlship_sidecar.rows import process_place
+
+            where = [self._processes.get((actor, name), ("", 0)) for name in names]
+            words = [word + clean(process_place(host, pid), 80) for word, (host, pid) in zip(words, where)]
+        return _listed(words, most)
+
+    def _words(self, actor: str, names: Sequence[str]) -> list[str]:
+        from rlship_sidecar.rows import rank_words
+
+        return [clean(word, 40) for word in rank_words(names, self._replicas.get(actor, ()))] if names else []
+
+    @cached_property
+    def _replicas(self) -> dict[str, set[str]]:
+        from rlship_sidecar.rows import split_rank
+
+        found: dict[str, set[str]] = {}
+        for writer in self._status.writers:
+            found.setdefault(writer.actor, set()).add(writer.replica)
+        named = [(actor.actor, [*actor.missing, *actor.absent]) for actor in self._status.actors]
+        named += [(stream.actor, [*stream.missing, stream.waits_for]) for stream in self._status.streams]
+        for actor, names in named:
+            found.setdefault(actor, set()).update(part[0] for part in map(split_rank, names) if part is not None)
+        return found
+
+    @cached_property
+    def _processes(self) -> dict[tuple[str, str], tuple[str, int]]:
+        """Host and process id of each rank's newest attempt."""
+        ordered = sorted(self._status.writers, key=lambda writer: writer.attempt)
+        return {(w.actor, f"{w.replica}.{w.rank}"): (w.host, w.pid) for w in ordered}
+
+
+def _listed(words: Sequence[str], most: int) -> str:
+    shown = ", ".join(words[:most])
+    return f"{shown} +{len(words) - most}" if len(words) > most else shown
+
+
+def finished(status: Status) -> bool:
+    """True if nothing was left to do: all writers closed, all rows made and delivered.
+
+    A writer need not have closed if its rank was restarted as a later attempt.
+    """
+    newest: dict[tuple[str, str, int], int] = {}
+    for writer in status.writers:
+        rank = (writer.actor, writer.replica, writer.rank)
+        newest[rank] = max(writer.attempt, newest.get(rank, 0))
+    written = bool(status.writers) and all(
+        (writer.closed or writer.attempt < newest[writer.actor, writer.replica, writer.rank]) and not writer.unread
+        for writer in status.writers
+    )
+    made = all(actor.open_units == 0 for actor in status.actors)
+    return written and made and all(sink.next_row >= status.rows for sink in status.sinks)
+
+
+def columns(status: Status, width: int | None = None) -> list[str]:
+    """The actors as a table in aligned columns, then the footer. No other line is cut: a path stays whole.
+
+    With `width`, what is missing and the note move to lines of their own where the table would be wider.
+    """
+    names = RankNames(status)
+    cells = _cells_of(status, names)
+    table = align([COLUMNS, *cells])
+    if width is not None and any(len(line) > width for line in table):
+        brief = align([COLUMNS[:-2], *(row[:-2] for row in cells)])
+        table = brief[:1]
+        for line, row in zip(brief[1:], cells):
+            missing = [f"  missing {row[-2]}"] if row[-2] != NOTHING else []
+            table += [line, *missing, *([f"  {row[-1]}"] if row[-1] else [])]
+    return [clean(status.experiment), *table, *footer(status, names)]
 
 
 def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
@@ -74,14 +158,14 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
     return align([WRITER_COLUMNS, *map(_writer_cells, writers)])
 
 
-def footer(status: Status) -> list[str]:
+def footer(status: Status, names: RankNames) -> list[str]:
     """The lines below the table: rows, sinks, streams, clocks, incomplete data, and notes."""
     rows = [f"and {len(status.actors) - MAX_ROWS} more actors: --json"] if len(status.actors) > MAX_ROWS else []
     rows += [f"rows {status.rows}, row function {status.row_function}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
-    rows += [_stream(stream) for stream in status.streams[:MAX_LINES]]
+    rows += [_stream(stream, names) for stream in status.streams[:MAX_LINES]]
     rows += [_clock(clock) for clock in status.clocks[:MAX_LINES]]
-    rows += shortcomings(status)
+    rows += shortcomings(status, names)
     rows += [f"note: {clean(note)}" for note in status.notes[:MAX_ROWS]]
     return [*rows, *([f"and {len(status.notes) - MAX_ROWS} more notes: --json"] if status.notes[MAX_ROWS:] else [])]
 
@@ -97,14 +181,14 @@ class Incomplete(Protocol):
     dead_value_count: int
 
 
-def shortcomings(status: Incomplete) -> list[str]:
+def shortcomings(status: Incomplete, names: RankNames | None = None) -> list[str]:
     """Explain why data are incomplete (claims, rows that lack ranks, or one metric of a rank, dead letters), one line
     each.
     """
     found = [clean(claim) for claim in status.claims[:MAX_LINES]]
     found += [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
-    found += [_short(short) for short in status.short[:MAX_LINES]]
-    if dead := _dead_totals(status):
+    found += [_short(short, names) for short in status.short[:MAX_LINES]]
+    if dead := dead_totals(status):
         found.append(dead)
     found += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MAX_LINES]]
     return found
@@ -112,16 +196,16 @@ def shortcomings(status: Incomplete) -> list[str]:
 
 def progress(status: Status) -> str:
     """One line: actors with step, ranks and lag, then rows, sinks that lack rows, and dead letters."""
-    parts, streams = [], _by_actor(status)
+    parts, streams, names = [], _by_actor(status), RankNames(status)
     for actor in status.actors[:MAX_LINES]:
         lag = f", lag {duration(actor.lag_s)}" if actor.open_units else ""
-        missing = f", missing {_names(actor.missing)}" if actor.missing else ""
+        missing = f", missing {names.words(actor.actor, actor.missing)}" if actor.missing else ""
         parts.append(f"{clean(actor.actor)} {_place(actor, streams)}, ranks {ranks(actor)}{lag}{missing}")
     if len(status.actors) > MAX_LINES:
         parts.append(f"and {len(status.actors) - MAX_LINES} more actors")
     parts.append(f"rows {status.rows}")
     parts += [f"{clean(sink.name)} {sink.sent} ({sink.state})" for sink in status.sinks if sink.sent < status.rows]
-    parts += filter(None, [_dead_totals(status)])
+    parts += filter(None, [dead_totals(status)])
     return "; ".join(parts)
 
 
@@ -129,12 +213,12 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     """Report the changes in actors, ranks, sinks, dead letters and notes, one line each. At most MAX_LINES."""
     found = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
     actors = {actor.actor: actor for actor in previous.actors} if previous else {}
-    streams = _by_actor(current)
+    streams, names = _by_actor(current), RankNames(current)
     for actor in current.actors:
-        found += _actor_changes(actors.get(actor.actor), actor, _place(actor, streams))
+        found += _actor_changes(actors.get(actor.actor), actor, _place(actor, streams), names)
     short = {one.actor: one for one in previous.short} if previous else {}
     for one in current.short:
-        found += _short_changes(short.get(one.actor), one)
+        found += _short_changes(short.get(one.actor), one, names)
     sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
     for sink in current.sinks:
         found += _sink_changes(sinks.get(sink.name), sink)
@@ -147,21 +231,21 @@ def lines(previous: Status | None, current: Status) -> list[str]:
     return found
 
 
-def _actor_changes(before: ActorStatus | None, now: ActorStatus, place: str) -> list[str]:
+def _actor_changes(before: ActorStatus | None, now: ActorStatus, place: str, names: RankNames) -> list[str]:
     name = clean(now.actor)
     found = []
     if before is None:
         found.append(f"{name}: {ranks(now)} ranks")
-    elif not before.missing and _present(before) < before.ranks_expected and _present(now) == now.ranks_expected:
+    elif not before.missing and present(before) < before.ranks_expected and present(now) == now.ranks_expected:
         found.append(f"{name}: all {now.ranks_expected} ranks")
     missing = set(before.missing) if before else set()
     absent = set(before.absent) if before else set()
     if lost := [rank for rank in now.missing if rank not in missing]:
-        found.append(f"{name} {place}: missing {_ranks_word(lost)}")
+        found.append(f"{name} {place}: missing {names.places(now.actor, lost)}")
     if before and (back := [rank for rank in before.missing if rank not in now.missing]):
-        found.append(f"{name} {place}: {_ranks_word(back)} no longer missing")
+        found.append(f"{name} {place}: {names.words(now.actor, back)} no longer missing")
     if never := [rank for rank in now.absent if rank not in absent]:
-        found.append(f"{name}: {_ranks_word(never)} {_has(never)} logged no step; not waited for")
+        found.append(f"{name}: {names.words(now.actor, never)} {_has(never)} logged no step; not waited for")
     return found
 
 
@@ -177,7 +261,7 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
     if now.state == "refused":
         return [] if was == "refused" else [f"sink {name}: refused: {clean(now.error, MAX_ERROR_CHARS)}"]
     if now.state == "closed":
-        return [] if was == "closed" else [f"sink {name}: closed, holds {_count(now.next_row, 'row')}{_where(now)}"]
+        return [] if was == "closed" else [f"sink {name}: closed, holds {counted(now.next_row, 'row')}{_where(now)}"]
     if before is not None and (lost or was in ("refused", "closed")):
         return [f"sink {name}: delivers again from row {before.next_row} on{_where(now)}"]
     if before is None:
@@ -222,21 +306,21 @@ def _reach(stream: StreamStatus) -> str:
     return f"up to {' and '.join(ends)}" if ends else "at the beginning"
 
 
-def _cells_of(status: Status) -> list[tuple[str, ...]]:
+def _cells_of(status: Status, names: RankNames) -> list[tuple[str, ...]]:
     streams = _by_actor(status)
-    return [_actor_cells(actor, streams.get(actor.actor)) for actor in status.actors[:MAX_ROWS]]
+    return [_actor_cells(actor, streams.get(actor.actor), names) for actor in status.actors[:MAX_ROWS]]
 
 
-def _actor_cells(actor: ActorStatus, stream: StreamStatus | None) -> tuple[str, ...]:
+def _actor_cells(actor: ActorStatus, stream: StreamStatus | None, names: RankNames) -> tuple[str, ...]:
     newest = max((step for step in (actor.step, actor.open_step) if step is not None), default=None)
-    absent = f"{_ranks_word(actor.absent)} {_has(actor.absent)} logged no step" if actor.absent else ""
+    absent = f"{names.words(actor.actor, actor.absent)} {_has(actor.absent)} logged no step" if actor.absent else ""
     return (
         clean(actor.actor, 40),
         ranks(actor),
         _number(actor.step),
         _number(newest),
-        duration(actor.lag_s) if actor.open_units else "-",
-        _names(actor.missing) or "-",
+        duration(actor.lag_s) if actor.open_units else NOTHING,
+        names.places(actor.actor, actor.missing) or NOTHING,
         clean(actor.note, 80) or absent or (_silence(stream) if stream is not None and actor.step is None else ""),
     )
 
@@ -256,21 +340,23 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
 
 def _sink_state(sink: SinkStatus) -> str:
     error = f": {clean(sink.error, MAX_ERROR_CHARS)};" if sink.error else ","
-    held = f"confirmed {_count(sink.next_row, 'row')}"
+    held = f"confirmed {counted(sink.next_row, 'row')}"
     if sink.sent > sink.next_row:
-        held = f"written {_count(sink.sent, 'row')}, {sink.next_row} of them made durable so far"
+        soon = " within 30 s" if not sink.error else " later"
+        first = f"{sink.next_row} of them confirmed, the rest" if sink.next_row else "to be confirmed"
+        held = f"written {counted(sink.sent, 'row')}, {first}{soon}"
     return f"{sink.state}{error} {held}{_where(sink)}"
 
 
 def _where(sink: SinkStatus) -> str:
-    return f" -> {clean(sink.where)}" if sink.where else ""
+    return f" -> {clean(sink.where, MAX_ERROR_CHARS)}" if sink.where else ""
 
 
-def _stream(stream: StreamStatus) -> str:
+def _stream(stream: StreamStatus, names: RankNames) -> str:
     behind = f", {duration(stream.lag_s)} behind its newest line" if stream.until is not None else ""
-    waits = f", waits for rank {clean(stream.waits_for, 24)}" if stream.waits_for else ""
+    waits = f", waits for {names.words(stream.actor, [stream.waits_for])}" if stream.waits_for else ""
     silence = f" ({_silence(stream)})" if stream.silent_s else ""
-    missing = f", missing {_names(stream.missing)}{silence}" if stream.missing else ""
+    missing = f", missing {names.places(stream.actor, stream.missing)}{silence}" if stream.missing else ""
     return f"stream {clean(stream.actor)}: rows {_reach(stream) if behind else 'not yet'}{behind}{waits}{missing}"
 
 
@@ -292,40 +378,47 @@ def _lacking(lacking: LackingStatus) -> str:
     else:
         what = {"step": "step", "aligned": "beside step", "clock": "window"}.get(lacking.kind, "byte")
         steps = f"{what} {first}" if first == last else f"{what}s {first}..{last}"
-    return f"{clean(lacking.actor)}: {_count(lacking.rows, 'row')} {verb} ranks, {steps}"
+    return f"{clean(lacking.actor)}: {counted(lacking.rows, 'row')} {verb} ranks, {steps}"
 
 
-def _short(short: ShortStatus) -> str:
+def _short(short: ShortStatus, names: RankNames | None) -> str:
     where = f"step {short.first}" if short.first == short.last else f"steps {short.first}..{short.last}"
     lack = "lacks" if short.rows == 1 else "lack"
-    left_out = _left_out(short.actor, short.metrics)
-    return f"{clean(short.actor)}: {_count(short.rows, 'row')} {lack} a metric of a rank, {where}: {left_out}"
+    left_out = _left_out(short.actor, short.metrics, names)
+    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}: {left_out}"
 
 
-def _left_out(actor: str, metrics: Mapping[str, Sequence[str]], most: int = 4) -> str:
-    """`rank 0.3 left out loss, grad_norm; ranks 0.4-7 left out kl`."""
+def _left_out(actor: str, metrics: Mapping[str, Sequence[str]], names: RankNames | None, most: int = 4) -> str:
+    """`r3 left out loss, grad_norm; r4-7 left out kl`."""
+    from rlship_sidecar.rows import rank_words
+
     by_ranks: dict[tuple[str, ...], list[str]] = {}
-    for key, names in metrics.items():
-        by_ranks.setdefault(tuple(names), []).append(clean(key.removeprefix(f"{actor}/"), 60))
+    for key, ranks in metrics.items():
+        by_ranks.setdefault(tuple(ranks), []).append(clean(key.removeprefix(f"{actor}/"), 60))
+
+    def words(ranks: tuple[str, ...]) -> str:
+        return ", ".join(map(clean, rank_words(ranks))) if names is None else names.words(actor, ranks)
+
     parts = [
-        f"{_ranks_word(names)} left out {', '.join(found[:most])}"
+        f"{words(ranks)} left out {', '.join(found[:most])}"
         + (f" and {len(found) - most} more" if len(found) > most else "")
-        for names, found in by_ranks.items()
+        for ranks, found in by_ranks.items()
     ]
     return "; ".join(parts[:most]) + (f"; and {len(parts) - most} more" if len(parts) > most else "")
 
 
-def _short_changes(before: ShortStatus | None, now: ShortStatus) -> list[str]:
+def _short_changes(before: ShortStatus | None, now: ShortStatus, names: RankNames) -> list[str]:
     """The metrics that ranks have newly left out."""
     known = before.metrics if before is not None else {}
-    new = {key: names for key, names in now.metrics.items() if known.get(key) != names}
-    return [f"{clean(now.actor)} step {now.last}: {_left_out(now.actor, new)}"] if new else []
+    new = {key: ranks for key, ranks in now.metrics.items() if known.get(key) != ranks}
+    return [f"{clean(now.actor)} step {now.last}: {_left_out(now.actor, new, names)}"] if new else []
 
 
-def _dead_totals(status: Incomplete) -> str:
+def dead_totals(status: Incomplete) -> str:
+    """`3 dead letters, 1 dead value`, or ""."""
     letters, values = status.dead_letter_count, status.dead_value_count
-    found = [_count(letters, "dead letter")] if letters else []
-    found += [_count(values, "dead value")] if values else []
+    found = [counted(letters, "dead letter")] if letters else []
+    found += [counted(values, "dead value")] if values else []
     return ", ".join(found)
 
 
@@ -336,19 +429,12 @@ def _dead_letter(letter: DeadLetterStatus) -> str:
     return f"dead: {clean(letter.reason)}{times}, {where}{excerpt}"
 
 
-def _footer_style(line: str) -> str:
-    if ": refused" in line:
-        return "red"
-    doubtful = ("dead", " writers claim ", ": waiting", " ranks, ", " left out ")
-    return "yellow" if any(part in line for part in doubtful) else "dim"
-
-
 def ranks(actor: ActorStatus) -> str:
     """`3/4`: the present and the expected number of an actor's ranks."""
-    return f"{_present(actor)}/{actor.ranks_expected}"
+    return f"{present(actor)}/{actor.ranks_expected}"
 
 
-def _present(actor: ActorStatus) -> int:
+def present(actor: ActorStatus) -> int:
     """The number of ranks in the newest row. Without rows of steps, the ranks that have opened a file and did not
     die.
     """
@@ -359,10 +445,6 @@ def _present(actor: ActorStatus) -> int:
     return max(0, actor.ranks_expected - count_ranks(actor.missing) - count_ranks(actor.absent))
 
 
-def _ranks_word(ranks: Sequence[str]) -> str:
-    return f"{'rank' if _one(ranks) else 'ranks'} {_names(ranks)}"
-
-
 def _has(ranks: Sequence[str]) -> str:
     return "has" if _one(ranks) else "have"
 
@@ -371,17 +453,8 @@ def _one(ranks: Sequence[str]) -> bool:
     return len(ranks) == 1 and "-" not in ranks[0].rpartition(".")[2]
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _names(ranks: Sequence[str], most: int = 6) -> str:
-    shown = " ".join(clean(rank, 24) for rank in ranks[:most])
-    return f"{shown} +{len(ranks) - most}" if len(ranks) > most else shown
-
-
 def _number(step: int | None) -> str:
-    return "-" if step is None else str(step)
+    return NOTHING if step is None else str(step)
 
 
 def align(cells: Sequence[Sequence[str]]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rlship_sidecar import output
-from rlship_sidecar.rows import Row, axis, count_ranks, family, rank_keys
+from rlship_sidecar.rows import Row, axis, count_ranks, family, rank_keys, rank_words, split_rank
 from rlship_sidecar.sinks.budget import MODES as REDUCED
 from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, check_budget
 from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused
@@ -100,12 +100,13 @@ def line(row: Row, *, ranks: bool = False) -> str:
     if row.tags:
         parts.append(f"[{', '.join(row.tags)}]")
     if coverage.missing:
-        parts.append(
-            f"[{count_ranks(coverage.ranks)} of {coverage.expected} ranks, missing {' '.join(coverage.missing)}]"
-        )
+        named = map(split_rank, (*coverage.ranks, *coverage.missing, *coverage.absent))
+        missing = ", ".join(rank_words(coverage.missing, {part[0] for part in named if part is not None}))
+        parts.append(f"[{count_ranks(coverage.ranks)} of {coverage.expected} ranks, missing {missing}]")
     if coverage.short:
         metrics = (
-            f"{key.removeprefix(f'{row.unit.actor}/')} {' '.join(names)}" for key, names in coverage.short.items()
+            f"{key.removeprefix(f'{row.unit.actor}/')} {', '.join(rank_words(names))}"
+            for key, names in coverage.short.items()
         )
         parts.append(f"[left out: {', '.join(metrics)}]")
     if row.arrival.revision:

@@ -9,12 +9,12 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlship_sidecar.decode.lines import Dead
+from rlship_sidecar.decode.lines import REPORTED, Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.shortage import is_shortage
@@ -313,7 +313,14 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """Other counts by name."""
-        return dict(self._reader().execute("select name, count from counts").fetchall())
+        return {name: count for name, count in self._counts() if not name.startswith(REPORTED)}
+
+    def reported(self) -> dict[str, int]:
+        """What writers reported to the job, with how often; the sum may be less than `counts` says."""
+        return {name[len(REPORTED) :]: count for name, count in self._counts() if name.startswith(REPORTED)}
+
+    def _counts(self) -> list[tuple[str, int]]:
+        return self._reader().execute("select name, count from counts").fetchall()
 
     # Sinks' cursors ------------------------------------------------------------------------------------------------
 
@@ -337,11 +344,15 @@ def _unit_fields(row: Row) -> tuple[str, str, int, int, int, bool]:
 
 
 class CountingStore(Store):
-    """A store with `made`: rows committed by this process, by actor and by why they appeared (`Arrival.closed`)."""
+    """A store with `made`: rows committed by this process, by actor and by why they appeared (`Arrival.closed`).
+
+    `on_rows` is called with the rows of each commit, once they are durable.
+    """
 
     def __init__(self, path: Path, *, local: bool) -> None:
         super().__init__(path, local=local)
         self.made: dict[tuple[str, str], int] = {}
+        self.on_rows: Callable[[Sequence[Row]], object] = lambda rows: None
 
     def commit(self, changes: Changes) -> None:
         """See `Store.commit`."""
@@ -349,3 +360,4 @@ class CountingStore(Store):
         for row in changes.rows:
             key = row.unit.actor, row.arrival.closed
             self.made[key] = self.made.get(key, 0) + 1
+        self.on_rows(changes.rows)

@@ -1,0 +1,315 @@
+"""What `watch` and `status` show of a folder on a terminal: lines that fit it. Pure; `cli/live.py` draws them.
+
+A running experiment has a line, and below it details: missing ranks and trouble, its metrics, actors and sinks. Where
+the terminal is too low, the least important details are left out. Any other experiment has one line. Where even these
+are too many, the last line counts the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os.path import basename
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from rlship_sidecar.report.status import ActorStatus, SinkStatus, Status, TrendStatus
+from rlship_sidecar.report.terminal import (
+    REPORT_AFTER_S,
+    RankNames,
+    clean,
+    counted,
+    date,
+    dead_totals,
+    duration,
+    finished,
+    natural,
+    present,
+)
+from rlship_sidecar.tally import OWN_ACTOR
+
+BARS = "▁▂▃▄▅▆▇█"
+SILENT_S = 60.0  # a writer that lives writes at least its beat in this time
+MAX_NAME = 24
+MAX_METRIC = 28
+_RUNNING, _UNWATCHED, _SILENT, _FINISHED = range(4)
+_STATES = ("running", "not watched", "silent", "finished")
+_INDENT = "  "
+# Which details stay when there is little room.
+_TROUBLE, _TREND, _ACTORS, _MORE_TRENDS, _SINKS, _NOTES = range(6)
+
+
+class StyledLine(NamedTuple):
+    """One line of the screen, and its style: "", "bold", "dim", "yellow" or "red"."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Everything that the lines depend on.
+
+    `t` is the present in Unix seconds, and `local` makes it a local time. `watched`: this process is the sidecar;
+    otherwise each status says whether one runs.
+    """
+
+    title: str
+    statuses: Sequence[Status]
+    t: float
+    watched: bool = True
+    local: Callable[[float], time.struct_time] = time.localtime
+
+
+def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
+    """At most `height` lines, none of them wider than `width` cells."""
+    views = sorted((_View(status, screen) for status in screen.statuses), key=lambda view: (view.state, view.order))
+    active = [view for view in views if view.state == _RUNNING]
+    details = [view.details(width) for view in active]
+    room = max(0, height - 1)
+    # Details get up to two thirds of what the running experiments' own lines leave.
+    reserved = min(sum(map(len, details)), max(0, (room - len(active)) * 2 // 3))
+    fitting = room - reserved
+    if len(views) > fitting:  # a last line counts the rest
+        fitting = max(0, max(fitting, min(len(active) + 1, room)) - 1)
+    shown, rest = views[:fitting], views[fitting:]
+    kept = _kept(details[:fitting], room - len(shown) - bool(rest))
+    names = max((min(MAX_NAME, cell_len(view.name)) for view in shown), default=0)
+    found = [StyledLine(_header(screen, views, width), "bold")]
+    for place, view in enumerate(shown):
+        found.append(view.line(names, width))
+        found += kept[place] if place < len(kept) else []
+    if rest and room:
+        found.append(StyledLine(f"and {len(rest)} more: {_tally(rest)}", "dim"))
+    return [StyledLine(fit(line.text, width), line.style) for line in found[: max(0, height)]]
+
+
+def fit(text: str, width: int) -> str:
+    """Cut a text to `width` cells; a cut one ends with an ellipsis."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1) + "…" if width > 0 else ""
+
+
+def sparkline(points: Sequence[float | None], width: int) -> str:
+    """The last `width` points as bars between their least and greatest value; a blank for one that is not finite."""
+    points = points[-width:] if width > 0 else []
+    known = [point for point in points if point is not None]
+    if len(known) < 2:
+        return ""
+    low, high = min(known), max(known)
+    # Halved, because the difference of two finite numbers may be infinite.
+    span = high / 2 - low / 2
+
+    def bar(point: float) -> str:
+        return BARS[min(7, int((point / 2 - low / 2) / span * 8))] if span > 0 else BARS[3]
+
+    return "".join(" " if point is None else bar(point) for point in points)
+
+
+def number(value: float | None) -> str:
+    """A value in at most nine characters: `0.0312`, `1204`, `18.2k`, `1.5e-06`, `nan`."""
+    if value is None:
+        return "nan"
+    size = abs(value)
+    if size >= 1e15 or (0 < size < 1e-4):
+        return f"{value:.2e}"
+    for limit, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= limit:
+            return f"{value / (limit if limit > 1e4 else 1e3):.4g}{suffix}"
+    return f"{value:.4g}"
+
+
+def span(seconds: float) -> str:
+    """A length of time in two units: `42 s`, `3 min 05 s`, `1 h 12 min`, `3 d 04 h`."""
+    if not 0 <= seconds < math.inf:
+        return "-"
+    whole = int(seconds)
+    for size, name, part, least in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // part:02} {least}"
+    return f"{whole} s"
+
+
+def _kept(details: list[list[tuple[int, StyledLine]]], room: int) -> list[list[StyledLine]]:
+    """Of the details of each experiment the most important ones, at most `room` of all; each list keeps its order."""
+    ranked = sorted((rank, nth, place) for place, one in enumerate(details) for nth, (rank, _) in enumerate(one))
+    chosen = {(place, nth) for _, nth, place in ranked[: max(0, room)]}
+    return [[line for nth, (_, line) in enumerate(one) if (place, nth) in chosen] for place, one in enumerate(details)]
+
+
+def _header(screen: Screen, views: Sequence[_View], width: int) -> str:
+    rest = f"  {date(screen.t, screen.local)}  {_tally(views) or 'no experiment yet'}"
+    title = clean(screen.title)
+    room = max(8, width - cell_len(rest))
+    if cell_len(title) > room:  # the end of a path says more than its beginning
+        title = "…" + fit(title[::-1], room)[:-1][::-1]
+    return title + rest
+
+
+def _tally(views: Sequence[_View]) -> str:
+    counts = [(sum(view.state == state for view in views), word) for state, word in enumerate(_STATES)]
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
+
+
+class _View:
+    """One experiment on the screen."""
+
+    def __init__(self, status: Status, screen: Screen) -> None:
+        self._status = status
+        self._screen = screen
+        self._ranks = RankNames(status)
+        self.name = clean(basename(status.experiment) or status.experiment)
+        self.order = natural(status.experiment)
+
+    @cached_property
+    def state(self) -> int:
+        if finished(self._status):
+            return _FINISHED
+        if not (self._screen.watched or self._status.running):
+            return _UNWATCHED
+        return _SILENT if self._silent_s >= SILENT_S else _RUNNING
+
+    @cached_property
+    def _silent_s(self) -> float:
+        """For how long no process of the job has written."""
+        status = self._status
+        silent = (w.silent_s for w in status.writers if w.actor and not (w.observes or (w.closed and not w.unread)))
+        return min(silent, default=0.0) + max(0.0, self._screen.t - status.t)
+
+    @cached_property
+    def _actors(self) -> list[ActorStatus]:
+        """The job's actors: the lead, then those with the highest steps."""
+        actors = [actor for actor in self._status.actors if actor.actor != OWN_ACTOR]
+        return sorted(actors, key=lambda one: (one.actor != self._status.lead, -(one.step or 0), natural(one.actor)))
+
+    def line(self, names: int, width: int) -> StyledLine:
+        """The experiment in one line; its name takes `names` cells."""
+        name = set_cell_size(fit(self.name, names), names)
+        words = self._ended() if self.state != _RUNNING else self._running()
+        trouble = self._trouble_words() if self.state in (_RUNNING, _FINISHED) else []
+        text = f"{name}  {words[0]}"
+        # Words that do not fit are left out. What is wrong stands before the values.
+        for word in [*words[1:2], *trouble, *words[2:]]:
+            if cell_len(f"{text}, {word}") <= width:
+                text = f"{text}, {word}"
+        doubtful = trouble or self.state in (_SILENT, _UNWATCHED)
+        return StyledLine(text, "yellow" if doubtful else "dim" if self.state == _FINISHED else "")
+
+    def _running(self) -> list[str]:
+        status, actors = self._status, self._actors
+        began = f"running {span(self._screen.t - status.began)}" if status.began else "running"
+        if not actors:
+            return [began, "no lines yet"]
+        chief = actors[0]
+        step = [f"step {chief.step}"] if chief.step is not None else []
+        rate = [_rate(chief.steps_per_s)] if chief.steps_per_s else []
+        return [began, *step, *rate, *self._values()]
+
+    def _ended(self) -> list[str]:
+        status = self._status
+        ended = date(status.newest_t, self._screen.local)[:16] if status.newest_t else ""
+        if self.state == _SILENT:
+            begun = [f"silent for {span(self._silent_s)}"]
+        elif self.state == _UNWATCHED:
+            begun = [f"no sidecar since {date(status.t, self._screen.local)[:16]}"]
+        else:
+            took = f" in {span(status.newest_t - status.began)}" if status.began and ended else ""
+            begun = [f"finished {ended}{took}".rstrip()]
+        step = [f"step {self._actors[0].step}"] if self._actors and self._actors[0].step is not None else []
+        return [*begun, *step, *self._values()]
+
+    def _values(self) -> list[str]:
+        return [f"{self._label(trend)} {number(trend.value)}" for trend in self._status.trends[:3]]
+
+    def _trouble_words(self) -> list[str]:
+        """What is wrong, in a few words."""
+        status = self._status
+        found = [
+            f"{clean(actor.actor, MAX_NAME)} lacks {self._ranks.words(actor.actor, actor.missing, 3)}"
+            for actor in self._actors
+            if actor.missing
+        ]
+        found += [f"{clean(sink.name)} {_sink_state(sink)}" for sink in status.sinks if _is_trouble(sink)]
+        found += [counted(len(status.claims), "claim")] if status.claims else []
+        return [*found, *([dead_totals(status)] if dead_totals(status) else [])]
+
+    def details(self, width: int) -> list[tuple[int, StyledLine]]:
+        """The lines below the experiment's own, each with its importance: 0 is kept longest."""
+        status, found = self._status, []
+        for nth, trend in enumerate(status.trends):
+            found.append((_TREND if nth < 2 else _MORE_TRENDS, StyledLine(self._trend(trend, width))))
+        for actor in self._actors:
+            line = StyledLine(self._actor(actor, width), "yellow" if actor.missing else "")
+            found.append((_TROUBLE if actor.missing else _ACTORS, line))
+        for sink in status.sinks:
+            style = "red" if sink.state == "refused" else "yellow" if _is_trouble(sink) else "dim"
+            found.append(
+                (_TROUBLE if _is_trouble(sink) else _SINKS, StyledLine(_INDENT + _sink(sink, status.rows), style))
+            )
+        wrong = [clean(claim) for claim in status.claims]
+        wrong += [dead_totals(status)] if dead_totals(status) else []
+        wrong += [f"reported to the job: {clean(text)}" for text in status.misuse]
+        found += [(_TROUBLE, StyledLine(_INDENT + line, "yellow")) for line in wrong]
+        notes = [clean(note) for note in status.notes if not any(text in note for text in status.misuse)]
+        return [*found, *((_NOTES, StyledLine(_INDENT + note, "dim")) for note in notes)]
+
+    def _trend(self, trend: TrendStatus, width: int) -> str:
+        names = max(cell_len(self._label(one)) for one in self._status.trends)
+        label = self._label(trend)
+        begin = f"{_INDENT}{label}{' ' * (names - cell_len(label))}  {number(trend.value):>9}  "
+        return begin + sparkline(trend.points, min(48, width - cell_len(begin)))
+
+    def _label(self, trend: TrendStatus) -> str:
+        """A metric's name, with its actor where two metrics of the screen share the name."""
+        short = [one.key.removeprefix("clock/").removeprefix(f"{one.actor}/") for one in self._status.trends]
+        name = trend.key.removeprefix("clock/").removeprefix(f"{trend.actor}/")
+        return fit(clean(name if short.count(name) < 2 else f"{trend.actor}/{name}"), MAX_METRIC)
+
+    def _actor(self, actor: ActorStatus, width: int) -> str:
+        """An actor with its ranks in one line, which names the missing as far as there is room."""
+        stream = next((one for one in self._status.streams if one.actor == actor.actor), None)
+        here, expected = present(actor), actor.ranks_expected
+        begin = f"{_INDENT}{clean(actor.actor, MAX_NAME)}  {here:,}/{expected:,} rank{'s' * (expected != 1)}"
+        if actor.step is not None:
+            begin += f", step {actor.step}"
+        elif stream is not None and stream.step is not None:
+            begin += f", up to step {stream.step}"
+        begin += f", lag {duration(actor.lag_s)}" if actor.open_units and actor.lag_s >= 2.0 else ""
+        if actor.missing:
+            forms = [self._ranks.places(actor.actor, actor.missing)]
+            forms += [self._ranks.words(actor.actor, actor.missing, most) for most in range(12, 0, -1)]
+            fitting = (form for form in forms if cell_len(f"{begin}, missing {form}") <= width)
+            begin += f", missing {next(fitting, forms[-1])}"
+        note = actor.note or (
+            f"{self._ranks.words(actor.actor, actor.absent, 3)} logged no step" if actor.absent else ""
+        )
+        return f"{begin}, {clean(note)}" if note else begin
+
+
+def _rate(steps_per_s: float) -> str:
+    return f"{number(steps_per_s)} steps/s" if steps_per_s >= 0.1 else f"{number(1 / steps_per_s)} s/step"
+
+
+def _is_trouble(sink: SinkStatus) -> bool:
+    return sink.state == "refused" or (sink.state == "waiting" and sink.trouble_s > REPORT_AFTER_S)
+
+
+def _sink_state(sink: SinkStatus) -> str:
+    return f"waits for {span(sink.trouble_s)}" if sink.state == "waiting" else sink.state
+
+
+def _sink(sink: SinkStatus, rows: int) -> str:
+    has = f"{sink.sent:,} of {rows:,} rows"
+    error = f": {clean(sink.error)}" if sink.error and _is_trouble(sink) else ""
+    where = f" -> {clean(sink.where)}" if sink.where else ""
+    return f"{clean(sink.name)} {_sink_state(sink)}, {has}{error}{where}"
+
+
+def texts(found: Iterable[StyledLine]) -> list[str]:
+    """The lines without their styles."""
+    return [line.text for line in found]

@@ -1,0 +1,124 @@
+"""The newest values of the few metrics that a screen has room for: reward, loss and tokens per second. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from rlship_formats.catalogue.metrics import lookup
+from rlship_sidecar.report.status import TrendStatus
+from rlship_sidecar.rows import ALIGNED, CLOCK, STEP, Row
+from rlship_sidecar.tally import OWN_ACTOR
+
+MAX_POINTS = 48
+MAX_TRENDS = 8
+SEED_ROWS = 64  # the rows that a sidecar reads again at its start
+_KINDS = (STEP, ALIGNED, CLOCK)
+_RATE_STEPS = 20
+
+# What each place of the screen shows: names of the catalogue, best first, then last parts of names that it lacks.
+_SLOTS = (
+    (("reward/total",), frozenset(("reward", "rewards", "score", "return"))),
+    (("train/loss", "train/loss_decomp/pg"), frozenset(("loss", "total_loss", "train_loss", "pg_loss", "actor_loss"))),
+    (
+        ("perf/tokens_per_s", "gen/decode_tokens_per_s"),
+        frozenset(("tokens_per_s", "tokens_per_sec", "tokens_per_second", "tok_per_s", "tps", "throughput")),
+    ),
+)
+
+
+@dataclass(slots=True)
+class _TrackedRows:
+    """The rows of one actor and kind: their chosen keys, and by index the time and the values of these keys."""
+
+    keys: tuple[str, ...] = ()
+    width: int = -1
+    points: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+
+
+class Trends:
+    """Follows the rows of one experiment and keeps the last `MAX_POINTS` values of a few metrics.
+
+    `patterns` choose keys, `*` matching any characters; without patterns the catalogue chooses. The metrics of `lead`
+    come before those of other actors.
+    """
+
+    def __init__(self, patterns: Sequence[str] = (), lead: str = "") -> None:
+        self._patterns = tuple(patterns)
+        self._lead = lead
+        self._families: dict[tuple[str, str], _TrackedRows] = {}
+
+    def note(self, rows: Iterable[Row]) -> None:
+        """Take rows and revisions in the order of their row numbers."""
+        for row in rows:
+            unit = row.unit
+            if unit.kind not in _KINDS or unit.actor == OWN_ACTOR:
+                continue
+            family = self._families.setdefault((unit.actor, unit.kind), _TrackedRows())
+            if len(row.values) != family.width:
+                family.width = len(row.values)
+                shown = [key for key in row.values if self._place(unit.actor, unit.kind, key) is not None]
+                family.keys = tuple(dict.fromkeys((*family.keys, *shown)))
+            family.points[unit.index] = row.t, {key: row.values[key] for key in family.keys if key in row.values}
+            if len(family.points) > MAX_POINTS:
+                del family.points[min(family.points)]
+
+    def trends(self) -> list[TrendStatus]:
+        """The chosen metrics, best first, each metric of an actor once."""
+        found: dict[tuple[str, str], tuple[tuple[object, ...], str, str]] = {}
+        for (actor, kind), family in self._families.items():
+            for key in family.keys:
+                place = self._place(actor, kind, key)
+                if place is not None:
+                    metric = actor, _metric(actor, key)
+                    found[metric] = min(found.get(metric, (place, kind, key)), (place, kind, key))
+        chosen, taken = [], set()
+        for place, kind, key in sorted(found.values()):
+            if self._patterns or place[0] not in taken:  # the catalogue chooses one metric for each place
+                taken.add(place[0])
+                chosen.append((kind, key))
+        owner = {(kind, key): actor for (actor, kind), family in self._families.items() for key in family.keys}
+        return [self._trend(owner[one], *one) for one in chosen[:MAX_TRENDS]]
+
+    def steps_per_s(self, actor: str) -> float | None:
+        """How many steps a second the newest rows of an actor cover, or None if that is unknown."""
+        family = self._families.get((actor, STEP))
+        indexes = sorted(family.points)[-_RATE_STEPS:] if family is not None else []
+        if family is None or len(indexes) < 2:
+            return None
+        took_s = family.points[indexes[-1]][0] - family.points[indexes[0]][0]
+        return (indexes[-1] - indexes[0]) / took_s if took_s > 0 else None
+
+    def _trend(self, actor: str, kind: str, key: str) -> TrendStatus:
+        points = self._families[actor, kind].points
+        indexes = [index for index in sorted(points) if key in points[index][1]]
+        values = [value if math.isfinite(value) else None for value in (points[i][1][key] for i in indexes)]
+        found = lookup(actor, _metric(actor, key))
+        return TrendStatus(key, actor, kind, indexes[-1], values[-1], values, found.unit if found is not None else "")
+
+    def _place(self, actor: str, kind: str, key: str) -> tuple[object, ...] | None:
+        """Where a key comes among all keys, or None if it is not shown."""
+        metric = _metric(actor, key)
+        beside = _KINDS.index(kind), actor != self._lead, len(key), key
+        if self._patterns:
+            fits = (at for at, pattern in enumerate(self._patterns) if _fits(key, pattern))
+            at = next(fits, None)
+            return None if at is None else (at, 0, *beside)
+        plain = metric.removesuffix("/mean")
+        entry = lookup(actor, metric) or lookup(actor, plain)
+        for slot, (names, ends) in enumerate(_SLOTS):
+            if entry is not None and entry.name in names:
+                return slot, names.index(entry.name), *beside
+            if entry is None and plain.rpartition("/")[2].lower() in ends:
+                return slot, 1, *beside  # behind the catalogue's best
+        return None
+
+
+def _fits(key: str, pattern: str) -> bool:
+    return fnmatchcase(key, pattern) or fnmatchcase(key.removeprefix("clock/"), pattern)
+
+
+def _metric(actor: str, key: str) -> str:
+    return key.removeprefix("clock/").removeprefix(f"{actor}/")

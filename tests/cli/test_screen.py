@@ -1,0 +1,265 @@
+"""What a folder looks like on a terminal: it fits, and what matters most stays."""
+
+from __future__ import annotations
+
+import math
+import time
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlship_sidecar.report.screen import Screen, StyledLine, fit, lines, number, span, sparkline
+from rlship_sidecar.report.status import Status, TrendStatus
+from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
+from tests.kit.cases import statistical
+
+T = 1763600000.0
+
+
+def a_trend(key: str, actor: str, points: list[float | None]) -> TrendStatus:
+    return TrendStatus(key, actor, "step", len(points) - 1, points[-1], points)
+
+
+REWARD = a_trend("reward/score", "reward", [i / 8 for i in range(8)])
+LOSS = a_trend("trainer/loss", "trainer", [2.0, 1.0, 0.5, None, 0.25])
+TOKENS = a_trend("trainer/tokens_per_s", "trainer", [18000.0, 18250.0])
+
+
+def running(name: str, **changes: Any) -> Status:
+    """An experiment that began 72 minutes ago and writes."""
+    values: dict[str, Any] = {
+        "t": T,
+        "lead": "trainer",
+        "began": T - 4320,
+        "newest_t": T,
+        "trends": [REWARD, LOSS, TOKENS],
+        "sinks": [a_sink(next_row=120)],
+    }
+    return a_status(experiment=f"/outputs/{name}", **(values | changes))
+
+
+def finished(name: str, **changes: Any) -> Status:
+    """An experiment that ended an hour ago."""
+    values: dict[str, Any] = {
+        "actors": [an_actor(open_units=0)],
+        "writers": [a_writer(closed=True, unread=0)],
+        "newest_t": T - 3600,
+    }
+    return running(name, **(values | changes))
+
+
+def shown(*statuses: Status, width: int = 80, height: int = 24, watched: bool = True) -> list[str]:
+    screen = Screen("outputs/", statuses, T, watched, time.gmtime)
+    return [line.text for line in lines(screen, width, height)]
+
+
+def test_ten_experiments_fit_24_by_80() -> None:
+    """Running experiments come first, with their metrics, ranks and sinks; a finished one has a line."""
+    trainer = an_actor(step=1204, steps_per_s=0.45, ranks_seen=64, ranks_expected=64, missing=["0.17"])
+    big = running(
+        "grpo-10",
+        actors=[an_actor(actor="generator", step=None, open_units=0), trainer],
+        writers=[a_writer(rank=17, host="n07", pid=4121)],
+        misuse={"log: 'x' has a value of type list that is no metric": 2},
+        notes=["reads 2 files of verl"],
+    )
+    slow = running("grpo-2", actors=[an_actor(steps_per_s=0.03)])
+    assert shown(big, slow, *(finished(f"sft-{i}") for i in range(8))) == [
+        "outputs/  2025-11-20 00:53:20  2 running, 8 finished",
+        "grpo-2   running 1 h 12 min, step 12, 33.33 s/step, score 0.875, loss 0.25",
+        "  score             0.875  ▁▂▃▄▅▆▇█",
+        "  loss               0.25  █▄▂ ▁",
+        "  tokens_per_s     18.25k  ▁█",
+        "  trainer  4/4 ranks, step 12",
+        "  wandb shipping, 120 of 120 rows -> wandb/x",
+        "grpo-10  running 1 h 12 min, step 1204, trainer lacks r17, 0.45 steps/s",
+        "  score             0.875  ▁▂▃▄▅▆▇█",
+        "  loss               0.25  █▄▂ ▁",
+        "  tokens_per_s     18.25k  ▁█",
+        "  trainer  63/64 ranks, step 1204, missing r17 (n07 pid 4121)",
+        "  generator  4/4 ranks",
+        "  wandb shipping, 120 of 120 rows -> wandb/x",
+        "  reported to the job: log: 'x' has a value of type list that is no metric",
+        "  reads 2 files of verl",
+        *(f"sft-{i}    finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875" for i in range(8)),
+    ]
+
+
+def test_more_experiments_than_lines_are_counted() -> None:
+    """Where not every experiment has a line, the last line counts the others by state, finished ones first."""
+    many = [running(f"run-{i}") for i in range(30)] + [finished(f"old-{i}") for i in range(500)]
+    found = shown(*many, height=10)
+    assert found[0] == "outputs/  2025-11-20 00:53:20  30 running, 500 finished"
+    assert [line.split()[0] for line in found[1:9]] == [f"run-{i}" for i in range(8)]
+    assert found[9:] == ["and 522 more: 22 running, 500 finished"]
+    assert len(shown(*many)) == 24
+
+
+def test_a_low_terminal_keeps_the_trouble() -> None:
+    """Missing ranks, a sink that cannot deliver, dead letters and misuse stay when metrics and notes have no room."""
+    status = running(
+        "run",
+        actors=[an_actor(missing=["0.1"])],
+        sinks=[a_sink(name="jsonl"), a_sink(state="refused", error="the file is another store's")],
+        dead_letters=[a_dead_letter()],
+        dead_letter_count=3,
+        claims=["2 writers claim trainer/0/r0 at one time: set rank or replica"],
+        notes=["a note"],
+    )
+    others = [finished(f"old-{i}") for i in range(9)]
+    assert shown(status, *others, height=8) == [
+        "outputs/  2025-11-20 00:53:20  1 running, 9 finished",
+        "run    running 1 h 12 min, step 12, trainer lacks r1, wandb refused, 1 claim",
+        "  trainer  3/4 ranks, step 12, missing r1",
+        "  wandb refused, 118 of 120 rows: the file is another store's -> wandb/x",
+        "  2 writers claim trainer/0/r0 at one time: set rank or replica",
+        "  3 dead letters",
+        "old-0  finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875, loss 0.25",
+        "and 8 more: 8 finished",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        (["0.17"], "1,023/1,024 ranks, step 12, missing r17"),
+        (["0.17", "0.400", "0.512-514"], "1,019/1,024 ranks, step 12, missing r17, r400, r512-514"),
+        ([f"0.{i}" for i in range(0, 1024, 2)], "512/1,024 ranks, step 12, missing r0, r2, r4, r6, r8, r10 +506"),
+    ],
+)
+def test_a_thousand_ranks_have_one_line(missing: list[str], words: str) -> None:
+    """It names as many missing ranks as fit, in their natural order, and counts the rest."""
+    writers = [a_writer(rank=rank) for rank in range(1024)]
+    status = running("run", actors=[an_actor(ranks_seen=1024, ranks_expected=1024, missing=missing)], writers=writers)
+    assert f"  trainer  {words}" in shown(status)
+    (narrow,) = (line for line in shown(status, width=60) if line.startswith("  trainer"))
+    assert narrow.startswith("  trainer  ") and len(narrow) <= 60 and "…" not in narrow
+
+
+def test_states_of_experiments() -> None:
+    """Silent experiments, and those without a sidecar, are named as such; a note of how long ends each sentence."""
+    silent = running("quiet", writers=[a_writer(silent_s=720.0)])
+    assert shown(silent)[1] == "quiet  silent for 12 min 00 s, step 12, score 0.875, loss 0.25"
+    left = running("left", t=T - 86400)
+    assert shown(left, watched=False)[:2] == [
+        "outputs/  2025-11-20 00:53:20  1 not watched",
+        "left  no sidecar since 2025-11-19 00:53, step 12, score 0.875, loss 0.25",
+    ]
+    left.running = True
+    assert shown(left, watched=False)[1].startswith("left  silent for 1 d 00 h")
+    assert shown(running("new", actors=[], writers=[], trends=[]))[1] == "new  running 1 h 12 min, no lines yet"
+    assert shown() == ["outputs/  2025-11-20 00:53:20  no experiment yet"]
+
+
+def test_what_matters_is_coloured() -> None:
+    """Trouble is yellow, a refusal red, a finished experiment dim."""
+    status = running("run", actors=[an_actor(missing=["0.1"])], sinks=[a_sink(state="refused")])
+    found = lines(Screen("o", [status, finished("old")], T), 80, 24)
+    styles = {line.text.split()[0]: line.style for line in found}
+    assert styles["run"] == styles["trainer"] == "yellow"
+    assert (styles["o"], styles["wandb"], styles["old"], styles["loss"]) == ("bold", "red", "dim", "")
+
+
+def test_metrics_of_one_name_are_told_apart() -> None:
+    """Two metrics whose names differ only by the actor have the actor in front."""
+    status = running("run", trends=[LOSS, a_trend("critic/loss", "critic", [1.0, 2.0])])
+    assert [line for line in shown(status) if "loss  " in line] == [
+        "  trainer/loss       0.25  █▄▂ ▁",
+        "  critic/loss           2  ▁█",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *[(None, "nan"), (0.0, "0"), (0.03125, "0.03125"), (1204.0, "1204"), (-18250.0, "-18.25k"), (9999.0, "9999")],
+        *[(1.5e-6, "1.50e-06"), (2.5e6, "2.5M"), (7e9, "7G"), (3e13, "30T"), (1e300, "1.00e+300"), (-0.5, "-0.5")],
+    ],
+)
+def test_numbers_are_short(value: float | None, text: str) -> None:
+    """Four digits, with a suffix or an exponent."""
+    assert number(value) == text
+
+
+def test_lengths_of_time() -> None:
+    """Two units at most; nothing for a time that cannot be."""
+    found = [span(seconds) for seconds in (0, 59.9, 60, 3599, 3600, 90000, 86400 * 40, -1, math.nan, math.inf)]
+    assert found == ["0 s", "59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "1 d 01 h", "40 d 00 h", "-", "-", "-"]
+
+
+def test_sparklines() -> None:
+    """The last points from the least to the greatest; a level line is level; a gap is a gap; one point is no line."""
+    assert sparkline([0.0, 7.0, 3.0], 10) == "▁█▄"
+    assert sparkline([0.0, 1.0, 2.0], 2) == "▁█"
+    assert sparkline([5.0, 5.0], 10) == "▄▄"
+    assert sparkline([1.0, None, 2.0], 10) == "▁ █"
+    assert sparkline([1.0], 10) == sparkline([None, None], 10) == sparkline([1.0, 2.0], 0) == ""
+    assert sparkline([-1.7e308, 1.7e308, 0.0], 10) == "▁█▅"
+
+
+def cells(text: str) -> int:
+    """How many cells a terminal gives a text, counted by Unicode's own tables."""
+    return sum(
+        0 if unicodedata.category(c) in ("Mn", "Me") else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+NAMES = st.text(st.sampled_from("ab/.- 0日本한🤖é\u0301אב\u202e\u200f\x1b[2J\n\r\t\x00\x9b\udc80｡"), max_size=50)
+
+
+@st.composite
+def statuses(draw: st.DrawFn) -> Status:
+    """Any experiment, with names that were chosen by an enemy of terminals."""
+    values = st.lists(st.none() | st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60)
+    actor = an_actor(
+        actor=draw(NAMES),
+        missing=[f"{draw(NAMES)}.{rank}" for rank in draw(st.lists(st.integers(0, 2000), max_size=30))],
+        step=draw(st.none() | st.integers(0, 2**53)),
+        note=draw(NAMES),
+        steps_per_s=draw(st.none() | st.floats(1e-9, 1e9)),
+        ranks_expected=draw(st.integers(0, 10**6)),
+    )
+    sinks = [
+        a_sink(name=draw(NAMES), state=state, where=draw(NAMES), error=draw(NAMES), trouble_s=60.0)
+        for state in draw(st.lists(st.sampled_from(["waiting", "refused", "idle"]), max_size=3))
+    ]
+    trends = [
+        a_trend(f"{actor.actor}/{draw(NAMES)}", actor.actor, draw(values)) for _ in range(draw(st.integers(0, 4)))
+    ]
+    return running(
+        draw(NAMES),
+        actors=[actor],
+        sinks=sinks,
+        trends=trends,
+        writers=[a_writer(closed=draw(st.booleans()), unread=0, silent_s=draw(st.floats(0, 1e6)))],
+        notes=[draw(NAMES)],
+        misuse={draw(NAMES): 1},
+        claims=draw(st.lists(NAMES, max_size=2)),
+        began=draw(st.floats(0, 1e12)),
+        newest_t=draw(st.floats(0, 1e300)),
+    )
+
+
+@statistical(2000)
+@given(st.lists(statuses(), max_size=6), st.integers(0, 130), st.integers(0, 40), st.booleans(), NAMES)
+def test_every_screen_fits(found: list[Status], width: int, height: int, watched: bool, title: str) -> None:
+    """Whatever the names and numbers are: no line is too wide or moves a cursor, and there are not too many."""
+    shown = lines(Screen(title, found, T, watched, time.gmtime), width, height)
+    assert len(shown) <= height
+    for line in shown:
+        assert cells(line.text) <= width, line
+        assert line.text.isprintable(), line
+    if height > 1 and width:
+        assert shown[0].style == "bold"
+
+
+@given(NAMES, st.integers(0, 60))
+def test_a_cut_text_fits(text: str, width: int) -> None:
+    """A text that fits stays; any other has at most `width` cells."""
+    found = fit(text.replace("\n", ""), width)
+    assert isinstance(StyledLine(found), tuple)
+    assert cells("".join(c for c in found if c.isprintable())) <= width

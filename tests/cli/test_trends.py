@@ -1,0 +1,83 @@
+"""Which metrics a screen shows, and what of them."""
+
+from __future__ import annotations
+
+import math
+
+from rlship_sidecar.report.status import TrendStatus
+from rlship_sidecar.report.trends import MAX_POINTS, Trends
+from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
+
+
+def a_row(index: int, values: dict[str, float], *, actor: str = "trainer", kind: str = "step", t: float = 0.0) -> Row:
+    return Row(Unit(actor, kind, index), t, {}, values, Coverage(("0.0",), 1), Arrival(index, 0, (), "complete"))
+
+
+def keys(trends: Trends) -> list[str]:
+    return [trend.key for trend in trends.trends()]
+
+
+def test_reward_loss_and_tokens_are_chosen() -> None:
+    """One metric each, by the catalogue's names and those of frameworks, in this order; nothing else."""
+    trends = Trends(lead="trainer")
+    values = {"trainer/grad_norm": 1.0, "trainer/loss": 2.0, "trainer/throughput(tps)": 3.0, "trainer/loss/max": 9.0}
+    trends.note([a_row(0, values)])
+    assert keys(trends) == ["trainer/loss", "trainer/throughput(tps)"]
+    trends.note([a_row(0, {"reward/total": 0.5, "reward/total/min": 0.1}, actor="reward")])
+    assert keys(trends) == ["reward/total", "trainer/loss", "trainer/throughput(tps)"]
+    assert keys(Trends()) == []
+
+
+def test_the_catalogues_name_and_the_lead_come_first() -> None:
+    """A loss of the lead goes before another actor's, and `train/loss` before a metric that is only called so."""
+    trends = Trends(lead="trainer")
+    trends.note([a_row(0, {"critic/loss": 1.0}, actor="critic"), a_row(0, {"trainer/loss": 1.0})])
+    assert keys(trends) == ["trainer/loss"]
+    trends.note([a_row(1, {"trainer/loss": 1.0, "trainer/train/loss": 1.0})])
+    assert keys(trends) == ["trainer/train/loss"]
+
+
+def test_patterns_choose_instead() -> None:
+    """The configured patterns choose in their order, in rows over time too, and each metric comes once."""
+    trends = Trends(["*/lag*", "*/loss"])
+    trends.note([a_row(0, {"trainer/loss": 1.0, "trainer/reward": 1.0, "trainer/lag_s": 0.5})])
+    trends.note([a_row(7, {"clock/generator/lag": 2.0, "clock/generator/x": 1.0}, actor="generator", kind="clock")])
+    assert keys(trends) == ["trainer/lag_s", "clock/generator/lag", "trainer/loss"]
+    trends.note([a_row(1, {"generator/lag": 2.0}, actor="generator", kind="aligned")])
+    assert keys(trends) == ["trainer/lag_s", "generator/lag", "trainer/loss"]
+
+
+def test_the_last_points_are_kept_in_order_of_steps() -> None:
+    """A late row and a revision take their places; a value that is not finite is a gap, and the newest may be one."""
+    trends = Trends()
+    trends.note([a_row(i, {"trainer/loss": float(i)}) for i in range(100) if i != 90])
+    trends.note([a_row(90, {"trainer/loss": -1.0}), a_row(95, {"trainer/loss": -2.0})])
+    trends.note([a_row(100, {"trainer/loss": math.nan})])
+    (trend,) = trends.trends()
+    assert len(trend.points) == MAX_POINTS
+    assert trend.points[-12:] == [89.0, -1.0, 91.0, 92.0, 93.0, 94.0, -2.0, 96.0, 97.0, 98.0, 99.0, None]
+    assert (trend.value, trend.index) == (None, 100)
+
+
+def test_a_trend_has_the_unit_of_the_catalogue() -> None:
+    """Everything that a screen draws of a metric."""
+    trends = Trends()
+    trends.note([a_row(3, {"trainer/perf/tokens_per_s": 10.0})])
+    assert trends.trends() == [TrendStatus("trainer/perf/tokens_per_s", "trainer", "step", 3, 10.0, [10.0], "tokens/s")]
+
+
+def test_the_rate_of_steps() -> None:
+    """Steps a second over the newest rows, by their own times; unknown before the second row."""
+    trends = Trends()
+    assert trends.steps_per_s("trainer") is None
+    trends.note([a_row(0, {"trainer/loss": 1.0}, t=100.0)])
+    assert trends.steps_per_s("trainer") is None
+    trends.note([a_row(5, {"trainer/loss": 1.0}, t=110.0)])
+    assert trends.steps_per_s("trainer") == 0.5
+
+
+def test_single_lines_and_the_sidecars_own_rows_are_not_followed() -> None:
+    """Neither is a metric of the job over its steps."""
+    trends = Trends(["*"])
+    trends.note([a_row(0, {"rlship/loss": 1.0}, actor="rlship"), a_row(0, {"point/eval/loss": 1.0}, kind="point")])
+    assert keys(trends) == []
