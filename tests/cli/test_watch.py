@@ -212,6 +212,22 @@ def test_a_signal_drains_and_exits_with_0(tmp_path: Path, number: signal.Signals
     assert len(rows(experiment)) == 3
 
 
+def test_once_reports_each_finding_once(tmp_path: Path) -> None:
+    """A dead letter, ranks that are missing and a sink that refuses the rows have one line each."""
+    experiment = an_experiment(tmp_path / "exp", ["{oops"])
+    a_second = (experiment / "rlship" / "trainer-0-r0.jsonl").read_text().replace('"a1"', '"a2"')
+    (experiment / "rlship" / "trainer-0-r0-again.jsonl").write_text(a_second)
+    state = experiment / "rlship" / "state"
+    state.mkdir()
+    (state / "rows.jsonl").mkdir()
+    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
+    assert done.returncode in (1, 4), done.stderr
+    lines = [line.partition("trainer-0")[2] or line for line in done.stderr.splitlines()]
+    assert len([line for line in lines if "{oops" in line]) == 2, "one in each of two files"
+    assert len([line for line in lines if "rows.jsonl" in line and "refused" in line]) <= 1, done.stderr
+    assert len([line for line in lines if "writers claim" in line or "one after the other" in line]) == 1, done.stderr
+
+
 def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
     """A second sidecar on the same experiment exits with 5 and names the first; status says that one runs."""
     experiment = an_experiment(tmp_path / "exp")

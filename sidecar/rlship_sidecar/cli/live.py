@@ -136,7 +136,7 @@ class _Above(io.TextIOBase):
 
 @contextmanager
 def report(
-    stream: TextIO, env: Mapping[str, str], *, title: str, quiet: bool, table: bool
+    stream: TextIO, env: Mapping[str, str], *, title: str, quiet: bool, table: bool, once: bool = False
 ) -> Iterator[tuple[OnStatus | None, Callable[[], None]]]:
     """Yield the daemon's `on_status`, and what to call when the terminal was resized.
 
@@ -149,7 +149,7 @@ def report(
         with redirect_stderr(_Above(live, stream)) if stream is sys.stderr else nullcontext():
             yield live.show, live.resized
     else:
-        with plain_report(stream) as on_status:
+        with plain_report(stream, once=once) as on_status:
             yield on_status, lambda: None
 
 

@@ -23,16 +23,21 @@ PROGRESS_S = 30.0
 
 
 class PlainReport:
-    """Prints changes when they come, and at most one line of progress in `every_s` seconds. `echo` takes one line."""
+    """Prints changes when they come, and at most one line of progress in `every_s` seconds. `echo` takes one line.
+
+    With `once` the sidecar ends as soon as all is delivered, and then reports itself which sinks refused the rows.
+    """
 
     def __init__(
         self,
         echo: Callable[[str], None],
         *,
+        once: bool = False,
         every_s: float = PROGRESS_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._echo = echo
+        self._once = once
         self._every_s = every_s
         self._clock = clock
         self._last: dict[str, Status] = {}
@@ -43,7 +48,7 @@ class PlainReport:
     def __call__(self, statuses: list[Status]) -> None:
         """Print what changed since the last call."""
         for status in statuses:
-            for line in terminal.lines(self._last.get(status.experiment), status):
+            for line in terminal.lines(self._last.get(status.experiment), status, refusals=not self._once):
                 self._echo(_prefix(status, statuses) + line)
             for line in self._waits(status):
                 self._echo(_prefix(status, statuses) + line)
@@ -64,10 +69,13 @@ class PlainReport:
         return lines
 
     def finish(self) -> None:
-        """Print the last progress of each experiment, and what is incomplete."""
+        """Print the last progress of each experiment, and which rows lack ranks.
+
+        Dead letters and ranks that were claimed twice have been printed when they were found.
+        """
         statuses = list(self._last.values())
         self._progress(statuses)
-        lines = [_prefix(status, statuses) + line for status in statuses for line in terminal.shortcomings(status)]
+        lines = [_prefix(status, statuses) + line for status in statuses for line in terminal.lacking_rows(status)]
         if len(lines) > terminal.MAX_LINES:
             lines[terminal.MAX_LINES - 1 :] = [f"and {len(lines) - terminal.MAX_LINES + 1} more: see `rlship status`"]
         for line in lines:
@@ -88,9 +96,9 @@ class PlainReport:
 
 
 @contextmanager
-def plain_report(stream: TextIO) -> Iterator[OnStatus]:
+def plain_report(stream: TextIO, *, once: bool) -> Iterator[OnStatus]:
     """Yield an `on_status` that writes lines to `stream`; at the end they are completed."""
-    plain = PlainReport(_echo_to(stream))
+    plain = PlainReport(_echo_to(stream), once=once)
     yield plain
     plain.finish()
 

@@ -129,7 +129,10 @@ def watch(
 
     with (
         log_through(_say, logging.ERROR if quiet else logging.WARNING),
-        report(sys.stderr, os.environ, title=str(directory), quiet=quiet, table=table) as (on_status, resized),
+        report(sys.stderr, os.environ, title=str(directory), quiet=quiet, table=table, once=once) as (
+            on_status,
+            resized,
+        ),
         stop_on_signals(
             _say if announce_stop and not quiet else lambda line: None, others={signal.SIGWINCH: resized}
         ) as stop,

@@ -186,12 +186,17 @@ def shortcomings(status: Incomplete, names: RankNames | None = None) -> list[str
     each.
     """
     found = [clean(claim) for claim in status.claims[:MAX_LINES]]
-    found += [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
+    found += lacking_rows(status)
     found += [_short(short, names) for short in status.short[:MAX_LINES]]
     if dead := dead_totals(status):
         found.append(dead)
     found += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MAX_LINES]]
     return found
+
+
+def lacking_rows(status: Incomplete) -> list[str]:
+    """Count the rows that lack ranks, one line for each actor and kind of rows."""
+    return [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
 
 
 def progress(status: Status) -> str:
@@ -209,8 +214,11 @@ def progress(status: Status) -> str:
     return "; ".join(parts)
 
 
-def lines(previous: Status | None, current: Status) -> list[str]:
-    """Report the changes in actors, ranks, sinks, dead letters and notes, one line each. At most MAX_LINES."""
+def lines(previous: Status | None, current: Status, *, refusals: bool = True) -> list[str]:
+    """Report the changes in actors, ranks, sinks, dead letters and notes, one line each. At most MAX_LINES.
+
+    Without `refusals` no sink is reported that refused the rows.
+    """
     found = [] if previous else [f"watching {clean(current.experiment)} on {clean(current.filesystem) or 'unknown'}"]
     actors = {actor.actor: actor for actor in previous.actors} if previous else {}
     streams, names = _by_actor(current), RankNames(current)
@@ -221,6 +229,8 @@ def lines(previous: Status | None, current: Status) -> list[str]:
         found += _short_changes(short.get(one.actor), one, names)
     sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
     for sink in current.sinks:
+        if sink.state == "refused" and not refusals:
+            continue
         found += _sink_changes(sinks.get(sink.name), sink)
     known = {(letter.file, letter.reason) for letter in previous.dead_letters} if previous else set()
     found += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
