@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+# The exit codes of all verbs; docs/cli.md says what each means.
+OK, FAILED, USAGE, INCOMPLETE, REFUSED, OWNED = range(6)
+_BEST_FIRST = (OK, INCOMPLETE, OWNED, USAGE, FAILED, REFUSED)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of a verb that did several experiments."""
+    return max(codes, key=_BEST_FIRST.index, default=OK)
+
 
 class RlshipError(Exception):
     """A problem to report to a person. `message` names the cause, `hint` the way out, or ""."""
 
-    exit_code = 1
+    exit_code = FAILED
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -21,13 +32,22 @@ class NothingToWatch(RlshipError):
     """The given folder holds no experiment, or cannot be read. Exit code 1."""
 
 
+def no_experiment(directory: object) -> NothingToWatch:
+    """The error of every verb for a folder without an experiment."""
+    return NothingToWatch(
+        f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a framework "
+        "that rlship reads",
+        f'a process makes one when it logs: rlship.init("{directory}/my-run", actor="trainer")',
+    )
+
+
 class UsageProblem(RlshipError):
     """A flag, a variable or a configuration key that cannot be used as given. Exit code 2."""
 
-    exit_code = 2
+    exit_code = USAGE
 
 
 class OwnedElsewhere(RlshipError):
     """Another sidecar owns the experiment. Exit code 5."""
 
-    exit_code = 5
+    exit_code = OWNED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from rlship_sidecar.report.screen import Screen, StyledLine, fit, lines, number, span, sparkline
 from rlship_sidecar.report.status import Status, TrendStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
+from tests.guards.tree import ROOT
 from tests.kit.cases import statistical
 
 T = 1763600000.0
@@ -85,6 +87,38 @@ def test_ten_experiments_fit_24_by_80() -> None:
         "  reported to the job: log: 'x' has a value of type list that is no metric",
         "  reads 2 files of verl",
         *(f"sft-{i}    finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875" for i in range(8)),
+    ]
+
+
+def test_the_documents_show_a_real_screen() -> None:
+    """The picture in docs/cli.md is what the renderer draws."""
+    picture = "\n".join(shown(*a_day(), watched=True))
+    assert picture in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8"), picture
+
+
+def a_day() -> list[Status]:
+    """Two runs at work, one of which lost a rank, one that hangs, and two of yesterday."""
+
+    def curve(key: str, actor: str, value: Callable[[int], float]) -> TrendStatus:
+        return a_trend(key, actor, [value(i) for i in range(40)])
+
+    trends = [
+        curve("reward/score", "reward", lambda i: 0.97 - 0.74 * math.exp(-i / 12)),
+        curve("trainer/loss", "trainer", lambda i: 0.02 + 1.9 * math.exp(-i / 9)),
+        curve("trainer/tokens_per_s", "trainer", lambda i: 18200 + 300 * math.sin(i)),
+    ]
+    actors = [
+        an_actor(step=1204, steps_per_s=0.45, ranks_seen=64, ranks_expected=64, missing=["0.17"]),
+        an_actor(actor="generator", step=None, ranks_seen=8, ranks_expected=8, open_units=0),
+    ]
+    lost = [a_writer(rank=17, host="n07", pid=4121)]
+    misuse = {"log: 'prompts' has a value of type list that is no metric": 2}
+    wandb = a_sink(next_row=4812, where="https://wandb.ai/lab/rl/runs/8f2c")
+    return [
+        running("grpo-7b", actors=actors, writers=lost, trends=trends, misuse=misuse, rows=4812, sinks=[wandb]),
+        running("grpo-10", began=T - 400, actors=[an_actor(steps_per_s=0.03)], trends=trends[:2]),
+        running("ppo-3", writers=[a_writer(silent_s=720.0)], trends=trends[:2]),
+        *(finished(f"sft-{i}", began=T - 9000, trends=trends[1:2]) for i in (1, 2)),
     ]
 
 

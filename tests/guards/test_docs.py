@@ -21,6 +21,7 @@ from rlship_sidecar.report.status import (
     SinkStatus,
     Status,
     StreamStatus,
+    TrendStatus,
     WriterStatus,
 )
 from tests.guards.tree import ROOT
@@ -105,7 +106,17 @@ def test_every_verb_is_in_the_readme() -> None:
 def test_every_field_of_the_status_is_documented() -> None:
     """docs/status.md has a row for each field of the JSON that `status` and `watch` print."""
     told = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "status.md").read_text(encoding="utf-8")))
-    parts = (Status, ActorStatus, WriterStatus, SinkStatus, DeadLetterStatus, LackingStatus, StreamStatus, ClockStatus)
+    parts = (
+        Status,
+        ActorStatus,
+        WriterStatus,
+        SinkStatus,
+        DeadLetterStatus,
+        LackingStatus,
+        StreamStatus,
+        ClockStatus,
+        TrendStatus,
+    )
     assert [f"{part.__name__}.{one.name}" for part in parts for one in fields(part) if one.name not in told] == []
 
 

@@ -222,10 +222,11 @@ def test_helpful_errors(outputs: Path, sql: str, told: str) -> None:
 
 
 def test_the_order_of_arguments(outputs: Path) -> None:
-    """A folder where the question should be is recognised."""
-    result = run(outputs, "SELECT 1")
-    assert result.exit_code == 2
-    assert "rlship query SQL DIR" in result.stderr
+    """The folder may stand before the question or behind it; without a question the order is said."""
+    first, last, neither = run(outputs, "SELECT 1"), run("SELECT 1", outputs), run(outputs)
+    assert (first.exit_code, first.stdout) == (last.exit_code, last.stdout) == (0, last.stdout)
+    assert neither.exit_code == 2
+    assert "rlship query DIR SQL" in neither.stderr
 
 
 @pytest.mark.parametrize("package", ["duckdb", "pyarrow", "pytz"])

@@ -10,7 +10,7 @@ import click
 
 from rlship_sidecar import output
 from rlship_sidecar.errors import RlshipError
-from rlship_sidecar.report.terminal import clean
+from rlship_sidecar.report.terminal import clean, counted
 
 if TYPE_CHECKING:
     from rlship_sidecar.checking.file import FileCheck
@@ -48,8 +48,8 @@ def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bo
                 click.echo(f"{clean(path)}: and {count - _SHOWN} more: {what} (all of them: --json)")
         errors, warnings, lines = errors + checked.errors, warnings + checked.warnings, lines + checked.lines
     if not json:
-        read = f"{_count(len(files), 'file')}, {_count(lines, 'line')}"
-        click.echo(f"{read}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+        read = f"{counted(len(files), 'file')}, {counted(lines, 'line')}"
+        click.echo(f"{read}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     context.exit(1 if errors or (strict and warnings) else 0)
 
 
@@ -89,7 +89,3 @@ def _text(path: str, finding: Finding) -> str:
     metric = f" of {clean(finding.metric)!r}" if finding.metric is not None else ""
     what = f"{place}: {finding.level}: {finding.what}{metric}: {clean(finding.why, 400)}"
     return f"{what}\n    fix: {clean(finding.fix, 400)}"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" + ("" if n == 1 else "s")

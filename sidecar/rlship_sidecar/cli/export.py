@@ -11,14 +11,13 @@ import click
 
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.outfile import STDOUT, outages, writing
-from rlship_sidecar.errors import NothingToWatch, RlshipError, UsageProblem
+from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem, no_experiment
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
     from rlship_sidecar.export.trace import ExportedTrace
     from rlship_sidecar.steps import Steps
 
-INCOMPLETE = 3
 KINDS = ("step", "aligned", "clock", "point")
 FORMATS = ("parquet", "csv", "jsonl")
 VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
@@ -150,7 +149,7 @@ def export(
         done = write_trace(experiment, stream, selection, align_clocks=align_clocks)
     for line in _report(done, selection.steps is not None, counters, output):
         click.echo(line, err=True)
-    context.exit(0 if done.complete else INCOMPLETE)
+    context.exit(OK if done.complete else INCOMPLETE)
 
 
 def format_of(output: str) -> str | None:
@@ -164,11 +163,7 @@ def _the_experiment(directory: Path) -> Path:
 
     found = discover.experiments(directory)
     if not found:
-        raise NothingToWatch(
-            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a "
-            "framework that rlship reads",
-            "give the folder that a job logs to",
-        )
+        raise no_experiment(directory)
     if len(found) > 1:
         raise UsageProblem(
             f"{directory} holds {len(found)} experiments, and export takes one", f"name it, such as {found[0]}"
@@ -200,18 +195,19 @@ def _export_samples(experiment: Path, table: str, output: str, steps: Steps | No
             )
     where = "standard output" if output == STDOUT else terminal.clean(output)
     dropped = f"; {done.dropped} more (of all tables) were dropped by their writers" if done.dropped else ""
-    click.echo(f"{where}: {done.samples} samples of {terminal.clean(table)}{dropped}", err=True)
+    click.echo(f"{where}: {terminal.counted(done.samples, 'sample')} of {terminal.clean(table)}{dropped}", err=True)
     for name, why in done.unreadable.items():
         click.echo(f"{terminal.clean(name)} cannot be read: {why}", err=True)
-    return INCOMPLETE if done.unreadable else 0
+    return INCOMPLETE if done.unreadable else OK
 
 
 def _report(done: ExportedTrace, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:
     where = "standard output" if output == STDOUT else terminal.clean(output)
-    parts = f"{done.spans} spans, {done.events} events, {done.barriers} barriers of {done.writers} writers"
-    yield f"{where}: {parts}; open it in {VIEWERS}"
+    held = ((done.spans, "span"), (done.events, "event"), (done.barriers, "barrier"))
+    parts = ", ".join(terminal.counted(number, what) for number, what in held)
+    yield f"{where}: {parts} of {terminal.counted(done.writers, 'writer')}; open it in {VIEWERS}"
     if done.hosts:
-        yield f"times are corrected on {done.hosts} host{'s' if done.hosts > 1 else ''} by what the clocks were off"
+        yield f"times are corrected on {terminal.counted(done.hosts, 'host')} by what the clocks were off"
     if counters and not done.values:
         yield f"no value of {', '.join(map(terminal.clean, counters))}{' in these steps' if ranged else ''}"
     lines = [f"{terminal.clean(name)} cannot be read: {why}" for name, why in done.unreadable.items()]
@@ -220,4 +216,4 @@ def _report(done: ExportedTrace, ranged: bool, counters: tuple[str, ...], output
         lines.append(f"{terminal.clean(name)}: {sum(reasons.values())} could not be used: {listed}")
     yield from lines[: terminal.MAX_LINES]
     if len(lines) > terminal.MAX_LINES:
-        yield f"and {len(lines) - terminal.MAX_LINES} files more"
+        yield f"and {terminal.counted(len(lines) - terminal.MAX_LINES, 'line')} more"

@@ -56,7 +56,7 @@ def export_table(
                 columns, records = table.columns, source.records(table, choice)
             count = write(form, columns, records, stream)
         where = "standard output" if output == STDOUT else terminal.clean(output)
-        click.echo(f"{where}: {count} records of {'rows, wide' if wide else table.name}", err=True)
+        click.echo(f"{where}: {terminal.counted(count, 'record')} of {'rows, wide' if wide else table.name}", err=True)
         return unreadable_code(sources)
 
 

@@ -91,7 +91,7 @@ class PlainReport:
                 moved.append((status, line))
         if moved:
             status, line = max(moved, key=lambda pair: pair[0].rows)
-            more = f" (and {len(moved) - 1} more experiment{'s' * (len(moved) > 2)})" if len(moved) > 1 else ""
+            more = f" (and {terminal.counted(len(moved) - 1, 'more experiment')})" if len(moved) > 1 else ""
             self._echo(_prefix(status, statuses) + line + more)
 
 

@@ -29,8 +29,7 @@ _MEASURED = 500  # records that determine the column widths of a table
 
 
 @click.command(short_help="SQL over rows, spans, events, samples, dead letters.")
-@click.argument("sql")
-@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("words", metavar="[DIR] SQL", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, show_envvar=True, help="Print one JSON object a line.")
 @click.option("--csv", "as_csv", is_flag=True, show_envvar=True, help="Print CSV.")
 @click.option(
@@ -44,7 +43,7 @@ _MEASURED = 500  # records that determine the column widths of a table
 )
 @click.pass_context
 def query(
-    context: click.Context, sql: str, directory: Path, as_json: bool, as_csv: bool, memory: str, state_dir: str | None
+    context: click.Context, words: tuple[str, ...], as_json: bool, as_csv: bool, memory: str, state_dir: str | None
 ) -> None:
     """Answer the question SQL (- reads it from standard input) about the experiments in DIR.
 
@@ -58,8 +57,7 @@ def query(
     """
     if as_json and as_csv:
         raise UsageProblem("--json and --csv are two forms of one answer", "choose one")
-    if os.path.isdir(sql) and not os.path.isdir(directory):
-        raise UsageProblem(f"{sql} is a folder, no question", "the question comes first: rlship query SQL DIR")
+    directory, sql = _parts(words)
     if sql == STDIN:
         sql = sys.stdin.read()
     from rlship_sidecar.tabular import database
@@ -72,6 +70,19 @@ def query(
         for line in _lines(answer, as_json=as_json, as_csv=as_csv):
             click.echo(line)
     context.exit(unreadable_code(sources))
+
+
+def _parts(words: tuple[str, ...]) -> tuple[Path, str]:
+    """The folder and the question. The folder comes first, as with every verb; it may also come last."""
+    if len(words) > 2:
+        raise UsageProblem(f"query takes a folder and a question, and these are {len(words)} words", "quote the SQL")
+    if len(words) == 1:
+        if os.path.isdir(words[0]):
+            raise UsageProblem(f"{words[0]} is a folder, no question", "the question follows: rlship query DIR SQL")
+        return Path(), words[0]
+    first, last = words
+    is_sql = first == STDIN or len(first.split()) > 1 or os.path.isdir(last)
+    return (Path(last), first) if is_sql and not os.path.isdir(first) else (Path(first), last)
 
 
 def _lines(answer: Answer, *, as_json: bool, as_csv: bool) -> Iterator[str]:

@@ -21,7 +21,15 @@ from rlship_sidecar.cli.options import sinks_option
 from rlship_sidecar.cli.progress import reporting
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.cli.watch import log_through
-from rlship_sidecar.errors import NothingToWatch, RlshipError
+from rlship_sidecar.errors import (
+    FAILED,
+    INCOMPLETE,
+    OK,
+    REFUSED,
+    RlshipError,
+    no_experiment,
+    worst,
+)
 from rlship_sidecar.report import terminal
 from rlship_sidecar.steps import parse_steps
 
@@ -31,8 +39,6 @@ if TYPE_CHECKING:
     from rlship_sidecar.report.status import SinkStatus
     from rlship_sidecar.steps import Steps
 
-OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
-WORST = (OK, INCOMPLETE, 5, 2, REFUSED, FAILED)  # from best to worst; the worst code is that of several experiments
 MAX_KEYS = 40  # keys listed for each actor, except with --json
 
 
@@ -118,9 +124,7 @@ def replay(
     root = Path(os.path.realpath(directory))
     found = experiments(root)
     if not found:
-        raise NothingToWatch(
-            f"no experiment in {directory}", "An experiment is a folder with `rlship/` in it; give the one of the job."
-        )
+        raise no_experiment(directory)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # see `watch`
 
     processes = jobs or (len(os.sched_getaffinity(0)) if engine == "local" else 0)
@@ -151,7 +155,7 @@ def replay(
             if stop.is_set():
                 _say(f"stopped: `{again(sys.argv)}` goes on from there" if not dry_run else "stopped")
                 break
-    context.exit(max(codes, key=WORST.index))
+    context.exit(worst(codes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +198,14 @@ def _code(done: Replayed) -> int:
 def report(done: Replayed, *, dry_run: bool) -> Iterator[str]:
     """Describe the result of a replay, in lines for people."""
     rate = f" in {done.read_s:.1f} s, {done.bytes / 1e6 / done.read_s:.0f} MB/s" if done.read_s > 0 else ""
-    volume = f"{done.lines:,} lines, {done.bytes / 1e6:,.1f} MB of {done.files} file{'' if done.files == 1 else 's'}"
+    read = f"{done.lines:,} line{'' if done.lines == 1 else 's'}"
+    volume = f"{read}, {done.bytes / 1e6:,.1f} MB of {terminal.counted(done.files, 'file')}"
     yield f"{terminal.clean(done.experiment)}: {volume}{rate}"
     for found in done.units:
         yield f"  {terminal.clean(found.actor)}: {_rows(found)}"
     revisions = done.rows - sum(found.rows for found in done.units)
     if revisions:
-        yield f"  and {revisions:,} revisions of them"
+        yield f"  and {revisions:,} revision{'' if revisions == 1 else 's'} of them"
     for actor, keys in done.keys.items():
         more = f" and {len(keys) - MAX_KEYS} more (--json lists them)" if len(keys) > MAX_KEYS else ""
         yield f"  keys of {terminal.clean(actor)}: {', '.join(map(terminal.clean, keys[:MAX_KEYS]))}{more}"

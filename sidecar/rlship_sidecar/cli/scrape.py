@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from contextlib import suppress
@@ -13,10 +14,18 @@ from rlship_sidecar import output
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem
 
+_ADDRESS = re.compile(r"://|:[0-9]+(/|$)|^[^/]*=")
+
 
 @click.command(short_help="Log what inference servers and exporters say at /metrics.")
-@click.argument("urls", metavar="[[NAME=]URL]...", nargs=-1)
-@click.option("--dir", "directory", metavar="DIR", envvar="RLSHIP_DIR", help="The experiment.  [env var: RLSHIP_DIR]")
+@click.argument("words", metavar="DIR [[NAME=]URL]...", nargs=-1)
+@click.option(
+    "--dir",
+    "named",
+    metavar="DIR",
+    envvar="RLSHIP_DIR",
+    help="The experiment, where DIR is left out.  [env var: RLSHIP_DIR]",
+)
 @click.option("--actor", default="generator", show_envvar=True, help="The actor that the endpoints are replicas of.")
 @click.option(
     "--endpoints",
@@ -98,8 +107,8 @@ from rlship_sidecar.errors import UsageProblem
 @click.pass_context
 def scrape(
     context: click.Context,
-    urls: tuple[str, ...],
-    directory: str | None,
+    words: tuple[str, ...],
+    named: str | None,
     actor: str,
     files: tuple[str, ...],
     ray: bool,
@@ -126,6 +135,7 @@ def scrape(
 
     URL may be short: 10.0.0.7:8000 is http://10.0.0.7:8000/metrics. Ctrl-C or SIGTERM ends it.
     """
+    directory, urls = _split(words, named)
     if ray:
         from rlship_agents.scrape.sources import RAY_FILE
 
@@ -135,7 +145,7 @@ def scrape(
             "no endpoints to scrape", "give a URL such as http://127.0.0.1:8000, --endpoints FILE or --ray"
         )
     if not directory and not dry_run:
-        raise UsageProblem("no experiment to log into", "give its folder: --dir outputs/grpo-7b, or RLSHIP_DIR")
+        raise UsageProblem("no experiment to log into", "give its folder first: rlship scrape outputs/grpo-7b URL")
 
     from rlship_agents.scrape import access
     from rlship_agents.scrape.endpoints import AddressProblem, Endpoint, parse
@@ -188,6 +198,19 @@ def scrape(
     if lost:
         raise lost[0]
     context.exit(0 if answered or rounds is None else 1)
+
+
+def _split(words: tuple[str, ...], named: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The experiment and the addresses. The first word is the experiment unless one is named otherwise.
+
+    A word with a port or a scheme is an address in any case, unless there is a folder of that name.
+    """
+    if not words:
+        return named, words
+    first = words[0]
+    if os.path.isdir(first) or not (named or _ADDRESS.search(first)):
+        return first, words[1:]
+    return named, words
 
 
 def _say(line: str) -> None:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rlship_sidecar.cli import places
-from rlship_sidecar.errors import NothingToWatch, RlshipError
+from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, no_experiment
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
     from rlship_sidecar.tabular.source import ExperimentTables
-
-INCOMPLETE = 3
 
 
 @contextmanager
@@ -39,11 +37,7 @@ def sources_of(directory: Path, state_dir: str | None) -> Iterator[list[Experime
     named = bool(state_dir or os.environ.get("RLSHIP_STATE_DIR"))  # named by the user, not by a file in the folder
     found = discover.experiments(directory)
     if not found:
-        raise NothingToWatch(
-            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a "
-            "framework that rlship reads",
-            "give the folder that a job logs to, or one of several such folders",
-        )
+        raise no_experiment(directory)
     with ExitStack() as stack:
         sources = []
         for experiment in found:
@@ -74,4 +68,4 @@ def unreadable_code(sources: Sequence[ExperimentTables]) -> int:
             click.echo(f"{terminal.clean(source.name)}: {terminal.clean(source.broken, 2000)}; {lacks}", err=True)
         for name, why in source.unreadable.items():
             click.echo(f"{terminal.clean(f'{source.name}/{name}')} cannot be read: {why}", err=True)
-    return INCOMPLETE if any(source.broken or source.unreadable for source in sources) else 0
+    return INCOMPLETE if any(source.broken or source.unreadable for source in sources) else OK

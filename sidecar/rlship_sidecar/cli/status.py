@@ -15,14 +15,13 @@ from rlship_sidecar import output
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.options import file_option
 from rlship_sidecar.cli.plain_report import is_terminal
-from rlship_sidecar.errors import NothingToWatch, RlshipError
+from rlship_sidecar.errors import FAILED, INCOMPLETE, OK, REFUSED, NothingToWatch, RlshipError, no_experiment, worst
 from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
     from rlship_sidecar.report.status import Status
 
-INCOMPLETE, REFUSED = 3, 4
 STALE_S = 30.0  # a sidecar writes a status at least every few seconds
 DATED_S = 120.0  # older than that, a person wants to see a date
 ENDS_S = 2.0  # the time that a process may need to end once it has released its lease
@@ -65,38 +64,33 @@ def status(
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
     found = discover.experiments(directory)
     if not found:
-        raise NothingToWatch(
-            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`, or files of a "
-            "framework that rlship reads",
-            f'a process makes one when it logs: rlship.init("{directory}/my-run", actor="trainer")',
-        )
+        raise no_experiment(directory)
     unwatched, codes = [], set()
     overview: list[Status] = []
     fits = not (full or writers or json) and len(found) > 1 and is_terminal(sys.stdout, os.environ)
     shown = 0
     for experiment in found:
         state = config.state_dir_for(experiment, settings)
-        refused: RlshipError | None
+        known = None
         try:
             require_place(experiment, state, any_owner=True)
-            refused = state_owner.look(experiment, state)
-        except RlshipError as problem:
-            refused = problem
-        if refused is not None:
-            if len(found) == 1:
+            if (refused := state_owner.look(experiment, state)) is not None:
                 raise refused
+            known = _read(state, settings.lease_ttl_s)
+        except RlshipError as problem:
+            if len(found) == 1:
+                raise
             click.echo(
-                f"rlship: {terminal.clean(refused.message, 2000)}\n  {terminal.clean(refused.hint, 2000)}", err=True
+                f"rlship: {terminal.clean(problem.message, 2000)}\n  {terminal.clean(problem.hint, 2000)}", err=True
             )
-            codes.add(1)
+            codes.add(FAILED)
             continue
-        known = _read(state, settings.lease_ttl_s)
         if known is None:
             unwatched.append(experiment)
             continue
         now, owner = known
-        codes.add(INCOMPLETE if _incomplete(now) else 0)
-        codes.add(REFUSED if any(sink.state == "refused" for sink in now.sinks) else 0)
+        codes.add(INCOMPLETE if _incomplete(now) else OK)
+        codes.add(REFUSED if any(sink.state == "refused" for sink in now.sinks) else OK)
         if json:
             _print_json(now)
         elif fits:
@@ -119,7 +113,7 @@ def status(
         click.echo(
             f"{terminal.clean(str(experiment))}: no sidecar has watched it yet: rlship watch {directory}", err=True
         )
-    context.exit(max(codes))
+    context.exit(worst(codes))
 
 
 def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | None:

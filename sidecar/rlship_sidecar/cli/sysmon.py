@@ -10,7 +10,7 @@ import click
 
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.signals import stop_on_signals
-from rlship_sidecar.errors import NothingToWatch, UsageProblem
+from rlship_sidecar.errors import UsageProblem, no_experiment
 
 
 @click.command(short_help="Log what this node and the job's processes on it use.")
@@ -99,10 +99,7 @@ def sysmon(
             context.exit(0)
         logged = agent.once(stop)
     if not logged and not stop.is_set():
-        raise NothingToWatch(
-            f"no experiment in {directory}: neither it nor a sub-folder holds a folder `rlship`",
-            f'a process makes one when it logs: rlship.init("{directory}/my-run", actor="trainer")',
-        )
+        raise no_experiment(directory)
     for path, found in logged.items():
         click.echo(as_json(path, found))
     context.exit(0)

@@ -31,7 +31,16 @@ from rlship_sidecar.daemon.resting import LINGER_S, Rest, Resting
 from rlship_sidecar.daemon.setbacks import Say, Setbacks, problem_of
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.daemon.watched import Watched, is_damage, open_watched
-from rlship_sidecar.errors import NothingToWatch, OwnedElsewhere, UsageProblem
+from rlship_sidecar.errors import (
+    FAILED,
+    INCOMPLETE,
+    OK,
+    REFUSED,
+    NothingToWatch,
+    OwnedElsewhere,
+    UsageProblem,
+    no_experiment,
+)
 from rlship_sidecar.observe.pulse import LoopSnapshot, Pulse
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.lease import LeaseLost
@@ -57,8 +66,6 @@ SAY_WAITING_S = 10.0  # how long experiments wait for a place before the daemon 
 ONCE_AT_A_TIME = 64  # with `--once`: the number of experiments that are open at a time
 LATELY_S = 120.0  # an experiment whose files changed in this time counts as running
 _AGES_S = (LATELY_S, 3600.0, 86_400.0)
-
-OK, FAILED, INCOMPLETE, REFUSED = 0, 1, 3, 4
 
 # Errors that waiting does not cure.
 _LASTING = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
@@ -330,12 +337,7 @@ class _Daemon:
             if not fleet.queue.paths:
                 self._raise_owned()
             if fleet.is_empty and not self._setbacks.any_unusable and not self._stop.is_set():
-                raise NothingToWatch(
-                    f"no experiment in {self._directory}",
-                    "An experiment is a folder with `rlship/` in it: "
-                    f"rlship.init({str(self._directory)!r}, …) in the job makes one. Or it holds files of a framework "
-                    "that rlship reads: docs/foreign.md.",
-                )
+                raise no_experiment(self._directory)
             self._read_what_is_there()
             if not fleet.queue.paths or self._stop.is_set():
                 return drained

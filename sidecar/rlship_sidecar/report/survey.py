@@ -24,6 +24,7 @@ from rlship_sidecar.report.status import (
     WriterStatus,
 )
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
+from rlship_sidecar.report.terminal import counted
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.rows import RankName, Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.store.logged_steps import LoggedSteps
@@ -221,8 +222,7 @@ def _notes(experiment: Experiment) -> list[str]:
     if len(experiment.actors) > MAX_ACTORS:
         notes.append(f"lists {MAX_ACTORS} of {len(experiment.actors)} actors: those that logged last")
     notes += [
-        f"reads {count} file{'' if count == 1 else 's'} of {name}"
-        for name, count in sorted(experiment.intake.formats().items())
+        f"reads {counted(count, 'file')} of {name}" for name, count in sorted(experiment.intake.formats().items())
     ]
     notes += stream_notes(experiment)
     return [*notes, *_misuse(experiment.store), *experiment.rules.customs.problems.values()]
