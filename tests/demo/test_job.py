@@ -64,7 +64,7 @@ def test_a_short_job_ends_well_and_leaves_a_file_per_process(tmp_path: Path) -> 
     assert len(files) == 8
     found = find_straggler(files)
     assert found is not None
-    assert found.name == "trainer rank 0.2"
+    assert found.name == "trainer r2"
 
 
 def test_the_process_that_failed_is_named_and_the_others_end(tmp_path: Path) -> None:

@@ -68,10 +68,10 @@ def test_a_lacking_row_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("coverage", "said"),
     [
-        (Coverage(("0.0",), 2, missing=("0.1",)), "ranks 0.0, missing 0.1, absent none, lines dropped 0"),
-        (Coverage(("0.0",), 1, absent=("0.1",)), "ranks 0.0, missing none, absent 0.1, lines dropped 0"),
-        (Coverage(("0.0",), 1), "ranks 0.0, missing none, absent none, lines dropped 0"),
-        (Coverage(("0.0-1",), 2, gap=3), "ranks 0.0-1, missing none, absent none, lines dropped 3"),
+        (Coverage(("0.0",), 2, missing=("0.1",)), "ranks r0, missing r1, absent none, lines dropped 0"),
+        (Coverage(("0.0",), 1, absent=("0.1",)), "ranks r0, missing none, absent r1, lines dropped 0"),
+        (Coverage(("0.0",), 1), "ranks r0, missing none, absent none, lines dropped 0"),
+        (Coverage(("0.0-1",), 2, gap=3), "ranks r0-1, missing none, absent none, lines dropped 3"),
     ],
 )
 def test_an_incomplete_row_is_a_problem(coverage: Coverage, said: str) -> None:
@@ -80,9 +80,7 @@ def test_an_incomplete_row_is_a_problem(coverage: Coverage, said: str) -> None:
     unit = Unit("generator", "step", 7)
     rows[unit] = replace(rows[unit], coverage=coverage)
 
-    assert report.problems(rows, status(), PLAN) == [
-        f"generator: 1 rows are incomplete, the first is of step 7: {said}"
-    ]
+    assert report.problems(rows, status(), PLAN) == [f"generator: 1 row is incomplete, the first is of step 7: {said}"]
 
 
 def test_what_the_sidecar_could_not_use_or_ship_is_a_problem() -> None:
@@ -114,7 +112,7 @@ def test_the_newest_revision_of_a_row_counts() -> None:
 
 def test_summary_shows_the_change_the_coverage_and_the_straggler() -> None:
     """The summary has the means of the first and last tenth, how many ranks were seen, the curve, and who was slow."""
-    lines = report.summary(whole_job(), status(), Straggler("trainer rank 0.2", 0.0625, 0.95, 20), PLAN)
+    lines = report.summary(whole_job(), status(), Straggler("trainer r2", 0.0625, 0.95, 20), PLAN)
 
     assert lines[0].split("  ")[-1].strip() == "last 2 steps"
     assert lines[1].split() == ["trainer/reward", "0.215", "0.755"]
@@ -122,7 +120,7 @@ def test_summary_shows_the_change_the_coverage_and_the_straggler() -> None:
     assert "dead letters 0, dead values 0" in lines
     assert lines[-3] == "▁▁▂▂▂▃▃▄▄▄▅▅▅▆▆▇▇▇██"
     assert lines[-1] == (
-        "straggler: trainer rank 0.2, last at the barrier in 19 of 20 steps, 62 ms (median) later than the others"
+        "straggler: trainer r2, last at the barrier in 19 of 20 steps, 62 ms (median) later than the others"
     )
 
 

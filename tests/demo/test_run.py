@@ -109,7 +109,7 @@ def test_the_demo_learns_and_its_rows_are_whole(
     assert list(rewards) == list(range(120))
     assert rewards == pytest.approx(rewards_in_files(tmp_path / "demo"))
     assert sum(rewards[step] for step in range(108, 120)) / 12 > 0.7
-    assert "straggler: trainer rank 0.2, last at the barrier" in said
+    assert "straggler: trainer r2, last at the barrier" in said
     learned = [line for line in lines if line.startswith("  step ")]
     assert len(learned) == 10 and said.index(learned[-1]) < said.index("The job took")
     kinds = {unit.kind for unit in rows if unit.actor == "verifier"}

@@ -32,7 +32,7 @@ def test_late_rank_is_named_with_its_delay_and_share() -> None:
     found = find_straggler(files)
 
     assert found is not None
-    assert found.name == "trainer rank 0.2"
+    assert found.name == "trainer r2"
     assert found.extra_s == pytest.approx(0.11, abs=1e-6)
     assert found.share == pytest.approx(2 / 3)
     assert found.steps == 3
@@ -48,7 +48,7 @@ def test_replicas_are_told_apart() -> None:
     found = find_straggler(files)
 
     assert found is not None
-    assert found.name == "trainer rank 1.0"
+    assert found.name == "trainer rep 1 r0"
 
 
 def test_nobody_is_named_where_ranks_take_turns() -> None:
@@ -89,7 +89,7 @@ def test_other_actors_have_no_say() -> None:
     found = find_straggler(files)
 
     assert found is not None
-    assert found.name == "trainer rank 0.1"
+    assert found.name == "trainer r1"
 
 
 def test_steps_without_all_ranks_are_passed_over() -> None:
@@ -102,7 +102,7 @@ def test_steps_without_all_ranks_are_passed_over() -> None:
     found = find_straggler(files)
 
     assert found is not None
-    assert (found.name, found.steps) == ("trainer rank 0.1", 1)
+    assert (found.name, found.steps) == ("trainer r1", 1)
 
 
 def test_rubbish_and_torn_lines_are_passed_over() -> None:

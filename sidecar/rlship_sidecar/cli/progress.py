@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from rlship_sidecar.cli.plain_report import is_terminal, until_gone
+from rlship_sidecar.report.terminal import date
 
 if TYPE_CHECKING:
     from rlship_sidecar.replay.run import ReplayProgress
@@ -90,7 +91,7 @@ class _Lines:
         words = self._words.of(progress)
         if time.monotonic() >= self._next and words != self._said:
             self._next, self._said = time.monotonic() + EVERY_S, words
-            click.echo(f"{time.strftime('%H:%M:%S')} {self._name}: {words}", file=self._stream)
+            click.echo(f"{date(time.time())} {self._name}: {words}", file=self._stream)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import orjson
 from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import Straggler
 from rlship_sidecar.report.status import Status
-from rlship_sidecar.rows import Row, Unit, count_ranks
+from rlship_sidecar.rows import Row, Unit, count_ranks, rank_words
 
 REWARD = "trainer/reward"
 STREAMING = "verifier"  # the actor that has no steps
@@ -163,9 +163,9 @@ def _row_problems(rows: Mapping[Unit, Row], actor: str, ranks: int, steps: int) 
         found.append(f"{actor}: no row for {len(lacking)} of {steps} steps, the first is step {lacking[0]}")
     partial = sorted(step for step, row in own.items() if not _complete(row, ranks))
     if partial:
-        coverage = own[partial[0]].coverage
+        coverage, are = own[partial[0]].coverage, "row is" if len(partial) == 1 else "rows are"
         found.append(
-            f"{actor}: {len(partial)} rows are incomplete, the first is of step {partial[0]}: "
+            f"{actor}: {len(partial)} {are} incomplete, the first is of step {partial[0]}: "
             f"ranks {_names(coverage.ranks)}, missing {_names(coverage.missing)}, absent {_names(coverage.absent)}, "
             f"lines dropped {coverage.gap}"
         )
@@ -179,7 +179,7 @@ def _complete(row: Row, ranks: int) -> bool:
 
 
 def _names(ranks: Sequence[str]) -> str:
-    return " ".join(ranks) or "none"
+    return ", ".join(rank_words(ranks)) or "none"
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -10,11 +10,12 @@ from statistics import median
 
 from rlship_formats.reading import Barrier, FileReader
 from rlship_formats.records import Open
+from rlship_sidecar.rows import rank_words, split_rank
 
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """A rank that is usually late. `name` is `<actor> rank <replica>.<rank>`.
+    """A rank that is usually late. `name` is its actor and its rank, as people read it: `trainer r2`.
 
     `extra_s` is how much later its barrier was than the median of the other ranks', as a median over steps. `share`, 0
     to 1, is the share of the `steps` compared steps in which it was last.
@@ -66,5 +67,6 @@ def find_straggler(files: Mapping[str, bytes], actor: str = "trainer", *, least_
     for rank, count in last.items():
         extra_s = median(late[rank])
         if 2 * count > len(steps) and extra_s >= least_s:
-            return Straggler(f"{actor} rank {rank}", extra_s, count / len(steps), len(steps))
+            replicas = {part[0] for part in map(split_rank, ranks) if part is not None}
+            return Straggler(f"{actor} {rank_words([rank], replicas)[0]}", extra_s, count / len(steps), len(steps))
     return None
