@@ -25,7 +25,7 @@ def an_experiment(folder: Path, steps: int, *, closed: bool) -> Path:
     """One trainer rank that logs a loss now; if not `closed` it goes on."""
     t = time.time() - steps
     records: list[dict[str, object]] = [
-        {"kind": "open", "rlship": 1, "id": folder.name, "actor": "trainer", "rank": 0, "world": 1, "t": t, "pid": 7}
+        {"kind": "open", "rlship": 1, "id": folder.name, "actor": "trainer", "rank": 0, "world": 1, "t": t, "beat": 30}
     ]
     for step in range(steps):
         records.append({"t": t + step, "step": step, "m": {"loss": 1.0 / (step + 1)}})

@@ -39,6 +39,7 @@ def running(name: str, **changes: Any) -> Status:
         "newest_t": T,
         "trends": [REWARD, LOSS, TOKENS],
         "sinks": [a_sink(next_row=120)],
+        "writers": [a_writer(beats=True)],
     }
     return a_status(experiment=f"/outputs/{name}", **(values | changes))
 
@@ -117,7 +118,7 @@ def a_day() -> list[Status]:
     return [
         running("grpo-7b", actors=actors, writers=lost, trends=trends, misuse=misuse, rows=4812, sinks=[wandb]),
         running("grpo-10", began=T - 400, actors=[an_actor(steps_per_s=0.03)], trends=trends[:2]),
-        running("ppo-3", writers=[a_writer(silent_s=720.0)], trends=trends[:2]),
+        running("ppo-3", writers=[a_writer(silent_s=7200.0, beats=True)], trends=trends[:2]),
         *(finished(f"sft-{i}", began=T - 9000, trends=trends[1:2]) for i in (1, 2)),
     ]
 
@@ -176,12 +177,24 @@ def test_a_thousand_ranks_have_one_line(missing: list[str], words: str) -> None:
 def test_states_of_experiments() -> None:
     """Silent experiments, and those without a sidecar, are named as such; a note of how long ends each sentence."""
     silent = running("quiet", writers=[a_writer(silent_s=720.0)])
-    assert shown(silent)[1] == "quiet  silent for 12 min 00 s, step 12, score 0.875, loss 0.25"
+    assert shown(silent)[1:3] == [
+        "quiet  silent for 12 min 00 s, step 12, score 0.875, loss 0.25",
+        "  score             0.875  ▁▂▃▄▅▆▇█",
+    ]
+    silent.writers = [a_writer(silent_s=7200.0)]
+    assert shown(silent)[1:] == ["quiet  silent for 2 h 00 min, step 12, score 0.875, loss 0.25"]
+    for seconds, beats, state in ((61.0, True, "silent"), (599.0, False, "running"), (601.0, False, "silent")):
+        one = running("one", writers=[a_writer(silent_s=seconds, beats=beats)])
+        assert shown(one)[0].endswith(f"  1 {state}")
     left = running("left", t=T - 86400)
     assert shown(left, watched=False)[:2] == [
         "outputs/  2025-11-20 00:53:20  1 not watched",
         "left  no sidecar since 2025-11-19 00:53, step 12, score 0.875, loss 0.25",
     ]
+    left.actors[0].missing = ["0.1"]
+    assert shown(left, watched=False)[1].startswith(
+        "left  no sidecar since 2025-11-19 00:53, step 12, trainer lacks r1"
+    )
     left.running = True
     assert shown(left, watched=False)[1].startswith("left  silent for 1 d 00 h")
     assert shown(running("new", actors=[], writers=[], trends=[]))[1] == "new  running 1 h 12 min, no lines yet"

@@ -1,8 +1,8 @@
 """What `watch` and `status` show of a folder on a terminal: lines that fit it. Pure; `cli/live.py` draws them.
 
-A running experiment has a line, and below it details: missing ranks and trouble, its metrics, actors and sinks. Where
-the terminal is too low, the least important details are left out. Any other experiment has one line. Where even these
-are too many, the last line counts the rest.
+An experiment that runs, or fell silent lately, has a line with details below it: missing ranks and trouble, its
+metrics, actors and sinks. Where the terminal is too low, the least important details are left out. Any other experiment
+has one line. Where even these are too many, the last line counts the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from rlship_sidecar.report.status import ActorStatus, SinkStatus, Status, TrendStatus
+from rlship_sidecar.report.status import ActorStatus, SinkStatus, Status, TrendStatus, WriterStatus
 from rlship_sidecar.report.terminal import (
     REPORT_AFTER_S,
     RankNames,
@@ -33,11 +33,13 @@ from rlship_sidecar.report.terminal import (
 from rlship_sidecar.tally import OWN_ACTOR
 
 BARS = "▁▂▃▄▅▆▇█"
-SILENT_S = 60.0  # a writer that lives writes at least its beat in this time
+SILENT_S = 60.0  # a writer that beats and lives writes in this time
+SILENT_WITHOUT_BEAT_S = 600.0  # others write once in a step, which may take minutes
+LATELY_SILENT_S = 3600.0  # for so long a silent experiment has details, because it may hang
 MAX_NAME = 24
 MAX_METRIC = 28
-_RUNNING, _UNWATCHED, _SILENT, _FINISHED = range(4)
-_STATES = ("running", "not watched", "silent", "finished")
+_RUNNING, _SILENT, _UNWATCHED, _FINISHED = range(4)
+_STATES = ("running", "silent", "not watched", "finished")
 _INDENT = "  "
 # Which details stay when there is little room.
 _TROUBLE, _TREND, _ACTORS, _MORE_TRENDS, _SINKS, _NOTES = range(6)
@@ -67,11 +69,11 @@ class Screen:
 
 def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
     """At most `height` lines, none of them wider than `width` cells."""
-    views = sorted((_View(status, screen) for status in screen.statuses), key=lambda view: (view.state, view.order))
-    active = [view for view in views if view.state == _RUNNING]
+    views = sorted((_View(status, screen) for status in screen.statuses), key=lambda view: view.order)
+    active = [view for view in views if view.has_details]
     details = [view.details(width) for view in active]
     room = max(0, height - 1)
-    # Details get up to two thirds of what the running experiments' own lines leave.
+    # Details get up to two thirds of what their experiments' own lines leave.
     reserved = min(sum(map(len, details)), max(0, (room - len(active)) * 2 // 3))
     fitting = room - reserved
     if len(views) > fitting:  # a last line counts the rest
@@ -164,7 +166,8 @@ class _View:
         self._screen = screen
         self._ranks = RankNames(status)
         self.name = clean(basename(status.experiment) or status.experiment)
-        self.order = natural(status.experiment)
+        self.has_details = self.state == _RUNNING or (self.state == _SILENT and self._silent_s < LATELY_SILENT_S)
+        self.order = self.state, not self.has_details, natural(status.experiment)
 
     @cached_property
     def state(self) -> int:
@@ -172,14 +175,20 @@ class _View:
             return _FINISHED
         if not (self._screen.watched or self._status.running):
             return _UNWATCHED
-        return _SILENT if self._silent_s >= SILENT_S else _RUNNING
+        patience_s = SILENT_S if all(writer.beats for writer in self._writers) else SILENT_WITHOUT_BEAT_S
+        return _SILENT if self._silent_s >= patience_s else _RUNNING
+
+    @cached_property
+    def _writers(self) -> list[WriterStatus]:
+        """The writers of the job that have not closed."""
+        writers = (writer for writer in self._status.writers if writer.actor and not writer.observes)
+        return [writer for writer in writers if writer.unread or not writer.closed]
 
     @cached_property
     def _silent_s(self) -> float:
         """For how long no process of the job has written."""
-        status = self._status
-        silent = (w.silent_s for w in status.writers if w.actor and not (w.observes or (w.closed and not w.unread)))
-        return min(silent, default=0.0) + max(0.0, self._screen.t - status.t)
+        silent = min((writer.silent_s for writer in self._writers), default=0.0)
+        return silent + max(0.0, self._screen.t - self._status.t)
 
     @cached_property
     def _actors(self) -> list[ActorStatus]:
@@ -191,7 +200,7 @@ class _View:
         """The experiment in one line; its name takes `names` cells."""
         name = set_cell_size(fit(self.name, names), names)
         words = self._ended() if self.state != _RUNNING else self._running()
-        trouble = self._trouble_words() if self.state in (_RUNNING, _FINISHED) else []
+        trouble = self._trouble_words()
         text = f"{name}  {words[0]}"
         # Words that do not fit are left out. What is wrong stands before the values.
         for word in [*words[1:2], *trouble, *words[2:]]:

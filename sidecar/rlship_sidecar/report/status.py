@@ -22,7 +22,8 @@ class WriterStatus:
 
     `step` and `barrier` are the newest seen. `silent_s` counts the seconds since its last line. `unread` counts bytes
     not yet applied. `format` names the reader of a foreign file, "" for rlship's own. `observes` is True if the writer
-    is no part of the job and may write without it. `host` is "" and `pid` 0 where the file does not name them.
+    is no part of the job and may write without it. `host` is "" and `pid` 0 where the file does not name them. `beats`
+    is True if the writer promised to write at intervals, so that silence means something.
     """
 
     file: str
@@ -40,6 +41,7 @@ class WriterStatus:
     observes: bool = False
     host: str = ""
     pid: int = 0
+    beats: bool = False
 
 
 @dataclass(slots=True)

@@ -200,6 +200,7 @@ def _writer(source: Source, now: float) -> WriterStatus:
         observes=observes(writer.open.actor, writer.open.agent),
         host=writer.open.host,
         pid=writer.open.pid,
+        beats=writer.open.beat is not None,
     )
 
 
