@@ -183,3 +183,14 @@ def test_status_of_several_has_blank_lines_between(tmp_path: Path) -> None:
     assert lines[0] == str(tmp_path / "a")
     assert lines[lines.index("") + 1] == str(tmp_path / "b")
     assert lines.count("") == 1
+
+
+def test_the_curves_go_on_after_a_restart(tmp_path: Path) -> None:
+    """A second sidecar shows the values that the first one shipped, and `--json` has them for programs."""
+    experiment = an_experiment(tmp_path / "run", 5, closed=False)
+    (tmp_path / "run" / "rlship.toml").write_text('[sink.console]\nmetrics = ["*/lo*"]\n')
+    for _ in range(2):
+        CliRunner().invoke(rlship, ["watch", str(experiment), "--once", "--sink", "jsonl", "--quiet"])
+        (trend,) = json.loads(CliRunner().invoke(rlship, ["status", str(experiment), "--json"]).stdout)["trends"]
+        assert (trend["key"], trend["index"]) == ("trainer/loss", 4)
+        assert trend["points"] == [1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 5]

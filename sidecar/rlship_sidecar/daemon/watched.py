@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -377,7 +378,9 @@ def _trends(store: CountingStore, config: Config) -> Trends:
     chosen = config.sink.get("console", {}).get("metrics")  # the sink checks the option once it is in use
     patterns = [pattern for pattern in chosen if isinstance(pattern, str)] if isinstance(chosen, list) else []
     trends = Trends(patterns, config.lead)
-    trends.note(store.read_rows(max(0, store.row_count() - SEED_ROWS), SEED_ROWS))
+    # A damaged row is found and reported by the shippers, which need it; curves then begin with the next row.
+    with suppress(sqlite3.Error, ValueError, LookupError, TypeError):
+        trends.note(store.read_rows(max(0, store.row_count() - SEED_ROWS), SEED_ROWS))
     store.on_rows = trends.note
     return trends
 
