@@ -1,9 +1,9 @@
-"""The central plain data: units, coverage and rows. A row's JSON form, and the flat one of W&B and TensorBoard."""
+"""The central plain data: units, coverage and rows, and a row's JSON form."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -334,62 +334,6 @@ def _body(sample: Sample) -> dict[str, Any]:
 
 def _sample(body: dict[str, Any]) -> Sample:
     return Sample(tuple(body["why"]), body["rank"], body["t"], body.get("score"), body["row"], body.get("cut"))
-
-
-Flat = dict[str, float | int | str]
-_NO_RANKS: Mapping[str, float] = {}
-
-
-def flatten(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
-    """The keys of one point: x, coverage, revision, the shipped values, and `ranks`, values of single ranks.
-
-    Keys about the row itself begin with `<actor>/`, for streams with `<actor>/aligned/` or `clock/<actor>/`. A user's
-    value wins over a derived one with the same key. An x key wins over both, because without it the point would be in
-    the wrong place.
-
-    `<actor>/ranks/short` counts the ranks that are short of a metric, for steps only. `<actor>/missing_ranks`
-    ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and `<actor>/revision` only from
-    the first revision on.
-    """
-    coverage = row.coverage
-    prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
-    flat: Flat = {}
-    if row.unit.kind != POINT:
-        flat[f"{prefix}/ranks/in"] = count_ranks(coverage.ranks)
-        flat[f"{prefix}/ranks/expected"] = coverage.expected
-        flat[f"{prefix}/ranks/missing"] = count_ranks(coverage.missing)
-    if row.unit.kind == STEP:
-        flat[f"{prefix}/ranks/short"] = count_short(coverage)
-    if coverage.missing:
-        flat[f"{prefix}/missing_ranks"] = " ".join(coverage.missing)
-    if row.tags:
-        flat[f"{prefix}/tags"] = " ".join(row.tags)
-    if row.arrival.revision > 0:
-        flat[f"{prefix}/revision"] = row.arrival.revision
-    flat.update(ranks)
-    flat.update(row.shipped)
-    flat.update(row.x)
-    return flat
-
-
-def family(row: Row) -> str:
-    """The common prefix of the keys of a row's values, which share an axis."""
-    kind, actor = row.unit.kind, row.unit.actor
-    if kind == CLOCK:
-        return f"clock/{actor}"
-    return f"point/{actor}" if kind == POINT else actor
-
-
-def rank_keys(row: Row) -> Iterator[tuple[str, float]]:
-    """The shipped values of single ranks under keys of their own: `<actor>/<metric>/r<replica>.<rank>`.
-
-    A value or histogram of the row with such a key wins.
-    """
-    for metric, values in row.shipped_per_rank.items():
-        for rank, value in values:
-            key = f"{metric}/r{rank}"
-            if key not in row.values and key not in row.hists:
-                yield key, value
 
 
 def axis(row: Row) -> tuple[str, float | int]:

@@ -93,10 +93,11 @@ def points(experiment: Path, actor: str = "trainer") -> dict[int, Point]:
     """By step, what the offline W&B run has of an actor."""
     merged: dict[int, dict[str, float]] = {}
     for line in offline_rows(state_of(experiment)):
-        if f"{actor}/ranks/in" in line:
+        if f"zz_rlship/{actor}/ranks/in" in line:
             merged.setdefault(line["global_step"], {}).update(line)
-    names = ("who", "ranks/in", "ranks/expected", "ranks/missing")
-    return {step: Point(*(line[f"{actor}/{name}"] for name in names)) for step, line in merged.items()}
+    about = f"zz_rlship/{actor}/ranks"
+    names = (f"{actor}/who", f"{about}/in", f"{about}/expected", f"{about}/missing")
+    return {step: Point(*(line[name] for name in names)) for step, line in merged.items()}
 
 
 def until_told(sidecar: Sidecar, experiment: Path, expected: dict[int, Told], actor: str = "trainer") -> None:

@@ -29,9 +29,10 @@ def the_run(backend: LoopbackBackend) -> Run:
 
 def check_history(run: Run, rows: list[Row]) -> None:
     """The run's history is the rows of the store: each once, in order, with its values; no line was ever another."""
-    assert [(line["_step"], line["_timestamp"], line["global_step"], line["trainer/loss"]) for line in run.rows()] == [
-        (row.arrival.row_number, row.t, row.unit.index, row.values["trainer/loss"]) for row in rows
-    ]
+    assert [
+        (line["_step"], line["_timestamp"], line["global_step"], line["aa_headline/trainer/loss"])
+        for line in run.rows()
+    ] == [(row.arrival.row_number, row.t, row.unit.index, row.values["trainer/loss"]) for row in rows]
     assert run.overwritten() == []
 
 
@@ -73,7 +74,7 @@ def test_away_for_the_whole_run_then_back(tmp_path: Path) -> None:
         arrived = the_run(backend).arrived
         assert arrived == sorted(arrived)
         assert [row.to_json() for row in shipped(experiment)] == [row.to_json() for row in rows]
-        points = tensorboard_points(state_of(experiment) / "tensorboard", "trainer/loss")
+        points = tensorboard_points(state_of(experiment) / "tensorboard", "aa_headline/trainer/loss")
         assert [step for step, _ in points] == [row.unit.index for row in rows]
 
 

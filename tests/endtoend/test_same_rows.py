@@ -17,7 +17,7 @@ from rlship_sidecar.rows import Row
 from tests.endtoend.evidence import check_rows, revisions, shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import watching
-from tests.sinks.readback import offline_rows
+from tests.sinks.readback import offline_rows, run_folder
 
 STEPS = 12
 LOST_FROM = 8  # where rank 2 of the trainer dies
@@ -80,19 +80,30 @@ def units(experiment: Path) -> set[object]:
 
 
 def points(row: Row) -> dict[str, Any]:
-    """What a point of this row has to hold, said once more: coverage, x, and the figures that are new."""
-    actor, arrival = row.unit.actor, row.arrival
-    expected: dict[str, Any] = {**row.x, f"{actor}/ranks/expected": row.coverage.expected}
-    lost = actor == "trainer" and row.unit.index >= LOST_FROM
-    expected[f"{actor}/ranks/in"] = row.coverage.expected - lost
-    expected[f"{actor}/ranks/missing"] = int(lost)
-    expected[f"{actor}/ranks/short"] = 0
+    """What a point of this row has to hold, said once more: coverage, and the figures that are new."""
+    about, arrival = f"zz_rlship/{row.unit.actor}", row.arrival
+    expected: dict[str, Any] = {f"{about}/ranks/expected": row.coverage.expected}
+    lost = row.unit.actor == "trainer" and row.unit.index >= LOST_FROM
+    expected[f"{about}/ranks/in"] = row.coverage.expected - lost
+    expected[f"{about}/ranks/missing"] = int(lost)
+    expected[f"{about}/ranks/short"] = 0
     if lost:
-        expected[f"{actor}/missing_ranks"] = "0.2"
+        expected[f"{about}/missing_ranks"] = "0.2"
     if arrival.revision:
-        expected[f"{actor}/revision"] = arrival.revision
+        expected[f"{about}/revision"] = arrival.revision
     new = arrival.changed if arrival.revision else row.values
-    return {**expected, **{key: row.values[key] for key in new}}
+    return {**expected, **{shown_as(key): row.values[key] for key in new}}
+
+
+def shown_as(key: str) -> str:
+    """What this job logs is called so: reward and loss stand first, spreads and what barriers and NaN say last."""
+    if key.endswith(("/reward", "/loss")):
+        return f"aa_headline/{key}"
+    return (
+        f"zz_rlship/{key}"
+        if "/barrier/" in key or key.endswith(("/mean", "/min", "/max", "/std", "/nonfinite"))
+        else key
+    )
 
 
 def test_the_store_holds_what_the_files_say(finished: Finished) -> None:
@@ -122,12 +133,16 @@ def test_wandb(finished: Finished) -> None:
     history = offline_rows(state_of(finished.experiment))
     for found in history:
         found.pop("_runtime")
-    assert history == [{"_step": row.arrival.row_number, "_timestamp": row.t, **points(row)} for row in finished.rows]
+    assert history == [
+        {"_step": row.arrival.row_number, "_timestamp": row.t, **row.x, **points(row)} for row in finished.rows
+    ]
 
 
 def test_tensorboard(finished: Finished) -> None:
     """TensorBoard reads, for each key, the rows that have it: x axis as step, the records' time as wall time."""
-    accumulator = EventAccumulator(str(state_of(finished.experiment) / "tensorboard"), size_guidance={"scalars": 0})
+    accumulator = EventAccumulator(
+        str(run_folder(state_of(finished.experiment) / "tensorboard")), size_guidance={"scalars": 0}
+    )
     accumulator.Reload()
     found = {
         tag: [(event.step, event.wall_time, event.value) for event in accumulator.Scalars(tag)]

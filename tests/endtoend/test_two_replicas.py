@@ -104,7 +104,8 @@ def test_per_rank_no_reduce_in_a_file(experiment: Path) -> None:
 def test_per_rank_reduce_in_files_and_at_the_server(experiment: Path, tmp_path: Path) -> None:
     """TensorBoard and W&B get the same five numbers, W&B in one line of history."""
     key = "MyActor/my_sum_rank_metric"
-    expected = {key: 4.0, f"{key}/r0.0": 0.0, f"{key}/r0.1": 2.0, f"{key}/r1.0": 0.0, f"{key}/r1.1": 2.0}
+    ranks = {"r0.0": 0.0, "r0.1": 2.0, "r1.0": 0.0, "r1.1": 2.0}
+    expected = {key: 4.0, **{f"zz_rlship/{key}/{rank}": value for rank, value in ranks.items()}}
     watched(experiment, "tensorboard", RLSHIP_SINK__TENSORBOARD__RANKS="per_rank_reduce")
     state = experiment.parent / "tensorboard-per_rank_reduce" / "job"
     found = {tag: tensorboard_points(state / "tensorboard", tag) for tag in expected}

@@ -61,7 +61,9 @@ def jsonl(folder: Path, backend: LoopbackBackend) -> Place:
 
 def tensorboard(folder: Path, backend: LoopbackBackend) -> Place:
     events = folder / "rlship" / "state" / "tensorboard"
-    return Place(TensorBoardSink, lambda: [step for step, _ in tensorboard_points(events, "trainer/loss")], folder)
+    return Place(
+        TensorBoardSink, lambda: [step for step, _ in tensorboard_points(events, "aa_headline/trainer/loss")], folder
+    )
 
 
 def wandb_online(folder: Path, backend: LoopbackBackend) -> Place:
@@ -69,7 +71,7 @@ def wandb_online(folder: Path, backend: LoopbackBackend) -> Place:
     project = f"p{folder.name}"
     return Place(
         lambda: WandbSink(env=env),
-        lambda: [int(row["trainer/loss"]) for row in backend.run(project, "store1").rows()],
+        lambda: [int(row["aa_headline/trainer/loss"]) for row in backend.run(project, "store1").rows()],
         folder,
         options={"project": project},
         crash=kill_child,

@@ -19,9 +19,16 @@ def jsonl_numbers(path: Path) -> list[int]:
     return [orjson.loads(line)["row"] for line in path.read_bytes().splitlines()]
 
 
-def tensorboard_points(folder: Path, tag: str) -> list[tuple[int, float]]:
+def run_folder(logdir: Path) -> Path:
+    """The folder of the one run that TensorBoard finds in a logdir; the logdir itself without any."""
+    folders = sorted({path.parent for path in logdir.rglob("events.out.tfevents.*.rlship.*")})
+    assert len(folders) < 2, folders
+    return folders[0] if folders else logdir
+
+
+def tensorboard_points(logdir: Path, tag: str) -> list[tuple[int, float]]:
     """(step, value) of every point of a tag, as TensorBoard itself reads them."""
-    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    accumulator = EventAccumulator(str(run_folder(logdir)), size_guidance={"scalars": 0})
     accumulator.Reload()
     if tag not in accumulator.Tags()["scalars"]:
         return []
@@ -40,12 +47,12 @@ def offline_rows(root: Path) -> list[dict[str, Any]]:
     return list(wandb_file.history(file))
 
 
-def tensorboard_events(folder: Path) -> list[Any]:
-    """Every Event of the folder's parts in the order of their names, but the first of each, the file version."""
+def tensorboard_events(logdir: Path) -> list[Any]:
+    """Every Event of the run's parts in the order of their names, but the first of each, the file version."""
     from tensorboardX.proto.event_pb2 import Event
 
     events = []
-    for path in sorted(folder.glob("events.out.tfevents.*")):
+    for path in sorted(run_folder(logdir).glob("events.out.tfevents.*")):
         data = path.read_bytes()
         found = [Event.FromString(data[frame.start : frame.start + frame.size]) for frame in tfevents.frames(path)]
         assert found[0].file_version == "brain.Event:2"

@@ -17,7 +17,7 @@ from rlship_sidecar.sinks.console import ConsoleSink
 from rlship_sidecar.sinks.contract import Sink, SinkRefused
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from rlship_sidecar.sinks.wandb.sink import WandbSink
-from tests.sinks.rows import make_row
+from tests.sinks.rows import make_row, make_run
 
 
 def ranked(no: int, ranks: int, metric: str = "trainer/loss") -> Row:
@@ -115,7 +115,7 @@ def test_the_note_is_in_the_status(tmp_path: Path, caplog: pytest.LogCaptureFixt
     from rlship_sidecar.report.survey import survey
     from rlship_sidecar.sinks.ship import Shipper
     from tests.pipeline.simulated import simulation
-    from tests.sinks.rows import MemorySource, make_run
+    from tests.sinks.rows import MemorySource
 
     caplog.set_level(logging.ERROR)
     source = MemorySource([ranked(0, 9)])
@@ -132,3 +132,36 @@ def test_the_note_is_in_the_status(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert status.note.startswith("the run has 3 keys: trainer/loss/r0.2 and all further")
     with simulation() as sim:
         assert survey(sim.experiment, [status], now=0.0, wall=0.0).notes == [f"sink tensorboard: {status.note}"]
+
+
+def test_ranks_that_no_row_has_are_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`ranks` alone shows nothing more: after ten rows, or at the end of fewer, people learn what is lacking."""
+    keys = KeyBudget("wandb", tmp_path / "keys.json", 9)
+    for no in range(9):
+        keys.admit(make_row(no))
+    assert (keys.note, caplog.messages) == ("", [])
+    keys.admit(make_row(9))
+    assert "define(…, per_rank=True), or set per_rank = true in rlship.toml" in keys.note
+    keys.admit(make_row(10))
+    keys.end()
+    assert caplog.messages == [f"sink wandb: {keys.note}"]
+    keys.admit(ranked(11, 1))
+    assert keys.note == ""
+
+
+@pytest.mark.parametrize("sink", [TensorBoardSink, ConsoleSink])
+def test_a_short_run_is_told_at_its_end(tmp_path: Path, sink: type[Sink], caplog: pytest.LogCaptureFixture) -> None:
+    """Of three rows none has values of single ranks; where one has, or nobody asked, nothing is said."""
+    for number, (rows, options) in enumerate(
+        [
+            ([make_row(no) for no in range(3)], {"ranks": "per_rank_reduce"}),
+            ([make_row(0), ranked(1, 2), make_row(2)], {"ranks": "per_rank_reduce"}),
+            ([make_row(no) for no in range(30)], {}),
+        ]
+    ):
+        made = sink()
+        made.open(make_run(tmp_path / str(number), **options))
+        made.write(rows)
+        made.close()
+    (said,) = caplog.messages
+    assert 'ranks = "per_rank_reduce" shows nothing more' in said

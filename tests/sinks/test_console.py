@@ -16,10 +16,10 @@ from tests.sinks.rows import make_row, make_run
 
 
 def test_the_line_of_a_row() -> None:
-    """Actor, x, then the figures by name with four digits."""
+    """Actor, x, then reward, loss and the rest by name, with four digits."""
     row = make_row(12, values={"trainer/reward": 0.123456, "trainer/loss": 2.0})
 
-    assert line(row) == "trainer global_step=12  loss=2  reward=0.1235"
+    assert line(row) == "trainer global_step=12  reward=0.1235  loss=2"
 
 
 def test_metrics_that_ranks_left_out_stand_out() -> None:
@@ -96,5 +96,5 @@ def test_histograms_and_values_of_ranks_are_short() -> None:
         per_rank={"trainer/loss": [("0.0", 1.0), ("1.0", 5.25)]},
     )
 
-    assert line(row) == "trainer global_step=3  len=[0.5..1234 n=7]  loss=3"
-    assert line(row, ranks=True) == "trainer global_step=3  len=[0.5..1234 n=7]  loss=3  loss/r0.0=1  loss/r1.0=5.25"
+    assert line(row) == "trainer global_step=3  loss=3  len=[0.5..1234 n=7]"
+    assert line(row, ranks=True) == "trainer global_step=3  loss=3  len=[0.5..1234 n=7]  loss/r0.0=1  loss/r1.0=5.25"

@@ -24,7 +24,7 @@ from tests.kit.cases import some
 from tests.kit.clocks import Clock
 from tests.pipeline.simulated import scratch
 from tests.sinks.frozen import Freezer
-from tests.sinks.readback import tensorboard_events
+from tests.sinks.readback import run_folder, tensorboard_events
 from tests.sinks.rows import MemorySource, make_row, make_run
 
 BEFORE, COMMITTED, LATE, END = 3, 7, 10, 12
@@ -101,7 +101,7 @@ def some_rows(kind: str, folder: Path) -> None:
     sidecar.ship()
     sidecar.delivery.close()
     state = folder / "rlship" / "state"
-    newest = state / "rows.jsonl" if kind == "jsonl" else max((state / "tensorboard").glob("events*"))
+    newest = state / "rows.jsonl" if kind == "jsonl" else max((state / "tensorboard").rglob("events*"))
     with open(newest, "ab") as file:
         file.write(b'{"row":3,')
 
@@ -110,7 +110,7 @@ def damaged_rows(kind: str, folder: Path) -> None:
     """What an earlier sidecar left has to be written again from the middle on."""
     some_rows(kind, folder)
     state = folder / "rlship" / "state"
-    damaged = state / "rows.jsonl" if kind == "jsonl" else min((state / "tensorboard").glob("events*"))
+    damaged = state / "rows.jsonl" if kind == "jsonl" else min((state / "tensorboard").rglob("events*"))
     data = damaged.read_bytes()
     middle = len(data) // 2
     damaged.write_bytes(data[:middle] + b"\n" + data[middle + 1 :])
@@ -120,7 +120,7 @@ def empty_part(kind: str, folder: Path) -> None:
     """What an earlier sidecar began holds no row, where there can be such a thing."""
     some_rows(kind, folder)
     if kind == "tensorboard":
-        state = folder / "rlship" / "state" / "tensorboard"
+        state = run_folder(folder / "rlship" / "state" / "tensorboard")
         (state / tfparts.part_name(BEFORE, "store1", 0)).write_bytes(b"\x18")
 
 

@@ -338,7 +338,7 @@ def test_points_of_streams_stand_on_the_axis_of_time(tmp_path: Path) -> None:
     sink.write(points)
     sink.flush()
     sink.close()
-    key = "point/generator/ping"
+    key = "zz_rlship/point/generator/ping"
     assert tensorboard_points(tmp_path / "rlship" / "state" / "tensorboard", key) == [(1, 0.25), (2, 0.625), (7, 1.75)]
     with LoopbackBackend() as backend:
         to_wandb = WandbSink(env=client_env(backend.environment(tmp_path / "home")))
@@ -353,5 +353,5 @@ def test_points_of_streams_stand_on_the_axis_of_time(tmp_path: Path) -> None:
             (7.0, 1.75, T0 + 7),
         ]
         defined = run.config["_wandb"]["value"]["m"]
-        (over,) = [defined[entry["5"] - 1]["1"] for entry in defined if entry.get("2") == "point/generator/*"]
+        (over,) = [defined[entry["5"] - 1]["1"] for entry in defined if entry.get("2") == "zz_rlship/point/generator/*"]
         assert over == "clock/elapsed_s"

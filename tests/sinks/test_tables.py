@@ -22,7 +22,7 @@ from rlship_sidecar.sinks.wandb.sink import WandbSink
 from tests.kit.cases import long
 from tests.loopback.backend import GRAPHQL, LoopbackBackend, isolated
 from tests.sinks.kinds import client_env
-from tests.sinks.readback import offline_folders, offline_rows
+from tests.sinks.readback import offline_folders, offline_rows, run_folder
 from tests.sinks.rows import T0, make_row, make_run
 
 ONE = Sample(("top", "random"), "0.1", T0, 0.5, {"prompt": "a|b\nc", "tokens": 3}, {"prompt": 99})
@@ -102,7 +102,7 @@ def test_tensorboard_shows_a_table_as_text(tmp_path: Path) -> None:
     assert sink.open(make_run(tmp_path, rows=1)) == 1
     assert sink.ends_with(sampled(0))
     sink.close()
-    accumulator = EventAccumulator(str(tmp_path / "rlship" / "state" / "tensorboard"))
+    accumulator = EventAccumulator(str(run_folder(tmp_path / "rlship" / "state" / "tensorboard")))
     accumulator.Reload()
     assert accumulator.PluginTagToContent("text").keys() == {KEY}
     (event,) = accumulator.Tensors(KEY)
@@ -139,8 +139,8 @@ def test_wandb_gets_a_table_in_the_same_line(tmp_path: Path) -> None:
         run = backend.run("rlship", "store1")
         assert run.steps() == [0, 1, 2]
         first, second, _ = run.rows()
-        assert (first["trainer/loss"], first[KEY]["_type"], first[KEY]["nrows"]) == (0, "table-file", 2)
-        assert second["trainer/loss"] == 1
+        assert (first["aa_headline/trainer/loss"], first[KEY]["_type"], first[KEY]["nrows"]) == (0, "table-file", 2)
+        assert second["aa_headline/trainer/loss"] == 1
         assert [key for key in second if "/samples/" in key] == [tables.safe_name("trainer/samples/../../up")]
         held = json.loads(backend.stored[first[KEY]["path"]])
         assert (held["columns"], held["data"]) == tuple(json.loads(json.dumps(tables.table([ONE, TWO]))))

@@ -24,7 +24,7 @@ from rlship_sidecar.sinks.contract import Run, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.tensorboard import events as tfevents
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
-from tests.sinks.readback import tensorboard_events, tensorboard_points
+from tests.sinks.readback import run_folder, tensorboard_events, tensorboard_points
 from tests.sinks.rows import T0, make_row, make_rows, make_run
 from tests.sinks.test_jsonl import change
 
@@ -39,7 +39,7 @@ def fill(run: Run, rows: list[Row]) -> Path:
 
 
 def parts(folder: Path) -> list[Path]:
-    return sorted(folder.glob("events.*"))
+    return sorted(run_folder(folder).glob("events.*"))
 
 
 def test_a_row_is_one_event() -> None:
@@ -48,12 +48,11 @@ def test_a_row_is_one_event() -> None:
 
     assert (made.step, made.wall_time) == (40, T0 + 3)
     assert {value.tag: value.simple_value for value in made.summary.value} == {
-        "env_step": 40.0,
-        "trainer/loss": 0.5,
-        "trainer/ranks/in": 2.0,
-        "trainer/ranks/expected": 3.0,
-        "trainer/ranks/missing": 1.0,
-        "trainer/ranks/short": 0.0,
+        "aa_headline/trainer/loss": 0.5,
+        "zz_rlship/trainer/ranks/in": 2.0,
+        "zz_rlship/trainer/ranks/expected": 3.0,
+        "zz_rlship/trainer/ranks/missing": 1.0,
+        "zz_rlship/trainer/ranks/short": 0.0,
     }
 
 
@@ -73,7 +72,7 @@ def test_points_survive_steps_that_go_back(tmp_path: Path) -> None:
     folder = fill(make_run(tmp_path), rows[:4])
     fill(make_run(tmp_path), rows[4:])
 
-    assert [step for step, _ in tensorboard_points(folder, "trainer/loss")] == steps
+    assert [step for step, _ in tensorboard_points(folder, "aa_headline/trainer/loss")] == steps
 
 
 def test_a_row_without_figures_counts(tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_a_tail_torn_at_any_byte_is_cut(tmp_path: Path) -> None:
         assert path.read_bytes() == whole[: before.end]
 
     fill(make_run(tmp_path), make_rows(2, 4))
-    assert tensorboard_points(folder, "trainer/loss") == [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)]
+    assert tensorboard_points(folder, "aa_headline/trainer/loss") == [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)]
 
 
 def test_bytes_that_never_reached_the_disk_are_cut(tmp_path: Path) -> None:
@@ -123,7 +122,7 @@ def test_bytes_that_never_reached_the_disk_are_cut(tmp_path: Path) -> None:
 def test_a_part_torn_before_its_first_event_counts_nothing(tmp_path: Path) -> None:
     """A crash while the first bytes of a part were written leaves a part of no rows, which a later one follows."""
     folder = fill(make_run(tmp_path), make_rows(0, 2))
-    (folder / "events.out.tfevents.00000002.rlship.store1.0").write_bytes(b"\x18\x00\x00")
+    (run_folder(folder) / "events.out.tfevents.00000002.rlship.store1.0").write_bytes(b"\x18\x00\x00")
     fill(make_run(tmp_path), make_rows(2, 3))
 
     assert len(parts(folder)) == 2
@@ -179,7 +178,7 @@ def test_a_long_life_is_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     folder = Path(sink.where)
     assert len(parts(folder)) > 5
     assert max(path.stat().st_size for path in parts(folder)) < 2500
-    assert tensorboard_points(folder, "trainer/loss") == [(no, float(no)) for no in range(100)]
+    assert tensorboard_points(folder, "aa_headline/trainer/loss") == [(no, float(no)) for no in range(100)]
     assert TensorBoardSink().open(make_run(tmp_path)) == 100
 
 
@@ -279,7 +278,7 @@ def test_histograms_as_tensorboard_reads_them(tmp_path: Path) -> None:
         for no in range(3)
     ]
     folder = fill(make_run(tmp_path, ranks="per_rank_reduce"), rows)
-    found = EventAccumulator(str(folder), size_guidance={"histograms": 0, "scalars": 0})
+    found = EventAccumulator(str(run_folder(folder)), size_guidance={"histograms": 0, "scalars": 0})
     found.Reload()
 
     assert sorted(found.Tags()["histograms"]) == ["trainer/len", "trainer/same"]
@@ -288,8 +287,8 @@ def test_histograms_as_tensorboard_reads_them(tmp_path: Path) -> None:
     value = events[2].histogram_value
     assert (value.min, value.max, value.num) == (0.5, 2.5, 5.0)
     assert (value.bucket_limit, value.bucket) == ([1.0, 2.5], [3.0, 2.0])
-    assert tensorboard_points(folder, "trainer/loss/r1.0") == [(0, 2.0), (1, 3.0), (2, 4.0)]
-    assert tensorboard_points(folder, "trainer/loss") == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert tensorboard_points(folder, "zz_rlship/trainer/loss/r1.0") == [(0, 2.0), (1, 3.0), (2, 4.0)]
+    assert tensorboard_points(folder, "aa_headline/trainer/loss") == [(0, 0.0), (1, 1.0), (2, 2.0)]
 
 
 def test_tensorboard_draws_the_bins_as_they_are() -> None:
@@ -307,5 +306,5 @@ def test_without_being_asked_no_values_of_ranks(tmp_path: Path) -> None:
     row = replace(make_row(0), per_rank={"trainer/loss": [("0.0", 1.0)]})
     folder = fill(make_run(tmp_path), [row])
 
-    assert tensorboard_points(folder, "trainer/loss/r0.0") == []
+    assert tensorboard_points(folder, "zz_rlship/trainer/loss/r0.0") == []
     assert not (tmp_path / "rlship" / "state" / "tensorboard-keys.json").exists()

@@ -49,6 +49,17 @@ def definitions(backend: LoopbackBackend) -> list[tuple[str, str]]:
     return sorted((entry["2"], metrics[entry["5"] - 1]["1"]) for entry in metrics if "2" in entry)
 
 
+def over(*pairs: tuple[str, str]) -> list[tuple[str, str]]:
+    """The definitions for these pairs of actor and axis: one for each name that an actor's metrics may have."""
+    return sorted((f"{group}{actor}/*", axis) for actor, axis in pairs for group in ("", "aa_headline/", "zz_rlship/"))
+
+
+def hidden(backend: LoopbackBackend) -> list[str]:
+    """The metrics of which W&B is to make no chart: option 2 of a definition."""
+    metrics = backend.run("rlship", "store1").config["_wandb"]["value"]["m"]
+    return sorted(entry["1"] for entry in metrics if "1" in entry and 2 in entry.get("6", ()))
+
+
 def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path: Path) -> None:
     """A row is at the server less than 2 s after `write`; SIGTERM and SIGINT are the sidecar's business; `close` leaves
     nothing.
@@ -74,27 +85,28 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
                 "_step": 0,
                 "_timestamp": T0,
                 "global_step": 0,
-                "trainer/loss": 0,
-                "trainer/ranks/in": 2,
-                "trainer/ranks/expected": 3,
-                "trainer/ranks/missing": 1,
-                "trainer/ranks/short": 0,
-                "trainer/missing_ranks": "0.2",
+                "aa_headline/trainer/loss": 0,
+                "zz_rlship/trainer/ranks/in": 2,
+                "zz_rlship/trainer/ranks/expected": 3,
+                "zz_rlship/trainer/ranks/missing": 1,
+                "zz_rlship/trainer/ranks/short": 0,
+                "zz_rlship/trainer/missing_ranks": "0.2",
             },
             {
                 "_step": 1,
                 "_timestamp": T0 + 1,
                 "env_step": 1,
                 "reward/score": 0.25,
-                "reward/ranks/in": 2,
-                "reward/ranks/expected": 2,
-                "reward/ranks/missing": 0,
-                "reward/ranks/short": 0,
+                "zz_rlship/reward/ranks/in": 2,
+                "zz_rlship/reward/ranks/expected": 2,
+                "zz_rlship/reward/ranks/missing": 0,
+                "zz_rlship/reward/ranks/short": 0,
             },
         ]
         assert (run.display_name, run.tags, run.group, run.finished) == ("run 7", ["a"], "g", True)
         assert run.value("store_id") == "store1"
-        assert definitions(backend) == [("reward/*", "env_step"), ("trainer/*", "global_step")]
+        assert definitions(backend) == over(("reward", "env_step"), ("trainer", "global_step"))
+        assert hidden(backend) == ["env_step", "global_step"]
         assert run.resent == 0 and run.rewritten == []
 
 
@@ -121,7 +133,7 @@ def test_a_server_that_shows_an_old_state_is_not_written_to(tmp_path: Path) -> N
         sink.close()
         assert backend.run("rlship", "store1").steps() == [0, 1, 2, 3, 4, 5]
         # The client forgets what it resumes; an actor that logs no more must keep its charts.
-        assert definitions(backend) == [("reward/*", "global_step"), ("trainer/*", "global_step")]
+        assert definitions(backend) == over(("reward", "global_step"), ("trainer", "global_step"))
 
 
 @pytest.mark.long
@@ -325,7 +337,7 @@ def test_what_is_on_its_way_begins_small_and_doubles(tmp_path: Path) -> None:
             assert ready()
 
     sink = WandbSink()
-    sink._link, sink._axes = cast(ChildLink, Echo()), Axes(tmp_path)
+    sink._link, sink._axes, sink._run = cast(ChildLink, Echo()), Axes(tmp_path), make_run(tmp_path)
     figures = {f"trainer/{number}": 0.5 for number in range(4000)}
     sink.write([make_row(number, values=figures) for number in range(400)])
     sizes = [min(wandb_sink.FIRST_WINDOW_BYTES << times, wandb_sink.WINDOW_BYTES) for times in range(4)]
@@ -356,6 +368,6 @@ def test_histograms_and_values_of_ranks_at_the_server(tmp_path: Path, backend: L
     assert [row["trainer/len"] for row in run.rows()] == [
         {"_type": "histogram", "values": [no] * 64, "bins": [bin / 4 for bin in range(65)]} for no in range(3)
     ]
-    assert [row["trainer/loss/r0.0"] for row in run.rows()] == [1.0, 1.0, 1.0]
-    assert not any("trainer/loss/r1.0" in row for row in run.rows())
+    assert [row["zz_rlship/trainer/loss/r0.0"] for row in run.rows()] == [1.0, 1.0, 1.0]
+    assert not any("zz_rlship/trainer/loss/r1.0" in row for row in run.rows())
     assert sink.note.startswith("the run has 3 keys: trainer/loss/r1.0 and all further")

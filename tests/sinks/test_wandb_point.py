@@ -21,11 +21,11 @@ def test_a_point() -> None:
     assert orjson.loads(made.data) == {
         "_timestamp": T0 + 7,
         "env_step": 3,
-        "trainer/loss": 0.5,
-        "trainer/ranks/in": 2,
-        "trainer/ranks/expected": 2,
-        "trainer/ranks/missing": 0,
-        "trainer/ranks/short": 0,
+        "aa_headline/trainer/loss": 0.5,
+        "zz_rlship/trainer/ranks/in": 2,
+        "zz_rlship/trainer/ranks/expected": 2,
+        "zz_rlship/trainer/ranks/missing": 0,
+        "zz_rlship/trainer/ranks/short": 0,
     }
 
 
@@ -33,8 +33,8 @@ def test_keys_that_the_client_keeps_for_itself_are_renamed() -> None:
     """An axis called `_step` would be overwritten by the client; it goes under another name."""
     made = point(make_row(0, step=5, axis="_step"))
 
-    assert made.axis == "rlship/_step"
-    assert orjson.loads(made.data)["rlship/_step"] == 5
+    assert made.axis == "zz_rlship/_step"
+    assert orjson.loads(made.data)["zz_rlship/_step"] == 5
 
 
 def test_a_row_over_a_megabyte_loses_its_longest_names_and_says_so() -> None:
@@ -47,9 +47,9 @@ def test_a_row_over_a_megabyte_loses_its_longest_names_and_says_so() -> None:
 
     assert len(made.data) <= MAX_POINT_BYTES
     assert len(made.data) > MAX_POINT_BYTES - 200
-    assert values["rlship/dropped_keys"] == len(gone) > 0
+    assert values["zz_rlship/dropped_keys"] == len(gone) > 0
     assert max((len(key), key) for key in left) < min((len(key), key) for key in gone)
-    assert values["global_step"] == 0 and values["trainer/ranks/in"] == 2
+    assert values["global_step"] == 0 and values["zz_rlship/trainer/ranks/in"] == 2
     other_order = point(make_row(0, values=dict(reversed(figures.items()))))
     assert orjson.loads(other_order.data) == values
 
@@ -73,13 +73,14 @@ def test_histograms_are_named_for_the_client() -> None:
 
 
 def test_values_of_ranks_are_the_first_to_go() -> None:
-    """In a row over a megabyte their long names go before the figures, and a histogram that goes is not named."""
+    """In a row over a megabyte extras go first, whatever the job's names are. A histogram that goes is not named."""
     ranks = {f"trainer/loss/r0.{rank:07}": 0.123456789 for rank in range(40_000)}
-    hists = {"trainer/loss/a-histogram-with-a-name-longer-than-theirs": Histogram((0.0, 1.0), (1,))}
-    made = point(replace(make_row(0), hists=hists), ranks)
+    kept, gone = "trainer/a-histogram-with-a-name-longer-than-theirs", "trainer/event/a-histogram-that-is-an-extra"
+    hists = dict.fromkeys((kept, gone), Histogram((0.0, 1.0), (1,)))
+    made = point(replace(make_row(0), hists=hists), ranks=ranks)
     values = orjson.loads(made.data)
 
     assert len(made.data) <= MAX_POINT_BYTES
-    assert values["trainer/loss"] == 0.0
-    assert made.hists == ()
-    assert values["rlship/dropped_keys"] == 1 + len(ranks.keys() - values.keys()) > 2
+    assert values["aa_headline/trainer/loss"] == 0.0
+    assert made.hists == (kept,) and kept in values
+    assert values["zz_rlship/dropped_keys"] == 1 + len({f"zz_rlship/{key}" for key in ranks} - values.keys()) > 2

@@ -10,6 +10,7 @@ from typing import Any
 from rlship_sidecar.rows import Row
 from rlship_sidecar.store.store import Store
 from tests.endtoend.evidence import files_of, state_of
+from tests.sinks.readback import run_folder
 from tests.soak.word import Word
 
 Event = tuple[float, int, dict[str, Any]]
@@ -78,7 +79,7 @@ def gather(
     finally:
         store.close()
     jsonl = state_dir / "rows.jsonl"
-    folder = state_dir / "tensorboard"
+    folder = run_folder(state_dir / "tensorboard")
     return Evidence(
         files=files_of(experiment),
         rows=rows,

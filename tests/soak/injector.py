@@ -324,7 +324,7 @@ class Injector:
         if sink == "jsonl":
             found = [self._state_dir / "rows.jsonl"]
         else:
-            found = sorted((self._state_dir / "tensorboard").glob("events.*"))[-1:]
+            found = sorted((self._state_dir / "tensorboard").rglob("events.*"))[-1:]
         for file in found:
             if file.exists() and (held := file.stat().st_size) > 0:
                 os.truncate(file, max(0, held - size))

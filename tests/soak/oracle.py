@@ -191,7 +191,7 @@ def _event(event: Event) -> tuple[str, str]:
     actors = [tag.removesuffix("/ranks/in") for tag in values if tag.endswith("/ranks/in")]
     revision = [values.get(f"{actor}/revision", 0.0) for actor in actors]
     # What stands over time may share its place, which is a whole number, with others.
-    when = "" if actors and not actors[0].startswith("clock/") else f" t {t.hex()}"
+    when = "" if actors and not actors[0].startswith("zz_rlship/clock/") else f" t {t.hex()}"
     which = actors or _text(values)
     return f"{which} step {step} revision {revision}{when}", f"{t.hex()} {_text(values)}"
 

@@ -307,7 +307,7 @@ def test_mistakes_in_the_history_at_the_server(shipped: tuple[Path, Evidence]) -
     assert unclean(replace(evidence, history=[*history[:2], None, *history[3:]])) == {"wandb": (1, 0, 0)}
     # Line 6 is then a second line 5: its step does not fit its line either.
     assert unclean(replace(evidence, history=[*history, history[-1]])) == {"wandb": (0, 1, 1)}
-    altered = json.dumps({**json.loads(str(history[2])), "trainer/loss": 0.0})
+    altered = json.dumps({**json.loads(str(history[2])), "aa_headline/trainer/loss": 0.0})
     assert unclean(replace(evidence, history=[*history[:2], altered, *history[3:]])) == {"wandb": (0, 0, 1)}
     swapped = [history[1], history[0], *history[2:]]
     assert unclean(replace(evidence, history=swapped)) == {"wandb": (0, 0, 2)}
@@ -319,8 +319,8 @@ def test_mistakes_in_the_history_at_the_server(shipped: tuple[Path, Evidence]) -
     for key, value in (
         ("trainer/samples/judged", {**table, "nrows": 1}),
         ("trainer/lengths/hist", {**hist, "values": [*hist["values"][:-1], 99]}),
-        ("trainer/tags", "train"),
-        ("trainer/loss/r0.0", 0.0),
+        ("zz_rlship/trainer/tags", "train"),
+        ("zz_rlship/trainer/loss/r0.0", 0.0),
     ):
         assert line[key] != value
         other = [*history[:place], json.dumps({**line, key: value}), *history[place + 1 :]]
@@ -364,7 +364,7 @@ def test_mistakes_in_tensorboard_files(shipped: tuple[Path, Evidence], tmp_path:
     for number, (change, expected) in enumerate(changes):
         copy = tmp_path / str(number)
         shutil.copytree(experiment, copy)
-        part = sorted((state_of(copy) / "tensorboard").glob("events.*"))[0]
+        part = sorted((state_of(copy) / "tensorboard").rglob("events.*"))[0]
         data = part.read_bytes()
         records = [data[frame.start : frame.start + frame.size] for frame in tfevents.frames(part)]
         part.write_bytes(b"".join(map(tfevents.encode, change(records))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -29,6 +30,7 @@ from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
+from rlship_sidecar.report.streams import over_time_only
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.report.trends import SEED_ROWS, Trends
 from rlship_sidecar.sinks.contract import SinkContext
@@ -58,7 +60,8 @@ class Watched:
 
     `look_at`: when to look at all its files next, in monotonic seconds. `news`: a message about how it was opened, or
     "". `before`: the counts from before it was last at rest. `changed_at`: when this process last read one of its lines
-    or made one of its rows. `rest_at`: when to try next to put it to rest.
+    or made one of its rows. `rest_at`: when to try next to put it to rest. `over_time`: set while streams have rows
+    over time only; the sinks' threads read it.
     """
 
     lease: Lease
@@ -77,6 +80,7 @@ class Watched:
     changed_at: float = -math.inf
     rest_at: float = 0.0
     lines_and_rows: tuple[int, int] = (0, 0)
+    over_time: threading.Event = field(default_factory=threading.Event)
 
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
         """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
@@ -211,6 +215,10 @@ class Watched:
         count = self.store.row_count()
         if count > self.shipped:
             self.shipped = count
+            if over_time_only(self.experiment):
+                self.over_time.set()
+            else:
+                self.over_time.clear()
             for shipper in self.shippers:
                 shipper.wake()
 
@@ -363,14 +371,17 @@ def open_watched(
         raise
     news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
     called = path.resolve().name if replay is None else replay.name
-    shippers = [_shipper(name, path, called, config, store, lease, alone=alone) for name in config.sinks]
+    over_time = threading.Event()
+    if over_time_only(experiment):
+        over_time.set()
+    shippers = [_shipper(name, path, called, config, store, lease, over_time, alone=alone) for name in config.sinks]
     places = _places_before(state_dir)
     for shipper in shippers:
         shipper.recall(places.get(shipper.name, ""))
         shipper.start()
     own = SelfMetrics(path, config.own_rows_s, lease.generation) if config.own_rows_s and replay is None else None
     trends = _trends(store, config) if replay is None else Trends()
-    return Watched(lease, store, experiment, shippers, config.poll_s, own, trends, news)
+    return Watched(lease, store, experiment, shippers, config.poll_s, own, trends, news, over_time=over_time)
 
 
 def _trends(store: CountingStore, config: Config) -> Trends:
@@ -425,7 +436,15 @@ def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
 
 
 def _shipper(
-    name: str, path: Path, called: str, config: Config, store: CountingStore, lease: Lease, *, alone: bool
+    name: str,
+    path: Path,
+    called: str,
+    config: Config,
+    store: CountingStore,
+    lease: Lease,
+    over_time: threading.Event,
+    *,
+    alone: bool,
 ) -> Shipper:
     run = SinkContext(
         called,
@@ -436,6 +455,7 @@ def _shipper(
         config.sink.get(name, {}),
         lease.generation,
         lease.suspect,
+        over_time.is_set,
     )
     pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
     return Shipper(name, lambda: make_sink(name), run, store, pace=pace, may_ship=lease.held)

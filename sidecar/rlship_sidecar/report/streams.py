@@ -93,3 +93,19 @@ def stream_notes(experiment: Experiment) -> list[str]:
             "policy_lag; call rlship.barrier(step) at the end of each step"
         ]
     return []
+
+
+def over_time_only(experiment: Experiment) -> bool:
+    """Whether streams have rows over time only, as far as is known now.
+
+    They have as long as no step of the lead has ended, unless a lead is there that has logged nothing without a step:
+    its first step may take long.
+    """
+    streaming = experiment.streaming
+    if not streaming.timeline.empty():
+        return False
+    lead = experiment.actors.get(streaming.config.lead)
+    if lead is None:
+        return True
+    streams = streaming.streams.get(streaming.config.lead)
+    return lead.highest_closed >= 0 or (streams is not None and bool(streams.writers))

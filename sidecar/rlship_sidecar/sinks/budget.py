@@ -9,13 +9,48 @@ from pathlib import Path
 from typing import Any
 
 from rlship_sidecar import state_file
-from rlship_sidecar.rows import Row, rank_keys
+from rlship_sidecar.rows import POINT, Row
+from rlship_sidecar.sinks.names import rank_keys
 from rlship_sidecar.sinks.options import WrongOption
 
 GLOBAL_REDUCE, PER_RANK_REDUCE = MODES = ("global_reduce", "per_rank_reduce")
 PER_RANK_NO_REDUCE = "per_rank_no_reduce"
 OPTIONS = ("ranks", "max_keys")
 MAX_KEYS = 2000
+LOOKED_AT_ROWS = 10
+
+
+class RankValues:
+    """Notices that a sink is to show values of single ranks, but that rows have none."""
+
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+        self._rows = 0
+        self._found = self._told = False
+
+    def look(self, row: Row) -> str:
+        """Look at one more row that is shipped; the notice for people, "" as long as there is nothing to say."""
+        self._found = self._found or bool(row.per_rank)
+        # Points never have such values, and a row of coverage alone proves nothing.
+        self._rows += row.unit.kind != POINT and bool(row.values)
+        return self._notice() if self._rows >= LOOKED_AT_ROWS else ""
+
+    def end(self) -> None:
+        """The sink closes: say it after fewer rows, too."""
+        if self._rows:
+            self._notice()
+
+    def _notice(self) -> str:
+        if self._found:
+            return ""
+        note = (
+            f'ranks = "{PER_RANK_REDUCE}" shows nothing more, because no row has values of single ranks: declare '
+            "metrics with define(…, per_rank=True), or set per_rank = true in rlship.toml"
+        )
+        if not self._told:
+            self._told = True
+            logging.getLogger(f"rlship.sinks.{self._sink}").warning("sink %s: %s", self._sink, note)
+        return note
 
 
 class KeyBudget:
@@ -27,7 +62,9 @@ class KeyBudget:
 
     def __init__(self, sink: str, path: Path, max_keys: int) -> None:
         self.note = ""
-        """A notice for people that keys are left out."""
+        """A notice for people that keys are left out, or that there are none of single ranks."""
+        self._left_out = ""
+        self._ranks = RankValues(sink)
         self._sink = sink
         self._path = path
         self._max_keys = max_keys
@@ -51,6 +88,7 @@ class KeyBudget:
                     continue
                 known[key] = None
             shown[key] = value
+        self.note = self._left_out or self._ranks.look(row)
         return shown
 
     def save(self) -> None:
@@ -60,13 +98,17 @@ class KeyBudget:
         state_file.replace(self._path, json.dumps(list(self._known)).encode() + b"\n")
         self._saved = len(self._known)
 
+    def end(self) -> None:
+        """The sink closes."""
+        self._ranks.end()
+
     def _leave_out(self, key: str) -> None:
-        if not self.note:
-            self.note = (
+        if not self._left_out:
+            self._left_out = (
                 f"the run has {self._max_keys} keys: {key} and all further keys of single ranks are left out; declare "
                 f"fewer metrics per_rank, or raise [sink.{self._sink}] max_keys"
             )
-            logging.getLogger(f"rlship.sinks.{self._sink}").warning("sink %s: %s", self._sink, self.note)
+            logging.getLogger(f"rlship.sinks.{self._sink}").warning("sink %s: %s", self._sink, self._left_out)
 
 
 def budget(sink: str, state_dir: Path, options: Mapping[str, Any]) -> KeyBudget | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,10 @@ class SinkReopen(SinkUnavailable):
     """Nothing is wrong, but the sink has to start afresh: the shipper closes it and opens it again at once."""
 
 
+def _no() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """The facts about the experiment that a sink needs.
@@ -36,7 +40,8 @@ class SinkContext:
     `rows` is how many rows the store holds at the time of `open`. `store_id` names the store that numbered them.
     `options` is the sink's own part of the configuration; each sink's module lists its options. `generation` counts the
     sidecars that owned the experiment. `suspect` is the newest earlier one that may still be alive, and might write
-    again if it wakes up; -1 if there is no such sidecar.
+    again if it wakes up; -1 if there is no such sidecar. `over_time()`: whether streams have rows over time only,
+    because no step of the lead has ended.
     """
 
     name: str
@@ -47,6 +52,7 @@ class SinkContext:
     options: Mapping[str, Any] = field(default_factory=dict)
     generation: int = 0
     suspect: int = -1
+    over_time: Callable[[], bool] = _no
 
 
 Run = SinkContext  # the name that plug-ins of earlier releases import

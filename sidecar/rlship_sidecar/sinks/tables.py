@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -115,9 +115,3 @@ def _plain(cell: Cell) -> str:
 def _escaped(text: str) -> str:
     """A text that cannot break out of its cell."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")
-
-
-def shown(row: Row) -> Iterable[tuple[str, SampleTable]]:
-    """The tables of a row under names that are safe as file names."""
-    for key, samples in tables(row).items():
-        yield safe_name(key), table(samples)

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlship_formats.values import Histogram
 from rlship_sidecar.plainfiles import make_folder, make_plain
-from rlship_sidecar.rows import Row, axis, flatten, rank_keys
-from rlship_sidecar.sinks import budget
+from rlship_sidecar.rows import Row, axis
+from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.names import (
+    DEFAULT_NAMES,
+    SinkNames,
+    check_names_options,
+    flatten,
+    key_of,
+    named,
+    names_of,
+    rank_keys,
+)
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
 from rlship_sidecar.sinks.tensorboard.events import encode, read
@@ -27,17 +39,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rlship.sinks.tensorboard")
 
-OPTIONS = ("dir", *budget.OPTIONS)
+OPTIONS = ("dir", *names.OPTIONS, *budget.OPTIONS)
 _NO_RANKS: Mapping[str, float] = {}
+_MARK = re.compile(r"rlship\..*\.(claim|owner)|events\.out\.tfevents\.\d{8,}\.rlship\..*")
 PART_BYTES = 16 << 20  # a part that an earlier sidecar may still write to is copied, so a part has to stay small
 
 
 class TensorBoardSink(Sink):
-    """Writes `<state_dir>/tensorboard`, or the option `dir` (relative to the experiment), for `tensorboard --logdir`.
+    """Writes below `<state_dir>/tensorboard`, or into the option `dir` (relative to the experiment), for `tensorboard
+    --logdir`.
 
-    Options `ranks` and `max_keys`: see `budget`. Every `open` begins a new part, and so does every 16 MiB. Parts that
-    do not fit together are written again from where they go wrong. The sink leaves files of other writers in the folder
-    alone; parts of another store make it refuse.
+    Options `first` and `extras`: see `names`; `ranks` and `max_keys`: see `budget`. Every `open` begins a new part, and
+    so does every 16 MiB. Parts that do not fit together are written again from where they go wrong. The sink leaves
+    files of other writers in the folder alone; parts of another store make it refuse.
     """
 
     def __init__(self) -> None:
@@ -57,14 +71,16 @@ class TensorBoardSink(Sink):
         check_names("tensorboard", options, OPTIONS)
         if options.get("dir") is not None:
             check_text("tensorboard", "dir", options["dir"], "a folder, relative to the experiment or absolute")
+        check_names_options("tensorboard", options)
         budget.check_budget("tensorboard", options)
 
     def open(self, run: SinkContext) -> int | None:
         """Count the rows in this store's parts, in order; cut the rest."""
-        folder = self._folder = _folder(run)
+        self.check_options(run.options)
+        self.where = str(_logdir(run))
         self._run = run
-        self.where = str(folder)
         with _outages(self.where):
+            folder = self._folder = _folder(run)
             make_folder(folder, run.state_dir, run.experiment)
             self._budget = budget.budget("tensorboard", run.state_dir, run.options)
             self.note = ""
@@ -84,10 +100,15 @@ class TensorBoardSink(Sink):
             if fence:
                 claim.fenced()
             self._last_event = b"" if found.last is None else read(found.kept[-1].path, found.last)
+            renamed.tell_once("tensorboard", run.state_dir, found.rows)
         return found.rows
 
     def ends_with(self, row: Row) -> bool:
-        """Whether the last event is this row's. The choice of ranks may have changed since."""
+        """Whether the last event is this row's.
+
+        The names of keys and the choice of what is shown may have changed since, and an earlier rlship wrote the axes
+        too. So whatever the event holds has to be the row's, but the row may have more.
+        """
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
         from tensorboardX.proto.event_pb2 import Event
 
@@ -95,16 +116,23 @@ class TensorBoardSink(Sink):
             held = Event.FromString(self._last_event)
         except DecodeError:
             return False
+        made = event(row, everything=True)
+        allowed = _by_key(made.summary.value)
         ranks = {key for key, _ in rank_keys(row)}
-        kept = [value for value in held.summary.value if value.tag not in ranks]
-        del held.summary.value[:]
-        held.summary.value.extend(kept)
-        return bool(held.SerializeToString(deterministic=True) == event(row).SerializeToString(deterministic=True))
+        return bool(
+            (held.step, held.wall_time) == (made.step, made.wall_time)
+            and all(
+                key in ranks or key in row.x or allowed.get(key) == value
+                for key, value in _by_key(held.summary.value).items()
+            )
+        )
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
         with _outages(self.where):
-            events = [event(row, self._budget.admit(row) if self._budget is not None else {}) for row in rows]
+            assert self._run is not None
+            shown = names_of(self._run.options, over_time=self._run.over_time())
+            events = [event(row, shown, self._budget.admit(row) if self._budget is not None else {}) for row in rows]
             if self._budget is not None:
                 self._budget.save()
                 self.note = self._budget.note
@@ -128,6 +156,11 @@ class TensorBoardSink(Sink):
 
     def close(self) -> None:
         """Close the part."""
+        self._close_part()
+        if self._budget is not None:
+            self._budget.end()
+
+    def _close_part(self) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
@@ -136,7 +169,7 @@ class TensorBoardSink(Sink):
         """Begin a part with this row, once the one before it is durable."""
         assert self._run is not None and self._claim is not None
         self.flush()
-        self.close()
+        self._close_part()
         scratch = self._claim.scratch("part")
         self._fd = make_plain(scratch)
         self._end = 0
@@ -173,21 +206,38 @@ def _refuse_other_stores(folder: Path, run: SinkContext) -> None:
             )
 
 
-def event(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Event:
+def event(
+    row: Row, shown: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS, *, everything: bool = False
+) -> Event:
     """The row as one Event: `step` is its position on its own axis, `wall_time` the records' time, or now without one.
 
     Every number and every value in `ranks` is a scalar, every histogram a histogram, every table of samples a text.
+    The axes are left out, because `step` and `wall_time` are what TensorBoard draws over. `everything`: even what
+    `shown` leaves out.
     """
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
 
-    hists = {key: hist for key, hist in row.shipped_hists.items() if key not in row.x}
-    flat = {key: value for key, value in flatten(row, ranks).items() if key not in hists}
-    values = [Summary.Value(tag=key, simple_value=value) for key, value in flat.items() if not isinstance(value, str)]
-    values += [Summary.Value(tag=key, histo=_histogram(hist)) for key, hist in hists.items()]
-    values += [_text(key, markdown(samples)) for key, samples in tables(row).items()]
+    shown = replace(shown, extras=True) if everything else shown
+    hists = named(row, row.shipped_hists, shown)
+    flat = {name: value for name, value in flatten(row, shown, ranks).items() if name not in hists}
+    values = [Summary.Value(tag=name, simple_value=value) for name, value in flat.items() if not isinstance(value, str)]
+    values += [Summary.Value(tag=name, histo=_histogram(hist)) for name, hist in hists.items()]
+    values += [_text(name, markdown(samples)) for name, samples in named(row, tables(row), shown).items()]
     _, at = axis(row)
     return Event(wall_time=row.t or time.time(), step=int(at), summary=Summary(value=values))
+
+
+def _by_key(values: Iterable[Summary.Value]) -> dict[str, bytes]:
+    """What stands under each key of a row, whatever its name is."""
+    found = {}
+    for value in values:
+        key = key_of(value.tag)
+        bare = type(value)()
+        bare.CopyFrom(value)
+        bare.tag = key
+        found[key] = bare.SerializeToString(deterministic=True)
+    return found
 
 
 def _text(tag: str, markdown: str) -> Summary.Value:
@@ -222,7 +272,27 @@ def _file_version(t: float) -> bytes:
     return bytes(Event(wall_time=t, file_version="brain.Event:2").SerializeToString())
 
 
-def _folder(run: SinkContext) -> Path:
-    TensorBoardSink.check_options(run.options)
+def _logdir(run: SinkContext) -> Path:
+    """The folder to give to `tensorboard --logdir`."""
     given = run.options.get("dir")
     return run.state_dir / "tensorboard" if given is None else run.experiment / given
+
+
+def _folder(run: SinkContext) -> Path:
+    """The folder of the parts. TensorBoard calls a run by its folder, so it has the experiment's name.
+
+    The option `dir` is the folder itself. Parts that were begun elsewhere go on there: an earlier rlship wrote them
+    into the logdir, and the experiment may have had another name.
+    """
+    logdir = _logdir(run)
+    if run.options.get("dir") is not None:
+        return logdir
+    try:
+        below = sorted(entry.path for entry in os.scandir(logdir) if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        below = []
+    for folder in (*map(Path, below), logdir):
+        if folder.is_dir() and any(_MARK.match(path.name) for path in folder.iterdir()):
+            return folder
+    name = run.name.replace("/", "_").replace("\0", "_")
+    return logdir / (name if name.strip(".") else "run")

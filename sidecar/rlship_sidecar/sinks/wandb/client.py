@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.names import EXTRAS, FIRST
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 QUERY_TIMEOUT_S = 10.0
@@ -196,12 +197,13 @@ def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number:
 
 
 def define(run: Any, actor: str, axis: str) -> None:
-    """Chart the actor's metrics over its axis.
+    """Chart the actor's metrics over its axis, under each name that they may have, and make no chart of the axis.
 
     Names with `*` or a backslash, which W&B reads as patterns and escapes, stay on W&B's own step: an axis that is a
     lone backslash makes wandb-core crash.
     """
     if set(actor + axis) & set("*\\"):
         return
-    run.define_metric(axis, summary="max")
-    run.define_metric(f"{actor}/*", step_metric=axis, step_sync=False)
+    run.define_metric(axis, summary="max", hidden=True)
+    for names in (actor, f"{FIRST}/{actor}", f"{EXTRAS}/{actor}"):
+        run.define_metric(f"{names}/*", step_metric=axis, step_sync=False)

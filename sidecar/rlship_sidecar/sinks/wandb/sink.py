@@ -22,11 +22,22 @@ import orjson
 
 from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import make_folder
-from rlship_sidecar.rows import Row, axis, family, flatten
-from rlship_sidecar.sinks import budget
+from rlship_sidecar.rows import Row, axis
+from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.names import (
+    DEFAULT_NAMES,
+    EXTRAS,
+    SinkNames,
+    about,
+    check_names_options,
+    family,
+    flatten,
+    named,
+    names_of,
+)
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
-from rlship_sidecar.sinks.tables import shown
+from rlship_sidecar.sinks.tables import safe_name, table, tables
 from rlship_sidecar.sinks.wandb.link import ChildLink, environment
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
@@ -53,13 +64,14 @@ OPTIONS = (
     "base_url",
     "tags",
     "transmit_interval",
+    *names.OPTIONS,
     *budget.OPTIONS,
 )
 # State directories whose run this process has opened: if the server rejects us there later, that may pass by itself.
 _accepted: set[Path] = set()
 
 MAX_POINT_BYTES = 1_000_000
-DROPPED_KEYS = "rlship/dropped_keys"
+DROPPED_KEYS = f"{EXTRAS}/dropped_keys"
 _NO_RANKS: Mapping[str, float] = {}
 RESERVED = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
@@ -80,43 +92,43 @@ class Point(NamedTuple):
     tables: bytes = b"{}"
 
 
-def point(row: Row, ranks: Mapping[str, float] = _NO_RANKS) -> Point:
-    """The row's point, with the values of single ranks in `ranks`. A key that W&B reserves is written as
-    `rlship/<key>`.
+def point(row: Row, shown: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS) -> Point:
+    """The row's point, with the values of single ranks in `ranks`. A name that W&B reserves is written as
+    `zz_rlship/<name>`.
 
     A larger point would vanish without an error, and with it the rule that line number and row number are the same. So
-    keys are dropped, those with the longest names first (of equal length the last by name). `rlship/dropped_keys`
-    counts them. The x keys and those about the row's ranks stay.
+    keys are dropped: extras first, then those with the longest names (of equal length the last by name).
+    `zz_rlship/dropped_keys` counts them. The x keys and those about the row's ranks stay.
     """
-    values: dict[str, Any] = {_allowed(key): value for key, value in flatten(row, ranks).items()}
-    hists = row.shipped_hists
-    for key, hist in hists.items():
-        if key not in row.x:
-            values[_allowed(key)] = {"values": hist.counts, "bins": hist.edges}
+    x = {_allowed(key): value for key, value in row.x.items()}
+    values: dict[str, Any] = {_allowed(name): value for name, value in flatten(row, shown, ranks).items()}
+    hists = {_allowed(name): hist for name, hist in named(row, row.shipped_hists, shown).items()}
+    values.update((name, {"values": hist.counts, "bins": hist.edges}) for name, hist in hists.items())
+    values.update(x)  # an x key wins over all others, because without it the point would be in the wrong place
     if row.t:  # otherwise no record has a time, and W&B uses that of the arrival
         values["_timestamp"] = row.t
     data = orjson.dumps(values)
     if len(data) > MAX_POINT_BYTES:
-        data = _fit(values, (row.shipped.keys() | hists.keys() | ranks.keys()) - row.x.keys())
-    left = tuple(_allowed(key) for key in hists if key not in row.x and _allowed(key) in values)
-    tables = orjson.dumps({key: found._asdict() for key, found in shown(row)})
-    return Point(row.row_number, family(row), _allowed(axis(row)[0]), data, left, tables)
+        data = _fit(values, values.keys() - x.keys() - {"_timestamp", *(f"{EXTRAS}/{key}" for key in about(row))})
+    left = tuple(name for name in hists if name not in x and name in values)
+    made = {safe_name(name): table(samples)._asdict() for name, samples in named(row, tables(row), shown).items()}
+    return Point(row.row_number, family(row), _allowed(axis(row)[0]), data, left, orjson.dumps(made))
 
 
-def _fit(values: dict[str, Any], keys: Iterable[str]) -> bytes:
-    droppable = sorted(keys, key=lambda key: (len(key), key))
+def _fit(values: dict[str, Any], names: Iterable[str]) -> bytes:
+    droppable = sorted(names, key=lambda name: (name.startswith(f"{EXTRAS}/"), len(name), name))
     size = len(orjson.dumps(values)) + len(DROPPED_KEYS) + 16
     dropped = 0
     while size > MAX_POINT_BYTES and droppable:
-        key = _allowed(droppable.pop())
-        size -= len(orjson.dumps({key: values.pop(key)})) - 1
+        name = droppable.pop()
+        size -= len(orjson.dumps({name: values.pop(name)})) - 1
         dropped += 1
     values[DROPPED_KEYS] = dropped
     return orjson.dumps(values)
 
 
 def _allowed(key: str) -> str:
-    return f"rlship/{key}" if key in RESERVED else key
+    return f"{EXTRAS}/{key}" if key in RESERVED else key
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +184,7 @@ class WandbSink(Sink):
     - `dir`: where an offline run is written (default: the state directory). An online run keeps its files there while
       it is open (default: the temporary folder).
     - `base_url`, `transmit_interval` (seconds, at least 1).
+    - `first` and `extras`: see `names`.
     - `ranks` ("global_reduce", or "per_rank_reduce" to add values of single ranks) and `max_keys` (default 2000; see
       `budget`).
     """
@@ -183,6 +196,7 @@ class WandbSink(Sink):
         self._env = env
         self._opened_mode = ""
         self._opening: tuple[float, str] | None = None  # since when (monotonic), and at which server
+        self._run: SinkContext | None = None
         self._link: ChildLink | None = None
         self._scratch: Path | None = None
         self._axes: Axes | None = None
@@ -199,6 +213,7 @@ class WandbSink(Sink):
         for name, value in options.items():
             if value is not None:
                 _check_option(name, value)
+        check_names_options("wandb", options)
         budget.check_budget("wandb", options)
 
     @property
@@ -236,6 +251,7 @@ class WandbSink(Sink):
         """Start the child. The answer is the server's count of history lines; offline it is 0 unless one folder holds
         every row.
         """
+        self._run = run
         env = dict(self._env) if self._env is not None else environment()
         options = _options(run.options)
         options["mode"] = _mode(options.get("mode", "auto"), env)
@@ -265,6 +281,7 @@ class WandbSink(Sink):
         for note in opened["notes"]:
             logger.warning("%s", note)
         self._next = int(opened["opened"])
+        renamed.tell_once("wandb", state_dir, self._next)
         self._pending.clear()
         self._pending_bytes = 0
         self._window = FIRST_WINDOW_BYTES
@@ -284,11 +301,12 @@ class WandbSink(Sink):
 
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
-        assert self._link is not None and self._axes is not None
+        assert self._link is not None and self._axes is not None and self._run is not None
+        shown = names_of(self._run.options, over_time=self._run.over_time())
         for row in rows:
             if row.row_number != self._next:
                 raise ValueError(f"sink wandb: row {row.row_number} does not follow on row {self._next - 1}")
-            new = point(row, self._admitted(row))
+            new = point(row, shown, self._admitted(row))
             self._axes.add(new.actor, new.axis)
             self._send(self._link, new)
         self._link.check()
@@ -321,6 +339,8 @@ class WandbSink(Sink):
 
     def _close(self, timeout_s: float) -> None:
         link, self._link = self._link, None
+        if self._budget is not None:
+            self._budget.end()
         try:
             if link is not None:
                 link.close(timeout_s)
@@ -434,7 +454,7 @@ def _check_option(name: str, value: Any) -> None:
     elif name == "mode":
         if value not in MODES:
             raise WrongOption("wandb", name, f"is {value!r}", ", ".join(MODES), str(value), MODES)
-    elif name not in budget.OPTIONS:
+    elif name not in (*budget.OPTIONS, *names.OPTIONS):
         check_text("wandb", name, value)
 
 
