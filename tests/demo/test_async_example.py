@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import orjson
 import pytest
 
+from rlship_sidecar.rows import Row as SinkRow
+from rlship_sidecar.sinks.names import flatten
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from tests.demo.test_examples import EXAMPLES, LAUNCHER
+from tests.kit import browser
+from tests.sinks.rows import make_run
 
 STEPS, WINDOW_S = 60, 0.5
 TURN = STEPS // 2  # the version of the policy from which on replica 2 is slow
@@ -151,3 +160,71 @@ def test_the_rest_of_the_job_is_in_the_rows(rows: list[Row]) -> None:
     clock = by_index(rows, "generator", "clock")
     for index in range(window(rows, 0), window(rows, STEPS - 1)):
         assert (clock[index]["coverage"]["expected"], clock[index]["coverage"]["missing"]) == (3, [])
+
+
+CHARTS = [
+    "aa_headline/generator/reward",
+    "aa_headline/trainer/reward",
+    "buffer/async/staleness",
+    "buffer/buf/size",
+    "generator/policy_lag",
+    "generator/policy_version",
+    "generator/rollout_s",
+    "generator/tokens",
+    "generator/tokens/rate",
+    "trainer/distance",
+    "trainer/push_weights_s",
+    "trainer/train_s",
+    "trainer/wait_batch_s",
+]
+
+
+def sink_rows(rows: list[Row]) -> list[SinkRow]:
+    """The rows as the sinks get them."""
+    return [SinkRow.from_json(orjson.dumps(row)) for row in rows]
+
+
+def test_the_job_makes_a_dozen_charts(rows: list[Row]) -> None:
+    """At W&B and TensorBoard each metric has one chart, reward first. All else is under a prefix that sorts last."""
+    names = sorted({name for row in sink_rows(rows) for name in flatten(row)})
+    assert [name for name in names if not name.startswith("zz_rlship/")] == CHARTS
+    assert names[: len(CHARTS)] == CHARTS
+
+
+@contextmanager
+def tensorboard(logdir: Path) -> Iterator[str]:
+    """A server's address."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            found = next(filter(None, (re.search(r" at (http://\S+)", text) for text in server.stderr)))
+            yield found[1]
+        finally:
+            server.terminate()
+
+
+@pytest.mark.toolchain
+def test_what_tensorboard_shows_first(rows: list[Row], tmp_path: Path) -> None:
+    """In a browser the sections are in the order of their names, reward first and rlship's own last; the run is called
+    like the experiment. The picture is beside the page, for people.
+    """
+    sink = TensorBoardSink()
+    sink.open(make_run(tmp_path, rows=len(rows)))
+    sink.write(sink_rows(rows))
+    sink.close()
+    with tensorboard(Path(sink.where)) as address:
+        page = browser.dom(address, tmp_path)
+        browser.picture(address, tmp_path, tmp_path / "tensorboard.png")
+    (tmp_path / "tensorboard.html").write_text(page)
+    assert re.findall(r'class="[^"]*group-title[^"]*"[^>]*>([^<]+)<', page) == [
+        "Pinned",  # by the person who looks, which nobody has
+        "aa_headline",
+        "buffer",
+        "generator",
+        "trainer",
+        "zz_rlship",
+    ]
+    assert page.index("aa_headline/generator/reward") < page.index("aa_headline/trainer/reward")
+    assert re.search(r">\s*grpo\s*<", page)
+    assert (tmp_path / "tensorboard.png").stat().st_size > 20_000  # an empty page has less

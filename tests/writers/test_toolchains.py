@@ -18,5 +18,6 @@ def test_what_cannot_be_installed_is_named(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 1
-    missing = "gcc g++ openssl dash busybox bash rustc nodejs npm systemd util-linux kubernetes-client"
+    missing = "gcc g++ openssl dash busybox bash rustc nodejs npm systemd util-linux"
+    missing += " chromium fonts-dejavu-core kubernetes-client"
     assert done.stderr.strip().endswith(f": {missing}")

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Install what the writers of other languages, the units and the manifests are tested with, as far as it is missing:
-# compilers, shells, Node, systemd's tools and kubectl from the distribution (Debian's names), Go with the packages of
-# the virtual environment, TypeScript from npm into it.
+# Install what the writers of other languages, the units, the manifests and the boards are tested with, as far as it is
+# missing: compilers, shells, Node, systemd's tools, Chromium and kubectl from the distribution (Debian's names), Go with
+# the packages of the virtual environment, TypeScript from npm into it.
 # Usage: toolchains.sh VENV
 set -eu
 venv=$1
@@ -24,6 +24,8 @@ want node nodejs
 want npm npm
 want systemd-analyze systemd
 want unshare util-linux
+# It shows pages of TensorBoard; without a font they would be empty boxes.
+want chromium "chromium fonts-dejavu-core"
 there kustomize || want kubectl kubernetes-client
 
 if [ -n "$packages" ]; then
