@@ -218,7 +218,7 @@ def test_what_tensorboard_shows_first(rows: list[Row], tmp_path: Path) -> None:
         browser.picture(address, tmp_path, tmp_path / "tensorboard.png")
     (tmp_path / "tensorboard.html").write_text(page)
     assert re.findall(r'class="[^"]*group-title[^"]*"[^>]*>([^<]+)<', page) == [
-        "Pinned",  # by the person who looks, which nobody has
+        "Pinned",  # a section for people's choice, empty here
         "aa_headline",
         "buffer",
         "generator",

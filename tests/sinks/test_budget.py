@@ -151,7 +151,7 @@ def test_ranks_that_no_row_has_are_said_once(tmp_path: Path, caplog: pytest.LogC
 
 @pytest.mark.parametrize("sink", [TensorBoardSink, ConsoleSink])
 def test_a_short_run_is_told_at_its_end(tmp_path: Path, sink: type[Sink], caplog: pytest.LogCaptureFixture) -> None:
-    """Of three rows none has values of single ranks; where one has, or nobody asked, nothing is said."""
+    """Of three rows none has values of single ranks; where one has, or without `ranks`, nothing is said."""
     for number, (rows, options) in enumerate(
         [
             ([make_row(no) for no in range(3)], {"ranks": "per_rank_reduce"}),

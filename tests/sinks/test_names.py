@@ -294,7 +294,7 @@ def test_no_name_leads_out_of_the_logdir(tmp_path: Path, name: str) -> None:
 
 
 def test_a_new_run_says_nothing_of_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Only a run that has rows is told that it goes on under other names, and a torn note is no reason to fail."""
+    """Only for a run that has rows the log says that it goes on under other names. A torn note is no reason to fail."""
     caplog.set_level(logging.INFO)
     renamed.tell_once("wandb", tmp_path, 0)
     renamed.tell_once("wandb", tmp_path, 5)

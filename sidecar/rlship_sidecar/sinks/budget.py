@@ -62,7 +62,7 @@ class KeyBudget:
 
     def __init__(self, sink: str, path: Path, max_keys: int) -> None:
         self.note = ""
-        """A notice for people that keys are left out, or that there are none of single ranks."""
+        """A notice for people that keys are left out, or that no row has values of single ranks."""
         self._left_out = ""
         self._ranks = RankValues(sink)
         self._sink = sink

@@ -133,8 +133,8 @@ LOGGED = LineChoice()
 
 
 def line(row: Row, choice: LineChoice = LOGGED, *, ranks: bool = False) -> str:
-    """A row in one line: actor, position on its axis, tags, missing ranks, metrics that ranks left out, then the shipped
-    values of the `choice`. "" if there are none.
+    """A row in one line: actor, position on its axis, tags, missing ranks, metrics that ranks left out, then the
+    shipped values of the `choice`. "" without any.
 
     Numbers have four digits. A histogram is shown as `[least..greatest n=count]`, samples by their number and scores.
     With `ranks` the values of single ranks follow.

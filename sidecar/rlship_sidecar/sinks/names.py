@@ -149,8 +149,9 @@ def named(row: Row, by_key: Mapping[str, Any], names: SinkNames = DEFAULT_NAMES)
 def about(row: Row) -> Flat:
     """The coverage, tags and revision of a row. Points have no coverage of interest.
 
-    `<actor>/ranks/short` counts the ranks that are short of a metric, for steps only. `<actor>/missing_ranks` ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and
-    `<actor>/revision` only from the first revision on.
+    `<actor>/ranks/short` counts the ranks that are short of a metric, for steps only. `<actor>/missing_ranks`
+    ("0.3 0.5-7") is there only if ranks are missing, `<actor>/tags` only with tags, and `<actor>/revision` only from
+    the first revision on.
     """
     coverage = row.coverage
     prefix = f"{row.unit.actor}/aligned" if row.unit.kind == ALIGNED else family(row)
