@@ -8,6 +8,7 @@ import pytest
 
 from rlship_sidecar.align.units import StreamConfig
 from rlship_sidecar.report.status import Status, StreamStatus
+from rlship_sidecar.report.streams import over_time_only
 from rlship_sidecar.report.survey import survey
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, event, file, log, stream
@@ -156,3 +157,33 @@ def test_other_settings_of_streams_are_known(sim: Simulation) -> None:
     sim.tick()
     sim.restart()
     assert sim.experiment.streaming.made_with is None
+
+
+def test_streams_stand_over_time_only_until_a_step_of_the_lead_ends(sim: Simulation) -> None:
+    """Without a lead they do; a lead that has logged nothing yet may have a long first step; the first barrier gives
+    aligned rows.
+    """
+    sim.write("g0.jsonl", lines(1, 5))
+    sim.tick()
+    assert over_time_only(sim.experiment)
+    sim.write("t.jsonl", file(actor="trainer", id="t"))
+    sim.tick()
+    assert not over_time_only(sim.experiment)
+    sim.write("t.jsonl", b'{"t":%.1f,"step":0,"m":{"loss":1}}\n' % (T0 + 6))
+    sim.tick()
+    assert not over_time_only(sim.experiment)
+    sim.write("t.jsonl", b'{"kind":"barrier","t":%.1f,"step":0}\n' % (T0 + 7))
+    sim.tick()
+    assert not over_time_only(sim.experiment)
+
+
+@pytest.mark.parametrize("kind", ["streams", "steps without barriers"])
+def test_a_lead_without_ends_of_steps_leaves_streams_over_time(sim: Simulation, kind: str) -> None:
+    """It logs without a step itself, or never calls `barrier`."""
+    logged = [stream(1, x=1)] if kind == "streams" else [log(step, loss=1) for step in range(3)]
+    sim.write("g0.jsonl", lines(1, 5))
+    sim.write("t.jsonl", file(*logged, CLOSE, actor="trainer", id="t"))
+    sim.tick()
+    sim.wait(1)
+    sim.tick()
+    assert over_time_only(sim.experiment)

@@ -18,6 +18,8 @@ from rlship_sidecar.sinks.names import SinkNames, flatten, names_of
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from rlship_sidecar.sinks.tensorboard.sink import event as as_event
 from rlship_sidecar.sinks.wandb.sink import WandbSink, point
+from tests.endtoend.sidecar import rlship
+from tests.reference.building import CLOSE, barrier, file, log, stream
 from tests.sinks.readback import run_folder, tensorboard_events
 from tests.sinks.rows import make_row, make_rows, make_run
 
@@ -215,8 +217,8 @@ def test_wrong_options_are_refused(sink: type[Any], options: dict[str, Any], mes
 def test_the_console_shows_what_was_chosen() -> None:
     """`metrics` are patterns of keys in the order of the line; a row without any has no line."""
     row = make_row(12, values={"trainer/kl": 1.0, "trainer/loss": 2.0, "trainer/loss/max": 3.0, "trainer/x": 4.0})
-    assert line(row, LineChoice(["*/x", "*/loss*"])) == "trainer global_step=12  x=4  loss=2  loss/max=3"
-    assert line(row, LineChoice(["*/other"])) == ""
+    assert line(row, LineChoice(("*/x", "*/loss*"))) == "trainer global_step=12  x=4  loss=2  loss/max=3"
+    assert line(row, LineChoice(("*/other",))) == ""
     assert line(row, LineChoice(extras=True)) == "trainer global_step=12  loss=2  kl=1  x=4  loss/max=3"
     ConsoleSink.check_options({"metrics": ["*/loss"], "extras": True})
     for wrong in ({"metrics": "*/loss"}, {"metrics": [""]}, {"extras": 1.5}):
@@ -319,3 +321,21 @@ def test_a_revision_of_what_is_not_shown_is_a_point_all_the_same() -> None:
     row = replace(of_stream("clock", "clock/generator/x"), arrival=Arrival(4, 1, ("clock/generator/x",), "revision"))
     assert point(row, NOTHING_ADDED).data == b'{"clock/elapsed_s":30.0,"_timestamp":1763600000.0}'
     assert list(as_event(row, NOTHING_ADDED).summary.value) == []
+
+
+@pytest.mark.parametrize("lead", [False, True])
+def test_a_job_without_a_lead_has_its_charts_over_time(tmp_path: Path, lead: bool) -> None:
+    """What `rlship watch` makes of a generator's stream: its windows of time have the charts if no step ends."""
+    folder = tmp_path / "job" / "rlship"
+    folder.mkdir(parents=True)
+    lines = [stream(t, reward=t, tokens=1) for t in (1, 12, 23)]
+    (folder / "g.jsonl").write_bytes(file(*lines, CLOSE, actor="generator", id="g"))
+    if lead:
+        steps = [event for n in range(2) for event in (log(n, loss=1), barrier(n, 11 * (n + 1)))]
+        (folder / "t.jsonl").write_bytes(file(*steps, CLOSE, actor="trainer", id="t"))
+    done = rlship(tmp_path, "watch", tmp_path / "job", "--once", "--sink", "tensorboard")
+    assert done.returncode == 0, done.stderr
+    events = tensorboard_events(folder / "state" / "tensorboard")
+    names = {value.tag for event in events for value in event.summary.value if not value.tag.startswith("zz_rlship/")}
+    beside = {"aa_headline/generator/reward", "aa_headline/trainer/loss", "generator/tokens"}
+    assert names == (beside if lead else {"aa_headline/clock/generator/reward", "clock/generator/tokens"})

@@ -73,7 +73,7 @@ class ConsoleSink(Sink):
             for row in rows:
                 self.note = ranks.look(row)
         metrics, extras = self._run.options.get("metrics"), bool(self._run.options.get("extras"))
-        choice = LineChoice(metrics, extras, self._run.over_time())
+        choice = LineChoice(None if metrics is None else tuple(metrics), extras, self._run.over_time())
         lines = [line(row, choice, ranks=ranks is not None) for row in rows]
         try:
             self._stream.write("".join(one + "\n" for one in lines if one))
@@ -112,7 +112,7 @@ def _reader_gone(stream: TextIO) -> SinkRefused:
 class LineChoice(NamedTuple):
     """What a line shows: keys that match `metrics`, else what the job logged, and with `extras` what rlship adds."""
 
-    metrics: Sequence[str] | None = None
+    metrics: tuple[str, ...] | None = None
     extras: bool = False
     over_time: bool = False
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -88,7 +88,8 @@ def check_patterns(sink: str, option: str, value: Any) -> None:
         raise WrongOption(sink, option, f"is {value!r}", _PATTERNS)
 
 
-def place(key: str, patterns: Sequence[str], literal: str = "") -> int | None:
+@lru_cache(maxsize=1 << 15)  # rows have the same keys again and again
+def place(key: str, patterns: tuple[str, ...], literal: str = "") -> int | None:
     """The number of the first pattern that matches the whole key; `*` stands for any characters, `/` among them.
 
     Only patterns that begin with the first part of `literal` count, if there is one.
