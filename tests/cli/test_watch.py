@@ -412,7 +412,7 @@ OPTION_MISTAKES = [
     ("", {"RLSHIP_SINK__WANDB__NAME": "7"}, ["name is 7", """needs quotes: RLSHIP_SINK__WANDB__NAME='"7"'"""]),
     ("[sink.jsonl]\npath = 3", {}, ["path is 3", "a file name"]),
     ("[sink.tensorboard]\ndirr = 3", {}, ["dirr (= 3) is not known", 'did you mean "dir"?']),
-    ("[sink.console]\nwidth = 3", {}, ["width (= 3) is not known", "allowed: ranks"]),
+    ("[sink.console]\nwidth = 3", {}, ["width (= 3) is not known", "allowed: metrics, extras, ranks"]),
 ]
 
 
