@@ -371,3 +371,20 @@ def test_histograms_and_values_of_ranks_at_the_server(tmp_path: Path, backend: L
     assert [row["zz_rlship/trainer/loss/r0.0"] for row in run.rows()] == [1.0, 1.0, 1.0]
     assert not any("zz_rlship/trainer/loss/r1.0" in row for row in run.rows())
     assert sink.note.startswith("the run has 3 keys: trainer/loss/r1.0 and all further")
+
+
+def test_a_run_that_was_begun_under_other_names_goes_on(
+    tmp_path: Path, backend: LoopbackBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its lines so far stay, further ones have the new names, and the log says so once."""
+    for life, rows in enumerate((1, 2, 3)):
+        sink = make_sink(backend, tmp_path)
+        assert sink.open(make_run(tmp_path, rows=rows, project="begun")) == life
+        sink.write([make_row(life)])
+        sink.close()
+        if life == 0:
+            (tmp_path / "rlship" / "state" / "sink-names.json").unlink()  # an earlier release wrote none
+    run = backend.run("begun", "store1")
+    assert run.steps() == [0, 1, 2] and run.overwritten() == []
+    (said,) = [text for text in caplog.messages if "other names" in text]
+    assert "from row 1 on reward and loss stand under aa_headline/" in said
