@@ -55,7 +55,6 @@ from rlship_sidecar.decode.lines import (
     ON_PURPOSE,
     REPORTED,
     UNPLACED,
-    Adoption,
     BarrierLines,
     Batch,
     Dead,
@@ -450,8 +449,7 @@ class Decoder:
 
     def _barrier(self, batch: Batch, record: BarrierRecord, line: bytes, offset: int) -> None:
         first = not self.reader.segment and self.barrier_t is None and not self._barriers.steps
-        if record.adopts and first:
-            batch.adoption = Adoption(record.step, offset)
+        self._barriers.adopts = self._barriers.adopts or (record.adopts and first)
         self._add_barrier(batch, record.step, record.t, offset)
 
     def _add_barrier(self, batch: Batch, step: int, t: float, offset: int) -> None:

@@ -167,11 +167,13 @@ class BarrierLines:
     """Consecutive barrier records of one segment, in columns.
 
     Record i has step `steps[i]` and time `ts[i]`, and begins at byte `offsets[i]`. `before_t` is the time of the record
-    before them in their segment, None if they are its first.
+    before them in their segment, None if they are its first. `adopts`: the first one is the first of its file and
+    adopts the lines without a step before it.
     """
 
     segment: int
     before_t: float | None
+    adopts: bool = field(default=False, kw_only=True)
     steps: list[int] = field(default_factory=list)
     ts: list[float] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -252,8 +254,6 @@ class Batch:
     `runs` are the metrics records with a step that hold plain numbers, by segment and schema. `sparse` are the other
     records with a step. `streams` are the metrics records without a step, with their samples and tags.
 
-    `adoption` is there if the file's first barrier record is among the lines and adopts what stands before it.
-
     `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `kept` are the define
     and rollback lines that later lines depend on, with their offsets.
     """
@@ -272,7 +272,6 @@ class Batch:
     kept: list[tuple[int, bytes]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     open_line: tuple[Open, int] | None = None
-    adoption: Adoption | None = None
     begins: int | None = None
     lowest: int = -1
     highest: int = -1
@@ -319,6 +318,11 @@ class Batch:
             run.keep([*map(chosen, run.steps, run.offsets)])
         self.runs = {key: run for key, run in self.runs.items() if run.steps}
         self.sparse = [line for line in self.sparse if chosen(line.step, line.offset)]
+
+    @property
+    def adoption(self) -> Adoption | None:
+        """What the file's first barrier record adopts, if it is among the lines."""
+        return next((Adoption(b.steps[0], b.offsets[0]) for b in self.barriers if b.adopts), None)
 
     def adopt(self, adoption: Adoption) -> list[StreamLine]:
         """Make the stream lines that a barrier adopts lines of its step. Returns them as they stand in the file."""

@@ -102,7 +102,7 @@ class Packing:
 
     def _batch(self, batch: Batch) -> tuple[Any, ...]:
         rare = {name: value for name in _RARE if (value := getattr(batch, name))}
-        barriers = [(b.segment, b.before_t, *_columns(b.steps, b.ts, b.offsets)) for b in batch.barriers]
+        barriers = [(b.segment, b.before_t, b.adopts, *_columns(b.steps, b.ts, b.offsets)) for b in batch.barriers]
         schemas = [self._place(schema) for schema in batch.schemas]
         return (
             [self._run(run) for run in batch.runs.values()],
@@ -182,9 +182,8 @@ def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
         held = batch.runs.setdefault((run.segment, run.schema), run)
         if held is not run:  # the other side had emptied its cache and sent the schema again
             held.extend(run)
-    for segment, before_t, *columns in barriers:
-        steps, ts, offsets = _items(columns)
-        batch.barriers.append(BarrierLines(segment, before_t, steps, ts, offsets))
+    for segment, before_t, adopts, *columns in barriers:
+        batch.barriers.append(BarrierLines(segment, before_t, *_items(columns), adopts=adopts))
     for some in streams:
         batch.streams += some if type(some) is list else _run(some, schemas).lines
     batch.schemas = {schemas[place] for place in seen}
