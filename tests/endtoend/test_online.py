@@ -48,7 +48,6 @@ def test_a_row_is_at_the_server_within_two_seconds_of_its_last_barrier(tmp_path:
         check_rows(experiment, rows)
         assert run.value("store_id") in run.name
         assert [
-            (line["_step"], line["_timestamp"], line["global_step"], line["aa_headline/trainer/loss"])
-            for line in run.rows()
+            (line["_step"], line["_timestamp"], line["global_step"], line["trainer/loss"]) for line in run.rows()
         ] == [(row.arrival.row_number, row.t, row.unit.index, row.values["trainer/loss"]) for row in rows]
         assert run.rewritten == [] and run.resent == 0

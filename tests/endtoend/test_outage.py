@@ -29,10 +29,9 @@ def the_run(backend: LoopbackBackend) -> Run:
 
 def check_history(run: Run, rows: list[Row]) -> None:
     """The run's history is the rows of the store: each once, in order, with its values; no line was ever another."""
-    assert [
-        (line["_step"], line["_timestamp"], line["global_step"], line["aa_headline/trainer/loss"])
-        for line in run.rows()
-    ] == [(row.arrival.row_number, row.t, row.unit.index, row.values["trainer/loss"]) for row in rows]
+    assert [(line["_step"], line["_timestamp"], line["global_step"], line["trainer/loss"]) for line in run.rows()] == [
+        (row.arrival.row_number, row.t, row.unit.index, row.values["trainer/loss"]) for row in rows
+    ]
     assert run.overwritten() == []
 
 

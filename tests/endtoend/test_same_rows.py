@@ -79,7 +79,7 @@ def units(experiment: Path) -> set[object]:
     return {row.unit for row in shipped(experiment)}
 
 
-def points(row: Row) -> dict[str, Any]:
+def points(row: Row, *, lifted: bool) -> dict[str, Any]:
     """What a point of this row has to hold, said once more: coverage, and the figures that are new."""
     about, arrival = f"zz_rlship/{row.unit.actor}", row.arrival
     expected: dict[str, Any] = {f"{about}/ranks/expected": row.coverage.expected}
@@ -92,18 +92,15 @@ def points(row: Row) -> dict[str, Any]:
     if arrival.revision:
         expected[f"{about}/revision"] = arrival.revision
     new = arrival.changed if arrival.revision else row.values
-    return {**expected, **{shown_as(key): row.values[key] for key in new}}
+    return {**expected, **{shown_as(key, lifted=lifted): row.values[key] for key in new}}
 
 
-def shown_as(key: str) -> str:
-    """What this job logs is called so: reward and loss stand first, spreads and what barriers and NaN say last."""
+def shown_as(key: str, *, lifted: bool) -> str:
+    """The name of this job's metrics: at TensorBoard reward and loss stand first, and last stands what rlship adds."""
     if key.endswith(("/reward", "/loss")):
-        return f"aa_headline/{key}"
-    return (
-        f"zz_rlship/{key}"
-        if "/barrier/" in key or key.endswith(("/mean", "/min", "/max", "/std", "/nonfinite"))
-        else key
-    )
+        return f"aa_headline/{key}" if lifted else key
+    added = "/barrier/" in key or key.endswith(("/reward/min", "/reward/max", "/reward/std", "/nonfinite"))
+    return f"zz_rlship/{key}" if added else key
 
 
 def test_the_store_holds_what_the_files_say(finished: Finished) -> None:
@@ -134,7 +131,8 @@ def test_wandb(finished: Finished) -> None:
     for found in history:
         found.pop("_runtime")
     assert history == [
-        {"_step": row.arrival.row_number, "_timestamp": row.t, **row.x, **points(row)} for row in finished.rows
+        {"_step": row.arrival.row_number, "_timestamp": row.t, **row.x, **points(row, lifted=False)}
+        for row in finished.rows
     ]
 
 
@@ -151,7 +149,7 @@ def test_tensorboard(finished: Finished) -> None:
     expected: dict[str, list[tuple[int, float, float]]] = {}
     for row in finished.rows:
         (x,) = row.x.values()
-        for key, value in points(row).items():
+        for key, value in points(row, lifted=True).items():
             if not isinstance(value, str):
                 (single,) = struct.unpack("f", struct.pack("f", value))
                 expected.setdefault(key, []).append((int(x), row.t, single))

@@ -117,9 +117,7 @@ def test_a_frozen_owner_is_followed_and_harms_nothing_when_it_wakes_up(tmp_path:
             assert run.steps() == list(range(len(rows)))
             assert run.overwritten() == []
             assert [line["global_step"] for line in run.rows()] == [row.unit.index for row in rows]
-            assert [line.get("aa_headline/trainer/loss") for line in run.rows()] == [
-                row.values.get("trainer/loss") for row in rows
-            ]
+            assert [line.get("trainer/loss") for line in run.rows()] == [row.values.get("trainer/loss") for row in rows]
 
 
 def _flags(sinks: tuple[str, ...]) -> list[str]:

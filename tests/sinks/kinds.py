@@ -71,7 +71,7 @@ def wandb_online(folder: Path, backend: LoopbackBackend) -> Place:
     project = f"p{folder.name}"
     return Place(
         lambda: WandbSink(env=env),
-        lambda: [int(row["aa_headline/trainer/loss"]) for row in backend.run(project, "store1").rows()],
+        lambda: [int(row["trainer/loss"]) for row in backend.run(project, "store1").rows()],
         folder,
         options={"project": project},
         crash=kill_child,

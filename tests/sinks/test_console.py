@@ -26,7 +26,7 @@ def test_metrics_that_ranks_left_out_stand_out() -> None:
     """By metric the ranks that are short of it."""
     made = make_row(0)
     made = replace(made, coverage=replace(made.coverage, short={"trainer/kl": ("0.1",), "trainer/loss": ("0.1-2",)}))
-    assert line(made) == "trainer global_step=0  [left out: kl 0.1, loss 0.1-2]  loss=0"
+    assert line(made) == "trainer global_step=0  [left out: kl r1, loss r1-2]  loss=0"
 
 
 def test_missing_ranks_and_revisions_stand_out() -> None:

@@ -14,8 +14,8 @@ from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, axis
 from rlship_sidecar.sinks import renamed
 from rlship_sidecar.sinks.console import ConsoleSink, LineChoice, line
 from rlship_sidecar.sinks.contract import SinkRefused
-from rlship_sidecar.sinks.names import SinkNames, flatten, names_of
-from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
+from rlship_sidecar.sinks.names import REWARD_AND_LOSS, SinkNames, flatten, names_of
+from rlship_sidecar.sinks.tensorboard.sink import CHARTS, TensorBoardSink
 from rlship_sidecar.sinks.tensorboard.sink import event as as_event
 from rlship_sidecar.sinks.wandb.sink import WandbSink, point
 from tests.endtoend.sidecar import rlship
@@ -24,8 +24,9 @@ from tests.sinks.readback import run_folder, tensorboard_events
 from tests.sinks.rows import make_row, make_rows, make_run
 
 T = 1763600000.0
+HISTOGRAM = Histogram((0.0, 1.0), (1,))
 WHOLE = Coverage(("0.0",), 2, ("0.1",))
-NOTHING_ADDED = SinkNames(extras=False)
+NOTHING_ADDED = SinkNames(REWARD_AND_LOSS, extras=False)
 
 
 def of_stream(kind: str, *keys: str) -> Row:
@@ -38,7 +39,7 @@ def of_stream(kind: str, *keys: str) -> Row:
 def test_reward_and_loss_stand_first_and_coverage_last() -> None:
     """The job's metrics keep their keys, but reward and loss; what rlship says of the ranks is behind all of them."""
     row = make_row(12, values={"trainer/loss": 0.5, "trainer/reward": 0.25, "trainer/kl": 0.125})
-    assert flatten(row) == {
+    assert flatten(row, CHARTS) == {
         "aa_headline/trainer/loss": 0.5,
         "aa_headline/trainer/reward": 0.25,
         "trainer/kl": 0.125,
@@ -66,7 +67,7 @@ def test_reward_and_loss_stand_first_and_coverage_last() -> None:
 )
 def test_rewards_and_losses_of_frameworks_stand_first(key: str) -> None:
     """The names are those that the supported frameworks log."""
-    assert f"aa_headline/{key}" in flatten(make_row(0, values={key: 1.0}))
+    assert f"aa_headline/{key}" in flatten(make_row(0, values={key: 1.0}), CHARTS)
 
 
 def test_a_job_chooses_what_stands_first() -> None:
@@ -82,13 +83,16 @@ def test_a_job_chooses_what_stands_first() -> None:
 
 
 def test_a_metric_has_one_chart() -> None:
-    """Its spread, its extremes over ranks and its non-finite values are extras; rates, quantiles and what frameworks
-    call their own means are the job's.
+    """The spread that the catalogue adds, extremes over ranks and non-finite values are extras. Rates, quantiles and
+    what a `define` asks for are the job's.
     """
     values = {
+        "trainer/reward/total": 1.0,
+        "trainer/reward/total/max": 1.0,
+        "trainer/rollout_s": 1.0,
+        "trainer/rollout_s/max": 1.0,
         "trainer/tok": 1.0,
-        "trainer/tok/max": 1.0,
-        "trainer/tok/argmax_rank": 0.0,
+        "trainer/tok/max": 1.0,  # a `define` asked for it
         "trainer/tok/rate": 2.0,
         "trainer/tok/p99": 3.0,
         "trainer/tok/nonfinite": 1.0,
@@ -97,15 +101,23 @@ def test_a_metric_has_one_chart() -> None:
         "trainer/event/evicted": 1.0,
     }
     names = {name for name in flatten(make_row(0, values=values)) if not name.startswith("zz_rlship/")}
-    assert names == {"trainer/tok", "trainer/tok/rate", "trainer/tok/p99", "trainer/len/mean"}
+    assert names == {
+        "trainer/reward/total",
+        "trainer/rollout_s",
+        "trainer/tok",
+        "trainer/tok/max",
+        "trainer/tok/rate",
+        "trainer/tok/p99",
+        "trainer/len/mean",
+    }
 
 
 def test_the_spread_of_a_histogram_is_an_extra() -> None:
     """The metric may be a histogram, or lack its first reduction in this row."""
-    row = replace(make_row(0, values={"trainer/len/max": 1.0}), hists={"trainer/len": Histogram((0.0, 1.0), (1,))})
-    assert "zz_rlship/trainer/len/max" in flatten(row)
-    underivable = replace(row, hists={}, coverage=replace(row.coverage, underivable=("trainer/len",)))
-    assert "zz_rlship/trainer/len/max" in flatten(underivable)
+    row = replace(make_row(0, values={"trainer/reward/max": 1.0}), hists={"trainer/reward": HISTOGRAM})
+    assert "zz_rlship/trainer/reward/max" in flatten(row)
+    underivable = replace(row, hists={}, coverage=replace(row.coverage, underivable=("trainer/reward",)))
+    assert "zz_rlship/trainer/reward/max" in flatten(underivable)
 
 
 def test_a_row_that_lacks_ranks_names_them() -> None:
@@ -175,8 +187,12 @@ def test_over_time_stands_a_chart_only_without_steps() -> None:
     assert flatten(row)["zz_rlship/clock/generator/ranks/missing"] == 1
     assert (point(row).actor, point(row).axis) == ("clock/generator", "clock/elapsed_s")
     assert line(row) == ""
-    without = SinkNames(extras=False, over_time=True)
-    assert sorted(flatten(row, without)) == ["aa_headline/clock/generator/reward", "clock/generator/x"]
+    without = SinkNames(REWARD_AND_LOSS, extras=False, over_time=True)
+    assert sorted(flatten(row, without)) == [
+        "aa_headline/clock/generator/reward",
+        "clock/generator/x",
+        "clock/generator/x/max",
+    ]
     shown = line(row, LineChoice(over_time=True))
     assert shown == "generator clock/elapsed_s=30  [1 of 2 ranks, missing 0.1]  reward=0.5  x=0.5"
     lifted = names_of({"first": ["clock/*/reward"], "extras": False})
@@ -216,10 +232,11 @@ def test_wrong_options_are_refused(sink: type[Any], options: dict[str, Any], mes
 
 def test_the_console_shows_what_was_chosen() -> None:
     """`metrics` are patterns of keys in the order of the line; a row without any has no line."""
-    row = make_row(12, values={"trainer/kl": 1.0, "trainer/loss": 2.0, "trainer/loss/max": 3.0, "trainer/x": 4.0})
-    assert line(row, LineChoice(("*/x", "*/loss*"))) == "trainer global_step=12  x=4  loss=2  loss/max=3"
+    values = {"kl": 1.0, "loss": 2.0, "reward": 5.0, "reward/max": 3.0, "x": 4.0}
+    row = make_row(12, values={f"trainer/{metric}": value for metric, value in values.items()})
+    assert line(row, LineChoice(("*/x", "*/rew*"))) == "trainer global_step=12  x=4  reward=5  reward/max=3"
     assert line(row, LineChoice(("*/other",))) == ""
-    assert line(row, LineChoice(extras=True)) == "trainer global_step=12  loss=2  kl=1  x=4  loss/max=3"
+    assert line(row, LineChoice(extras=True)) == "trainer global_step=12  reward=5  loss=2  kl=1  x=4  reward/max=3"
     ConsoleSink.check_options({"metrics": ["*/loss"], "extras": True})
     for wrong in ({"metrics": "*/loss"}, {"metrics": [""]}, {"extras": 1.5}):
         with pytest.raises(SinkRefused, match="allowed"):

@@ -139,8 +139,8 @@ def test_wandb_gets_a_table_in_the_same_line(tmp_path: Path) -> None:
         run = backend.run("rlship", "store1")
         assert run.steps() == [0, 1, 2]
         first, second, _ = run.rows()
-        assert (first["aa_headline/trainer/loss"], first[KEY]["_type"], first[KEY]["nrows"]) == (0, "table-file", 2)
-        assert second["aa_headline/trainer/loss"] == 1
+        assert (first["trainer/loss"], first[KEY]["_type"], first[KEY]["nrows"]) == (0, "table-file", 2)
+        assert second["trainer/loss"] == 1
         assert [key for key in second if "/samples/" in key] == [tables.safe_name("trainer/samples/../../up")]
         held = json.loads(backend.stored[first[KEY]["path"]])
         assert (held["columns"], held["data"]) == tuple(json.loads(json.dumps(tables.table([ONE, TWO]))))

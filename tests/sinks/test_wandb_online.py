@@ -85,7 +85,7 @@ def test_a_row_arrives_within_two_seconds_and_signals_do_not_cut_it_off(tmp_path
                 "_step": 0,
                 "_timestamp": T0,
                 "global_step": 0,
-                "aa_headline/trainer/loss": 0,
+                "trainer/loss": 0,
                 "zz_rlship/trainer/ranks/in": 2,
                 "zz_rlship/trainer/ranks/expected": 3,
                 "zz_rlship/trainer/ranks/missing": 1,

@@ -21,7 +21,7 @@ def test_a_point() -> None:
     assert orjson.loads(made.data) == {
         "_timestamp": T0 + 7,
         "env_step": 3,
-        "aa_headline/trainer/loss": 0.5,
+        "trainer/loss": 0.5,
         "zz_rlship/trainer/ranks/in": 2,
         "zz_rlship/trainer/ranks/expected": 2,
         "zz_rlship/trainer/ranks/missing": 0,
@@ -81,6 +81,6 @@ def test_values_of_ranks_are_the_first_to_go() -> None:
     values = orjson.loads(made.data)
 
     assert len(made.data) <= MAX_POINT_BYTES
-    assert values["aa_headline/trainer/loss"] == 0.0
+    assert values["trainer/loss"] == 0.0
     assert made.hists == (kept,) and kept in values
     assert values["zz_rlship/dropped_keys"] == 1 + len({f"zz_rlship/{key}" for key in ranks} - values.keys()) > 2

@@ -92,5 +92,5 @@ def gone(processes: list[psutil.Process]) -> bool:
 def check_whole(run: Run, rows: int) -> None:
     """The run has rows 0 to `rows` - 1, each once, at its line, with its values; none was ever overwritten."""
     assert run.steps() == list(range(rows))
-    assert [row["aa_headline/trainer/loss"] for row in run.rows()] == [float(no) for no in range(rows)]
+    assert [row["trainer/loss"] for row in run.rows()] == [float(no) for no in range(rows)]
     assert run.overwritten() == []

@@ -11,26 +11,26 @@ from rlship_sidecar.rows import Row, Sample, count_ranks, count_short
 
 # What the keys of coverage begin with, by the kind of a unit. Points have none.
 SAID_OF = {"step": "{}", "aligned": "{}/aligned", "clock": "clock/{}"}
-SPREADS = ["mean", "sum", "min", "max", "first", "last", "std", "count", "argmax_rank", "argmax_replica"]
+OF_RANKS = ["min", "max", "argmax_rank", "argmax_replica"]
 W_AND_B_CELL, TENSORBOARD_CELL = 8192, 1000  # bytes of a text
 
 _Value = TypeVar("_Value")
 
 
-def shown_as(row: Row, key: str) -> str:
-    """The name at W&B and TensorBoard of a key. The campaign's lead has steps from the start, so that a stream's charts
-    are beside these.
+def shown_as(row: Row, key: str, *, lifted: bool) -> str:
+    """The name at a sink of a key; `lifted`: reward and loss stand first, as at TensorBoard. The campaign's lead has
+    steps from the start, so that a stream's charts are beside these. Its job defines all of its metrics.
     """
     metric = key.removeprefix(f"{row.unit.actor}/")
     over, _, last = key.rpartition("/")
-    spread = last == "nonfinite" or (last in SPREADS and (over in row.values or over in row.hists))
+    spread = last == "nonfinite" or (last in OF_RANKS and over in row.per_rank)
     beside = row.unit.kind == "aligned" and "/aligned" in metric
     if row.unit.kind in ("clock", "point") or spread or beside or metric.split("/")[0] in ("barrier", "event"):
         return f"zz_rlship/{key}"
-    return f"aa_headline/{key}" if last in ("reward", "loss") else key
+    return f"aa_headline/{key}" if lifted and last in ("reward", "loss") else key
 
 
-def flat(row: Row) -> dict[str, float | int | str]:
+def flat(row: Row, *, lifted: bool) -> dict[str, float | int | str]:
     """A row's numbers and texts by their names, those of single ranks among them, without axes, histograms, tables."""
     coverage = row.coverage
     keys: dict[str, float | int | str] = {}
@@ -50,7 +50,7 @@ def flat(row: Row) -> dict[str, float | int | str]:
         keys[f"{of}/revision"] = row.arrival.revision
     for key, values in changed(row, row.per_rank).items():
         keys |= {f"zz_rlship/{key}/r{rank}": value for rank, value in values}
-    return {**keys, **{shown_as(row, key): value for key, value in changed(row, row.values).items()}}
+    return {**keys, **{shown_as(row, key, lifted=lifted): value for key, value in changed(row, row.values).items()}}
 
 
 def changed(row: Row, values: Mapping[str, _Value]) -> dict[str, _Value]:
@@ -63,14 +63,18 @@ def tables(row: Row) -> dict[str, list[Sample]]:
     actor = row.unit.actor
     of = {"step": actor, "aligned": f"{actor}/aligned", "clock": f"clock/{actor}"}.get(row.unit.kind, "")
     found = changed(row, {f"{of}/samples/{table}": samples for table, samples in row.samples.items()})
-    return {shown_as(row, key): samples for key, samples in found.items()}
+    return {shown_as(row, key, lifted=False): samples for key, samples in found.items()}
 
 
 def as_wandb(row: Row) -> dict[str, Any]:
     """The history line, but for the files of its tables."""
-    line: dict[str, Any] = {"_timestamp": row.t, **flat(row), **row.x}
+    line: dict[str, Any] = {"_timestamp": row.t, **flat(row, lifted=False), **row.x}
     for key, hist in changed(row, row.hists).items():
-        line[shown_as(row, key)] = {"_type": "histogram", "values": list(hist.counts), "bins": list(hist.edges)}
+        line[shown_as(row, key, lifted=False)] = {
+            "_type": "histogram",
+            "values": list(hist.counts),
+            "bins": list(hist.edges),
+        }
     for key, samples in tables(row).items():
         columns, data = as_table(samples)
         line[key] = {"_type": "table-file", "ncols": len(columns), "nrows": len(data)}
@@ -79,9 +83,11 @@ def as_wandb(row: Row) -> dict[str, Any]:
 
 def as_event(row: Row) -> dict[str, Any]:
     """The values of the event by tag: numbers as float32, histograms and texts as lists."""
-    values: dict[str, Any] = {tag: float32(value) for tag, value in flat(row).items() if not isinstance(value, str)}
+    values: dict[str, Any] = {
+        tag: float32(value) for tag, value in flat(row, lifted=True).items() if not isinstance(value, str)
+    }
     for key, hist in changed(row, row.hists).items():
-        values[shown_as(row, key)] = [
+        values[shown_as(row, key, lifted=True)] = [
             hist.edges[0],
             hist.edges[-1],
             float(sum(hist.counts)),

@@ -307,7 +307,7 @@ def test_mistakes_in_the_history_at_the_server(shipped: tuple[Path, Evidence]) -
     assert unclean(replace(evidence, history=[*history[:2], None, *history[3:]])) == {"wandb": (1, 0, 0)}
     # Line 6 is then a second line 5: its step does not fit its line either.
     assert unclean(replace(evidence, history=[*history, history[-1]])) == {"wandb": (0, 1, 1)}
-    altered = json.dumps({**json.loads(str(history[2])), "aa_headline/trainer/loss": 0.0})
+    altered = json.dumps({**json.loads(str(history[2])), "trainer/loss": 0.0})
     assert unclean(replace(evidence, history=[*history[:2], altered, *history[3:]])) == {"wandb": (0, 0, 1)}
     swapped = [history[1], history[0], *history[2:]]
     assert unclean(replace(evidence, history=swapped)) == {"wandb": (0, 0, 2)}

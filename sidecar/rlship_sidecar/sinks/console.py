@@ -12,7 +12,7 @@ from rlship_sidecar.rows import Row, axis, count_ranks, rank_words, split_rank
 from rlship_sidecar.sinks.budget import MODES as REDUCED
 from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, RankValues, check_budget
 from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused
-from rlship_sidecar.sinks.names import DEFAULT_FIRST, check_patterns, family, is_extra, place, rank_keys
+from rlship_sidecar.sinks.names import REWARD_AND_LOSS, check_patterns, family, is_extra, place, rank_keys
 from rlship_sidecar.sinks.observing import text
 from rlship_sidecar.sinks.options import WrongOption, check_names
 from rlship_sidecar.sinks.tables import brief, tables
@@ -124,8 +124,8 @@ class LineChoice(NamedTuple):
         extra = is_extra(row, key, over_time=self.over_time)
         if extra and not self.extras:
             return None
-        first = None if extra else place(key, DEFAULT_FIRST)
-        last = len(DEFAULT_FIRST) + extra
+        first = None if extra else place(key, REWARD_AND_LOSS)
+        last = len(REWARD_AND_LOSS) + extra
         return (last if first is None else first, key)
 
 

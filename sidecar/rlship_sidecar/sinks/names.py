@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from rlship_formats.catalogue.metrics import lookup
+from rlship_formats.reading import SPAN_REDUCTIONS
 from rlship_formats.values import MOMENT_REDUCTIONS
 from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, STEP, Row, count_ranks, count_short
 from rlship_sidecar.sinks.options import WrongOption
@@ -23,7 +25,7 @@ FIRST, EXTRAS = "aa_headline", "zz_rlship"
 OPTIONS = ("first", "extras")
 
 # Reward and loss, as jobs and frameworks call them.
-DEFAULT_FIRST = (
+REWARD_AND_LOSS = (
     "*/reward",
     "*/reward/total",
     "*/rewards/mean",
@@ -32,9 +34,7 @@ DEFAULT_FIRST = (
     "*/pg_loss",
     "*/global_avg_loss",
 )
-# Values beside a metric's first reduction that say how it was spread. Rates, quantiles, histograms and custom
-# reductions are no spread.
-_SPREADS = frozenset((*MOMENT_REDUCTIONS, "argmax_rank", "argmax_replica"))
+_OF_RANKS = frozenset(("max", "min", "argmax_rank", "argmax_replica"))  # beside the values of single ranks
 _PATTERNS = 'a list of patterns of keys, such as ["*/reward", "trainer/kl"]'
 
 Flat = dict[str, float | int | str]
@@ -49,7 +49,7 @@ class SinkNames:
     `over_time`: clock rows are the charts of a stream, because the experiment has no aligned rows.
     """
 
-    first: tuple[str, ...] = DEFAULT_FIRST
+    first: tuple[str, ...] = ()
     extras: bool = True
     over_time: bool = False
 
@@ -68,10 +68,10 @@ class SinkNames:
 DEFAULT_NAMES = SinkNames()
 
 
-def names_of(options: Mapping[str, Any], *, over_time: bool = False, extras: bool = True) -> SinkNames:
-    """The names that a sink's options ask for; `extras` is the sink's default."""
-    first, chosen = options.get("first"), options.get("extras")
-    return SinkNames(DEFAULT_FIRST if first is None else tuple(first), extras if chosen is None else chosen, over_time)
+def names_of(options: Mapping[str, Any], *, first: tuple[str, ...] = (), over_time: bool = False) -> SinkNames:
+    """The names that a sink's options ask for; `first` is the sink's default."""
+    chosen, extras = options.get("first"), options.get("extras")
+    return SinkNames(first if chosen is None else tuple(chosen), True if extras is None else extras, over_time)
 
 
 def check_names_options(sink: str, options: Mapping[str, Any]) -> None:
@@ -123,7 +123,21 @@ def is_extra(row: Row, key: str, *, over_time: bool = False) -> bool:
     base, _, last = key.rpartition("/")
     if last == "nonfinite":
         return True
-    return last in _SPREADS and (base in row.values or base in row.hists or base in row.coverage.underivable)
+    if not (base in row.values or base in row.hists or base in row.coverage.underivable):
+        return False
+    return (base in row.per_rank and last in _OF_RANKS) or last in _added(unit.actor, metric.rpartition("/")[0])
+
+
+@lru_cache(maxsize=1 << 12)
+def _added(actor: str, metric: str) -> tuple[str, ...]:
+    """The spreads that rlship adds to a metric on its own account: the catalogue's, or a span's.
+
+    Rates, quantiles, histograms and custom reductions are no spread. What a `define` asks for is the job's.
+    """
+    known = lookup(actor, metric)
+    if known is None:
+        return SPAN_REDUCTIONS[1:] if metric.endswith("_s") else ()
+    return tuple(name for name in known.reduce[1:] if name in MOMENT_REDUCTIONS)
 
 
 def flatten(row: Row, names: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:

@@ -19,7 +19,7 @@ from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
-    DEFAULT_NAMES,
+    REWARD_AND_LOSS,
     SinkNames,
     check_names_options,
     flatten,
@@ -42,6 +42,7 @@ logger = logging.getLogger("rlship.sinks.tensorboard")
 OPTIONS = ("dir", *names.OPTIONS, *budget.OPTIONS)
 _NO_RANKS: Mapping[str, float] = {}
 _MARK = re.compile(r"rlship\..*\.(claim|owner)|events\.out\.tfevents\.\d{8,}\.rlship\..*")
+CHARTS = SinkNames(REWARD_AND_LOSS)  # TensorBoard sorts its sections by name and offers no other order
 PART_BYTES = 16 << 20  # a part that an earlier sidecar may still write to is copied, so a part has to stay small
 
 
@@ -131,7 +132,7 @@ class TensorBoardSink(Sink):
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
         with _outages(self.where):
             assert self._run is not None
-            shown = names_of(self._run.options, over_time=self._run.over_time())
+            shown = names_of(self._run.options, first=CHARTS.first, over_time=self._run.over_time())
             events = [event(row, shown, self._budget.admit(row) if self._budget is not None else {}) for row in rows]
             if self._budget is not None:
                 self._budget.save()
@@ -207,7 +208,7 @@ def _refuse_other_stores(folder: Path, run: SinkContext) -> None:
 
 
 def event(
-    row: Row, shown: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS, *, everything: bool = False
+    row: Row, shown: SinkNames = CHARTS, ranks: Mapping[str, float] = _NO_RANKS, *, everything: bool = False
 ) -> Event:
     """The row as one Event: `step` is its position on its own axis, `wall_time` the records' time, or now without one.
 
