@@ -12,7 +12,20 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks import experiments, idle, ingest, latency, memory, replay, restart, streams, sysmon, tracing, writer
+from benchmarks import (
+    experiments,
+    idle,
+    ingest,
+    latency,
+    memory,
+    query,
+    replay,
+    restart,
+    streams,
+    sysmon,
+    tracing,
+    writer,
+)
 from benchmarks.report import Result, load, machine, table
 
 BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
@@ -27,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
     "restart": restart.measure,
     "replay": replay.measure,
     "sysmon": sysmon.measure,
+    "query": query.measure,
 }
 
 

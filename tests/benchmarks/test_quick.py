@@ -46,6 +46,10 @@ WANTED = {
         ("peak memory", "a tenth of the files"),
     },
     "sysmon": {("CPU", ""), ("memory, most", "imports alone"), ("memory, last fifth / second fifth", "")},
+    "query": {
+        ("all values", ""),
+        *((name, "all values") for name in ("one metric", "barriers of a rank", "columns")),
+    },
 }
 
 
@@ -85,7 +89,7 @@ def test_an_unknown_name_is_refused() -> None:
     assert done.returncode == 2
     assert (
         "no benchmark 'ingset': choose from "
-        "writer tracing ingest latency idle experiments streams memory restart replay sysmon" in done.stderr
+        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query" in done.stderr
     )
 
 

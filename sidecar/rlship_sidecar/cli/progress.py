@@ -1,4 +1,6 @@
-"""The progress of a replay: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""The progress of a replay: a bar on a terminal, a plain line every few seconds elsewhere. That of a query: a line on a
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,11 @@ EVERY_S = 5.0
 SMOOTH_S = 10.0  # the time that rates are averaged over
 
 
+SHOW_AFTER_S = 2.0
+REDRAW_S = 0.2
+CLEAR_LINE = "\r\x1b[K"
+
+
 class Rate:
     """The recent growth rate of a count. `clock` gives seconds."""
 
@@ -36,6 +43,45 @@ class Rate:
             del self._seen[0]
         first, before = self._seen[0]
         return (count - before) / (now - first) if now > first else 0.0
+
+
+class ReadingProgress:
+    """A line on a terminal that says how much is read, from `SHOW_AFTER_S` after the start on. Nothing elsewhere."""
+
+    def __init__(self, stream: TextIO, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._shows = is_terminal(stream, env)
+        self._clock = clock
+        self._rate = Rate(clock)
+        self._read = self._total = 0
+        self._next = clock() + SHOW_AFTER_S
+        self._drawn = False
+
+    def start(self, total: int) -> None:
+        """Set the number of bytes to read."""
+        self._total = total
+
+    def add(self, count: int) -> None:
+        """Count bytes that were read, and draw the line if it is due."""
+        self._read += count
+        if self._shows and self._clock() >= self._next:
+            self._next = self._clock() + REDRAW_S
+            left = _left(self._total - self._read, self._rate.of(self._read))
+            self._draw(f"{CLEAR_LINE}reading {_mb(self._read)} of {_mb(self._total)} MB{left}")
+            self._drawn = True
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._drawn:
+            self._draw(CLEAR_LINE)
+            self._drawn = False
+
+    def _draw(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # the terminal is gone; the answer may go elsewhere
+            self._shows = False
 
 
 class Words:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlship_sidecar import output
+from rlship_sidecar.cli.progress import ReadingProgress
 from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import UsageProblem
@@ -66,7 +67,12 @@ def query(
     with tidied(), ExitStack() as stack:
         sources = stack.enter_context(sources_of(directory, state_dir))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlship-query-"))
-        answer = stack.enter_context(database.answering(folder, sources, sql, memory))
+        progress = ReadingProgress(sys.stderr, os.environ)
+        stack.callback(progress.clear)
+        for source in sources:
+            source.on_read = progress.add
+        answer = stack.enter_context(database.answering(folder, sources, sql, memory, on_start=progress.start))
+        progress.clear()
         for line in _lines(answer, as_json=as_json, as_csv=as_csv):
             click.echo(line)
     context.exit(unreadable_code(sources))

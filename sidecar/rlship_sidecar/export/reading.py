@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
 READ_BYTES = 1 << 20
+MAX_LEFT_OUT = 256  # lines
 _KINDS = {Metrics: "metrics", Span: "span", Event: "event", Sample: "sample", Barrier: "barrier", Clock: "clock"}
 
 
@@ -46,8 +47,9 @@ class Entry(NamedTuple):
 class WriterFile:
     """A writer's file as it was at the first look; lines that are appended later are not part of it.
 
-    `unusable` counts lines that cannot be used, by reason. `t` is the greatest time of a record, and `closed` the
-    reason that the writer gave for its end, both among the lines read.
+    `on_read` is called with the number of bytes of each piece that was read, or passed over. `unusable` counts lines
+    that cannot be used, by reason. `t` is the greatest time of a record, and `closed` the reason that the writer gave
+    for its end, both among the lines read.
     """
 
     name: str
@@ -57,6 +59,7 @@ class WriterFile:
     unusable: dict[str, int] = field(default_factory=dict)
     t: float | None = None
     closed: str | None = None
+    on_read: Callable[[int], None] = lambda count: None
 
     def refuse(self, reason: str) -> None:
         """Count a line that cannot be used."""
@@ -84,6 +87,7 @@ def lines(file: WriterFile) -> Iterator[bytes]:
         for _, reason, _ in piece.dead:
             file.refuse(reason)
         yield from piece.lines
+        file.on_read(piece.end - mark.offset)
         mark, more = piece.bookmark(piece.end), piece.more
 
 
@@ -148,10 +152,43 @@ def _unjudged(file: WriterFile) -> Iterator[bytes]:
         yield line
 
 
-def entries(file: WriterFile) -> Iterator[Entry]:
-    """The entries of a file for the time axis, in file order; raises Unreadable. Counts lines that cannot be used."""
+def _lines_with(words: Collection[bytes], lines: Iterator[bytes], reader: FileReader) -> Iterator[bytes]:
+    """The lines that hold one of `words`, and all up to the `open` record.
+
+    A record without a time of its own has that of the last record before it, which may be on a line that is left out.
+    So the lines left out since the last one that was read are kept, and the last record among them gives its time.
+    """
+    left_out: list[bytes] = []
+    for line in lines:
+        # A backslash may hide a word, because JSON can write any character as an escape.
+        if reader.opened is None or b"\\" in line or any(map(line.__contains__, words)):
+            _take_time(reader, left_out)
+            yield line
+            continue
+        left_out.append(line)
+        if len(left_out) == MAX_LEFT_OUT:
+            _take_time(reader, left_out)
+
+
+def _take_time(reader: FileReader, lines: list[bytes]) -> None:
+    """Give the reader the time that it would have after these lines, and forget them."""
+    before = reader.t
+    while lines:
+        reader.t = math.nan
+        record = reader.read(lines.pop())
+        if record is not None and not isinstance(record, (DeadLetter, Unknown)) and not math.isnan(record.t):
+            lines.clear()
+            return
+    reader.t = before
+
+
+def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
+    """The entries of a file for the time axis, in file order; raises Unreadable. Counts lines that cannot be used.
+
+    With `words`, only lines that hold one of them are read, and counted.
+    """
     reader = FileReader()
-    for line in lines(file):
+    for line in _lines_with(words, lines(file), reader) if words else lines(file):
         record = reader.read(line)
         if record is None or isinstance(record, Unknown):
             continue

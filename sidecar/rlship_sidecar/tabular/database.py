@@ -1,24 +1,29 @@
 """The tables as a database for SQL queries, which can do nothing but read it.
 
-Tables that a query names are copied into a temporary DuckDB file. The file is then reopened read-only, without access
-to files, the network, extensions or this process. So a query may come from an untrusted source. Data that does not fit
-into memory is on disk.
+Tables that a query names are copied into a temporary DuckDB file, as far as the query's plan can need them: it says
+which tables it scans, and with which filters. The file is then reopened read-only, without access to files, the
+network, extensions or this process. So a query may come from an untrusted source. Data that does not fit into memory is
+on disk.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.tabular import wide
-from rlship_sidecar.tabular.columns import TABLES, Column
+from rlship_sidecar.tabular.columns import TABLES, Column, TableSpec
+from rlship_sidecar.tabular.condition import EVERYTHING, NOTHING, Condition, conditions, given
 from rlship_sidecar.tabular.source import ExperimentTables, Record, RecordFilter
 from rlship_sidecar.tabular.writing import INSTALL, batches, require_arrow
 
@@ -84,25 +89,59 @@ def check(sql: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table that a query may name. `sources` are those whose records it holds; none if the query does not name it."""
+
+    name: str
+    columns: tuple[Column, ...]
+    sources: Sequence[ExperimentTables]
+    of_files: bool
+    records_of: Callable[[ExperimentTables, Condition], Iterator[Record]]
+
+    def bytes_to_read(self, condition: Condition, sizes: Mapping[str, int]) -> int:
+        """How much of the writers' files is read for it, given the size of each experiment's."""
+        asked = [one for one in self.sources if given(condition, {"experiment": one.name}) != NOTHING]
+        return sum(sizes[os.fspath(one.path)] for one in asked) if self.of_files else 0
+
+
 @contextmanager
-def answering(folder: str, sources: Sequence[ExperimentTables], sql: str, memory: str = MEMORY) -> Iterator[Answer]:
+def answering(
+    folder: str,
+    sources: Sequence[ExperimentTables],
+    sql: str,
+    memory: str = MEMORY,
+    *,
+    on_start: Callable[[int], None] = lambda total: None,
+) -> Iterator[Answer]:
     """The answer to `sql`, over the tables of all `sources`.
 
-    `folder` is empty and may be filled with the tables. The database holds at most about `memory` in RAM. Raises
-    UsageProblem if the query is wrong.
+    `folder` is empty and may be filled with the tables. The database holds at most about `memory` in RAM. `on_start` is
+    called with the number of bytes of writers' files that will be read. Raises UsageProblem if the query is wrong.
     """
     duckdb = require_duckdb()
     check(sql)
     file = os.path.join(folder, "tables.db")
     limits = {"memory_limit": memory, "temp_directory": os.path.join(folder, "spill")}
+    filling = {**_NO_EXTENSIONS, **limits}
+    asking = {**filling, "enable_external_access": "false"}
     names: dict[str, list[str]] = {}
     try:
-        with duckdb.connect(file, config={**_NO_EXTENSIONS, **limits}) as connection:
-            for name, columns, records in _tables(sources, sql):
-                names[name] = [column.name for column in columns]
-                _fill(connection, name, columns, records)
-        closed = {**_NO_EXTENSIONS, **limits, "enable_external_access": "false"}
-        with duckdb.connect(file, read_only=True, config=closed) as connection, ThreadPoolExecutor(1) as thread:
+        with duckdb.connect(file, config=filling) as connection:
+            named = []
+            for table in _tables(sources, sql):
+                names[table.name] = [column.name for column in table.columns]
+                _create(connection, table)
+                named += [table] if table.sources else []
+        with duckdb.connect(file, read_only=True, config=asking) as connection, ThreadPoolExecutor(1) as thread:
+            needed = _conditions(connection, thread, named, sql)
+        if any(table.of_files for table in named):
+            sizes = {os.fspath(source.path): source.file_bytes() for source in sources}
+            on_start(sum(table.bytes_to_read(needed[table.name], sizes) for table in named))
+        with duckdb.connect(file, config=filling) as connection:
+            for table in named:
+                _fill(connection, table, needed[table.name])
+        with duckdb.connect(file, read_only=True, config=asking) as connection, ThreadPoolExecutor(1) as thread:
             connection.execute("set timezone = 'UTC'")
             connection.execute("set lock_configuration = true")
             _stoppable(connection, thread, connection.execute, sql)
@@ -129,17 +168,15 @@ def _stoppable(connection: DuckDBPyConnection, thread: Executor, call: Callable[
         raise
 
 
-def _tables(
-    sources: Sequence[ExperimentTables], sql: str
-) -> Iterator[tuple[str, tuple[Column, ...], Iterator[Record]]]:
-    """Name, columns and records of every table; no records of tables that `sql` does not name."""
+def _tables(sources: Sequence[ExperimentTables], sql: str) -> Iterator[_Table]:
+    """Every table."""
     watched = [source for source in sources if source.snapshot is not None]
-    everything, tables = RecordFilter(), wide.UniqueNames(TABLES)
+    tables = wide.UniqueNames(TABLES)
     for table in TABLES.values():
         # An unwatched experiment has no rows. Only if all are unwatched are they asked, so that the error shows.
         there = sources if table.of == "records" else watched or sources
         asked = there if _names(sql, table.name) else ()
-        yield table.name, table.columns, chain.from_iterable(one.records(table, everything) for one in asked)
+        yield _Table(table.name, table.columns, asked, table.of == "records", partial(_records, table))
     for actor, kind in sorted({unit for source in watched for unit in source.units()}):
         name = tables.unlike(wide.table_name(actor, kind))
         keys: list[str] = []
@@ -147,8 +184,19 @@ def _tables(
         choice = RecordFilter((actor,), (kind,))
         if asked:
             keys = wide.keys_of(chain.from_iterable(one.rows(choice, every=False) for one in asked))
-        records = (wide.records(one.name, one.rows(choice, every=False), keys) for one in asked)
-        yield name, wide.columns(keys, wide.short(actor, kind)), chain.from_iterable(records)
+        columns = wide.columns(keys, wide.short(actor, kind))
+        yield _Table(name, columns, asked, False, partial(_wide_records, choice, keys))
+
+
+def _records(table: TableSpec, source: ExperimentTables, condition: Condition) -> Iterator[Record]:
+    return source.records(table, RecordFilter(), condition)
+
+
+def _wide_records(
+    choice: RecordFilter, keys: list[str], source: ExperimentTables, condition: Condition
+) -> Iterator[Record]:
+    condition = given(condition, {"experiment": source.name})
+    return wide.records(source.name, source.rows(choice, every=False, condition=condition), keys)
 
 
 def _names(sql: str, table: str) -> bool:
@@ -156,12 +204,54 @@ def _names(sql: str, table: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(table.replace(chr(34), chr(34) * 2))}(?!\w)", sql, re.IGNORECASE) is not None
 
 
-def _fill(connection: DuckDBPyConnection, name: str, columns: Sequence[Column], records: Iterator[Record]) -> None:
-    types = ", ".join(f"{_quoted(column.name)} {_SQL_TYPES[column.type]}" for column in columns)
-    connection.execute(f"create table {_quoted(name)} ({types})")
-    for batch in batches(columns, records):
+def _conditions(
+    connection: DuckDBPyConnection, thread: Executor, tables: Sequence[_Table], sql: str
+) -> dict[str, Condition]:
+    """What a record of each table has to hold for the query to need it, from the query's plan.
+
+    The tables are empty, and the plan must not rest on that: what it would conclude from their statistics is switched
+    off. If DuckDB does not explain plans as this module reads them, everything is needed.
+    """
+    columns = {table.name: table.columns for table in tables}
+    everything: dict[str, Condition] = dict.fromkeys(columns, EVERYTHING)
+    if not columns:
+        return everything
+    connection.execute("set disabled_optimizers = 'statistics_propagation'")
+    connection.execute("set lock_configuration = true")
+    plans = {name: _plan(connection, thread, f"from {_quoted(name)}") for name in columns}
+    if any(conditions(plan, {name: columns[name]})[name] == NOTHING for name, plan in plans.items()):
+        return everything
+    plan = _plan(connection, thread, sql)
+    return conditions(plan, columns) if plan else everything
+
+
+def _plan(connection: DuckDBPyConnection, thread: Executor, sql: str) -> list[Any]:
+    """How DuckDB would answer; empty if it explains that otherwise than expected. Raises its error for wrong SQL."""
+    duckdb = require_duckdb()
+    try:
+        _stoppable(connection, thread, connection.execute, f"explain (format json) {sql}")
+        plan = json.loads(connection.fetchall()[0][1])
+    except duckdb.Error:
+        _stoppable(connection, thread, connection.execute, sql)  # so that an error shows what was asked
+        return []
+    except (ValueError, LookupError):
+        return []
+    return plan if isinstance(plan, list) else []
+
+
+def _create(connection: DuckDBPyConnection, table: _Table) -> None:
+    types = ", ".join(f"{_quoted(column.name)} {_SQL_TYPES[column.type]}" for column in table.columns)
+    connection.execute(f"create table {_quoted(table.name)} ({types})")
+
+
+def _fill(connection: DuckDBPyConnection, table: _Table, condition: Condition) -> None:
+    """Copy the records that can hold the condition."""
+    if condition == NOTHING:
+        return
+    records = chain.from_iterable(table.records_of(source, condition) for source in table.sources)
+    for batch in batches(table.columns, records):
         connection.register("incoming batch", batch)
-        connection.execute(f'insert into {_quoted(name)} select * from "incoming batch"')
+        connection.execute(f'insert into {_quoted(table.name)} select * from "incoming batch"')
         connection.unregister("incoming batch")
 
 

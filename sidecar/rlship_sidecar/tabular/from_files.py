@@ -2,30 +2,80 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlship_formats.reading import observations_of
 from rlship_formats.records import MAX_STEP, Open
 from rlship_formats.values import DeadValue
-from rlship_sidecar.export.reading import Entry, WriterFile, entries
+from rlship_sidecar.export.reading import Entry, WriterFile, entries, identify
 from rlship_sidecar.export.tables import as_json
+from rlship_sidecar.tabular.columns import WRITER
+from rlship_sidecar.tabular.condition import EVERYTHING, NOTHING, Condition, constants, given, possible
 
 Record = tuple[Any, ...]
 
 
-def of_records(table: str, experiment: str, file: WriterFile) -> Iterator[Record]:
-    """The records of a table in one file, in file order; raises Unreadable."""
+def of_records(table: str, experiment: str, file: WriterFile, condition: Condition = EVERYTHING) -> Iterator[Record]:
+    """The records of a table in one file, in file order, without those that cannot hold the condition; raises
+    Unreadable.
+    """
+    if condition != EVERYTHING:
+        identify(file)
+        if file.open is None:
+            return
+        condition = given(condition, dict(zip(_WRITER_NAMES, _who(experiment, file))))
+        if condition == NOTHING:
+            file.on_read(file.size)
+            return
     if table == "writers":
         yield from _writer(experiment, file)
         return
     kind, fields = _FIELDS[table]
+    wanted = Sought(condition, _NAMED_BY.get(table, ""))
     head: Record = ()
-    for entry in entries(file):
-        if entry.kind == kind:
+    for entry in entries(file, wanted.words or _words_of(table)):
+        if entry.kind == kind and wanted.has_step(entry.step):
             head = head or _who(experiment, file)
-            for found in fields(entry, _opened(file)):
+            for found in fields(entry, _opened(file), wanted):
                 yield (*head, entry.step, entry.t, *found)
+
+
+class Sought:
+    """Which records of a file can hold a condition, by their steps, and by their names in the column `named_by`.
+
+    `words`: each line of such a record holds one of them; none if that is not known.
+    """
+
+    def __init__(self, condition: Condition, named_by: str) -> None:
+        self._condition = condition
+        self._named_by = named_by
+        self._names: dict[str, bool] = {}
+        names = constants(condition, named_by) or ()
+        plain = all(isinstance(name, str) and _PLAIN.fullmatch(name) for name in names)
+        self.words = [f'"{name}"'.encode() for name in names] if plain else []
+
+    def has_step(self, step: int | None) -> bool:
+        """Whether a record of this step can hold the condition."""
+        return self._condition == EVERYTHING or possible(self._condition, {"step": step})
+
+    def has_name(self, name: str) -> bool:
+        """Whether a record of this name can hold the condition."""
+        found = self._names.get(name)
+        if found is None:
+            found = self._names[name] = possible(self._condition, {self._named_by: name})
+        return found
+
+
+# Printable ASCII, which JSON writes as it is or with a backslash: lines with one are read.
+_PLAIN = re.compile(r"[ !#-\[\]-~]+")
+
+
+def _words_of(table: str) -> list[bytes]:
+    """A word that is on each line of a table's records; none for observations, whose records name no kind."""
+    kind = _FIELDS[table][0]
+    return [] if table == "observations" else [f'"{kind}"'.encode()]
 
 
 def _opened(file: WriterFile) -> Open:
@@ -52,8 +102,10 @@ def _writer(experiment: str, file: WriterFile) -> Iterator[Record]:
         yield (*_who(experiment, file), *about, file.t, step, barrier, file.closed, file.size)
 
 
-def _observations(entry: Entry, opened: Open) -> Iterator[Record]:
+def _observations(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
     for metric, value in entry.body.items():
+        if not wanted.has_name(metric):
+            continue
         try:
             if observations_of(metric, value) is None:
                 continue
@@ -72,29 +124,35 @@ def _observations(entry: Entry, opened: Open) -> Iterator[Record]:
                 yield metric, float(one), weight, None
 
 
-def _span(entry: Entry, opened: Open) -> Iterator[Record]:
-    yield entry.body.name, entry.body.lane, entry.body.dur, entry.body.err
+def _span(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
+    if wanted.has_name(entry.body.name):
+        yield entry.body.name, entry.body.lane, entry.body.dur, entry.body.err
 
 
-def _event(entry: Entry, opened: Open) -> Iterator[Record]:
-    yield entry.body.name, as_json(entry.body.attrs).decode()
+def _event(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
+    if wanted.has_name(entry.body.name):
+        yield entry.body.name, as_json(entry.body.attrs).decode()
 
 
-def _sample(entry: Entry, opened: Open) -> Iterator[Record]:
+def _sample(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
     sample = entry.body
+    if not wanted.has_name(sample.table):
+        return
     cut = None if sample.cut is None else as_json(sample.cut).decode()
     yield sample.table, sample.score, sample.pri, as_json(sample.row).decode(), cut
 
 
-def _barrier(entry: Entry, opened: Open) -> Iterator[Record]:
+def _barrier(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
     yield ()
 
 
-def _clock(entry: Entry, opened: Open) -> Iterator[Record]:
+def _clock(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:
     yield opened.host, entry.body.offset, entry.body.err
 
 
-_FIELDS: dict[str, tuple[str, Callable[[Entry, Open], Iterator[Record]]]] = {
+_WRITER_NAMES = [column.name for column in WRITER]
+_NAMED_BY = {"observations": "metric", "spans": "name", "events": "name", "samples": "name"}
+_FIELDS: dict[str, tuple[str, Callable[[Entry, Open, Sought], Iterator[Record]]]] = {
     "observations": ("metrics", _observations),
     "spans": ("span", _span),
     "events": ("event", _event),

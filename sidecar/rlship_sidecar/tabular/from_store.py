@@ -9,9 +9,11 @@ import orjson
 
 from rlship_formats.records import MAX_STEP
 from rlship_sidecar.rows import ALIGNED, STEP, Row, count_ranks
+from rlship_sidecar.tabular.condition import EVERYTHING, Condition, possible
 from rlship_sidecar.tabular.snapshot import Snapshot
 
 Record = tuple[Any, ...]
+HasKey = Callable[[str], bool]
 
 
 def row_head(experiment: str, row: Row) -> Record:
@@ -48,29 +50,33 @@ def coverage(row: Row) -> Record:
     )
 
 
-def _rows(experiment: str, row: Row) -> Iterator[Record]:
+def _rows(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
     short = orjson.dumps(row.coverage.short).decode() if row.coverage.short else None
     yield (*row_head(experiment, row), *coverage(row), row.arrival.closed, row.arrival.changed, short)
 
 
-def _figures(experiment: str, row: Row) -> Iterator[Record]:
+def _figures(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
     head, changed = row_head(experiment, row), _changed(row)
     for key, value in row.values.items():
-        yield (*head, key, value, changed(key))
+        if wanted(key):
+            yield (*head, key, value, changed(key))
 
 
-def _per_rank(experiment: str, row: Row) -> Iterator[Record]:
+def _per_rank(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
     head, changed = row_head(experiment, row), _changed(row)
     for key, values in row.per_rank.items():
+        if not wanted(key):
+            continue
         for name, value in values:
             replica, _, rank = name.rpartition(".")
             yield (*head, key, replica, int(rank), value, changed(key))
 
 
-def _hists(experiment: str, row: Row) -> Iterator[Record]:
+def _hists(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
     head, changed = row_head(experiment, row), _changed(row)
     for key, hist in row.hists.items():
-        yield (*head, key, hist.edges, hist.counts, changed(key))
+        if wanted(key):
+            yield (*head, key, hist.edges, hist.counts, changed(key))
 
 
 def _changed(row: Row) -> Callable[[str], bool]:
@@ -80,7 +86,7 @@ def _changed(row: Row) -> Callable[[str], bool]:
     return frozenset(row.arrival.changed).__contains__
 
 
-OF_ROWS: dict[str, Callable[[str, Row], Iterator[Record]]] = {
+OF_ROWS: dict[str, Callable[[str, Row, HasKey], Iterator[Record]]] = {
     "rows": _rows,
     "figures": _figures,
     "per_rank": _per_rank,
@@ -88,10 +94,17 @@ OF_ROWS: dict[str, Callable[[str, Row], Iterator[Record]]] = {
 }
 
 
-def of_rows(table: str, experiment: str, rows: Iterable[Row]) -> Iterator[Record]:
-    """The records of a table of rows."""
+def of_rows(table: str, experiment: str, rows: Iterable[Row], condition: Condition = EVERYTHING) -> Iterator[Record]:
+    """The records of a table of rows, without those whose key cannot hold the condition."""
+    known: dict[str, bool] = {}
+
+    def wanted(key: str) -> bool:
+        if key not in known:
+            known[key] = possible(condition, {"key": key})
+        return known[key]
+
     for row in rows:
-        yield from OF_ROWS[table](experiment, row)
+        yield from OF_ROWS[table](experiment, row, wanted)
 
 
 def of_dead(table: str, experiment: str, snapshot: Snapshot) -> Iterator[Record]:

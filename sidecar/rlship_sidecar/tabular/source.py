@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from rlship_sidecar.rows import ALIGNED, STEP, Row
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tabular.columns import EVERY, TableSpec
+from rlship_sidecar.tabular.condition import EVERYTHING, NOTHING, AllOf, Condition, given, one_of, possible
 from rlship_sidecar.tabular.from_files import of_records
 from rlship_sidecar.tabular.from_store import of_dead, of_rows
 from rlship_sidecar.tabular.snapshot import Snapshot
@@ -29,6 +31,11 @@ class RecordFilter:
     kinds: tuple[str, ...] = ()
     steps: Steps | None = None
 
+    @property
+    def condition(self) -> Condition:
+        """What a record has to hold for certain, with which reading can pass over others."""
+        return one_of("actor", self.actors) if self.actors else EVERYTHING
+
     def keeps(self, actor: str, kind: str | None, step: int | None) -> bool:
         """Whether a record of an actor is kept. `kind` is that of a row, None for a record of a file."""
         if self.actors and actor not in self.actors:
@@ -44,7 +51,7 @@ class ExperimentTables:
 
     If its store cannot be used, `broken` holds the reason. `unreadable` collects files and reasons. If a store turns
     out to be damaged and there are `others`, the error is kept in `broken` and the rows end there. Otherwise it is
-    raised.
+    raised. `on_read` is called with the number of bytes read, or passed over, of the writers' files.
     """
 
     name: str
@@ -53,6 +60,16 @@ class ExperimentTables:
     others: bool = False
     broken: str = ""
     unreadable: dict[str, str] = field(default_factory=dict)
+    on_read: Callable[[int], None] = lambda count: None
+
+    def file_bytes(self) -> int:
+        """The size of the writers' files."""
+        total = 0
+        with files_of(self.path) as files:
+            for file in files:
+                with suppress(OSError):  # reading it will report that
+                    total += file.tail.size()
+        return total
 
     def stored(self) -> Snapshot:
         """Its snapshot; raises NothingToWatch if it has no store, StoreUnusable if the store cannot be used."""
@@ -79,30 +96,38 @@ class ExperimentTables:
                 raise
             self.broken = problem.message
 
-    def rows(self, choice: RecordFilter, *, every: bool) -> Iterator[Row]:
-        """The chosen rows, by number: their last revisions, or all."""
+    def rows(self, choice: RecordFilter, *, every: bool, condition: Condition = EVERYTHING) -> Iterator[Row]:
+        """The chosen rows, by number: their last revisions, or all; without some that cannot hold the condition."""
         for row in self._stored(lambda snapshot: snapshot.rows(every=every)):
             unit = row.unit
-            if choice.keeps(unit.actor, unit.kind, unit.index if unit.kind in (STEP, ALIGNED) else None):
+            step = unit.index if unit.kind in (STEP, ALIGNED) else None
+            known = {"actor": unit.actor, "kind": unit.kind_on_disk, "index": unit.index, "step": step}
+            if choice.keeps(unit.actor, unit.kind, step) and possible(condition, known):
                 yield row
 
-    def records(self, table: TableSpec, choice: RecordFilter) -> Iterator[Record]:
-        """The records of a table for this experiment, in the order of rows, or of files and their lines."""
+    def records(self, table: TableSpec, choice: RecordFilter, condition: Condition = EVERYTHING) -> Iterator[Record]:
+        """The records of a table for this experiment, in the order of rows, or of files and their lines; without some
+        that cannot hold the condition.
+        """
+        condition = given(condition, {"experiment": self.name})
+        if condition == NOTHING:
+            return
         if table.of == "rows":
-            every = table.name.endswith(EVERY)
-            yield from of_rows(table.name.removesuffix(EVERY), self.name, self.rows(choice, every=every))
+            name, every = table.name.removesuffix(EVERY), table.name.endswith(EVERY)
+            yield from of_rows(name, self.name, self.rows(choice, every=every, condition=condition), condition)
         elif table.of == "dead letters":
             yield from self._stored(lambda snapshot: of_dead(table.name, self.name, snapshot))
         else:
-            yield from self._of_files(table, choice)
+            yield from self._of_files(table, choice, condition)
 
-    def _of_files(self, table: TableSpec, choice: RecordFilter) -> Iterator[Record]:
+    def _of_files(self, table: TableSpec, choice: RecordFilter, condition: Condition) -> Iterator[Record]:
         names = [column.name for column in table.columns]
         actor, step = names.index("actor"), names.index("step") if "step" in names else None
         with files_of(self.path) as files:
             for file in files:
+                file.on_read = self.on_read
                 try:
-                    for record in of_records(table.name, self.name, file):
+                    for record in of_records(table.name, self.name, file, AllOf((choice.condition, condition))):
                         if choice.keeps(record[actor], None, None if step is None else record[step]):
                             yield record
                 except Unreadable as problem:
