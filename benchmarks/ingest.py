@@ -48,7 +48,7 @@ def measure(folder: Path, quick: bool) -> Result:
         ),
     }
     if importlib.util.find_spec("polars") is None:
-        complain("polars is not installed and so left out: pip install 'rlship[bench]'")
+        complain("polars is not installed and so left out: pip install -e '.[bench]'")
         del subjects["polars"]
     found = in_turn(subjects, rounds)
     for runs in found.values():

@@ -53,7 +53,7 @@ def measure(folder: Path, quick: bool) -> Result:
         "aggregator": lambda: in_child("benchmarks.replay", "aggregator_s", {"path": str(records)}),
     }
     if importlib.util.find_spec("duckdb") is None:
-        complain("duckdb is not installed and so left out: pip install 'rlship[bench]'")
+        complain("duckdb is not installed and so left out: pip install -e '.[bench]'")
     else:
         files = str(job / "rlship" / "*.jsonl")
         for how in DUCKDB:

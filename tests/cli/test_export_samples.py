@@ -87,7 +87,7 @@ def test_parquet_without_its_package(experiment: Path, tmp_path: Path, monkeypat
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = run("--samples", "rollouts", "-o", tmp_path / "r.parquet", experiment)
     assert result.exit_code == 2
-    assert "pip install pyarrow" in result.stderr
+    assert f"{sys.executable} -m pip install pyarrow" in result.stderr
     assert not list(tmp_path.glob("r.parquet*"))
 
 

@@ -64,6 +64,13 @@ def test_a_narrow_terminal_keeps_the_values() -> None:
     assert terminal.columns(status, 200) == terminal.columns(status)
 
 
+def test_the_versions_are_shown() -> None:
+    """The sidecar's version, and each one that wrote files, stand beside the row function."""
+    writers = [a_writer(writer=name) for name in ("python/0.1.0", "go/0.1.0\x1b[2J", "python/0.1.0", "")]
+    (line,) = [line for line in terminal.footer(a_status(version="0.1.1", writers=writers)) if line.startswith("rows")]
+    assert line == "rows 120, row function 1, rlship 0.1.1, files by go/0.1.0\\x1b[2J, python/0.1.0"
+
+
 def test_ranks_are_no_decimals() -> None:
     """A rank is r5, with its host and process where three or fewer are named, and `rep 1 r5` beside other replicas."""
     one = a_status(writers=[a_writer(rank=17, host="n07", pid=4121), a_writer(rank=3)])

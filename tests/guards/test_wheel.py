@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -46,6 +47,38 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (built,) = folder.glob("*.whl")
     return built
+
+
+def long_description(folder: Path, url: str) -> str:
+    """What the package says about itself, built with this RLSHIP_URL."""
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import hatch_build as build; "
+        "print(build.addresses(sys.argv[2])); "
+        "print(build.long_description(Path(sys.argv[1], 'README.md').read_text(), sys.argv[2]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT), url], check=True, capture_output=True, text=True, cwd=folder
+    )
+    return done.stdout
+
+
+def test_the_package_links_to_no_file_beside_it(wheel: Path) -> None:
+    """Its long description is README.md without links to files, as long as no address of the project is given."""
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(f"rlship-{__version__}.dist-info/METADATA").decode()
+    assert "Every process of an RL post-training job" in metadata
+    assert "Three verbs" in metadata and "Contributing" in metadata
+    assert re.findall(r"\]\((?!https?://)", metadata) == []
+    assert "Project-URL" not in metadata
+
+
+def test_an_address_makes_links_absolute(tmp_path: Path) -> None:
+    """With RLSHIP_URL each link of README.md leads below it, pictures to the file; the addresses are named."""
+    text = long_description(tmp_path, "https://git.example/rl/rlship")
+    assert re.findall(r"\]\((?!https?://)", text) == []
+    assert "(https://git.example/rl/rlship/raw/main/docs/images/demo.svg)" in text
+    assert "(https://git.example/rl/rlship/blob/main/docs/query.md)" in text
+    assert "'Source': 'https://git.example/rl/rlship'" in text
 
 
 @pytest.fixture(scope="module")
@@ -111,5 +144,6 @@ def test_a_worker_is_told_how_to_get_the_rest(worker: Path) -> None:
         [worker, "-m", "rlship", "watch"], capture_output=True, text=True, env=clean_environment(), timeout=60
     )
     assert done.returncode == 1
-    assert "pip install rlship" in done.stderr
+    assert f"{worker} -m pip install 'click>=" in done.stderr
+    assert "pip install rlship" not in done.stderr
     assert "Traceback" not in done.stderr

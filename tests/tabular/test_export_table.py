@@ -266,7 +266,7 @@ def test_parquet_without_its_package(grpo: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     result = run(grpo, "-o", tmp_path / "x.parquet")
     assert result.exit_code == 2
-    assert 'pip install "rlship[query]"' in result.stderr
+    assert f"{sys.executable} -m pip install duckdb pyarrow pytz" in result.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["grpo"]
 
 

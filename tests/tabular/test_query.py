@@ -236,7 +236,7 @@ def test_without_its_packages(outputs: Path, monkeypatch: pytest.MonkeyPatch, pa
     result = run("SELECT 1", outputs)
     assert result.exit_code == 2
     assert f"package {package}" in result.stderr
-    assert 'pip install "rlship[query]"' in result.stderr
+    assert f"{sys.executable} -m pip install duckdb pyarrow pytz" in result.stderr
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,7 +68,7 @@ def export_parquet(experiment: Path, table: str, stream: Any, steps: Steps | Non
     except ImportError as error:
         raise UsageProblem(
             "Parquet needs the package pyarrow, which is not installed",
-            "pip install pyarrow, or write JSON lines: -o samples.jsonl",
+            f"{sys.executable} -m pip install pyarrow, or write JSON lines: -o samples.jsonl",
         ) from error
     result = ExportedTable()
     with files_of(experiment) as files:

@@ -1,4 +1,4 @@
-"""Tasks of a Ray cluster that decode for a replay: the extra `rlship[ray]`.
+"""Tasks of a Ray cluster that decode for a replay: they need the package ray.
 
 The cluster is the user's, and this module starts nothing. `RAY_ADDRESS` names the cluster; by default it is the one
 that runs on this machine. Tasks read the files by their paths. So every node has to have the files there, and the same
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -37,7 +38,7 @@ class RayEngine:
         try:
             import ray
         except ImportError as error:
-            raise UsageProblem("--engine ray needs Ray", "install it: pip install 'rlship[ray]'") from error
+            raise UsageProblem("--engine ray needs Ray", f"{sys.executable} -m pip install ray") from error
         self._ray: Any = ray
         self._joined = not ray.is_initialized()
         if self._joined:

@@ -23,7 +23,8 @@ class WriterStatus:
     `step` and `barrier` are the newest seen. `silent_s` counts the seconds since its last line. `unread` counts bytes
     not yet applied. `format` names the reader of a foreign file, "" for rlship's own. `observes` is True if the writer
     is no part of the job and may write without it. `host` is "" and `pid` 0 where the file does not name them. `beats`
-    is True if the writer promised to write at intervals, so that silence means something.
+    is True if the writer promised to write at intervals, so that silence means something. `writer` is the
+    implementation and version that the file names.
     """
 
     file: str
@@ -42,6 +43,7 @@ class WriterStatus:
     host: str = ""
     pid: int = 0
     beats: bool = False
+    writer: str = ""
 
 
 @dataclass(slots=True)
@@ -181,7 +183,7 @@ class Status:
     `claims` describes ranks that several writers claim at one time. The reader sets `running`: True if a sidecar owns
     the experiment now. `row_function` is the number of the row function that made every row. `began` and `newest_t` are
     the times of its first and its last line in Unix seconds, 0 if unknown. `misuse` holds what writers reported about
-    calls of the job, with how often.
+    calls of the job, with how often. `version` is that of the rlship whose sidecar wrote the status.
     """
 
     experiment: str
@@ -210,6 +212,7 @@ class Status:
     newest_t: float = 0.0
     trends: list[TrendStatus] = field(default_factory=list)
     misuse: dict[str, int] = field(default_factory=dict)
+    version: str = ""
 
 
 class _LetGoError(Exception):

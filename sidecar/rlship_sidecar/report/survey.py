@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 
 import orjson
 
+from rlship._version import __version__
 from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import rank_names
@@ -92,6 +93,7 @@ def survey(
         newest_t=max((s.writer.newest_t for s in experiment.sources.values() if s.writer is not None), default=0.0),
         trends=trends.trends(),
         misuse=store.reported(),
+        version=__version__,
     )
 
 
@@ -201,6 +203,7 @@ def _writer(source: Source, now: float) -> WriterStatus:
         host=writer.open.host,
         pid=writer.open.pid,
         beats=writer.open.beat is not None,
+        writer="" if is_foreign(source.name) else writer.open.writer,
     )
 
 

@@ -161,7 +161,7 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
 def footer(status: Status, names: RankNames) -> list[str]:
     """The lines below the table: rows, sinks, streams, clocks, incomplete data, and notes."""
     rows = [f"and {len(status.actors) - MAX_ROWS} more actors: --json"] if len(status.actors) > MAX_ROWS else []
-    rows += [f"rows {status.rows}, row function {status.row_function}"]
+    rows += [f"rows {status.rows}, row function {status.row_function}{_versions(status)}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
     rows += [_stream(stream, names) for stream in status.streams[:MAX_LINES]]
     rows += [_clock(clock) for clock in status.clocks[:MAX_LINES]]
@@ -197,6 +197,15 @@ def shortcomings(status: Incomplete, names: RankNames | None = None) -> list[str
 def lacking_rows(status: Incomplete) -> list[str]:
     """Count the rows that lack ranks, one line for each actor and kind of rows."""
     return [_lacking(lacking) for lacking in status.lacking[:MAX_LINES]]
+
+
+def _versions(status: Status) -> str:
+    """The versions of rlship and of what wrote the files; empty for a status that names none."""
+    if not status.version:
+        return ""
+    writers = sorted({clean(writer.writer) for writer in status.writers if writer.writer})
+    of_files = f", files by {', '.join(writers[:MAX_ROWS])}" if writers else ""
+    return f", rlship {clean(status.version)}{of_files}"
 
 
 def progress(status: Status) -> str:

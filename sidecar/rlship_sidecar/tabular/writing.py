@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import islice
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 FORMATS = ("parquet", "csv", "jsonl")
-INSTALL = 'pip install "rlship[query]"'
+# Not by rlship's own name: it is on no index, and anyone could put a package of that name there.
+INSTALL = f"{sys.executable} -m pip install duckdb pyarrow pytz"
 _GROUP_RECORDS = 50_000  # of a Parquet row group, …
 _GROUP_CELLS = 500_000  # … of which as many are in memory at most
 
