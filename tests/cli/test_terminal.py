@@ -67,7 +67,8 @@ def test_a_narrow_terminal_keeps_the_values() -> None:
 def test_the_versions_are_shown() -> None:
     """The sidecar's version, and each one that wrote files, stand beside the row function."""
     writers = [a_writer(writer=name) for name in ("python/0.1.0", "go/0.1.0\x1b[2J", "python/0.1.0", "")]
-    (line,) = [line for line in terminal.footer(a_status(version="0.1.1", writers=writers)) if line.startswith("rows")]
+    status = a_status(version="0.1.1", writers=writers)
+    (line,) = [line for line in terminal.footer(status, terminal.RankNames(status)) if line.startswith("rows")]
     assert line == "rows 120, row function 1, rlship 0.1.1, files by go/0.1.0\\x1b[2J, python/0.1.0"
 
 
@@ -136,17 +137,16 @@ def test_metrics_that_ranks_left_out_are_named() -> None:
     """The footer names rank and metric, by ranks; a line says once which are new."""
     short = {"trainer/grad": ["0.3"], "trainer/kl": ["0.1-2"], "trainer/loss": ["0.3"]}
     status = a_status(short=[ShortStatus("trainer", 7, 20, 59, short)])
-    assert (
-        "trainer: 7 rows lack a metric of a rank, steps 20..59: rank 0.3 left out grad, loss; ranks 0.1-2 left out kl"
-        in (terminal.columns(status))
+    assert "trainer: 7 rows lack a metric of a rank, steps 20..59: r3 left out grad, loss; r1-2 left out kl" in (
+        terminal.columns(status)
     )
     one = a_status(short=[ShortStatus("trainer", 1, 20, 20, {"trainer/loss": ["0.3"]})])
-    assert "trainer: 1 row lacks a metric of a rank, step 20: rank 0.3 left out loss" in terminal.footer(one)
-    assert terminal.lines(a_status(), one) == ["trainer step 20: rank 0.3 left out loss"]
+    assert "trainer: 1 row lacks a metric of a rank, step 20: r3 left out loss" in terminal.columns(one)
+    assert terminal.lines(a_status(), one) == ["trainer step 20: r3 left out loss"]
     assert terminal.lines(one, one) == []
-    assert terminal.lines(one, status) == ["trainer step 59: rank 0.3 left out grad; ranks 0.1-2 left out kl"]
+    assert terminal.lines(one, status) == ["trainer step 59: r3 left out grad; r1-2 left out kl"]
     many = a_status(short=[ShortStatus("trainer", 1, 20, 20, {f"trainer/m{i}": [f"0.{i // 6}"] for i in range(36)})])
-    assert terminal.lines(a_status(), many)[0].endswith("rank 0.3 left out m18, m19, m20, m21 and 2 more; and 2 more")
+    assert terminal.lines(a_status(), many)[0].endswith("r3 left out m18, m19, m20, m21 and 2 more; and 2 more")
 
 
 def test_lines_of_the_first_status() -> None:
