@@ -1,4 +1,4 @@
-"""The identity of this process: rank, world and attempt from the launcher, replica and host.
+"""The identity of this process: rank, world and attempt from the launcher, replica, job and host.
 
 Each launcher sets environment variables of its own. The first one that gives a rank wins. Launchers that set the rank
 of this very process come first, those that only placed it last: a batch system or a pod may start a launcher that
@@ -54,10 +54,11 @@ MAX_NAME = 200
 
 class Identity:
     """The identity of a writer. `source` is where the rank came from: "given", "RLSHIP_RANK", a launcher or "none".
-    `local_rank` is the process's number on its host; None if no launcher gives it.
+    `local_rank` is the process's number on its host; None if no launcher gives it. `job` names the submission of the
+    job if the next one may have other replicas; else it is None.
     """
 
-    __slots__ = ("actor", "attempt", "host", "local_rank", "rank", "replica", "source", "world")
+    __slots__ = ("actor", "attempt", "host", "job", "local_rank", "rank", "replica", "source", "world")
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Identity:
         source: str,
         host: str,
         local_rank: int | None = None,
+        job: str | None = None,
     ) -> None:
         self.actor = actor
         self.replica = replica
@@ -78,6 +80,7 @@ class Identity:
         self.source = source
         self.host = host
         self.local_rank = local_rank
+        self.job = job
 
 
 def detect(
@@ -121,7 +124,10 @@ def detect(
         own_attempt = found.variable("RLSHIP_ATTEMPT", end=ATTEMPTS_END)
     if own_attempt is None:
         own_attempt = found.attempt()
-    own_replica = replica if replica is not None else found.environ.get("RLSHIP_REPLICA") or place.replica
+    own_replica = replica if replica is not None else found.environ.get("RLSHIP_REPLICA") or None
+    # Replicas that the program numbers are the same in every submission. Only `RLSHIP_JOB` says otherwise.
+    own_job = found.environ.get("RLSHIP_JOB") or (place.job if own_replica is None else None)
+    own_replica = place.replica if own_replica is None else own_replica
     return Identity(
         actor=bounded("actor", actor, warn),
         replica=bounded("replica", "" if own_replica is None else str(own_replica), warn) or "0",
@@ -131,6 +137,7 @@ def detect(
         source=place.source,
         host=os.uname().nodename or "unknown",
         local_rank=local_rank,
+        job=bounded("job", own_job, warn) if own_job else None,
     )
 
 
@@ -154,13 +161,14 @@ def safe(text: str) -> str:
 
 
 class _Place:
-    __slots__ = ("rank", "replica", "source", "world")
+    __slots__ = ("job", "rank", "replica", "source", "world")
 
-    def __init__(self, source: str, rank: int, world: int | None, replica: str | None) -> None:
+    def __init__(self, source: str, rank: int, world: int | None, replica: str | None, job: str | None = None) -> None:
         self.source = source
         self.rank = rank
         self.world = world
         self.replica = replica
+        self.job = job
 
 
 class _Finder:
@@ -204,7 +212,7 @@ class _Finder:
     def attempt(self) -> int:
         outer = self.variable(*_OUTER_ATTEMPTS) or 0
         inner = self.variable(_INNER_ATTEMPT) or 0
-        return outer * _OUTER_WEIGHT + inner + (0 if outer or inner else _ray_restarted(self.warn))
+        return outer * _OUTER_WEIGHT + inner + (0 if outer or inner else _ray_restarts())
 
     def place(self) -> _Place:
         """The place that the first launcher with a rank gives."""
@@ -226,9 +234,21 @@ class _Finder:
         return None
 
     def _ray(self) -> _Place | None:
-        """Plain Ray actors have no ranks: without this, all actors of one kind would claim one rank."""
-        actor_id = _ray_actor(self.warn)
-        return None if actor_id is None else _Place("ray", 0, None, actor_id)
+        """A Ray actor without a rank. Each is a replica: otherwise all actors of one kind would claim one rank.
+
+        Its replica is its name, which the next submission of the job uses again, or else its id, which is another one
+        then. So both say which job they are of.
+        """
+        try:
+            # Asking a driver or a task for a name would log a warning.
+            context = _ray_context()
+            actor = context.get_actor_id() if context is not None else None
+            if not actor:
+                return None
+            return _Place("ray", 0, None, context.get_actor_name() or str(actor)[:16], _ray_job(context, self.warn))
+        except Exception as error:  # noqa: BLE001 - a foreign module's error must not stop the job
+            self.warn(f"ray failed to report this process's actor: {type(error).__name__}: {error}")
+            return None
 
     def _tpu(self) -> _Place | None:
         worker = self.variable("TPU_WORKER_ID", "CLOUD_TPU_TASK_ID")
@@ -270,24 +290,32 @@ class _Finder:
         return _Place("jobset", job * processes + rank, None, None)
 
 
-def _ray_context(warn: Callable[[str], object]) -> Any:
+def _ray_context() -> Any:
+    """What Ray says of this process, or None. Asking a Ray that is not initialised would initialise it."""
     ray = sys.modules.get("ray")
+    return None if ray is None or not ray.is_initialized() else ray.get_runtime_context()
+
+
+def _ray_job(context: Any, warn: Callable[[str], object]) -> str | None:
+    """The id of this actor's Ray job, with the session's name: in each cluster the ids of jobs begin anew."""
     try:
-        # Requesting the context would initialise a Ray that is not initialised.
-        if ray is None or not ray.is_initialized():
-            return None
-        return ray.get_runtime_context()
+        name = getattr(context, "get_session_name", None)  # older releases of Ray lack it
+        session = name() if name is not None else sys.modules["ray"]._private.worker._global_node.session_name
+        return f"{session}/{context.get_job_id()}"
     except Exception as error:  # noqa: BLE001 - a foreign module's error must not stop the job
-        warn(f"ray failed to report this process's actor: {type(error).__name__}: {error}")
+        warn(
+            f"ray failed to report its session ({type(error).__name__}: {error}), so actors of later jobs count beside "
+            f"these: set RLSHIP_JOB to another text for each submission"
+        )
         return None
 
 
-def _ray_actor(warn: Callable[[str], object]) -> str | None:
-    context = _ray_context(warn)
-    actor = context.get_actor_id() if context is not None else None
-    return str(actor)[:16] if actor else None
-
-
-def _ray_restarted(warn: Callable[[str], object]) -> int:
-    context = _ray_context(warn)
-    return int(bool(getattr(context, "was_current_actor_reconstructed", False)))
+def _ray_restarts() -> int:
+    """How often Ray restarted this actor."""
+    try:
+        context = _ray_context()
+        actor = context.get_actor_id() if context is not None else None
+        # RuntimeContext only says whether it was restarted, and warns that Ray's own code is deprecated.
+        return int(sys.modules["ray"]._private.state.actors(actor_id=actor)["NumRestarts"]) if actor else 0
+    except Exception:  # noqa: BLE001 - private to Ray; without the number the later `open` counts as the newer one
+        return 0

@@ -50,6 +50,7 @@ def open_line(
         "t": round(t, 6),
         "writer": f"python/{__version__}",
         "parent": parent,
+        "job": identity.job,
         "labels": dict(labels) or None,
     }
     return json_value({name: value for name, value in fields.items() if value is not None}) + "\n"

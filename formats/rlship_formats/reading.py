@@ -146,7 +146,7 @@ def read_open(body: Body) -> Open:
         raise BadRecord("bad open record", "beat")
     parent = None if body.get("parent") is None else _opening_text(body, "parent", None)
     host, pid, writer = body.get("host"), body.get("pid"), body.get("writer")
-    labels = body.get("labels")
+    job, labels = body.get("job"), body.get("labels")
     agent = labels.get("agent") if isinstance(labels, dict) else None
     return Open(
         id=id,
@@ -159,6 +159,7 @@ def read_open(body: Body) -> Open:
         t=time_of(body, 0.0),
         beat=None if beat is None else float(beat),
         parent=parent,
+        job=job if is_text(job) else None,
         host=host if isinstance(host, str) else "",
         pid=pid if type(pid) is int else 0,
         writer=writer if isinstance(writer, str) else "",

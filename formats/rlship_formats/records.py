@@ -32,7 +32,8 @@ class BadRecord(ValueError):
 @dataclass(frozen=True, slots=True)
 class Open:
     """The identity of a file's writer. `t` is Unix seconds (0 where the clock was unusable). `beat` is the promised
-    seconds between lines, or None. `agent` is the label of that name, which an agent beside the job sets, else "".
+    seconds between lines, or None. `job` names the job whose end is the end of its replica, or is None. `agent` is the
+    label of that name, which an agent beside the job sets, else "".
     """
 
     id: str
@@ -45,6 +46,7 @@ class Open:
     t: float = 0.0
     beat: float | None = None
     parent: str | None = None
+    job: str | None = None
     host: str = ""
     pid: int = 0
     writer: str = ""

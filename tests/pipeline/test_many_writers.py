@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.reading import read_open
-from rlship_sidecar.align.lineage import Segment, Writer, counting, seated, side_by_side
+from rlship_sidecar.align.lineage import Segment, Writer, counting, outgrows, seated, side_by_side, submissions
 from rlship_sidecar.align.roster import MAX_GENERATIONS, Roster
 from rlship_sidecar.report.claims import CLOCK_SLACK_S, overlapping_of
 
@@ -21,6 +21,14 @@ def writer(number: int, **fields: object) -> Writer:
     body = {"kind": "open", "rlship": 1, "id": f"w{number}", "actor": "a", "rank": 0, "t": 1000.0, **fields}
     made = Writer(f"f{number}", read_open(body))
     made.newest_t = made.open.t + float(str(lasts))
+    return made
+
+
+def writers_of(lives: list[dict[str, object]]) -> list[Writer]:
+    """Writers of one rank, in their submissions."""
+    made = [writer(number, **life) for number, life in enumerate(lives)]
+    for one, number in submissions(made).items():
+        one.submission = number
     return made
 
 
@@ -42,7 +50,7 @@ LIVES = st.lists(
 @given(LIVES, st.lists(st.booleans(), min_size=6, max_size=6))
 def test_what_counts_is_what_nothing_newer_supersedes(lives: list[dict[str, object]], rolled: list[bool]) -> None:
     """Segment by segment against all others: newer, and not side by side."""
-    writers = [writer(number, **life) for number, life in enumerate(lives)]
+    writers = writers_of(lives)
     segments = [segment for one in writers for segment in one.segments]
     segments += [Segment(one, 1) for one, more in zip(writers, rolled) if more]
     expected = [
@@ -62,9 +70,10 @@ def test_overlapping_writers_are_those_of_which_one_went_on_after_another_began(
     def overlap(older: Writer, newer: Writer) -> bool:
         slack_s = 0.0 if older.open.host and older.open.host == newer.open.host else CLOCK_SLACK_S
         went_on = older.open.t < newer.open.t < older.newest_t - slack_s
-        return side_by_side(older, newer) or (older.open.attempt == newer.open.attempt and went_on)
+        lives = [(one.submission, one.open.attempt) for one in (older, newer)]
+        return side_by_side(older, newer) or (lives[0] == lives[1] and went_on)
 
-    writers = [writer(number, **life) for number, life in enumerate(lives)]
+    writers = writers_of(lives)
     expected = {one.file for one in writers if any(overlap(one, b) or overlap(b, one) for b in writers if b is not one)}
     assert overlapping_of(writers) == expected
 
@@ -101,30 +110,33 @@ def test_families_end_at_sixteen_generations() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 4), st.sampled_from((None, 1, 2, 3, 5))),
+        st.fixed_dictionaries(
+            {
+                "replica": st.sampled_from("ab"),
+                "attempt": st.integers(0, 2),
+                "rank": st.integers(0, 4),
+                "world": st.sampled_from((None, 1, 2, 3, 5)),
+                "t": st.sampled_from((1000.0, 1000.0, 1010.0, 1070.5, 1200.0)),
+                "lasts": st.sampled_from((0, 10, 70, 70.5, 300)),
+            }
+        ),
         min_size=1,
         max_size=7,
     )
 )
-def test_ranks_that_a_later_attempt_does_not_know_are_no_more(
-    lives: list[tuple[str, int, int, int | None]],
-) -> None:
-    """Segment by segment: some later attempt of the replica has a world that the rank is not below."""
-    segments = [
-        writer(number, replica=replica, attempt=attempt, rank=rank, world=world).segments[0]
-        for number, (replica, attempt, rank, world) in enumerate(lives)
-        if world is None or rank < world
-    ]
-    opens = [one.writer.open for one in segments]
+def test_ranks_that_a_later_start_does_not_know_are_gone(lives: list[dict[str, object]]) -> None:
+    """Segment by segment: no writer of the replica outgrows it. The roster numbers submissions as the definition."""
+    made = Roster()
+    writers = [writer(number, **life) for number, life in enumerate(lives)]
+    for one in writers:
+        made.add(one)
+    for name in "ab":
+        of_replica = [one for one in writers if one.open.replica == name]
+        assert {one: one.submission for one in of_replica} == submissions(of_replica)
+    segments = [one.segments[0] for one in writers]
     kept = [
         one
-        for one, opened in zip(segments, opens)
-        if not any(
-            other.replica == opened.replica
-            and other.attempt > opened.attempt
-            and other.world is not None
-            and other.world <= opened.rank
-            for other in opens
-        )
+        for one in segments
+        if not any(other.open.replica == one.writer.open.replica and outgrows(other, one.writer) for other in writers)
     ]
     assert seated(segments) == kept

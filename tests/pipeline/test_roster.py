@@ -169,9 +169,13 @@ def test_ranks_that_a_later_attempt_has_not() -> None:
     smaller = writer("n", 0, world=2, attempt=1).segments[0]
     assert seated([*before, smaller]) == [*before[:2], before[4], smaller]
     assert newest([*before, smaller]) == {before[1], before[4], smaller}
-    same = writer("m", 1, world=2, t=T0 + 500).segments[0]
     unknown = writer("u", 1, attempt=1).segments[0]
-    assert seated([*before, same, unknown]) == [*before, same, unknown]
+    assert seated([*before, unknown]) == [*before, unknown]
+    same = writer("m", 1, world=2, t=T0 + 500).segments[0]
+    assert seated([*before, same]) == [*before[:2], before[4], same]
+    for one in old:
+        one.newest_t = T0 + 501
+    assert seated([*before, same]) == [*before, same]
 
 
 def test_children_count_for_their_parents_rank() -> None:

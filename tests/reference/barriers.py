@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.reference.clocks import Clocks
-from tests.reference.order import age, has_no_rank_for, rank_order
+from tests.reference.order import age, has_no_rank_for, jobs_of, rank_order
 from tests.reference.records import Writer
 from tests.reference.unit import are_numbers, place
 
@@ -43,13 +43,14 @@ def reached(
     roots: Sequence[Writer], order: tuple[tuple[int, int, str, str], int], step: int, clocks: Clocks
 ) -> Reached | None:
     """The barrier time of one rank."""
+    jobs = jobs_of(roots)
     all_having = [
         (root, segment) for root in roots for segment in root.segments if any(at == step for at, _ in segment.barriers)
     ]
     having = [
         (root, segment)
         for root, segment in all_having
-        if rank_order(root) == order and not any(has_no_rank_for(new, root) for new, _ in all_having)
+        if rank_order(root) == order and not any(has_no_rank_for(new, root, jobs) for new, _ in all_having)
     ]
     if not having:
         return None

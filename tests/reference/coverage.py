@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from rlship_sidecar.rows import Coverage
 from tests.reference.asking import without_repeats
-from tests.reference.order import Contribution, age, lines_of, rank_order, replica_order, side_by_side
+from tests.reference.order import Contribution, age, jobs_of, lines_of, rank_order, replica_order, side_by_side
 from tests.reference.records import Segment, Writer
 
 Having = Mapping[int, Mapping[str, set[tuple[str, int]]]]
@@ -23,18 +23,8 @@ def step_coverage(
     short_window: int,
 ) -> Coverage:
     """The coverage of a step unit."""
-    roots = [writer for writer in crew if writer.root is writer]
     expected, missing, passed = 0, [], []
-    for replica in sorted({root.replica for root in roots}, key=replica_order):
-        candidates = [
-            (root, segment)
-            for root in roots
-            if root.replica == replica
-            for segment in root.segments
-            if begins_by(segment, step)
-        ]
-        if not candidates:
-            continue
+    for replica, candidates in candidates_at(crew, step):
         world = max(candidates, key=lambda candidate: age(*candidate))[0].world
         ranks = {root.rank for root, _ in candidates}
         for rank in sorted(ranks):
@@ -57,6 +47,24 @@ def step_coverage(
     )
 
 
+def candidates_at(crew: Sequence[Writer], step: int) -> Iterator[tuple[str, list[tuple[Writer, Segment]]]]:
+    """The segments of root writers that begin by a step, by replica. A job that is over for a later one has none."""
+    roots = [writer for writer in crew if writer.root is writer]
+    jobs = jobs_of(crew)
+    present = {root.job for root in roots if root.job for segment in root.segments if begins_by(segment, step)}
+    over = {name for name in present if any(jobs[name].over_for(jobs[other]) for other in present)}
+    for replica in sorted({root.replica for root in roots}, key=replica_order):
+        candidates = [
+            (root, segment)
+            for root in roots
+            if root.replica == replica and root.job not in over
+            for segment in root.segments
+            if begins_by(segment, step)
+        ]
+        if candidates:
+            yield replica, candidates
+
+
 def is_alone(crew: Sequence[Writer], step: int) -> bool:
     """Whether the actor has no more than one rank at a step: expected or absent."""
     cover = step_coverage(crew, step, (), (), {}, 0)
@@ -65,20 +73,11 @@ def is_alone(crew: Sequence[Writer], step: int) -> bool:
 
 def absent_at(crew: Sequence[Writer], step: int) -> list[tuple[str, int]]:
     """Ranks below the world that governs a step without a candidate."""
-    roots = [writer for writer in crew if writer.root is writer]
     absent = []
-    for replica in sorted({root.replica for root in roots}, key=replica_order):
-        candidates = [
-            (root, segment)
-            for root in roots
-            if root.replica == replica
-            for segment in root.segments
-            if begins_by(segment, step)
-        ]
-        if candidates:
-            world = max(candidates, key=lambda candidate: age(*candidate))[0].world
-            ranks = {root.rank for root, _ in candidates}
-            absent += [(replica, rank) for rank in range(world or 0) if rank not in ranks]
+    for replica, candidates in candidates_at(crew, step):
+        world = max(candidates, key=lambda candidate: age(*candidate))[0].world
+        ranks = {root.rank for root, _ in candidates}
+        absent += [(replica, rank) for rank in range(world or 0) if rank not in ranks]
     return absent
 
 

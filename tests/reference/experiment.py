@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.reference.clocks import Clocks, clocks_of
 from tests.reference.lines import read_file
-from tests.reference.order import merge_order, root_of
+from tests.reference.order import jobs_of, merge_order, root_of, submissions
 from tests.reference.records import Writer
 from tests.reference.settings import Reductions, Settings
 
@@ -36,6 +36,12 @@ def read_experiment(files: Mapping[str, bytes], overrides: Reductions, settings:
     writers = [writer for writer in (read_file(name, files[name]).writer for name in sorted(files)) if writer]
     for writer in writers:
         writer.root = root_of(writer, [other for other in writers if other.actor == writer.actor])
+    for actor, replica in {(writer.actor, writer.replica) for writer in writers}:
+        crew = [writer for writer in writers if writer.actor == actor]
+        roots = [writer for writer in crew if writer.root is writer and writer.replica == replica]
+        numbers = submissions(roots, jobs_of(crew))
+        for root in roots:
+            root.submission = numbers[id(root)]
     clocks = clocks_of(writers)
     for writer in writers:
         for segment in writer.segments:

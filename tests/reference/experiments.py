@@ -20,6 +20,17 @@ from tests.reference.strays import between, clock, crowd, pick, stray
 REPLICAS = (("0",), ("0",), ("0", "1"), ("2", "10"), ("a", "10", "9"), ("1", "01"), ("",))
 # Later starts of all ranks: (attempt, seconds after the first start, steps back). The second of one attempt is a claim
 # on ranks that are taken, or a restart by a launcher that does not count.
+# Jobs that writers name, by start: none, one for each, one for all, and what one would not expect.
+JOBS: tuple[tuple[str | None, ...], ...] = (
+    (),
+    (),
+    (),
+    ("b", "a", "c"),
+    ("b", "a", "c"),
+    ("a",),
+    ("a", None),
+    ("", "b"),
+)
 AGAIN = ((1, 200.0, 1), (1, 200.0, 3), (0, 60.0, 1), (0, 0.5, 0), (0, 300.0, 2), (2, -5.0, 1))
 RESIZED = (0, 0, -1, -2, 1)
 # That a process never came, or logged nothing at a step, comes first: so failing examples lose what they do not need.
@@ -58,7 +69,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Life:
-    """One process: who it is and which steps it logs. `t` is its `open`'s; `parent`: how many writers away it is."""
+    """One process: who it is and which steps it logs. `t` is its `open`'s; `parent`: how many writers away it is;
+    `job`: the one that its `open` names.
+    """
 
     replica: str
     rank: int
@@ -68,6 +81,7 @@ class Life:
     first: int
     last: int
     parent: int | None = None
+    job: str | None = None
 
 
 @st.composite
@@ -111,14 +125,18 @@ def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
     starts = [(0, 0.0, last - first)]
     starts += [pick(draw, AGAIN) for _ in range(pick(draw, (0, 0, 1, 2)))]
     lives = []
-    for attempt, after, back in starts:
-        for replica in replicas:
-            # A later attempt may be of another size, and each replica has its own.
-            size = ranks + (pick(draw, RESIZED) if attempt and world else 0)
+    jobs = pick(draw, JOBS)
+    for number, (attempt, after, back) in enumerate(starts):
+        for place, replica in enumerate(replicas):
+            if jobs and number and place and pick(draw, (False, True)):
+                continue  # a later job with fewer replicas
+            # A later attempt or submission may be of another size, and each replica has its own.
+            size = ranks + (pick(draw, RESIZED) if (attempt or after > 60) and world else 0)
             told = world if size == ranks else max(1, size)
             for rank in range(max(1, size)):
                 t = T0 + after + 0.125 * rank + job.skews[rank % len(job.skews)][1]
-                lives.append(Life(replica, rank, told, attempt, t, max(0, last - back), last))
+                job_id = jobs[(number + rank) % len(jobs)] if jobs else None
+                lives.append(Life(replica, rank, told, attempt, t, max(0, last - back), last, job=job_id))
     lives += [child(draw, lives) for _ in range(pick(draw, (0, 0, 1, 2)))]
     return job, lives
 
@@ -172,6 +190,8 @@ def open_line(job: Job, life: Life, index: int, quirk: str) -> bytes:
     body |= {"t": life.t, "axis": job.axis, "beat": 10, "host": job.host(life)[0]}
     if life.world is not None:
         body["world"] = life.world + (1 if quirk == "world + 1" else 0)
+    if life.job is not None:
+        body["job"] = life.job
     if life.parent is not None:
         body["parent"] = writer_id(job.actor, index + life.parent)
     if quirk == "no t":

@@ -113,6 +113,7 @@ def opened(name: str, body: dict[str, Any]) -> Writer:
         attempt=body.get("attempt", 0),
         t=t,
         parent=body.get("parent"),
+        job=body["job"] if is_name(body.get("job")) else None,
         axis=body.get("axis", "global_step"),
         host=host if isinstance(host, str) else "",
         segments=[Segment(0, None, t)],

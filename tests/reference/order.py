@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
@@ -83,16 +83,62 @@ def parent_of(writer: Writer, crew: Sequence[Writer]) -> Writer | None:
     return named[0] if named else None
 
 
-def age(root: Writer, segment: Segment) -> tuple[int, float, str, int]:
-    return (root.attempt, root.t, root.id, segment.number)
+def submissions(roots: Sequence[Writer], jobs: Mapping[str, Job]) -> dict[int, int]:
+    """By `id()` of each of all root writers of one replica, how often the job was submitted again before it."""
+    numbers: dict[int, int] = {}
+    current: list[Writer] = []
+    number = 0
+
+    def submitted(root: Writer) -> tuple[object, ...]:
+        return (*((root.t, "") if root.job is None else jobs[root.job].start), root.t, root.id, root.attempt)
+
+    for root in sorted(roots, key=submitted):
+        fell = any(root.attempt < other.attempt and other.t + 60 < root.t for other in current)
+        if fell or (current and current[-1].job != root.job):
+            number, current = number + 1, []
+        current.append(root)
+        numbers[id(root)] = number
+    return numbers
+
+
+def age(root: Writer, segment: Segment) -> tuple[int, int, float, str, int]:
+    return (root.submission, root.attempt, root.t, root.id, segment.number)
 
 
 def side_by_side(one: Writer, other: Writer) -> bool:
     """Whether two root writers claim one rank at the same time."""
-    if one is other or rank_order(one) != rank_order(other) or one.attempt != other.attempt:
+    return one is not other and rank_order(one) == rank_order(other) and overlapping(one, other)
+
+
+def overlapping(one: Writer, other: Writer) -> bool:
+    """Whether one of two writers of a replica is no restart of the other, as both ran at the same time."""
+    if one.submission == other.submission and one.attempt != other.attempt:
         return False
-    older, newer = sorted((one, other), key=lambda writer: (writer.t, writer.id))
+    older, newer = sorted((one, other), key=lambda writer: (writer.submission, writer.t, writer.id))
     return max(older.times) > newer.t + 60
+
+
+@dataclass(frozen=True)
+class Job:
+    """The root writers of an actor that name one job."""
+
+    name: str
+    members: tuple[Writer, ...]
+
+    @property
+    def start(self) -> tuple[float, str]:
+        return (min(member.t for member in self.members), self.name)
+
+    def over_for(self, other: Job) -> bool:
+        """Whether the other job is later, and this one did not go on beside it."""
+        newest = max(t for member in self.members for t in member.times)
+        return self.start < other.start and newest <= other.start[0] + 60
+
+
+def jobs_of(crew: Sequence[Writer]) -> dict[str, Job]:
+    """All jobs of an actor by name."""
+    named = [root for root in crew if root.root is root and root.job is not None]
+    return {name: Job(name, tuple(root for root in named if root.job == name)) for root in named if (name := root.job)}
 
 
 def contributions_of(crew: Sequence[Writer], belongs: Callable[[Measured], bool]) -> list[Contribution]:
@@ -110,11 +156,12 @@ def contributions_of(crew: Sequence[Writer], belongs: Callable[[Measured], bool]
     return contributions
 
 
-def without_superseded(contributions: Sequence[Contribution]) -> list[Contribution]:
-    return [one for one in contributions if not any(supersedes(other, one) for other in contributions)]
+def without_superseded(contributions: Sequence[Contribution], crew: Sequence[Writer]) -> list[Contribution]:
+    jobs = jobs_of(crew)
+    return [one for one in contributions if not any(supersedes(other, one, jobs) for other in contributions)]
 
 
-def supersedes(new: Contribution, old: Contribution) -> bool:
+def supersedes(new: Contribution, old: Contribution, jobs: Mapping[str, Job]) -> bool:
     if (new.metric, new.sampled) != (old.metric, old.sampled):
         return False
     rewritten = (
@@ -122,12 +169,25 @@ def supersedes(new: Contribution, old: Contribution) -> bool:
         and age(new.root, new.segment) > age(old.root, old.segment)
         and not side_by_side(new.root, old.root)
     )
-    return rewritten or has_no_rank_for(new.root, old.root)
+    return rewritten or has_no_rank_for(new.root, old.root, jobs)
 
 
-def has_no_rank_for(new: Writer, old: Writer) -> bool:
-    """Whether the new one is of a later attempt, whose world is too small for the old one's rank."""
-    return new.replica == old.replica and new.attempt > old.attempt and new.world is not None and new.world <= old.rank
+def is_next_start(new: Writer, old: Writer) -> bool:
+    """Whether a writer of the same replica is of a later submission or attempt; or of another world, after its end."""
+    if new.submission != old.submission:
+        return new.submission > old.submission and not overlapping(new, old)
+    if new.attempt != old.attempt:
+        return new.attempt > old.attempt
+    return old.world is not None and (new.t, new.id) > (old.t, old.id) and max(old.times) <= new.t
+
+
+def has_no_rank_for(new: Writer, old: Writer, jobs: Mapping[str, Job]) -> bool:
+    """Whether the new one is newer and its world is too small for the old one's rank, or the old one's job is over."""
+    outgrown = (
+        new.replica == old.replica and new.world is not None and new.world <= old.rank and is_next_start(new, old)
+    )
+    both_named = new.job is not None and old.job is not None
+    return outgrown or (both_named and jobs[old.job or ""].over_for(jobs[new.job or ""]))
 
 
 # --- lines with whose they are ---

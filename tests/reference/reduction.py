@@ -49,7 +49,7 @@ def dead_letters(files: Mapping[str, bytes]) -> list[tuple[str, int, str, str | 
 def step_row(experiment: Experiment, crew: Sequence[Writer], step: int, having: Having) -> ReferenceRow:
     """The row of one step of an actor."""
     actor, keys, rate = crew[0].actor, Keys(crew[0].actor), step_rate(step)
-    counting = without_superseded(contributions_of(crew, lambda line: line.step == step))
+    counting = without_superseded(contributions_of(crew, lambda line: line.step == step), crew)
     present = making_up(counting) or [one for one in lines_of(crew) if one[2].step == step]
     axis = min(present, key=lambda one: merge_order(one[0], one[1]))[0].axis
 

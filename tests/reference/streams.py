@@ -11,7 +11,7 @@ from tests.reference.asking import Keys, asked_for
 from tests.reference.coverage import attempts_of, neighbours, ranks_in
 from tests.reference.experiment import Experiment
 from tests.reference.figures import Figures, histogram, no_rate, rate_over
-from tests.reference.order import Contribution, age, contributions_of, lines_of, making_up, rank_order
+from tests.reference.order import Contribution, age, contributions_of, jobs_of, lines_of, making_up, rank_order
 from tests.reference.records import Measured, Segment, Writer
 from tests.reference.rows import ReferenceRow
 from tests.reference.unit import POLICY, Reduced, exact_of, finished, policy_lag, reduced
@@ -46,6 +46,9 @@ def last_of(experiment: Experiment, roots: Sequence[Writer], step: int) -> tuple
     having = [
         (root, segment) for root in roots for segment in root.segments if any(at == step for at, _ in segment.barriers)
     ]
+    jobs = jobs_of(roots)
+    latest = max((jobs[root.job].start for root, _ in having if root.job), default=None)
+    having = [one for one in having if latest is None or (one[0].job and jobs[one[0].job].start == latest)]
     lowest = min(rank_order(root) for root, _ in having)
     root, segment = max((one for one in having if rank_order(one[0]) == lowest), key=lambda one: age(*one))
     end = next(t for at, t in segment.barriers if at == step)

@@ -313,10 +313,80 @@ def test_a_smaller_attempt_supersedes_the_ranks_that_it_has_not() -> None:
     assert again(world=1).values == {"trainer/loss": 5.0, "trainer/score": 7.0}
     assert again(world=2).values == {"trainer/loss": 15.0, "trainer/score": 7.0}
     assert again(world=3).values == again().values == {"trainer/loss": 115.0, "trainer/score": 7.0}
-    assert again(world=1, attempt=0, t=T0 + 500).values == {"trainer/loss": 115.0, "trainer/score": 7.0}
+    assert again(world=1, attempt=0, t=T0 - 1).values == {"trainer/loss": 111.0, "trainer/score": 7.0}
     assert again(world=1, replica="1").values == {"trainer/loss": 116.0, "trainer/score": 7.0}
     untouched = row(*old, file(log(1, loss=5), attempt=1, id="n", world=1), step=2, reductions=total)
     assert untouched.values == {"trainer/loss": 111.0}
+
+
+def test_a_smaller_second_submission_supersedes_the_ranks_that_it_has_not() -> None:
+    """Attempts are equal: what opened after the end of a rank of the larger world goes on without it. A rank that was
+    still writing then, or that names no world, may belong to the same start.
+    """
+    total = {"loss": ["sum"]}
+    old = [file(log(1, loss=10**rank), beat(30), rank=rank, id=f"o{rank}", world=3) for rank in range(3)]
+
+    def again(*files: bytes, **identity: Any) -> float:
+        return row(*files, file(log(1, loss=5), id="n", **identity), reductions=total).values["trainer/loss"]
+
+    assert again(*old, world=1, t=T0 + 30) == 5.0
+    assert again(*old, world=2, t=T0 + 30) == 15.0
+    assert again(*old, world=3, t=T0 + 30) == again(*old, t=T0 + 30) == 115.0
+    assert again(*old, world=1, t=T0 + 29) == 115.0
+    assert again(file(log(1, loss=100), rank=2, id="o2"), world=1, t=T0 + 30) == 105.0
+
+
+def test_a_later_submission_wins_over_higher_attempts() -> None:
+    """Attempts begin at 0 again: the lower one wins if it opened more than 60 s after the higher one."""
+    first = [
+        file(log(1, loss=1), log(2, loss=1), id="a"),
+        file(log(1, loss=2), log(2, loss=2), id="b", t=T0 + 10, attempt=1),
+    ]
+    assert figures(*first, file(log(1, loss=4), id="c", t=T0 + 70)) == {"loss": 2.0}
+    later = file(log(1, loss=4), id="c", t=T0 + 70.5)
+    assert figures(*first, later) == {"loss": 4.0}
+    assert row(*first, later, step=2).values == {"trainer/loss": 2.0}
+    restarted = file(log(1, loss=8), id="d", t=T0 + 80, attempt=1)
+    assert figures(*first, later, restarted) == {"loss": 8.0}
+    again = file(log(1, loss=16), id="e", t=T0 + 200)
+    assert figures(*first, later, restarted, again) == {"loss": 16.0}
+
+
+def test_a_later_submission_that_runs_beside_the_first_counts_too() -> None:
+    """The first one goes on for more than 60 s after the second one opened."""
+    first = file(log(1, loss=1), beat(260.5), id="a", attempt=1)
+    assert figures(first, file(log(1, loss=3), id="b", t=T0 + 200)) == {"loss": 2.0}
+    assert figures(first, file(log(1, loss=3), id="b", t=T0 + 201)) == {"loss": 3.0}
+
+
+def test_a_smaller_submission_after_a_restarted_one() -> None:
+    """Its attempts begin at 0 again, and ranks that it has not are gone."""
+    total = {"loss": ["sum"]}
+    old = [file(log(1, loss=10**rank), rank=rank, id=f"o{rank}", world=3, attempt=2) for rank in range(3)]
+    new = file(log(1, loss=5), id="n", t=T0 + 61, world=1)
+    assert row(*old, new, reductions=total).values == {"trainer/loss": 5.0}
+    assert coverage(*old, new) == Coverage(ranks=("0.0",), expected=1, attempts=(0,))
+
+
+def test_a_later_job_supersedes_all_replicas_of_an_earlier_one() -> None:
+    """Replicas that end with their job: of each metric and step the last job that has it counts, with all its own."""
+    total = {"loss": ["sum"]}
+    old = [file(log(1, loss=10**i, x=1), log(2, loss=1), id=f"o{i}", replica=f"r{i}", job="1") for i in range(3)]
+    new = [file(log(1, loss=4), id=f"n{i}", replica=f"s{i}", job="2", t=T0 + 9 + i) for i in range(2)]
+    both = row(*old, *new, reductions=total)
+    assert both.values == {"trainer/loss": 8.0, "trainer/x": 1.0}
+    assert (both.coverage.expected, both.coverage.missing) == (2, ())
+    assert row(*old, *new, step=2, reductions=total).values == {"trainer/loss": 3.0}
+    assert row(*old, new[0], reductions=total).values["trainer/loss"] == 4.0
+    unnamed = file(log(1, loss=1000), id="u", replica="u", t=T0 - 500)
+    assert row(*old, *new, unnamed, reductions=total).values["trainer/loss"] == 1008.0
+
+
+def test_jobs_that_run_at_one_time_both_count() -> None:
+    """The earlier one goes on for more than 60 s after the later one's first open."""
+    late = file(log(1, loss=3), id="b", replica="b", job="2", t=T0 + 10)
+    assert figures(file(log(1, loss=1), beat(70), replica="a", job="1"), late) == {"loss": 3.0}
+    assert figures(file(log(1, loss=1), beat(70.5), replica="a", job="1"), late) == {"loss": 2.0}
 
 
 def test_a_null_supersedes_nothing() -> None:

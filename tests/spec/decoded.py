@@ -236,7 +236,8 @@ OPEN_FIELDS: dict[str, Callable[[Any], Any]] = {
 
 
 def _opened(facts: Said) -> Said:
-    return {"kind": "open"} | {name: form(facts[name]) for name, form in OPEN_FIELDS.items()}
+    named = {"job": facts["job"]} if facts["job"] is not None else {}
+    return {"kind": "open"} | {name: form(facts[name]) for name, form in OPEN_FIELDS.items()} | named
 
 
-assert {field.name for field in dataclasses.fields(Open)} - OPEN_FIELDS.keys() == {"pid", "writer", "agent"}
+assert {field.name for field in dataclasses.fields(Open)} - OPEN_FIELDS.keys() == {"pid", "writer", "agent", "job"}

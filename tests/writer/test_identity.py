@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -143,21 +144,56 @@ def test_a_world_that_is_too_small_is_left_out() -> None:
     assert len(told) == 1
 
 
-def fake_ray(monkeypatch: pytest.MonkeyPatch, initialized: bool, actor: str | None, restarted: bool = False) -> None:
+def fake_ray(
+    monkeypatch: pytest.MonkeyPatch,
+    initialized: bool,
+    actor: str | None,
+    restarts: int = 0,
+    name: str = "",
+    session: str = "session_1",
+    job: str = "01000000",
+) -> None:
     def context() -> SimpleNamespace:
         assert initialized, "asking for the context would start Ray"
-        return SimpleNamespace(get_actor_id=lambda: actor, was_current_actor_reconstructed=restarted)
+        return SimpleNamespace(
+            get_actor_id=lambda: actor,
+            get_actor_name=lambda: name,
+            get_session_name=lambda: session,
+            get_job_id=lambda: job,
+        )
 
     ray = ModuleType("ray")
-    vars(ray).update(is_initialized=lambda: initialized, get_runtime_context=context)
+    state = SimpleNamespace(actors=lambda actor_id: {"NumRestarts": restarts} if actor_id == actor else {})
+    private = SimpleNamespace(state=state)
+    vars(ray).update(is_initialized=lambda: initialized, get_runtime_context=context, _private=private)
     monkeypatch.setitem(sys.modules, "ray", ray)
 
 
 def test_plain_ray_actors_are_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray gives its actors no ranks, so that each one is a replica of its own, and a restarted one keeps its name."""
-    fake_ray(monkeypatch, True, "0123456789abcdef0123", restarted=True)
+    fake_ray(monkeypatch, True, "0123456789abcdef0123", restarts=1)
     assert found({}) == ("ray", 0, None, 1, "0123456789abcdef")
     assert found({"RANK": "1", "WORLD_SIZE": "2"})[:3] == ("torchrun", 1, 2)
+    fake_ray(monkeypatch, True, "0123456789abcdef0123", name="generator-3")
+    assert found({}) == ("ray", 0, None, 0, "generator-3")
+
+
+def test_ray_actors_name_their_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their ids, and perhaps their names and number, are others in the next submission. What the program or a launcher
+    gives is not.
+    """
+
+    def job(environ: Mapping[str, str] | None = None, **given: Any) -> str | None:
+        return detect("trainer", environ=environ or {}, **given).job
+
+    fake_ray(monkeypatch, True, "0123456789abcdef0123")
+    assert job() == "session_1/01000000"
+    assert job(replica=3) is job({"RLSHIP_REPLICA": "3"}) is job({"RANK": "0"}) is job(rank=0) is None
+    assert job({"RLSHIP_JOB": "77"}) == job({"RLSHIP_JOB": "77"}, replica=3) == "77"
+    fake_ray(monkeypatch, True, "0123456789abcdef0123", session="session_2")
+    assert job() == "session_2/01000000"
+    fake_ray(monkeypatch, True, None)
+    assert job() is None and job({"RLSHIP_JOB": "77"}) == "77"
 
 
 @pytest.mark.parametrize(

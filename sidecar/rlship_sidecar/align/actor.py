@@ -20,7 +20,10 @@ from rlship_sidecar.rows import STEP, Unit
 
 @dataclass(slots=True)
 class Actor:
-    """The open and the dirty steps of one actor, and its roster. `highest_closed` is -1 while it has no row."""
+    """The open and the dirty steps of one actor, and its roster. `highest_closed` is -1 while it has no row.
+
+    `beside`: the root writers that count otherwise since the last batch, because it shows that they ran side by side.
+    """
 
     name: str
     rows: RowIndex
@@ -31,6 +34,7 @@ class Actor:
     kept: int = 0
     metrics_at: float = 0.0
     early: EarlyBarriers = field(default_factory=EarlyBarriers)
+    beside: set[Writer] = field(default_factory=set)
     revisions: Revisions = field(init=False)
     _blocker: tuple[int, Writer] | None = None
 
@@ -40,8 +44,8 @@ class Actor:
     # Lines in ------------------------------------------------------------------------------------------------------
 
     def add_writer(self, writer: Writer, now: float) -> list[Writer]:
-        """A file, new or known. Children that waited for it as their parent count for its rank from now on: they are
-        returned.
+        """A file, new or known. Returns the writers that count otherwise because of it: children that waited for their
+        parent, and writers that are newer or older than others now.
         """
         self._blocker = None
         self.early.forgotten = max(self.early.forgotten, *(segment.barrier for segment in writer.segments))
@@ -175,14 +179,14 @@ class Actor:
         return unit
 
     def _note_times(self, writer: Writer, newest_t: float, now: float) -> None:
+        self.beside = set()
         if newest_t <= writer.newest_t:
             return
-        before_t, writer.newest_t = writer.newest_t, newest_t
-        for rival in self.roster.found_beside(writer, before_t):
-            self.roster.changed(writer)
+        self.beside = self.roster.goes_on(writer, newest_t)
+        if self.beside:
             self._blocker = None
             for member in self.roster.writers.values():
-                if member.root in (writer, rival):
+                if member.root in self.beside:
                     self._mark_all_of(member, now)
 
     def _mark(self, writer: Writer, mark: Mark, now: float) -> None:

@@ -6,21 +6,20 @@ The terms are those of docs/semantics.md, "Which contributions count".
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate
+from itertools import groupby
 from typing import NamedTuple
 
-from rlship_formats.records import Gap, Open
+from rlship_formats.records import MAX_WORLD, Gap, Open
 from rlship_sidecar.decode.lines import Adoption
 from rlship_sidecar.rows import RankName, name_ranks
 from rlship_sidecar.tail.listing import is_foreign
 
 SIDE_BY_SIDE_S = 60.0
 
-Age = tuple[int, float, str, int]
+Age = tuple[int, int, float, str, int]
 MergeKey = tuple[tuple[int, int, str], int, int, float, str, int, str]
 
 
@@ -62,8 +61,8 @@ class Segment:
     @property
     def age(self) -> Age:
         """Newer segments compare greater; a family's segments of one number are equal."""
-        opened = self.writer.root.open
-        return (opened.attempt, opened.t, opened.id, self.number)
+        root = self.writer.root
+        return (root.submission, root.open.attempt, root.open.t, root.open.id, self.number)
 
     @property
     def waits_to(self) -> int:
@@ -77,6 +76,26 @@ class Segment:
 
 
 @dataclass(slots=True, eq=False)
+class Job:
+    """The root writers of an actor whose `open` names one job. `start` is the least `t` of their `open` records,
+    `newest_t` the greatest of all their lines.
+    """
+
+    id: str
+    start: float
+    newest_t: float
+
+    @property
+    def order(self) -> tuple[float, str]:
+        """Later jobs compare greater."""
+        return self.start, self.id
+
+    def over_for(self, other: Job) -> bool:
+        """True if `other` is later and this job did not go on beside it."""
+        return self.order < other.order and self.newest_t <= other.start + SIDE_BY_SIDE_S
+
+
+@dataclass(slots=True, eq=False)
 class Writer:
     """One file. Times named `…_at` are seconds of the sidecar's monotonic clock; `newest_t` is Unix seconds from the
     lines.
@@ -84,6 +103,8 @@ class Writer:
     `stream_t` is the least of its stream lines, `close_t` that of its close, `point_t` that of the last line that
     became a row of its own.
     `ended`: its file is read to the end, and nothing more is to come.
+    `submission` counts how often attempts of its replica began anew before it (`submissions`); `job` is the one that
+    its `open` names. Both are the root's.
     `lowest` is the lowest step of its metrics records, -1 for none yet;
     `adoption` says which of its lines without a step are of one; `stray_t` is the least time of those that its first
     barrier may adopt.
@@ -108,6 +129,8 @@ class Writer:
     seen_at: float = 0.0
     line_at: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)
+    submission: int = 0
+    job: Job | None = None
     root: Writer = field(init=False)
     rank: RankName = field(init=False)
 
@@ -157,12 +180,42 @@ class Order(NamedTuple):
 
 
 def side_by_side(a: Writer, b: Writer) -> bool:
-    """Whether two writers' roots, of one rank and attempt, ran at the same time: no restart, but a rank given twice."""
+    """Whether two writers' roots, of one rank, ran at the same time: no restart, but a rank given twice.
+
+    Of one submission only equal attempts are: where attempts differ, the launcher restarted the rank.
+    """
     a, b = a.root, b.root
-    if a.open.id == b.open.id or a.open.attempt != b.open.attempt:
+    if a.open.id == b.open.id or (a.submission == b.submission and a.open.attempt != b.open.attempt):
         return False
-    older, newer = (a, b) if (a.open.t, a.open.id) <= (b.open.t, b.open.id) else (b, a)
+    older, newer = (a, b) if a.segments[0].age <= b.segments[0].age else (b, a)
     return older.newest_t > newer.open.t + SIDE_BY_SIDE_S
+
+
+def submissions(roots: Iterable[Writer]) -> dict[Writer, int]:
+    """The number of each root writer's submission, of all root writers of one replica.
+
+    Attempts count from 0 again when somebody submits the job by hand. So the next submission begins with a writer of
+    another job, or whose attempt is lower than that of one that opened more than `SIDE_BY_SIDE_S` before it. Within
+    that time the attempts are trusted more than the clocks of two hosts.
+    """
+    ordered = sorted(roots, key=_submitted)
+    found: dict[Writer, int] = {}
+    number, passed, highest = 0, 0, -1  # `highest` attempt of those of this submission before `passed`
+    for root in ordered:
+        while ordered[passed].open.t + SIDE_BY_SIDE_S < root.open.t:
+            highest = max(highest, ordered[passed].open.attempt)
+            passed += 1
+        if root.open.attempt < highest or (found and root.job is not ordered[len(found) - 1].job):
+            number, passed, highest = number + 1, len(found), -1
+        found[root] = number
+    return found
+
+
+def _submitted(root: Writer) -> tuple[float, str, float, str, int]:
+    """The order in which root writers of one replica were submitted: those of one job together."""
+    opened = root.open
+    start, name = (opened.t, "") if root.job is None else root.job.order
+    return start, name, opened.t, opened.id, opened.attempt
 
 
 def counting(segments: Iterable[Segment]) -> list[Segment]:
@@ -170,61 +223,111 @@ def counting(segments: Iterable[Segment]) -> list[Segment]:
     candidates = list(segments)
     if len(candidates) == 1:
         return candidates
-    ages = [segment.age for segment in candidates]
-    # Whoever the newest of all does not supersede ran side by side with it, so with all that opened before it as well;
-    # but for segments of the same id, which never do. One look at each, as there may be thousands.
-    latest = max(ages)
-    latest_of: dict[tuple[int, str], Age] = {}
-    for age in ages:
-        of = age[0], age[2]
-        latest_of[of] = max(age, latest_of.get(of, age))
-    return [
-        segment
-        for segment, age in zip(candidates, ages)
-        if age == latest
-        or (
-            age[0] == latest[0]
-            and age == latest_of[age[0], age[2]]
-            and segment.writer.root.newest_t > latest[1] + SIDE_BY_SIDE_S
-        )
-    ]
+    # One look at each, newest first, as there may be thousands.
+    kept: set[Segment] = set()
+    latest = -math.inf  # the latest open of newer ones
+    heads: dict[int, int] = {}  # by submission, the attempt of its newest segment
+    seen: set[str] = set()  # ids of newer ones, which their own later segments supersede
+    ordered = sorted(candidates, key=lambda segment: segment.age, reverse=True)
+    for age, alike in groupby(ordered, lambda segment: segment.age):
+        submission, attempt, t, id, _ = age
+        head = heads.setdefault(submission, attempt)
+        if attempt == head and id not in seen:
+            kept.update(one for one in alike if one.writer.root.newest_t > latest + SIDE_BY_SIDE_S)
+        seen.add(id)
+        latest = max(latest, t)
+    return [segment for segment in candidates if segment in kept]
 
 
 def newest(segments: Iterable[Segment]) -> set[Segment]:
     """Of segments that have a metric at a step, of whatever ranks, those that count."""
+    found = list(segments)
     by_rank: dict[RankName, dict[Segment, None]] = {}
-    for segment in seated(segments):
+    for segment in found:
         by_rank.setdefault(segment.writer.rank, {})[segment] = None
-    return {segment for found in by_rank.values() for segment in counting(found)}
+    return {segment for alike in by_rank.values() for segment in counting(alike)}.intersection(seated(found))
 
 
 def seated(segments: Iterable[Segment]) -> list[Segment]:
-    """Of segments that have something at a step, those whose rank a later attempt that has it there still knows."""
-    found = list(segments)
-    if len({segment.writer.root.open.attempt for segment in found}) < 2:
+    """Of segments that have something at a step, those whose rank is not gone: of those here no writer outgrows
+    theirs, and their job is not over for another one.
+    """
+    found = _of_living_jobs(list(segments))
+    least = min((one.writer.root.open.world or MAX_WORLD for one in found), default=MAX_WORLD)
+    if all(segment.writer.rank.rank < least for segment in found):
         return found
-    worlds: dict[str, dict[int, int]] = {}
-    for segment in found:
-        opened = segment.writer.root.open
-        if opened.world is not None:
-            known = worlds.setdefault(opened.replica, {})
-            known[opened.attempt] = min(opened.world, known.get(opened.attempt, opened.world))
-    least = {replica: _least_after(known) for replica, known in worlds.items()}
-    return [segment for segment in found if not _outgrown(segment.writer.root.open, least)]
+    worlds: dict[str, _Worlds] = {}
+    for root in {segment.writer.root: None for segment in found}:
+        if root.open.world is not None:
+            worlds.setdefault(root.open.replica, _Worlds()).add(root, root.open.world)
+    return [
+        segment
+        for segment in found
+        if segment.writer.rank.replica not in worlds
+        or not worlds[segment.writer.rank.replica].outgrown(segment.writer.root)
+    ]
 
 
-def _least_after(worlds: dict[int, int]) -> tuple[list[int], list[int]]:
-    """Attempts in order, and for each the least world that it or a later one has."""
-    attempts = sorted(worlds)
-    least = list(accumulate((worlds[attempt] for attempt in reversed(attempts)), min))
-    return attempts, least[::-1]
+def _of_living_jobs(found: list[Segment]) -> list[Segment]:
+    jobs = {segment.writer.root.job: None for segment in found if segment.writer.root.job is not None}
+    if len(jobs) < 2:
+        return found
+    over = {job for job in jobs if any(job.over_for(other) for other in jobs)}
+    return [segment for segment in found if segment.writer.root.job not in over]
 
 
-def _outgrown(opened: Open, least: dict[str, tuple[list[int], list[int]]]) -> bool:
-    """Whether a later attempt has so small a world that it does not know the rank."""
-    attempts, worlds = least.get(opened.replica, ([], []))
-    later = bisect_right(attempts, opened.attempt)
-    return later < len(worlds) and worlds[later] <= opened.rank
+class _Worlds:
+    """The worlds that writers of one replica name, and the newest of those that name each."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[tuple[int, int], int] = {}  # by world and submission, the highest attempt
+        self._opens: dict[tuple[int, int, int], tuple[float, str]] = {}  # by world, submission and attempt, the latest
+
+    def add(self, root: Writer, world: int) -> None:
+        """A root writer that names its world."""
+        place, opened = (world, root.submission), root.open
+        self._attempts[place] = max(opened.attempt, self._attempts.get(place, 0))
+        alike = (*place, opened.attempt)
+        self._opens[alike] = max((opened.t, opened.id), self._opens.get(alike, (-math.inf, "")))
+
+    def outgrown(self, root: Writer) -> bool:
+        """Whether one of these writers `outgrows` the root writer of a rank."""
+        submission, attempt, rank = root.submission, root.open.attempt, root.open.rank
+        if any(
+            world <= rank and its == submission and highest > attempt
+            for (world, its), highest in self._attempts.items()
+        ):
+            return True
+        return any(
+            world <= rank
+            and (
+                (its > submission and root.newest_t <= latest[0] + SIDE_BY_SIDE_S)
+                or (
+                    (its, one) == (submission, attempt)
+                    and root.open.world is not None
+                    and (root.open.t, root.open.id) < latest
+                    and root.newest_t <= latest[0]
+                )
+            )
+            for (world, its, one), latest in self._opens.items()
+        )
+
+
+def outgrows(new: Writer, old: Writer) -> bool:
+    """Whether a root writer says that the job goes on without the rank of an older one of its replica.
+
+    Of equal attempts it says so only if the older one, which names a world too, had ended before: what ranks of one
+    start say of the world may differ.
+    """
+    world = new.open.world
+    if world is None or world > old.open.rank:
+        return False
+    if new.submission != old.submission:
+        return new.submission > old.submission and old.newest_t <= new.open.t + SIDE_BY_SIDE_S
+    if new.open.attempt != old.open.attempt:
+        return new.open.attempt > old.open.attempt
+    later = (old.open.t, old.open.id) < (new.open.t, new.open.id)
+    return later and old.open.world is not None and old.newest_t <= new.open.t
 
 
 @lru_cache(4096)

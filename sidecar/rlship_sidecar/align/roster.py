@@ -5,21 +5,26 @@ The terms are those of docs/semantics.md, "Coverage".
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterator
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
-from rlship_formats.records import MAX_STEP
+from rlship_formats.records import MAX_STEP, MAX_WORLD
 from rlship_sidecar.align.lineage import (
     SIDE_BY_SIDE_S,
+    Job,
     Order,
     Segment,
     Writer,
     order_of,
+    outgrows,
     replica_key,
     seated,
     side_by_side,
+    submissions,
 )
 from rlship_sidecar.rows import RankName
 
@@ -62,14 +67,60 @@ class _Replica:
     roots: dict[int, list[Writer]] = field(default_factory=dict)
     joining: list[Writer] = field(default_factory=list)  # roots that have not shown yet where they begin
     answers: dict[int, Seats] = field(default_factory=dict)  # by how many of `begins` a step has passed
-    begins: list[int] | None = None  # where segments begin, ascending; None: to be worked out anew
+    begins: list[int] | None = None  # where segments begin and jobs are over, ascending; None: to be worked out anew
     newest_first: list[tuple[int, list[Segment]]] = field(default_factory=list)
+    attempts: set[int] = field(default_factory=set)
+    jobs: set[Job | None] = field(default_factory=set)
+    last_open: float = -math.inf
+    least_world: int = MAX_WORLD
+
+    def seat(self, writer: Writer) -> list[Writer]:
+        """Take in a root writer. Returns the others whose submission has another number because of it."""
+        opened = writer.open
+        # As most are, and as a restart by the launcher is: its attempt is not below others, and none opened long after.
+        last = opened.attempt >= max(self.attempts, default=0) and opened.t + SIDE_BY_SIDE_S >= self.last_open
+        self.roots.setdefault(opened.rank, []).append(writer)
+        self.joining.append(writer)
+        self.attempts.add(opened.attempt)
+        self.jobs.add(writer.job)
+        self.last_open = max(self.last_open, opened.t)
+        self.least_world = min(self.least_world, opened.world or MAX_WORLD)
+        self.forget()
+        ordinary = last and len(self.jobs) == 1 and not any(root.submission for root in self.each())
+        return [] if ordinary else [root for root in self.renumber() if root is not writer]
+
+    def unseat(self, writer: Writer) -> list[Writer]:
+        """Take out a writer that gets another root. Returns the others whose submission has another number now."""
+        roots = self.roots[writer.open.rank]
+        roots.remove(writer)
+        if not roots:
+            del self.roots[writer.open.rank]
+        if writer in self.joining:
+            self.joining.remove(writer)
+        self.forget()
+        writer.submission = 0
+        return self.renumber()
+
+    def renumber(self) -> list[Writer]:
+        """Find the submission of each root writer. Returns those whose number is another one now."""
+        if len(self.attempts) == len(self.jobs) == 1:
+            return []
+        numbers = submissions(self.each())
+        moved = [root for root, number in numbers.items() if root.submission != number]
+        for root in moved:
+            root.submission = numbers[root]
+        return moved
+
+    def each(self) -> Iterator[Writer]:
+        """All root writers."""
+        for roots in self.roots.values():
+            yield from roots
 
     def forget(self) -> None:
         """Something changed in who writes."""
         self.begins = None
 
-    def remember(self) -> list[int]:
+    def remember(self, over_from: Mapping[Job, int]) -> list[int]:
         """Sort all segments once; between two places where one begins, the answer is the same for every step."""
         if self.begins is None:
             self.answers.clear()
@@ -78,9 +129,9 @@ class _Replica:
                 segments = [s for writer in self.roots[rank] for s in writer.segments if s.begins is not None]
                 segments.sort(key=lambda s: (s.age, not s.writer.replaced, s.writer.file), reverse=True)
                 self.newest_first.append((rank, segments))
-            self.begins = sorted(
-                {s.begins for _, segments in self.newest_first for s in segments if s.begins is not None}
-            )
+            places = {s.begins for _, segments in self.newest_first for s in segments if s.begins is not None}
+            jobs = {s.writer.job for _, segments in self.newest_first for s in segments if s.writer.job is not None}
+            self.begins = sorted(places | {over_from[job] for job in jobs if job in over_from})
         return self.begins
 
 
@@ -91,6 +142,8 @@ class Roster:
         self.writers: dict[str, Writer] = {}
         self._by_id: dict[str, Writer] = {}
         self._replicas: dict[str, _Replica] = {}
+        self._jobs: dict[str, Job] = {}
+        self._over_from: dict[Job, int] | None = {}  # the step from which a job is over; None: to be worked out anew
         self._children: dict[str, list[Writer]] = {}  # by the id that they name as their parent's
         self.gaps = False  # some writer had to drop lines
         self._orders: dict[tuple[Segment, ...], Order | None] = {}
@@ -98,7 +151,7 @@ class Roster:
 
     def add(self, writer: Writer) -> list[Writer]:
         """Take in a writer; returns those already here that have another root now (children that came before their
-        parent).
+        parent), or that another age or job makes count otherwise.
         """
         self._orders.clear()
         self.gaps = self.gaps or bool(writer.gaps)
@@ -109,16 +162,18 @@ class Roster:
         if writer.open.parent is not None:
             self._children.setdefault(writer.open.parent, []).append(writer)
             writer.belong_to(self._root(writer))
-        self._seat(writer)
+        regarded = self._seat(writer)
         moved = []
         for child in self._descendants(writer):
             root = self._root(child)
             if root is not child.root:
-                self._unseat(child)
+                regarded |= self._unseat(child)
                 child.belong_to(root)
-                self._seat(child)
+                regarded |= self._seat(child)
                 moved.append(child)
-        return [child for child in moved if child is not writer]
+        if regarded:
+            moved += [one for one in self.writers.values() if one.root in regarded and one not in moved]
+        return [one for one in moved if one is not writer]
 
     def _descendants(self, writer: Writer) -> list[Writer]:
         """Children of a writer, and theirs, as far as families go."""
@@ -132,28 +187,75 @@ class Roster:
             found.update((child.file, child) for child in generation)
         return list(found.values())
 
-    def _seat(self, writer: Writer) -> None:
-        if writer.root is writer:
-            replica = self._replicas.setdefault(writer.open.replica, _Replica())
-            roots = replica.roots.setdefault(writer.open.rank, [])
-            roots.append(writer)
-            replica.joining.append(writer)
-            replica.forget()
-            self.layered = self.layered or len(roots) > 1 or len(writer.segments) > 1
+    def _seat(self, writer: Writer) -> set[Writer]:
+        """Give a root writer its place. Returns other root writers that count otherwise because of it."""
+        if writer.root is not writer:
+            return set()
+        replica = self._replicas.setdefault(writer.open.replica, _Replica())
+        # Its job first, as submissions go by the start of jobs.
+        regarded = self._hire(writer, writer.open.job) if writer.open.job is not None else set()
+        regarded.update(replica.seat(writer))
+        self.layered = (
+            self.layered or len(replica.roots[writer.open.rank]) > 1 or len(writer.segments) > 1 or len(self._jobs) > 1
+        )
+        return regarded
 
-    def _unseat(self, writer: Writer) -> None:
-        """Take a writer out of its place, as it gets another root."""
-        if writer.root is writer:
-            replica = self._replicas[writer.open.replica]
-            roots = replica.roots[writer.open.rank]
-            roots.remove(writer)
-            if not roots:
-                del replica.roots[writer.open.rank]
-            if not replica.roots:
-                del self._replicas[writer.open.replica]
-            if writer in replica.joining:
-                replica.joining.remove(writer)
-            replica.forget()
+    def _unseat(self, writer: Writer) -> set[Writer]:
+        """Take a writer out of its place, as it gets another root. Returns others that count otherwise then."""
+        if writer.root is not writer:
+            return set()
+        replica, job = self._replicas[writer.open.replica], writer.job
+        regarded = set(replica.unseat(writer))
+        if not replica.roots:
+            del self._replicas[writer.open.replica]
+        if job is not None:
+            writer.job = None
+            members = [one for one in self._roots() if one.job is job]
+            if members:
+                start = min(one.open.t for one in members)
+                newest_t = max(max(one.open.t, one.newest_t) for one in members)
+                regarded |= self._settle(job, start, newest_t)
+            else:
+                del self._jobs[job.id]
+                regarded.update(one for one in self._roots() if one.job is not None)
+            self._over_from = None
+        return regarded
+
+    def _hire(self, writer: Writer, name: str) -> set[Writer]:
+        """Add a root writer to its job. Returns the writers of all jobs if one of them is over or not because of it."""
+        newest_t = max(writer.open.t, writer.newest_t)
+        job = self._jobs.get(name)
+        self._over_from = None
+        if job is None:
+            writer.job = self._jobs[name] = Job(name, writer.open.t, newest_t)
+            return set()
+        writer.job = job
+        return self._settle(job, min(job.start, writer.open.t), max(job.newest_t, newest_t))
+
+    def _settle(self, job: Job, start: float, newest_t: float) -> set[Writer]:
+        """Set the times of a job. Returns the root writers that count otherwise because of it."""
+        before, moved = self._relations(job), job.start != start
+        job.start, job.newest_t = start, newest_t
+        found: set[Writer] = set()
+        if self._relations(job) != before:
+            found.update(one for one in self._roots() if one.job is not None)
+        if moved:
+            for replica in self._replicas.values():
+                if job in replica.jobs and len(replica.jobs) > 1:
+                    found.update(replica.renumber())
+                    replica.forget()
+        return found
+
+    def _relations(self, job: Job) -> list[tuple[bool, bool, bool]]:
+        return [
+            (job.over_for(other), other.over_for(job), job.order < other.order)
+            for other in self._jobs.values()
+            if other is not job
+        ]
+
+    def _roots(self) -> Iterator[Writer]:
+        for replica in self._replicas.values():
+            yield from replica.each()
 
     def _root(self, writer: Writer) -> Writer:
         seen = {writer.open.id}
@@ -171,7 +273,10 @@ class Roster:
     def changed(self, writer: Writer) -> None:
         """A segment of this writer began, or two ran side by side: forget settled answers of its replica."""
         self.layered = self.layered or len(writer.segments) > 1
+        self._orders.clear()
         self._replicas[writer.root.open.replica].forget()
+        if writer.root.job is not None:
+            self._over_from = None
 
     def unaffected_to(self, segment: Segment, step: int) -> int:
         """The step up to which rows stay as they are when `segment` begins at `step`: its rank is covered there with or
@@ -180,7 +285,7 @@ class Roster:
         opened = segment.writer.open
         replica = self._replicas[opened.replica]
         begun = [s for roots in replica.roots.values() for w in roots for s in w.segments if s.begins is not None]
-        if any(s.writer.open.world != opened.world for s in begun):
+        if len(self._jobs) > 1 or any(s.writer.open.world != opened.world for s in begun):
             return step - 1
         same_rank = [
             s for s in begun if s.writer.open.rank == opened.rank and s.begins is not None and s.begins <= step
@@ -199,24 +304,41 @@ class Roster:
             order = self._orders[owners] = order_of(owners) if alone else None
         return order
 
-    def rivals(self, writer: Writer) -> Iterator[Writer]:
-        """Other root writers of the same rank and attempt."""
-        if writer.root is writer:
-            for other in self._replicas[writer.open.replica].roots[writer.open.rank]:
-                if other is not writer and other.open.attempt == writer.open.attempt:
-                    yield other
+    def goes_on(self, writer: Writer, newest_t: float) -> set[Writer]:
+        """A writer has a line of a later time. Returns the root writers that count otherwise because it turned out to
+        run beside newer ones, itself among them.
+        """
+        rivals = {rival: _regards(writer, rival) for rival in self._rivals(writer, newest_t)}
+        writer.newest_t = newest_t
+        beside = {rival for rival, before in rivals.items() if _regards(writer, rival) != before}
+        if beside:
+            beside.add(writer)
+        job = writer.job
+        if job is not None and newest_t > job.newest_t:
+            beside |= self._settle(job, job.start, newest_t)
+        if beside:
+            self.changed(writer)
+        return beside
 
-    def found_beside(self, writer: Writer, before_t: float) -> list[Writer]:
-        """Rivals that turned out to run side by side with `writer` when its newest time went up from `before_t`."""
-        if writer.newest_t <= writer.open.t + SIDE_BY_SIDE_S:
-            return []  # too young to run beside a later one
-        return [
-            rival
-            for rival in self.rivals(writer)
-            if side_by_side(writer, rival)
-            and (writer.open.t, writer.open.id) <= (rival.open.t, rival.open.id)
-            and before_t <= rival.open.t + SIDE_BY_SIDE_S
-        ]
+    def _rivals(self, writer: Writer, newest_t: float) -> Iterator[Writer]:
+        """Other root writers that a restart of its rank, or of the replica with fewer ranks, may have opened."""
+        if writer.root is not writer:
+            return
+        replica, opened = self._replicas[writer.open.replica], writer.open
+        if newest_t > opened.t + SIDE_BY_SIDE_S:  # enough to run beside a later one
+            for other in replica.roots[opened.rank]:
+                if other is not writer and (
+                    other.open.attempt == opened.attempt or other.submission != writer.submission
+                ):
+                    yield other
+        if replica.least_world <= opened.rank:
+            for rank, roots in replica.roots.items():
+                if rank != opened.rank:
+                    yield from (other for other in roots if (other.open.world or MAX_WORLD) <= opened.rank)
+
+    def jobs(self) -> list[Job]:
+        """All jobs that root writers name."""
+        return list(self._jobs.values())
 
     def has_closed(self, writer: Writer) -> bool:
         """Whether a root writer of its rank has closed."""
@@ -231,12 +353,31 @@ class Roster:
 
     def seats(self, replica_name: str, step: int) -> Seats:
         """Candidates and expected segments of every rank of a replica at a step."""
+        if self._over_from is None:
+            self._over_from = self._find_over()
+            for replica in self._replicas.values():
+                replica.forget()
         replica = self._replicas[replica_name]
-        passed = bisect_right(replica.remember(), step)
+        passed = bisect_right(replica.remember(self._over_from), step)
         answer = replica.answers.get(passed)
         if answer is None:
-            answer = replica.answers[passed] = _seats(replica.newest_first, step)
+            answer = replica.answers[passed] = _seats(replica.newest_first, step, self._over_from)
         return answer
+
+    def _find_over(self) -> dict[Job, int]:
+        """Of each job that is over for a later one, the step from which on it is."""
+        begins: dict[Job, int] = {}
+        for root in self._roots():
+            if root.job is not None and root.begins is not None:
+                begins[root.job] = min(root.begins, begins.get(root.job, MAX_STEP))
+        later = sorted(begins, key=lambda job: job.order)
+        least = list(accumulate((begins[job] for job in reversed(later)), min))[::-1]
+        found: dict[Job, int] = {}
+        for number, job in enumerate(later):
+            after = bisect_left(later, job.newest_t, key=lambda one: one.start + SIDE_BY_SIDE_S)
+            if max(after, number + 1) < len(later):
+                found[job] = least[max(after, number + 1)]
+        return found
 
     def waiting(self, step: int, now: float, *, closed_any: bool, join_s: float) -> Waiting:
         """Who is still waited for at a step. `closed_any`: the actor has a row, so a new writer is waited for only
@@ -320,11 +461,17 @@ class Roster:
         return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
 
 
-def _seats(newest_first: list[tuple[int, list[Segment]]], step: int) -> Seats:
+def _seats(newest_first: list[tuple[int, list[Segment]]], step: int, over_from: Mapping[Job, int]) -> Seats:
     newest: Segment | None = None
     by_rank: list[tuple[int, list[Segment]]] = []
     for rank, segments in newest_first:
-        candidates = [segment for segment in segments if segment.begins is not None and segment.begins <= step]
+        candidates = [
+            segment
+            for segment in segments
+            if segment.begins is not None
+            and segment.begins <= step
+            and (segment.writer.job is None or step < over_from.get(segment.writer.job, step + 1))
+        ]
         if candidates:
             by_rank.append((rank, candidates))
             if newest is None or candidates[0].age > newest.age:
@@ -338,6 +485,10 @@ def _seats(newest_first: list[tuple[int, list[Segment]]], step: int) -> Seats:
             if world is None or rank < world
         ),
     )
+
+
+def _regards(writer: Writer, rival: Writer) -> tuple[bool, bool]:
+    return side_by_side(writer, rival), outgrows(rival, writer)
 
 
 def _expected(candidates: list[Segment]) -> Iterator[Segment]:

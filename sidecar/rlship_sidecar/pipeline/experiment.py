@@ -367,10 +367,10 @@ class Experiment:
         return [*self._news, *self.intake.news()]
 
     def finished(self) -> bool:
-        """Whether nothing is left to come: every line that is there is in a row, and each writer of the job closed or
-        its rank began a later attempt.
+        """Whether nothing is left to come: every line that is there is in a row, and each writer of the job closed, or
+        its rank began a later attempt or was submitted again.
         """
-        attempts: dict[tuple[str, RankName], int] = {}
+        lives: dict[tuple[str, RankName], tuple[int, int]] = {}
         # An agent of a node may write on, or be killed, long after the job.
         writers = [
             source.writer
@@ -379,9 +379,9 @@ class Experiment:
         ]
         for writer in writers:
             rank = writer.open.actor, writer.rank
-            attempts[rank] = max(writer.open.attempt, attempts.get(rank, 0))
+            lives[rank] = max((writer.submission, writer.open.attempt), lives.get(rank, (0, 0)))
         return (
-            all(w.closed or w.open.attempt < attempts[w.open.actor, w.rank] for w in writers)
+            all(w.closed or (w.submission, w.open.attempt) < lives[w.open.actor, w.rank] for w in writers)
             and all(source.size <= source.read for source in self.sources.values())
             and not (self._open_units() or self._dirty_units() or self._unrestored or self._unrecovered)
             and not any(streams.pending for streams in self.streaming.streams.values())

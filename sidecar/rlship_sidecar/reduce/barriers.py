@@ -55,21 +55,17 @@ def measured(records: Collection[Ended], clocks: HostClocks, roster: Roster) -> 
 def newest_barriers(records: Collection[Ended]) -> list[Ended]:
     """The first barrier record of each rank's root writers, in the newest segment that has one.
 
-    If a later attempt has barrier records, ranks that it does not know are left out.
+    Ranks that are gone by newer barrier records are left out.
     """
+    of_roots = [record for record in records if record[0].writer.root is record[0].writer]
+    known = set(seated(segment for segment, *_ in of_roots))
     chosen: dict[RankName, Ended] = {}
-    for record in records:
-        writer = record[0].writer
-        if writer.root is not writer:
-            continue
-        held = chosen.setdefault(writer.rank, record)
-        if held is not record and _precedence(record) > _precedence(held):
-            chosen[writer.rank] = record
-    found = list(chosen.values())
-    if len({segment.writer.open.attempt for segment, *_ in found}) > 1:
-        known = set(seated(segment for segment, *_ in records if segment.writer.root is segment.writer))
-        found = [one for one in found if one[0] in known]
-    return found
+    for record in of_roots:
+        if record[0] in known:
+            held = chosen.setdefault(record[0].writer.rank, record)
+            if held is not record and _precedence(record) > _precedence(held):
+                chosen[record[0].writer.rank] = record
+    return list(chosen.values())
 
 
 def _precedence(record: Ended) -> tuple[object, ...]:

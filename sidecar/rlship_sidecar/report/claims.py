@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
+from itertools import groupby, pairwise
 
-from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Writer
+from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Job, Writer
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import is_document
 from rlship_sidecar.tail.listing import is_foreign
@@ -15,16 +15,50 @@ CLOCK_SLACK_S = 1.0  # between hosts
 
 
 def overlapping_of(places: Iterable[Writer]) -> set[str]:
-    """The files of root writers of one rank that overlap with another writer of the same attempt.
+    """The files of root writers of one rank that overlap with another writer of the same attempt, or of another
+    submission.
 
     In such a pair the older writer continued after the newer one had begun, so it is no restart. The search looks at
     each writer once, because there may be thousands.
     """
-    found: set[str] = set()
-    for _, alike in groupby(sorted(places, key=lambda writer: writer.open.attempt), lambda writer: writer.open.attempt):
+    every = sorted(places, key=_life)
+    found = _across(every)
+    for _, alike in groupby(every, _life):
         ordered = sorted(alike, key=lambda writer: (writer.open.t, writer.open.id))
         found |= _passed_over(ordered) | _passing(ordered) | _together(ordered)
     return found
+
+
+def _life(writer: Writer) -> tuple[int, int]:
+    return writer.submission, writer.open.attempt
+
+
+def _across(every: list[Writer]) -> set[str]:
+    """The writers of two submissions of which the earlier one continued for long after the later one had begun.
+
+    `every`: in the order of submissions.
+    """
+    grouped = [list(alike) for _, alike in groupby(every, lambda writer: writer.submission)]
+    found: set[str] = set()
+    until: list[tuple[float, str]] = []  # the greatest times of earlier submissions and whose they are, of two ids
+    for alike in grouped:
+        for writer in alike:
+            if any(t > writer.open.t + SIDE_BY_SIDE_S and id != writer.open.id for t, id in until):
+                found.add(writer.file)
+        until = _two([*until, *((writer.newest_t, writer.open.id) for writer in alike)])
+    begun: list[tuple[float, str]] = []  # the same of the least opens of later submissions, negated
+    for alike in reversed(grouped):
+        for writer in alike:
+            if any(writer.newest_t > SIDE_BY_SIDE_S - t and id != writer.open.id for t, id in begun):
+                found.add(writer.file)
+        begun = _two([*begun, *((-writer.open.t, writer.open.id) for writer in alike)])
+    return found
+
+
+def _two(times: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The greatest time, and the greatest of another id."""
+    first = max(times)
+    return [first, *sorted((one for one in times if one[1] != first[1]), reverse=True)[:1]]
 
 
 def _passed_over(ordered: list[Writer]) -> set[str]:
@@ -82,17 +116,32 @@ def _together(ordered: list[Writer]) -> set[str]:
     return found
 
 
+def beside_each_other(jobs: list[Job]) -> list[Job]:
+    """The jobs that run at one time with another one."""
+    ordered = sorted(jobs, key=lambda job: job.order)
+    found: dict[Job, None] = {}
+    for older, newer in pairwise(ordered):
+        if not older.over_for(newer):
+            found.update({older: None, newer: None})
+    return list(found)
+
+
 def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
     """Describe the ranks that several writers of one attempt claim: those at one time, and those one after the
-    other.
+    other. Jobs that log as one actor at one time are claims as well.
     """
     claims, restarts = [], []
     for name, actor in sorted(experiment.actors.items()):
+        beside = len(beside_each_other(actor.roster.jobs()))
+        if beside:
+            claims.append(
+                f"{beside} jobs log as {name} at one time, all of them count: stop the older one, or give each a folder"
+            )
         for places in actor.roster.shared_places():
             rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
             overlapping = len(overlapping_of(places))
-            newest = max(writer.open.attempt for writer in places)
-            equal = sum(writer.open.attempt == newest for writer in places)
+            newest = max(map(_life, places))
+            equal = sum(_life(writer) == newest for writer in places)
             if overlapping and any(is_foreign(writer.file) for writer in places):
                 restarts.append(f"{overlapping} writers of {rank} at one time, which all count")
             elif overlapping and all(writer.open.agent == NODE_AGENT for writer in places):

@@ -46,7 +46,7 @@ def _silent(roster: Roster, now: float, grace_s: float) -> dict[RankName, float]
     for writer in roster.writers.values():
         if writer.root is writer and writer.stream_t is not None:
             other = newest.get(writer.rank)
-            if other is None or (other.open.attempt, other.open.t) < (writer.open.attempt, writer.open.t):
+            if other is None or other.segments[0].age < writer.segments[0].age:
                 newest[writer.rank] = writer
     return {
         rank: now - writer.line_at

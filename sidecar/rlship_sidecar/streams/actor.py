@@ -210,9 +210,9 @@ class Streams:
         """
         self.affected.between(-math.inf, math.inf, now)
 
-    def runs_beside(self, younger: Writer, now: float) -> None:
-        """A root writer is no later life of its rank, as it seemed to be: levels of both count where both have one."""
-        family = [writer for writer in self.writers.values() if writer.root is younger]
+    def counts_otherwise(self, root: Writer, now: float) -> None:
+        """A root writer is a newer or an older life of its rank than it seemed to be, or none: levels go by that."""
+        family = [writer for writer in self.writers.values() if writer.root is root]
         starts = [writer.stream_t for writer in family if writer.stream_t is not None]
         if starts:
             _, most = self._clocks.bounds({writer.open.host for writer in family})

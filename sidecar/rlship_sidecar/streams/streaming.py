@@ -55,7 +55,7 @@ class Streaming:
         self.config = config
         self.streams: dict[str, Streams] = {}
         self.clocks = StoredClocks(store)
-        self.timeline = Timeline(store, self.clocks)
+        self.timeline = Timeline(store, self.clocks, self._writer_of_lead)
         self.origin = 0.0
         self.axis: str | None = None
         self._store = store
@@ -67,6 +67,10 @@ class Streaming:
         self._by_host: dict[str, list[Writer]] = {}
         self._times = MarkedTimes()
         self._loading = False
+
+    def _writer_of_lead(self, file: str) -> Writer | None:
+        lead = self._actors.get(self.config.lead)
+        return None if lead is None else lead.roster.writers.get(file)
 
     def of(self, actor: str) -> Streams:
         """An actor's streams."""
@@ -132,7 +136,7 @@ class Streaming:
     # Lines in ------------------------------------------------------------------------------------------------------
 
     def add_writer(self, writer: Writer, moved: Sequence[Writer], now: float) -> None:
-        """A file, new or known; `moved` are writers that count for another rank now because of it."""
+        """A file, new or known; `moved` are writers that count otherwise now because of it."""
         name, opened = writer.open.actor, writer.open
         self.of(name).add_writer(writer)
         self._by_host.setdefault(opened.host, []).append(writer)
@@ -145,8 +149,11 @@ class Streaming:
             self.of(name).moved_home(now)
         for child in moved:
             self.of(name).affected.points(child, now)
-        if name == self.config.lead and any(child.file in self.timeline.sources() for child in moved):
-            self._rebuild(now)
+            self.of(name).counts_otherwise(child, now)
+        if name == self.config.lead and moved:
+            known = self.timeline.sources()
+            if any(one.root is one or one.file in known for one in moved):
+                self._rebuild(now)
 
     def _take_axis(self, now: float) -> None:
         """The lead's axis is that of its first writer."""
@@ -178,8 +185,8 @@ class Streaming:
             if shift is not None:
                 self._shift(shift, now)
         self.of(name).apply(writer, batch, before_t, now)
-        for rival in self._actors[name].roster.found_beside(writer, before_t):
-            self.of(name).runs_beside(rival, now)
+        for root in self._actors[name].beside:
+            self.of(name).counts_otherwise(root, now)
         if batch.barriers and writer.root is writer:
             for barriers in batch.barriers:
                 self._times.note(host, name, barriers, batch.newest_t)

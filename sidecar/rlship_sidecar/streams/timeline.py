@@ -6,11 +6,12 @@ It is in the store, a row for each step, because a long job has many.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from rlship_sidecar.align.lineage import Age, Segment, replica_key
+from rlship_sidecar.align.lineage import Age, Segment, Writer, replica_key
 from rlship_sidecar.decode.lines import BarrierLines
 from rlship_sidecar.store.ended_steps import EndedStep, EndedSteps, Place
 from rlship_sidecar.store.ledger import Ledger
@@ -19,7 +20,8 @@ from rlship_sidecar.streams.clocks import Shift, StoredClocks
 KEPT = 4096  # steps of which is known without the store whose barrier counts
 
 _Rank = tuple[tuple[int, int, str], int]
-_Claim = tuple[_Rank, Age, str]
+_Claim = tuple[tuple[float, str], _Rank, Age, str]  # the job, later ones greater; the rank, the age and the file
+_NO_JOB = (-math.inf, "")
 
 
 class StepInterval(NamedTuple):
@@ -51,11 +53,14 @@ class Moved:
 
 
 class Timeline:
-    """The steps of the lead. Only barriers of root writers may be noted."""
+    """The steps of the lead. Only barriers of root writers may be noted. `writer_of` finds the writer of a file."""
 
-    def __init__(self, ledger: Ledger, clocks: StoredClocks) -> None:
+    def __init__(
+        self, ledger: Ledger, clocks: StoredClocks, writer_of: Callable[[str], Writer | None] = lambda file: None
+    ) -> None:
         self._steps = EndedSteps(ledger)
         self._clocks = clocks
+        self._writer_of = writer_of
         self._claims: dict[int, _Claim] = {}
 
     # What it says --------------------------------------------------------------------------------------------------
@@ -191,8 +196,10 @@ class Timeline:
         found = self._steps.get(step)
         if found is None:
             return None
-        age = found.attempt, found.open_t, found.id, found.segment
-        claim = (replica_key(found.replica), found.rank), age, found.file
+        writer = self._writer_of(found.file)
+        submission = 0 if writer is None else writer.submission
+        age = submission, found.attempt, found.open_t, found.id, found.segment
+        claim = _job_of(writer), (replica_key(found.replica), found.rank), age, found.file
         self._remember(step, claim)
         return claim
 
@@ -205,9 +212,15 @@ class Timeline:
 
 def _claim(segment: Segment) -> _Claim:
     opened = segment.writer.open
-    return (replica_key(opened.replica), opened.rank), segment.age, segment.writer.file
+    return _job_of(segment.writer), (replica_key(opened.replica), opened.rank), segment.age, segment.writer.file
+
+
+def _job_of(writer: Writer | None) -> tuple[float, str]:
+    return _NO_JOB if writer is None or writer.job is None else writer.job.order
 
 
 def _beats(claim: _Claim, held: _Claim) -> bool:
-    """Of the lowest rank the newest segment; the file name parts copies of one file."""
-    return claim[0] < held[0] or (claim[0] == held[0] and claim[1:] > held[1:])
+    """Of the latest job and of its lowest rank the newest segment; the file name parts copies of one file."""
+    job, rank, *newness = claim
+    held_job, held_rank, *held_newness = held
+    return (job, held_rank, newness) > (held_job, rank, held_newness)
