@@ -27,10 +27,11 @@ Rate = Callable[[Sequence[Contribution]], float]
 
 @dataclass(frozen=True)
 class Figures:
-    """How figures are made in one unit."""
+    """How figures are made in one unit. `crew` gives the writers of an actor."""
 
     settings: Settings
     rate: Rate
+    crew: Callable[[str], Sequence[Writer]]
 
     def of(self, contributions: Sequence[Contribution], reduction: str) -> float | None:
         """One figure of one metric; None where there is none to give.
@@ -55,7 +56,11 @@ class Figures:
         if reduction == "rate":
             return self.rate([contribution for contribution in contributions if contribution.moments.n > 0])
         if reduction == "sum_last":
-            newest = [c for c in without_superseded(contributions) if c.moments.n > 0]
+            newest = [
+                c
+                for c in without_superseded(contributions, self.crew(contributions[0].writer.actor))
+                if c.moments.n > 0
+            ]
             return reduce(lambda a, b: a + b, (known(c.moments.last) for c in newest)) if newest else None
         if reduction in ("first", "last"):
             lowest = min(rank_order(c.root) for c in contributions if c.moments.n > 0)

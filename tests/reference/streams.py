@@ -225,7 +225,7 @@ def streaming(line: Measured) -> list[str]:
 def point_row(experiment: Experiment, writer: Writer, segment: Segment, line: Measured) -> ReferenceRow:
     """One line, with the first reductions of what is declared."""
     keys = Keys(writer.actor, prefix="point/")
-    making = Figures(experiment.settings, no_rate)
+    making = Figures(experiment.settings, no_rate, experiment.crew)
     result = Reduced()
     shown = [Contribution(writer, segment, metric, (line,)) for metric in streaming(line)]
     for contribution in shown:

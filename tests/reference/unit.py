@@ -53,7 +53,7 @@ def reduced(
 ) -> Reduced:
     """All figures that are asked for, then those of ranks. `alone`: the actor has one rank in this unit."""
     metrics = {metric: found for metric, found in metrics_of(counting).items() if metric != TAGS}
-    making = Figures(experiment.settings, rate)
+    making = Figures(experiment.settings, rate, experiment.crew)
     result = Reduced()
     owning = owners(metrics, keys, experiment.overrides, experiment.settings)
     result.owned |= set(owning)
@@ -198,7 +198,7 @@ def policy_lag(experiment: Experiment, counting: Sequence[Contribution], rate: R
     if first == "hist":
         return None
     try:
-        figure = Figures(experiment.settings, rate).of(contributions, first)
+        figure = Figures(experiment.settings, rate, experiment.crew).of(contributions, first)
     except ArithmeticError:
         return None
     return None if figure is None or not math.isfinite(now - figure) else now - figure
