@@ -62,14 +62,14 @@ class _Template:
 class Encoder:
     """Makes metrics records. Calls `unusable(name, value, why)` for each value that is left out.
 
-    `several` gets all values that one call leaves out. It returns True if it has reported them together.
+    `several` gets all values that one call leaves out. It may report some of them together, and returns the others.
     """
 
     def __init__(
         self,
         unusable: Callable[[str, Any, str], None],
         limit: int = MAX_LINE_BYTES,
-        several: Callable[[list[LeftOut]], bool] = lambda left_out: False,
+        several: Callable[[list[LeftOut]], list[LeftOut]] = lambda left_out: left_out,
     ) -> None:
         self._unusable = unusable
         self._several = several
@@ -142,8 +142,8 @@ class Encoder:
         found: dict[str, str | Observations] = {}
         left_out: list[LeftOut] = []
         self._collect("", metrics, weight, found, left_out)
-        if left_out and not self._several(left_out):
-            for name, value, why in left_out:
+        if left_out:
+            for name, value, why in self._several(left_out):
                 self._unusable(name, value, why)
         return self.pack(found, step, t)
 

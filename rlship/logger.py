@@ -102,6 +102,8 @@ class Logger:
                 if type(step) is not int or not 0 <= step <= 9007199254740991:
                     step = self._checked(step, "log")
                     if step is None:
+                        if hasattr(metrics, "items"):  # what else is wrong with this call is reported at once, too
+                            stream.encoder.lines(metrics, None, self.clock(), weight)
                         return
                 if step != steps.process:
                     self._go_on_to(stream, step)
@@ -269,9 +271,9 @@ class Logger:
         found = self._implicit(stream) if step is None else None
         if step is not None:
             found = self._checked(step, "event")
-            if found is None:
-                return
         named = self._named("event", name)
+        if step is not None and found is None:
+            return
         if named == "step_tag" and not (isinstance(attrs.get("tag"), str) and attrs["tag"]):
             stream.misuse.refuse(
                 "step_tag", "event('step_tag') is how a tag of a step is written: call add_step_tag(tag)"
@@ -325,13 +327,11 @@ class Logger:
         found = self._implicit(stream) if step is None else None
         if step is not None:
             found = self._checked(step, "sample")
-            if found is None:
-                return
         named = self._named("sample", table)
-        if named is None:
-            return
         if not hasattr(row, "items"):
-            stream.misuse.refuse("row", f"sample({named[:40]!r}) takes a row as a dict of columns, not {row!r:.200}")
+            stream.misuse.refuse("row", f"sample({table!r:.40}) takes a row as a dict of columns, not {row!r:.200}")
+            return
+        if named is None or (step is not None and found is None):
             return
         pri = quota.priority()
         with stream.lock:
@@ -377,7 +377,8 @@ class Logger:
         found = name if type(name) is str else str(name)
         wrong = why_not_a_name(found)
         if wrong is not None:
-            self.stream.misuse.refuse(f"name {call}", f"{call}({found[:40]!r}): {wrong}; the call is left out")
+            kind = "long" if found else "empty"
+            self.stream.misuse.refuse(f"name {call}", f"{call}({found[:40]!r}): {wrong}; the call is left out", kind)
             return None
         return found
 
@@ -459,11 +460,13 @@ class Logger:
         except Exception as error:  # the step's own code may raise anything
             if raised_by_signal(error):
                 raise
-            why = str(error) if type(error) is ValueError else f"reading the step raised {type(error).__name__}"
+            no_step = type(error) is ValueError
+            why = str(error) if no_step else f"reading the step raised {type(error).__name__}"
+            kind = "step" if no_step else "unreadable step"
             if dropped:
-                misuse.refuse(call, f"{call}: {why}; the call is left out")
+                misuse.refuse(call, f"{call}: {why}; the call is left out", kind)
             else:
-                misuse.tell(call, f"step {call}", f"{call}: {why}; the call is left out")
+                misuse.tell(call, f"{kind} {call}", f"{call}: {why}; the call is left out")
             return None
 
     def _own_step(self, step: Any, call: str) -> int | None:

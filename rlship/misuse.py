@@ -51,14 +51,16 @@ class Misuse:
         if self._notices.once(topic, message):
             self._report(where, message)
 
-    def refuse(self, call: str, message: str) -> None:
-        """Leave out a line that cannot be made: report the reason once for each kind of call, and count it."""
-        self.tell(call, f"refused {call}", message)
+    def refuse(self, call: str, message: str, kind: str = "") -> None:
+        """Leave out a line that cannot be made: report it once for each call and kind of reason, and count it."""
+        self.tell(call, f"refused {call} {kind}", message)
         self._refused(None)
 
     def unusable(self, name: str, value: Any, why: str) -> None:
-        """Leave out a value that cannot be a metric: report it once for each name, and count it."""
+        """Leave out a value that cannot be a metric: report it once for each name and kind of reason, and count it."""
         self.dropped_values += 1
+        # The first words of a reason: what follows them is of the value, which may be another one each time.
+        kind = " ".join(why.lstrip("0123456789 ").split()[:2]) if why else _type_name(value)
         if not why:
             why = f"has a value of type {_type_name(value)} that is no metric; it is left out"
         else:
@@ -66,25 +68,25 @@ class Misuse:
         message = f"{name[:200]!r} {why}. Allowed: {ALLOWED}"
         if isinstance(value, str):
             message += ". float() makes a number of a text; event() and sample() take texts as they are"
-        self.tell("value", f"value {name[:200]}", message)
+        self.tell("value", f"value {name[:200]} {kind}", message)
 
-    def several(self, left_out: list[LeftOut]) -> bool:
-        """Report all values that one call leaves out together, if there are so many that it is not a call of metrics.
+    def several(self, left_out: list[LeftOut]) -> list[LeftOut]:
+        """Report all values that are no metrics together, if one call has so many that it is not a call of metrics.
 
-        Returns whether it did.
+        Returns those that it did not report.
         """
         kinds = [(name, value) for name, value, why in left_out if not why]
         if len(kinds) < _MIN_FOREIGN:
-            return False
-        self.dropped_values += len(left_out)
+            return left_out
+        self.dropped_values += len(kinds)
         some = ", ".join(f"{name[:60]!r} ({_type_name(value)})" for name, value in kinds[:_SHOWN])
         self.tell(
             "value",
             "values",
-            f"{len(left_out)} values of one call are no metrics, such as {some}; they are left out. A configuration "
+            f"{len(kinds)} values of one call are no metrics, such as {some}; they are left out. A configuration "
             f"can be kept by init(labels=…) or event('config', **config), texts by sample(). Allowed: {ALLOWED}",
         )
-        return True
+        return [one for one in left_out if one[2]]
 
     def compare(self, before: Entries, entries: Entries, by: str) -> None:
         """Report metrics for which `by`, a call of the job, declares other reductions than an earlier call did."""

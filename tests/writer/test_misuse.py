@@ -97,9 +97,9 @@ def test_wrong_use_amid_quick_calls(
     assert logger.dropped_values == 12
     logger.close()
     told = capsys.readouterr().err
-    assert told.count("\n") == 7
+    assert told.count("\n") == 8
     texts = dict(answers(tmp_path))
-    assert [where for where, _ in answers(tmp_path)] == [*["value"] * 4, "record_metric", "record_metric", "set_step"]
+    assert [where for where, _ in answers(tmp_path)] == [*["value"] * 5, "record_metric", "record_metric", "set_step"]
     assert "set_step(0) goes back behind set_step(1)" in texts["set_step"]
     found = records(tmp_path)
     assert [record["m"] for record in found if record.get("kind") == "define"] == [
@@ -280,3 +280,34 @@ def test_a_step_on_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     logger.close()
     assert capsys.readouterr().err.count("the step is a tensor on a GPU, and reading it waits for the device") == 1
     assert metrics(records(tmp_path)) == [{"step": 4, "m": {"a": 1.0}}] * 2
+
+
+def test_each_different_misuse_of_one_call_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong step hides no wrong value, a configuration no weight, a text no array, and one bad name no other."""
+    logger = logger_at(tmp_path)
+    for _ in range(2):
+        logger.log({"a": "text"}, step=1.5)  # type: ignore[arg-type]
+        logger.log("no dict")  # type: ignore[arg-type]
+        logger.log({**dict.fromkeys("bcdef", "text"), "g": {"v": [1], "w": [-1]}})
+        logger.log({"a": [0] * 300_000})
+        logger.event("", step=-1)
+        logger.event("x" * 1001)
+        logger.sample("", "no row", step="7")  # type: ignore[arg-type]
+    logger.close()
+    told = capsys.readouterr().err.splitlines()
+    for part in (
+        "log: step=1.5 is not a step",
+        "'a' has a value of type str that is no metric",
+        "log() takes a dict of names and values, not 'no dict'",
+        "5 values of one call are no metrics",
+        "'g' is left out: the weight -1 is not a finite number >= 0",
+        "'a' is left out: it has 300000 elements",
+        "event: step=-1 is not a step",
+        "event(''): the name is empty",
+        "event('xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'): the name has 1001 characters",
+        "sample: step='7' is not a step",
+        "sample(''): the name is empty",
+        "sample('') takes a row as a dict of columns",
+    ):
+        assert [line for line in told if part in line] == [line for line in told if part in line][:1] != [], part
+    assert len(told) == len(answers(tmp_path)) == 12
