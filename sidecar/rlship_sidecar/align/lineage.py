@@ -252,17 +252,18 @@ def seated(segments: Iterable[Segment]) -> list[Segment]:
     """Of segments that have something at a step, those whose rank is not gone: of those here no writer outgrows
     theirs, and their job is not over for another one.
     """
-    found = _of_living_jobs(list(segments))
+    found = list(segments)
+    living = _of_living_jobs(found)
     least = min((one.writer.root.open.world or MAX_WORLD for one in found), default=MAX_WORLD)
-    if all(segment.writer.rank.rank < least for segment in found):
-        return found
+    if all(segment.writer.rank.rank < least for segment in living):
+        return living
     worlds: dict[str, _Worlds] = {}
     for root in {segment.writer.root: None for segment in found}:
         if root.open.world is not None:
             worlds.setdefault(root.open.replica, _Worlds()).add(root, root.open.world)
     return [
         segment
-        for segment in found
+        for segment in living
         if segment.writer.rank.replica not in worlds
         or not worlds[segment.writer.rank.replica].outgrown(segment.writer.root)
     ]
@@ -272,8 +273,10 @@ def _of_living_jobs(found: list[Segment]) -> list[Segment]:
     jobs = {segment.writer.root.job: None for segment in found if segment.writer.root.job is not None}
     if len(jobs) < 2:
         return found
-    over = {job for job in jobs if any(job.over_for(other) for other in jobs)}
-    return [segment for segment in found if segment.writer.root.job not in over]
+    latest = max(jobs, key=lambda job: job.order)  # what is over for another one is over for this one
+    return [
+        segment for segment in found if segment.writer.root.job is None or not segment.writer.root.job.over_for(latest)
+    ]
 
 
 class _Worlds:

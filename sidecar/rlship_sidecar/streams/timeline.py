@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from rlship_sidecar.align.lineage import Age, Segment, Writer, replica_key
+from rlship_sidecar.align.lineage import Age, Job, Segment, Writer, replica_key
 from rlship_sidecar.decode.lines import BarrierLines
 from rlship_sidecar.store.ended_steps import EndedStep, EndedSteps, Place
 from rlship_sidecar.store.ledger import Ledger
@@ -20,7 +20,7 @@ from rlship_sidecar.streams.clocks import Shift, StoredClocks
 KEPT = 4096  # steps of which is known without the store whose barrier counts
 
 _Rank = tuple[tuple[int, int, str], int]
-_Claim = tuple[tuple[float, str], _Rank, Age, str]  # the job, later ones greater; the rank, the age and the file
+_Claim = tuple[Job | None, _Rank, Age, str]  # the job, whose start may move, the rank, the age and the file
 _NO_JOB = (-math.inf, "")
 
 
@@ -199,7 +199,7 @@ class Timeline:
         writer = self._writer_of(found.file)
         submission = 0 if writer is None else writer.submission
         age = submission, found.attempt, found.open_t, found.id, found.segment
-        claim = _job_of(writer), (replica_key(found.replica), found.rank), age, found.file
+        claim = None if writer is None else writer.job, (replica_key(found.replica), found.rank), age, found.file
         self._remember(step, claim)
         return claim
 
@@ -212,15 +212,10 @@ class Timeline:
 
 def _claim(segment: Segment) -> _Claim:
     opened = segment.writer.open
-    return _job_of(segment.writer), (replica_key(opened.replica), opened.rank), segment.age, segment.writer.file
-
-
-def _job_of(writer: Writer | None) -> tuple[float, str]:
-    return _NO_JOB if writer is None or writer.job is None else writer.job.order
+    return segment.writer.job, (replica_key(opened.replica), opened.rank), segment.age, segment.writer.file
 
 
 def _beats(claim: _Claim, held: _Claim) -> bool:
     """Of the latest job and of its lowest rank the newest segment; the file name parts copies of one file."""
-    job, rank, *newness = claim
-    held_job, held_rank, *held_newness = held
-    return (job, held_rank, newness) > (held_job, rank, held_newness)
+    job, held_job = (_NO_JOB if one is None else one.order for one in (claim[0], held[0]))
+    return (job, held[1], claim[2:]) > (held_job, claim[1], held[2:])
