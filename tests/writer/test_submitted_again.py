@@ -46,6 +46,19 @@ def pmi(rank: int, world: int, attempt: int) -> Environment:
     return {"PMI_RANK": str(rank), "PMI_SIZE": str(world), "RLSHIP_ATTEMPT": str(attempt)}
 
 
+def jax(rank: int, world: int, attempt: int) -> Environment:
+    return {"JAX_PROCESS_ID": str(rank), "JAX_NUM_PROCESSES": str(world), "RLSHIP_ATTEMPT": str(attempt)}
+
+
+def ascend(rank: int, world: int, attempt: int) -> Environment:
+    return {"RANK_ID": str(rank), "RANK_SIZE": str(world), "RLSHIP_ATTEMPT": str(attempt)}
+
+
+def tpu(rank: int, world: int, attempt: int) -> Environment:
+    hosts = ",".join(f"t{host}" for host in range(world))
+    return {"TPU_WORKER_ID": str(rank), "TPU_WORKER_HOSTNAMES": hosts, "RLSHIP_ATTEMPT": str(attempt)}
+
+
 def leader_worker_set(rank: int, world: int, attempt: int) -> Environment:
     own = {"LWS_WORKER_INDEX": str(rank), "LWS_GROUP_SIZE": str(world), "LWS_GROUP_INDEX": "0"}
     return own | {"RLSHIP_ATTEMPT": str(attempt)}
@@ -60,7 +73,7 @@ def variables(rank: int, world: int, attempt: int) -> Environment:
     return {"RLSHIP_RANK": str(rank), "RLSHIP_WORLD": str(world), "RLSHIP_ATTEMPT": str(attempt)}
 
 
-LAUNCHERS = (torchrun, accelerate, slurm, openmpi, pmi, leader_worker_set, indexed_job, variables)
+LAUNCHERS = (torchrun, accelerate, slurm, openmpi, pmi, jax, ascend, tpu, leader_worker_set, indexed_job, variables)
 
 
 class Start(NamedTuple):
@@ -106,6 +119,20 @@ def status_of(sim: Simulation) -> Status:
 
 def figures(row: Row) -> tuple[float, int, tuple[str, ...]]:
     return row.values["trainer/who"], row.coverage.expected, row.coverage.missing
+
+
+def test_replicas_of_ones_own_need_the_name_of_the_job() -> None:
+    """Replicas that the second submission lacks stay, as they may be meant to. RLSHIP_JOB says that they are not."""
+
+    def replicas(count: int, **more: str) -> list[Environment]:
+        return [{"RLSHIP_REPLICA": str(replica), **more} for replica in range(count)]
+
+    assert figures(rows(Start(0, 1, replicas(3)), Start(30, 5, replicas(2)))) == (155, 3, ())
+    named = [
+        Start(after, digit, replicas(count, RLSHIP_JOB=job))
+        for after, digit, count, job in ((0, 1, 3, "7"), (30, 5, 2, "8"))
+    ]
+    assert figures(rows(*named)) == (55, 2, ())
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda one: one.__name__)
