@@ -70,7 +70,6 @@ class Identity:
         source: str,
         host: str,
         local_rank: int | None = None,
-        job: str | None = None,
     ) -> None:
         self.actor = actor
         self.replica = replica
@@ -80,7 +79,7 @@ class Identity:
         self.source = source
         self.host = host
         self.local_rank = local_rank
-        self.job = job
+        self.job: str | None = None
 
 
 def detect(
@@ -128,7 +127,7 @@ def detect(
     # Replicas that the program numbers are the same in every submission. Only `RLSHIP_JOB` says otherwise.
     own_job = found.environ.get("RLSHIP_JOB") or (place.job if own_replica is None else None)
     own_replica = place.replica if own_replica is None else own_replica
-    return Identity(
+    identity = Identity(
         actor=bounded("actor", actor, warn),
         replica=bounded("replica", "" if own_replica is None else str(own_replica), warn) or "0",
         rank=place.rank,
@@ -137,8 +136,9 @@ def detect(
         source=place.source,
         host=os.uname().nodename or "unknown",
         local_rank=local_rank,
-        job=bounded("job", own_job, warn) if own_job else None,
     )
+    identity.job = bounded("job", own_job, warn) if own_job else None
+    return identity
 
 
 def bounded(what: str, name: str, warn: Callable[[str], object]) -> str:

@@ -100,10 +100,8 @@ class Logger:
                     self._note_stepless(stream)
             else:
                 if type(step) is not int or not 0 <= step <= 9007199254740991:
-                    step = self._checked(step, "log")
+                    step = self._checked_for_log(step, metrics, weight)
                     if step is None:
-                        if hasattr(metrics, "items"):  # what else is wrong with this call is reported at once, too
-                            stream.encoder.lines(metrics, None, self.clock(), weight)
                         return
                 if step != steps.process:
                     self._go_on_to(stream, step)
@@ -449,6 +447,13 @@ class Logger:
         found = step == promised and steps.outside() == promised + 1 and (steps.logged or 0) <= promised
         if found:
             stream.misuse.after_barrier(call, step)
+        return found
+
+    def _checked_for_log(self, step: object, metrics: object, weight: object) -> int | None:
+        """The step of a call of `log`; None if it cannot be used. Then what else is wrong with the call is reported too."""
+        found = self._checked(step, "log")
+        if found is None and hasattr(metrics, "items"):
+            self.stream.encoder.lines(metrics, None, self.clock(), weight)
         return found
 
     def _checked(self, step: Any, call: str, dropped: bool = True) -> int | None:

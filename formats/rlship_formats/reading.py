@@ -56,16 +56,18 @@ class FileReader:
     """Reads the lines of one file, in their order.
 
     `opened` is the file's usable `open` record, None before it. `unsupported`: the file is of another version of the
-    format, so none of its lines can be used. `t` is the time that the last record handed on. `segment` counts the
-    rollbacks so far. To go on in the middle of a file, start with the values that a reader had there.
+    format, so none of its lines can be used. `labels` are those of the `open` record that it read. `t` is the time that
+    the last record handed on. `segment` counts the rollbacks so far. To go on in the middle of a file, start with the
+    values that a reader had there.
     """
 
-    __slots__ = ("opened", "segment", "t", "unsupported")
+    __slots__ = ("labels", "opened", "segment", "t", "unsupported")
 
     def __init__(
         self, opened: Open | None = None, *, t: float = 0.0, segment: int = 0, unsupported: bool = False
     ) -> None:
         self.opened = opened
+        self.labels: dict[str, str] = {}
         self.t = t
         self.segment = segment
         self.unsupported = unsupported
@@ -114,6 +116,9 @@ class FileReader:
         version = body.get("rlship", FORMAT_VERSION)
         self.unsupported = type(version) is int and version != FORMAT_VERSION
         self.opened = read_open(body)
+        labels = body.get("labels")
+        if isinstance(labels, dict):
+            self.labels = {name: text for name, text in labels.items() if isinstance(text, str)}
         self.t = self.opened.t
         return self.opened
 

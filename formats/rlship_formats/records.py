@@ -17,6 +17,7 @@ MAX_WORLD = 1 << 20
 T_MIN, T_MAX = 946_684_800.0, 4_102_444_800.0  # years 2000 to 2100: a time outside comes from a clock that was not set
 
 MAX_OFFSET_S = 1e9
+CONFIG = "config"  # the name of events whose attributes are the configuration of their writer
 
 
 class BadRecord(ValueError):

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.report.status import Status, write_status
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
+from tests.kit.files import event, file
 
 if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
@@ -72,6 +73,17 @@ def test_a_complete_experiment(tmp_path: Path, lease: Lease) -> None:
     words = rf"no sidecar running; as of \d+\.\d s ago\. To go on: rlship watch {re.escape(str(tmp_path))}\n"
     assert re.search(words, result.stdout)
     assert result.stderr == ""
+
+
+def test_the_configuration_is_shown(tmp_path: Path, lease: Lease) -> None:
+    """A line for each actor: labels and the attributes of its event `config`, cut to a line, without control codes."""
+    watched(tmp_path)
+    told = event("config", attrs={"lr": 0.1, "optimizer": {"name": "adam"}, "note": "\x1b[2J" + "x" * 300})
+    (tmp_path / "rlship" / "a.jsonl").write_bytes(file(told, labels={"model": "7b"}))
+    [line] = [line for line in run(tmp_path).stdout.splitlines() if line.startswith("config")]
+    assert line.startswith('config trainer: model=7b lr=0.1 optimizer={"name":"adam"} note=\\x1b[2Jxxx')
+    assert len(line) == 200 and "\x1b" not in line
+    assert "config" not in json.loads(run(tmp_path, "--json").stdout)
 
 
 def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:

@@ -176,15 +176,15 @@ MUTANTS = (
     Mutant(
         "ranks that a smaller attempt has not count again",
         "sidecar/rlship_sidecar/align/lineage.py",
-        "worlds[later] <= opened.rank",
-        "worlds[later] < opened.rank",
+        "world <= rank and its == submission and highest > attempt",
+        "world < rank and its == submission and highest > attempt",
         "tests/pipeline/test_roster.py",
     ),
     Mutant(
         "a superseded attempt counts again",
         "sidecar/rlship_sidecar/align/lineage.py",
-        "    latest = max(ages)\n",
-        "    latest = min(ages)\n",
+        "        latest = max(latest, t)\n",
+        "        latest = min(latest, t)\n",
         PIPELINE,
     ),
     Mutant(

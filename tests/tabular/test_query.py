@@ -110,6 +110,25 @@ def test_records(outputs: Path) -> None:
     assert writer == {"closed": "exit", "pid": None, "world": 4, "last_step": 7, "last_barrier": 7}
 
 
+def test_configuration(tmp_path: Path) -> None:
+    """Labels of a writer and attributes of its `config` events are lines of one table; labels are a column, too."""
+    told = event("config", step=3, attrs={"lr": 0.1, "optimizer": {"name": "adam"}})
+    files = (file(told, id="a", labels={"model": "7b"}, job="j"), file(id="b", rank=1, labels={"model": "1b"}))
+    (tmp_path / "rlship").mkdir()
+    for number, data in enumerate(files):
+        (tmp_path / "rlship" / f"{number}.jsonl").write_bytes(data)
+    assert ask("SELECT rank, step, source, key, value FROM config ORDER BY rank, key DESC", tmp_path) == [
+        {"rank": 0, "step": 3, "source": "event", "key": "optimizer", "value": {"name": "adam"}},
+        {"rank": 0, "step": None, "source": "label", "key": "model", "value": "7b"},
+        {"rank": 0, "step": 3, "source": "event", "key": "lr", "value": 0.1},
+        {"rank": 1, "step": None, "source": "label", "key": "model", "value": "1b"},
+    ]
+    assert ask("SELECT labels, job FROM writers ORDER BY rank", tmp_path) == [
+        {"labels": {"model": "7b"}, "job": "j"},
+        {"labels": {"model": "1b"}, "job": None},
+    ]
+
+
 def test_dead_letters(outputs: Path) -> None:
     """Lines and values that could not be used are there with where and why."""
     told = ask("SELECT byte, metric, reason FROM dead_letters ORDER BY byte", outputs / "grpo")

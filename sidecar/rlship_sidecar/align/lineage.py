@@ -76,7 +76,7 @@ class Segment:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class SubmittedJob:
     """The root writers of an actor whose `open` names one job. `start` is the least `t` of their `open` records,
     `newest_t` the greatest of all their lines.
     """
@@ -90,7 +90,7 @@ class Job:
         """Later jobs compare greater."""
         return self.start, self.id
 
-    def over_for(self, other: Job) -> bool:
+    def over_for(self, other: SubmittedJob) -> bool:
         """True if `other` is later and this job did not go on beside it."""
         return self.order < other.order and self.newest_t <= other.start + SIDE_BY_SIDE_S
 
@@ -130,7 +130,7 @@ class Writer:
     line_at: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)
     submission: int = 0
-    job: Job | None = None
+    job: SubmittedJob | None = None
     root: Writer = field(init=False)
     rank: RankName = field(init=False)
 
@@ -194,7 +194,7 @@ def side_by_side(a: Writer, b: Writer) -> bool:
 def submissions(roots: Iterable[Writer]) -> dict[Writer, int]:
     """The number of each root writer's submission, of all root writers of one replica.
 
-    Attempts count from 0 again when somebody submits the job by hand. So the next submission begins with a writer of
+    Attempts count from 0 again when a person submits the job. So the next submission begins with a writer of
     another job, or whose attempt is lower than that of one that opened more than `SIDE_BY_SIDE_S` before it. Within
     that time the attempts are trusted more than the clocks of two hosts.
     """

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from rlship_formats.records import MAX_STEP, MAX_WORLD
 from rlship_sidecar.align.lineage import (
     SIDE_BY_SIDE_S,
-    Job,
     Order,
     Segment,
+    SubmittedJob,
     Writer,
     order_of,
     outgrows,
@@ -70,7 +70,7 @@ class _Replica:
     begins: list[int] | None = None  # where segments begin and jobs are over, ascending; None: to be worked out anew
     newest_first: list[tuple[int, list[Segment]]] = field(default_factory=list)
     attempts: set[int] = field(default_factory=set)
-    jobs: set[Job | None] = field(default_factory=set)
+    jobs: set[SubmittedJob | None] = field(default_factory=set)
     last_open: float = -math.inf
     least_world: int = MAX_WORLD
 
@@ -120,7 +120,7 @@ class _Replica:
         """Something changed in who writes."""
         self.begins = None
 
-    def remember(self, over_from: Mapping[Job, int]) -> list[int]:
+    def remember(self, over_from: Mapping[SubmittedJob, int]) -> list[int]:
         """Sort all segments once; between two places where one begins, the answer is the same for every step."""
         if self.begins is None:
             self.answers.clear()
@@ -142,8 +142,10 @@ class Roster:
         self.writers: dict[str, Writer] = {}
         self._by_id: dict[str, Writer] = {}
         self._replicas: dict[str, _Replica] = {}
-        self._jobs: dict[str, Job] = {}
-        self._over_from: dict[Job, int] | None = {}  # the step from which a job is over; None: to be worked out anew
+        self._jobs: dict[str, SubmittedJob] = {}
+        self._over_from: (
+            dict[SubmittedJob, int] | None
+        ) = {}  # the step from which a job is over; None: to be worked out anew
         self._children: dict[str, list[Writer]] = {}  # by the id that they name as their parent's
         self.gaps = False  # some writer had to drop lines
         self._orders: dict[tuple[Segment, ...], Order | None] = {}
@@ -227,12 +229,12 @@ class Roster:
         job = self._jobs.get(name)
         self._over_from = None
         if job is None:
-            writer.job = self._jobs[name] = Job(name, writer.open.t, newest_t)
+            writer.job = self._jobs[name] = SubmittedJob(name, writer.open.t, newest_t)
             return set()
         writer.job = job
         return self._settle(job, min(job.start, writer.open.t), max(job.newest_t, newest_t))
 
-    def _settle(self, job: Job, start: float, newest_t: float) -> set[Writer]:
+    def _settle(self, job: SubmittedJob, start: float, newest_t: float) -> set[Writer]:
         """Set the times of a job. Returns the root writers that count otherwise because of it."""
         before, moved = self._relations(job), job.start != start
         job.start, job.newest_t = start, newest_t
@@ -246,7 +248,7 @@ class Roster:
                     replica.forget()
         return found
 
-    def _relations(self, job: Job) -> list[tuple[bool, bool, bool]]:
+    def _relations(self, job: SubmittedJob) -> list[tuple[bool, bool, bool]]:
         return [
             (job.over_for(other), other.over_for(job), job.order < other.order)
             for other in self._jobs.values()
@@ -336,7 +338,7 @@ class Roster:
                 if rank != opened.rank:
                     yield from (other for other in roots if (other.open.world or MAX_WORLD) <= opened.rank)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SubmittedJob]:
         """All jobs that root writers name."""
         return list(self._jobs.values())
 
@@ -364,15 +366,15 @@ class Roster:
             answer = replica.answers[passed] = _seats(replica.newest_first, step, self._over_from)
         return answer
 
-    def _find_over(self) -> dict[Job, int]:
+    def _find_over(self) -> dict[SubmittedJob, int]:
         """Of each job that is over for a later one, the step from which on it is."""
-        begins: dict[Job, int] = {}
+        begins: dict[SubmittedJob, int] = {}
         for root in self._roots():
             if root.job is not None and root.begins is not None:
                 begins[root.job] = min(root.begins, begins.get(root.job, MAX_STEP))
         later = sorted(begins, key=lambda job: job.order)
         least = list(accumulate((begins[job] for job in reversed(later)), min))[::-1]
-        found: dict[Job, int] = {}
+        found: dict[SubmittedJob, int] = {}
         for number, job in enumerate(later):
             after = bisect_left(later, job.newest_t, key=lambda one: one.start + SIDE_BY_SIDE_S)
             if max(after, number + 1) < len(later):
@@ -461,7 +463,7 @@ class Roster:
         return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
 
 
-def _seats(newest_first: list[tuple[int, list[Segment]]], step: int, over_from: Mapping[Job, int]) -> Seats:
+def _seats(newest_first: list[tuple[int, list[Segment]]], step: int, over_from: Mapping[SubmittedJob, int]) -> Seats:
     newest: Segment | None = None
     by_rank: list[tuple[int, list[Segment]]] = []
     for rank, segments in newest_first:

@@ -192,6 +192,8 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
         width, _ = terminal_size(sys.stdout)
     for line in terminal.columns(now, width):
         click.echo(line)
+    for line in _config(Path(now.experiment)):
+        click.echo(line)
     click.echo(_sidecar(now, owner))
     listed = [writer for writer in now.writers if all_writers or writer.note]
     listed.sort(key=lambda writer: (terminal.natural(writer.actor), terminal.natural(writer.replica), writer.rank))
@@ -202,6 +204,22 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
             click.echo(line)
         if len(shown) < len(listed):
             click.echo(f"and {len(listed) - len(shown)} more files with a note: --writers lists all")
+
+
+def _config(experiment: Path) -> list[str]:
+    """A line for each actor with labels or a `config` event, as the files have it now."""
+    import orjson
+
+    from rlship_sidecar.sinks.declared import DeclaredConfig
+
+    lines = []
+    for actor, config in DeclaredConfig(experiment).look().items():
+        shown = [
+            f"{key}={value if isinstance(value, str) else orjson.dumps(value).decode()}"
+            for key, value in config.items()
+        ]
+        lines.append(terminal.clean(f"config {actor}: {' '.join(shown)}"))
+    return lines
 
 
 def _sidecar(now: Status, owner: Owner | None) -> str:

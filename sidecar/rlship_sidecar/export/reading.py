@@ -49,7 +49,8 @@ class WriterFile:
 
     `on_read` is called with the number of bytes of each piece that was read, or passed over. `unusable` counts lines
     that cannot be used, by reason. `t` is the greatest time of a record, and `closed` the reason that the writer gave
-    for its end, both among the lines read.
+    for its end, both among the lines read. `labels` are those
+    of its `open`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class WriterFile:
     t: float | None = None
     closed: str | None = None
     on_read: Callable[[int], None] = lambda count: None
+    labels: dict[str, str] = field(default_factory=dict)
 
     def refuse(self, reason: str) -> None:
         """Count a line that cannot be used."""
@@ -196,7 +198,7 @@ def entries(file: WriterFile, words: Collection[bytes] = ()) -> Iterator[Entry]:
             file.refuse(record.reason)
             continue
         if isinstance(record, Open):
-            file.open, file.t = record, record.t
+            file.open, file.labels, file.t = record, reader.labels, record.t
             continue
         file.t = max(record.t, file.t or record.t)
         if isinstance(record, Close):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby, pairwise
 
-from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, Job, Writer
+from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, SubmittedJob, Writer
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import is_document
 from rlship_sidecar.tail.listing import is_foreign
@@ -116,10 +116,10 @@ def _together(ordered: list[Writer]) -> set[str]:
     return found
 
 
-def beside_each_other(jobs: list[Job]) -> list[Job]:
+def beside_each_other(jobs: list[SubmittedJob]) -> list[SubmittedJob]:
     """The jobs that run at one time with another one."""
     ordered = sorted(jobs, key=lambda job: job.order)
-    found: dict[Job, None] = {}
+    found: dict[SubmittedJob, None] = {}
     for older, newer in pairwise(ordered):
         if not older.over_for(newer):
             found.update({older: None, newer: None})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from rlship_sidecar.align.lineage import Age, Job, Segment, Writer, replica_key
+from rlship_sidecar.align.lineage import Age, Segment, SubmittedJob, Writer, replica_key
 from rlship_sidecar.decode.lines import BarrierLines
 from rlship_sidecar.store.ended_steps import EndedStep, EndedSteps, Place
 from rlship_sidecar.store.ledger import Ledger
@@ -20,7 +20,7 @@ from rlship_sidecar.streams.clocks import Shift, StoredClocks
 KEPT = 4096  # steps of which is known without the store whose barrier counts
 
 _Rank = tuple[tuple[int, int, str], int]
-_Claim = tuple[Job | None, _Rank, Age, str]  # the job, whose start may move, the rank, the age and the file
+_Claim = tuple[SubmittedJob | None, _Rank, Age, str]  # the job, whose start may move, the rank, the age and the file
 _NO_JOB = (-math.inf, "")
 
 

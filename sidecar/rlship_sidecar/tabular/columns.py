@@ -78,6 +78,7 @@ _OF_RECORDS = {
     "samples": _columns(name="text", score="float", pri="float", content="json", cut="json"),
     "barriers": (),
     "clocks": _columns(host="text", offset_s="float", error_s="float"),
+    "config": _columns(source="text", key="text", value="json"),
 }
 _OF_DEAD = {
     "dead_letters": _columns(experiment="text", file="text", byte="int", metric="text", reason="text", excerpt="text"),
@@ -98,6 +99,8 @@ _WRITERS = _columns(
     last_barrier="int",
     closed="text",
     bytes="int",
+    labels="json",
+    job="text",
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlship_formats.reading import observations_of
-from rlship_formats.records import MAX_STEP, Open
+from rlship_formats.records import CONFIG, MAX_STEP, Open
 from rlship_formats.values import DeadValue
 from rlship_sidecar.export.reading import Entry, WriterFile, entries, identify
 from rlship_sidecar.export.tables import as_json
@@ -31,6 +31,9 @@ def of_records(table: str, experiment: str, file: WriterFile, condition: Conditi
             return
     if table == "writers":
         yield from _writer(experiment, file)
+        return
+    if table == "config":
+        yield from _config(experiment, file)
         return
     kind, fields = _FIELDS[table]
     wanted = Sought(condition, _NAMED_BY.get(table, ""))
@@ -99,7 +102,27 @@ def _writer(experiment: str, file: WriterFile) -> Iterator[Record]:
         opened = file.open
         pid = opened.pid if abs(opened.pid) <= MAX_STEP else None  # JSON allows any integer, but a column holds 64 bits
         about = (opened.id, opened.world, opened.axis, opened.host, pid, opened.parent, opened.t)
-        yield (*_who(experiment, file), *about, file.t, step, barrier, file.closed, file.size)
+        labels = as_json(file.labels).decode() if file.labels else None
+        yield (*_who(experiment, file), *about, file.t, step, barrier, file.closed, file.size, labels, opened.job)
+
+
+def _config(experiment: str, file: WriterFile) -> Iterator[Record]:
+    """What a writer said of itself: its labels, then the attributes of its events named `config`."""
+    labelled = False
+    for entry in entries(file):
+        if not labelled:
+            yield from _labels(experiment, file)
+            labelled = True
+        if entry.kind == "event" and entry.body.name == CONFIG:
+            for key, value in entry.body.attrs.items():
+                yield (*_who(experiment, file), entry.step, entry.t, "event", key, as_json(value).decode())
+    if not labelled and file.open is not None:
+        yield from _labels(experiment, file)
+
+
+def _labels(experiment: str, file: WriterFile) -> Iterator[Record]:
+    for key, text in file.labels.items():
+        yield (*_who(experiment, file), None, _opened(file).t, "label", key, as_json(text).decode())
 
 
 def _observations(entry: Entry, opened: Open, wanted: Sought) -> Iterator[Record]:

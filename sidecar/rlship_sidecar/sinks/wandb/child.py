@@ -174,6 +174,7 @@ def _take_rows(
     defined = {(actor, axis) for actor, axis in request["axes"]}
     for actor, axis in request["axes"]:
         client.define(run, actor, axis)
+    client.configure(run, request["config"])
     while True:
         message = inbox.get()
         if "row_number" in message:
@@ -189,6 +190,8 @@ def _take_rows(
             tables.bytes += message["tables_bytes"]
             client.log(run, values, message["tables"], message["row_number"])
             acknowledgements.logged(message["row_number"] + 1)
+        elif "config" in message:
+            client.configure(run, message["config"])
         elif "flush" in message:
             acknowledgements.hurry()
         else:
@@ -203,7 +206,8 @@ def _follow_whole(inbox: Inbox, parent: ParentPipe) -> NoReturn:
     while "close" not in (message := inbox.get()):
         if "row_number" in message:
             raise SinkReopen("more rows came for a closed offline run: it is written again from row 0")
-        parent.send({"acked": None})
+        if "flush" in message:
+            parent.send({"acked": None})
     parent.end({"closed": True})
 
 

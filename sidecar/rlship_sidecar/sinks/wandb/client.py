@@ -196,6 +196,13 @@ def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number:
     run.log(values, step=row_number, commit=True)
 
 
+def configure(run: Any, config: Mapping[str, Mapping[str, Any]]) -> None:
+    """Set the configuration of actors, each under the actor's name. Ours and W&B's own names are left alone."""
+    own = {actor: dict(told) for actor, told in config.items() if actor != "store_id" and not actor.startswith("_")}
+    if own:
+        run.config.update(own, allow_val_change=True)
+
+
 def define(run: Any, actor: str, axis: str) -> None:
     """Chart the actor's metrics over its axis, under each name that they may have, and make no chart of the axis.
 

@@ -36,6 +36,7 @@ class OpenRequest(TypedDict):
     store_id: str
     rows: int  # that the store holds
     axes: list[tuple[str, str]]  # (actor, axis), as defined so far
+    config: dict[str, dict[str, Any]]  # by actor, as the job declared it so far
     scratch: str  # the folder of the client's own files, removed with the child
     state_dir: str
     offline_root: str
@@ -66,6 +67,13 @@ class RowMessage(TypedDict):
 
 
 @final
+class ConfigMessage(TypedDict):
+    """The configuration of actors that declared it after the start."""
+
+    config: dict[str, dict[str, Any]]
+
+
+@final
 class FlushMessage(TypedDict):
     """A flush waits: report soon how far the rows have come."""
 
@@ -79,7 +87,7 @@ class CloseMessage(TypedDict):
     close: Literal[True]
 
 
-ToChild = OpenMessage | RowMessage | FlushMessage | CloseMessage
+ToChild = OpenMessage | RowMessage | ConfigMessage | FlushMessage | CloseMessage
 
 
 @final

@@ -25,6 +25,7 @@ from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row, axis
 from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.declared import Config, DeclaredConfig
 from rlship_sidecar.sinks.names import (
     DEFAULT_NAMES,
     EXTRAS,
@@ -201,6 +202,7 @@ class WandbSink(Sink):
         self._scratch: Path | None = None
         self._axes: Axes | None = None
         self._budget: budget.KeyBudget | None = None
+        self._declared: DeclaredConfig | None = None
         self._next = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
@@ -263,7 +265,10 @@ class WandbSink(Sink):
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = ""
-        request = _open_request(run, options, env, self._limits, axes.pairs, scratch, folder)
+        self._declared = DeclaredConfig(run.experiment)
+        request = _open_request(
+            run, options, env, self._limits, scratch, folder, axes=axes.pairs, config=self._declared.news()
+        )
         link = self._link = ChildLink(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
         )
@@ -302,6 +307,8 @@ class WandbSink(Sink):
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
         assert self._link is not None and self._axes is not None and self._run is not None
+        if config := self._declared.news():
+            self._link.send({"config": config})
         shown = names_of(self._run.options, over_time=self._run.over_time())
         for row in rows:
             if row.row_number != self._next:
@@ -392,9 +399,11 @@ def _open_request(
     options: Mapping[str, Any],
     env: Mapping[str, str],
     limits: Limits,
-    axes: list[tuple[str, str]],
     scratch: Path,
     folder: Path | None,
+    *,
+    axes: list[tuple[str, str]],
+    config: Config,
 ) -> OpenRequest:
     """The child's request to open the run. Variables of W&B replace options that are not set."""
     return {
@@ -411,6 +420,7 @@ def _open_request(
         "store_id": run.store_id,
         "rows": run.rows,
         "axes": axes,
+        "config": config,
         "state_dir": str(run.state_dir.absolute()),
         "offline_root": str(folder or run.state_dir.absolute()),
         "stall_s": limits.stall_s,

@@ -1,0 +1,89 @@
+"""What the job said of itself: the labels of its writers and their events named `config`, by actor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlship_formats.reading import Event, FileReader
+from rlship_formats.records import CONFIG, Open
+from rlship_sidecar.align.lineage import replica_key
+from rlship_sidecar.tail.listing import is_foreign
+from rlship_sidecar.tail.opening import Opener
+from rlship_sidecar.tail.tail import START, Descriptors, Tail
+
+EVERY_S = 10.0
+HEAD_BYTES = 256 << 10  # a configuration stands where the writer begins
+OPEN_BYTES = 16 << 10
+
+Config = dict[str, dict[str, Any]]
+
+
+class DeclaredConfig:
+    """The configuration of an experiment, read from the beginnings of its files.
+
+    Of each actor it is that of the lowest rank, of its writers the one that opened last: its labels, and over them its
+    `config` events in their order.
+    """
+
+    def __init__(self, experiment: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._opener = Opener(str(experiment), Descriptors(1, keep=False, root=str(experiment)))
+        self._opens: dict[str, Open | None] = {}
+        self._clock = clock
+        self._looked_at: float | None = None
+        self._told: Config = {}
+
+    def news(self) -> Config:
+        """The configuration of actors for which it is another one than at the last call. Looks every `EVERY_S`."""
+        now = self._clock()
+        if self._looked_at is not None and now - self._looked_at < EVERY_S:
+            return {}
+        self._looked_at = now
+        found = self.look()
+        news = {actor: config for actor, config in found.items() if config != self._told.get(actor)}
+        self._told.update(news)
+        return news
+
+    def look(self) -> Config:
+        """The configuration as it is in the files now. A file that cannot be read is left out."""
+        try:
+            tails = {name: tail for name, tail in self._opener.all().items() if not is_foreign(name)}
+        except OSError:
+            return {}
+        first: dict[str, tuple[Any, str]] = {}
+        for name in sorted(tails):
+            opened = self._opens.get(name) or self._open_of(name, tails[name])
+            if opened is None or opened.parent is not None or opened.agent:
+                continue
+            place = (replica_key(opened.replica), opened.rank, -opened.t, opened.id)
+            if opened.actor not in first or place < first[opened.actor][0]:
+                first[opened.actor] = (place, name)
+        found = {actor: _config_of(tails[name]) for actor, (_, name) in sorted(first.items())}
+        return {actor: config for actor, config in found.items() if config}
+
+    def _open_of(self, name: str, tail: Tail) -> Open | None:
+        reader = FileReader()
+        for line in _lines(tail, OPEN_BYTES):
+            reader.read(line)
+            if reader.opened is not None:
+                break
+        self._opens[name] = reader.opened
+        return reader.opened
+
+
+def _config_of(tail: Tail) -> dict[str, Any]:
+    reader, config = FileReader(), dict[str, Any]()
+    for line in _lines(tail, HEAD_BYTES):
+        record = reader.read(line)
+        if isinstance(record, Event) and record.name == CONFIG:
+            config.update(record.attrs)
+    return {**reader.labels, **config}
+
+
+def _lines(tail: Tail, size: int) -> list[bytes]:
+    try:
+        return list(tail.read(START, size).lines)
+    except OSError:
+        return []
