@@ -450,7 +450,7 @@ class Logger:
         return found
 
     def _checked_for_log(self, step: object, metrics: object, weight: object) -> int | None:
-        """The step of a call of `log`; None if it cannot be used. Then what else is wrong with the call is reported too."""
+        """The step of a call of `log`. If it cannot be used, reports what else is wrong with the call; returns None."""
         found = self._checked(step, "log")
         if found is None and hasattr(metrics, "items"):
             self.stream.encoder.lines(metrics, None, self.clock(), weight)

@@ -307,7 +307,7 @@ class WandbSink(Sink):
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
         assert self._link is not None and self._axes is not None and self._run is not None
-        if config := self._declared.news():
+        if self._declared is not None and (config := self._declared.news()):
             self._link.send({"config": config})
         shown = names_of(self._run.options, over_time=self._run.over_time())
         for row in rows:
