@@ -449,7 +449,7 @@ class Logger:
             stream.misuse.after_barrier(call, step)
         return found
 
-    def _checked_for_log(self, step: object, metrics: object, weight: object) -> int | None:
+    def _checked_for_log(self, step: Any, metrics: Any, weight: Any) -> int | None:
         """The step of a call of `log`. If it cannot be used, reports what else is wrong with the call; returns None."""
         found = self._checked(step, "log")
         if found is None and hasattr(metrics, "items"):
