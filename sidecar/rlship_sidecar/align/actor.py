@@ -154,7 +154,7 @@ class Actor:
         """Lines applied before a restart: open their steps again, whose values come from the files when they close.
         What has a row has them, unless they come `late`. Steps of `but` are left as they are.
         """
-        self.metrics_at = now  # nobody knows when they came, so they count as new, like their writer
+        self.metrics_at = now  # when they came is unknown, so they count as new, like their writer
         for step, offset in batch.steps_begun().items():
             if step in but:
                 continue

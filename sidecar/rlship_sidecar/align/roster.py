@@ -295,7 +295,7 @@ class Roster:
         return max((s.covers_to for s in same_rank), default=step - 1)
 
     def order(self, owners: tuple[Segment, ...]) -> Order | None:
-        """How lines of these segments merge, where each rank has no more than one of them and no rank is no more."""
+        """How lines of these segments merge, where each rank has no more than one of them and no rank was dropped."""
         order = self._orders.get(owners, _NOT_SEEN)
         if order is _NOT_SEEN:
             if len(self._orders) >= 256:
@@ -425,12 +425,7 @@ class Roster:
         for name in sorted(self._replicas, key=replica_key):
             world, places = self.seats(name, step)
             expected += len(places)
-            # Most have a barrier, which is quicker to see than how far else they are.
-            missing += [
-                RankName(name, place.rank)
-                for place in places
-                if place.candidates[0].barrier < step and not _covered(place, step)
-            ]
+            missing += [RankName(name, place.rank) for place in places if not _covered(place, step)]
             if world is not None and len(places) < world:
                 at = 0
                 for place in places:
@@ -505,6 +500,9 @@ def _expected(candidates: list[Segment]) -> Iterator[Segment]:
 
 
 def _covered(place: Place, step: int) -> bool:
+    """Whether a rank is done with a step: it passed a barrier of it or a later one, or all of its writers closed."""
+    if place.candidates[0].barrier >= step:  # true of most ranks, and quick to see
+        return True
     for segment in place.candidates:
         if segment.barrier >= step or segment.covers_to >= step:
             return True

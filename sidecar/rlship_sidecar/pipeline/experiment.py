@@ -389,8 +389,8 @@ class Experiment:
 
     def _sweep_on(self, now: float) -> bool:
         """Mark the next units dirty whose rows have to be made again. Returns whether there are any."""
-        # A finished experiment keeps its rows and their number: nobody waits for it, and a new release would otherwise
-        # rewrite every chart of the past. Once it grows, its rows have to be of one function again.
+        # A finished experiment keeps its rows and their number: a new release would otherwise rewrite every chart of
+        # the past. Once it grows, its rows have to be of one function again.
         if self._sweep.pending and not self.finished():
             self._news.append(self._sweep.begin())
         piece = self._sweep.next_piece(self._dirty_units())

@@ -217,7 +217,7 @@ class Intake:
         return abreast
 
     def _note_end(self, source: Source, *, left: bool) -> None:
-        """Nothing more is to come from a file that is read: then nobody waits for its writer."""
+        """A file that is read to its end gets no more lines: its writer is not waited for any more."""
         if source.writer is not None:
             source.writer.ended = not (left or source.held_since is not None or source.problem)
 

@@ -26,8 +26,10 @@ GONE_AFTER_S = 60.0  # how long a file that rows need must be missing before the
 
 
 class Recall:
-    """`missed` are files that rows had to be made without and that may come back, `dead` is what there is to say of
-    them; whoever owns this takes both. `lacking` are the foreign files that the last `steps` did without.
+    """Fetches values from the files. Its owner empties `missed` and `dead` after use.
+
+    `missed`: files that rows had to be made without, and that may come back. `dead`: the dead letters about them.
+    `lacking`: the foreign files that the last `steps` did without.
     """
 
     def __init__(self, store: Store, intake: Intake, choice: SampleChoice) -> None:
@@ -94,8 +96,9 @@ class Recall:
         )
 
     def kept(self, row: Row, before: Row) -> Row:
-        """A row that the last `steps` are made to, with what it keeps of its unit's last one of files that are lacking:
-        all of it, which a dead letter says, where one cannot know what.
+        """A row of the last `steps`, with the former row's values of files that are lacking now.
+
+        If the former row does not show which values came from them, it stays as it was, and a dead letter says so.
         """
         lives = sum(is_aside(source.name) for source in self.lacking)
         made = with_former(row, before, lives) if self.lacking else row

@@ -118,7 +118,7 @@ def _read_block(
     *,
     adopting: bool = True,
 ) -> Batch:
-    """Decode a block; with `steps` only their lines, and all barriers: of others only those are parsed that may be.
+    """Decode a block; with `steps` only their lines, and all barriers: other lines are parsed only if they may match.
 
     Lines that a barrier of the file adopts count as lines of its step, unless `adopting` is false.
     """

@@ -298,7 +298,7 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
         source.unrestored, source.missed = saved.floor, state.missed
     if source.gone:
         source.problem = "another file took its place, or it was cut and written on; rows keep what they have of it"
-        writer.closed = writer.replaced = True  # nobody is to wait for it
+        writer.closed = writer.replaced = True  # so no step waits for it
     return source
 
 

@@ -36,9 +36,9 @@ class Reduced(NamedTuple):
     lags: bool = False
 
 
-def add_lag(naming: Naming, found: Reduced, now: int | None) -> None:
-    """Add how many of the lead's steps a policy is behind; `now` is the lead's step."""
+def add_lag(naming: Naming, found: Reduced, lead_step: int | None) -> None:
+    """Add how many of the lead's steps a policy is behind; None if the lead has no step."""
     version = found.values.get(naming.plain(POLICY_VERSION))
     key = naming.beside(POLICY_VERSION, POLICY_LAG)
-    if found.lags and now is not None and version is not None and key not in found.taken:
-        found.values[key] = now - version
+    if found.lags and lead_step is not None and version is not None and key not in found.taken:
+        found.values[key] = lead_step - version

@@ -37,11 +37,10 @@ def _no() -> bool:
 class SinkContext:
     """The facts about the experiment that a sink needs.
 
-    `rows` is how many rows the store holds at the time of `open`. `store_id` names the store that numbered them.
-    `options` is the sink's own part of the configuration; each sink's module lists its options. `generation` counts the
-    sidecars that owned the experiment. `suspect` is the newest earlier one that may still be alive, and might write
-    again if it wakes up; -1 if there is no such sidecar. `over_time()`: whether streams have rows over time only,
-    because no step of the lead has ended.
+    `rows` is the most rows that the destination can hold of this store at the time of `open`. `store_id` names the
+    store that numbered them. `options` is the sink's own part of the configuration; each sink's module lists them.
+    `generation` counts the sidecars that owned the experiment. `suspect` is the newest earlier one that may still be
+    alive, and might write again if it wakes up; -1 if there is no such sidecar.
     """
 
     name: str

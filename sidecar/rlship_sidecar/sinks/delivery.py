@@ -377,7 +377,7 @@ class Delivery:
         if answer is None:
             return self._ask(self._source.load_cursor, self.name)
         if answer > limit:
-            raise self._not_ours(answer, f"has only {limit}")
+            raise self._not_ours(answer, f"can have delivered only {limit}")
         if answer and not sink.ends_with(self._row(answer - 1)):
             raise self._not_ours(answer, f"has another row {answer - 1}")
         return answer

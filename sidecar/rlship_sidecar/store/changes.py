@@ -47,6 +47,3 @@ class Changes:
     revised: list[Unit] = field(default_factory=list)
     dead: list[tuple[str, Dead]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.writers or self.rows or self.dirty or self.revised or self.dead)

@@ -273,7 +273,7 @@ class Streams:
 
     def closings(self, now: float, lead_open: Container[int], *, wall: float = math.inf, end: bool = False) -> Closings:
         """What becomes rows now. `lead_open`: steps of the lead that are no rows yet; `wall`: what the sidecar's clock
-        says, by which the far future is told; `end`: the files are all read.
+        says, used to recognise times in the far future; `end`: the files are all read.
         """
         decided = Closings(wall + FAR_S)
         reach = math.inf if end else self.reach(now)[0]

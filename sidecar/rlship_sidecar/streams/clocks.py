@@ -20,7 +20,7 @@ KEPT = 256  # newest records of a host that need no look into the store
 
 
 class Shift(NamedTuple):
-    """The clock of `host` counts as another one for its times from `low` (inclusive) to `high` (exclusive): off by
+    """The offset of the clock of `host` changed for its times from `low` (inclusive) to `high` (exclusive): off by
     `after` instead of `before` seconds.
     """
 

@@ -1,4 +1,4 @@
-"""When the recent barriers of each host were written: what a late word about its clock can concern. Pure."""
+"""The times of each host's recent barriers, which a late clock record may change. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT = 4096  # barriers of a host, and as many more as came in together with the
 
 @dataclass(slots=True)
 class _Host:
-    """`told` are barriers as they came in, with their actor and a time that none is beyond: `count` in all."""
+    """`told` are barriers as they came in, with their actor and their greatest time: `count` in all."""
 
     whole_from: float = -math.inf
     told: deque[tuple[str, BarrierLines, float]] = field(default_factory=deque)

@@ -103,7 +103,7 @@ def aligned_row(
         span=(interval.start, interval.end),
         seconds=seconds,
         x={at.axis: interval.step},
-        now=interval.step,
+        lead_step=interval.step,
     )
 
 
@@ -119,16 +119,16 @@ def clock_row(actor: str, index: int, window: Window, roster: Roster, at: RowCon
         span=span,
         seconds=at.window_s,
         x={ELAPSED: max(0.0, span[0] - at.origin)},
-        now=at.timeline.current(span[1]),
+        lead_step=at.timeline.current(span[1]),
     )
 
 
 def nothing_left(before: Row) -> Row:
     """The row of a unit that has no line any more."""
-    return replace(before, values={}, hists={}, per_rank={}, tags=(), samples={}, coverage=_nobody(before))
+    return replace(before, values={}, hists={}, per_rank={}, tags=(), samples={}, coverage=_without_ranks(before))
 
 
-def _nobody(before: Row) -> Coverage:
+def _without_ranks(before: Row) -> Coverage:
     return Coverage((), before.coverage.expected)
 
 
@@ -147,11 +147,11 @@ def _row(
     span: tuple[float, float],
     seconds: float | None,
     x: dict[str, int | float],
-    now: int | None,
+    lead_step: int | None,
 ) -> Row:
     alone = _alone(roster, at.clocks, span[1])
     found = reduce_any(naming, window, at.rules, seconds, superseding=False, alone=alone)
-    add_lag(naming, found, now)
+    add_lag(naming, found, lead_step)
     expected, behind = _expected(roster, at.clocks, *span)
     present = {segment.writer.rank for segment in found.order.segments}
     return Row(

@@ -229,7 +229,7 @@ class Streaming:
     # What changes times --------------------------------------------------------------------------------------------
 
     def _shift(self, shift: Shift, now: float) -> None:
-        """A host's clock counts as another one: lines and barriers stand elsewhere on the common one."""
+        """The offset of a host's clock changed: its lines and barriers have other times on the common clock."""
         # The timeline first: lines and barriers are looked up in it, and must find the steps where they are now. What
         # the steps left behind is dirty too, by `moved`.
         moved = Moved()
@@ -266,7 +266,7 @@ class Streaming:
             return []
 
     def _shift_barriers(self, writer: Writer, shift: Shift, now: float) -> None:
-        """Steps whose barriers' times are told of have other ones."""
+        """Mark the steps whose barrier times changed."""
         actor = self._actors[writer.open.actor]
         steps = self._times.between(shift.host, actor.name, shift.low, shift.high)
         if steps is None:

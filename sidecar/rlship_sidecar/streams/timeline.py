@@ -160,7 +160,7 @@ class Timeline:
         return EndedStep(step, end, self._clocks.corrected(opened.host, since), t, since, *who, segment.number)
 
     def shift(self, shift: Shift, moved: Moved) -> None:
-        """A clock of a host counts as another one."""
+        """The offset of a host's clock changed."""
         for found in self._steps.timed_between(shift.host, shift.low, shift.high):
             until = self._clocks.corrected(found.host, found.until_t)
             since = self._clocks.corrected(found.host, found.since_t)
