@@ -21,6 +21,7 @@ from rlship_formats.values import REDUCTIONS, is_reduction
 from rlship_sidecar import bounded_toml
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.plainfiles import NotAFile
+from rlship_sidecar.similar import similar
 
 CONFIG_FILE = "rlship.toml"
 # Keys that direct rows, files and credentials. They are taken only from a file that no user but this one and root can
@@ -152,7 +153,7 @@ def known_sinks() -> list[str]:
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`did you mean "x"?` for the nearest of `words`, or ""."""
-    near = difflib.get_close_matches(word, list(words), 1)
+    near = similar(word, words)
     return f'did you mean "{near[0]}"?' if near else ""
 
 

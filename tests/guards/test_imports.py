@@ -22,7 +22,18 @@ WANDB_MODULES = {
 IMPORT_NAMES = {"nvidia-ml-py": {"pynvml"}, "wandb": {"wandb", "google"}}
 # A folder or module of the sidecar may import those before it. The order is that of docs/architecture.md.
 ORDER = (
-    *("child_process", "entrypoint", "errors", "filesystem", "output", "plainfiles", "shortage", "rows"),
+    *(
+        "child_process",
+        "entrypoint",
+        "errors",
+        "filesystem",
+        "output",
+        "plainfiles",
+        "shortage",
+        "scratch",
+        "similar",
+        "rows",
+    ),
     *("state_file", "steps", "tally"),
     *("tail", "decode", "align", "store", "reduce", "streams", "bounded_toml", "config", "pipeline"),
     *("report", "sinks", "observe", "ownership", "daemon", "replay"),

@@ -244,6 +244,13 @@ def test_standard_output_and_compression(grpo: Path, tmp_path: Path) -> None:
         (("-o", "x.csv", "--table", "spans", "--kind", "step"), "--kind chooses nothing in spans"),
         (("-o", "x.csv", "--table", "spans", "--wide"), "--wide is a form of rows"),
         (("-o", "x.csv", "--counter", "loss"), "--counter is for a trace"),
+        (
+            ("-o", "x.csv", "--actor", "trainer", "--actor", "nope"),
+            "has no actor nope\n  its actors are: generator, tr",
+        ),
+        (("-o", "x.csv", "--table", "spans", "--actor", "nope"), "has no actor nope\n  its actors are: "),
+        (("-o", "x.csv", "--wide", "--actor", "nope"), "has no actor nope"),
+        (("-o", "x.csv", "--table", "steps"), "there is no table steps\n  there are: rows"),
     ],
 )
 def test_wrong_use(grpo: Path, given: tuple[str, ...], told: str) -> None:

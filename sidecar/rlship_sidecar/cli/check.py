@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +29,8 @@ _SHOWN = 20  # findings of one kind in one file
 @click.option("--json", is_flag=True, show_envvar=True, help="Print one JSON object a line for each finding.")
 @click.pass_context
 def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bool) -> None:
-    """Check files that a writer has written against the format, line by line: what is wrong, why, and how to fix it.
+    """Check files that a writer has written against the format, line by line: what is wrong, why, and how to fix it. A
+    folder stands for the writers' files of the experiment that it is.
 
     An error is a line, or a metric's value, that cannot be used. A warning is what readers accept, although the format
     asks for another form. Exit code 1 if there are errors. Nothing is written.
@@ -34,6 +38,7 @@ def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bo
     from rlship_sidecar.checking.file import FileCheck
 
     errors = warnings = lines = 0
+    files = tuple(chain.from_iterable(map(_files_in, files)))
     for path in files:
         checked = FileCheck()
         shown: Counter[str] = Counter()
@@ -51,6 +56,20 @@ def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bo
         read = f"{counted(len(files), 'file')}, {counted(lines, 'line')}"
         click.echo(f"{read}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     context.exit(1 if errors or (strict and warnings) else 0)
+
+
+def _files_in(path: str) -> list[str]:
+    """The file itself, or the writers' files of an experiment."""
+    if not os.path.isdir(path):
+        return [path]
+    folder = Path(path, "rlship")
+    found = sorted(map(str, (folder if folder.is_dir() else Path(path)).glob("*.jsonl")))
+    if not found:
+        raise RlshipError(
+            f"{path} holds no writers' files",
+            "give an experiment, which has them in rlship/, or the files: rlship check DIR/rlship/*.jsonl",
+        )
+    return found
 
 
 def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:

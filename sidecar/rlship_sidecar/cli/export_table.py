@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.report import terminal
+from rlship_sidecar.similar import similar
 from rlship_sidecar.tabular.columns import TABLES, TableSpec
-from rlship_sidecar.tabular.source import RecordFilter, refusal
+from rlship_sidecar.tabular.source import ExperimentTables, RecordFilter, refusal
 from rlship_sidecar.tabular.wide import columns as wide_columns
 from rlship_sidecar.tabular.wide import keys_of
 from rlship_sidecar.tabular.wide import records as wide_records
@@ -47,6 +47,7 @@ def export_table(
         (source,) = sources
         if table.of != "records":
             source.stored()
+        _require_actors(source, table, choice.actors)
         with outages(output, "the table"), writing(output) as stream:
             if wide:
                 keys = keys_of(source.rows(choice, every=False))
@@ -60,12 +61,21 @@ def export_table(
         return unreadable_code(sources)
 
 
+def _require_actors(source: ExperimentTables, table: TableSpec, asked: tuple[str, ...]) -> None:
+    """Raise for an actor that the table's source does not know: it is misspelled, or has logged nothing."""
+    there = source.actors(of_files=table.of == "records") if asked else set()
+    for actor in asked:
+        if actor not in there:
+            known = ", ".join(sorted(map(terminal.clean, there))) or "none yet"
+            raise UsageProblem(f"{source.path} has no actor {terminal.clean(actor)}", f"its actors are: {known}")
+
+
 def _table(name: str | None, *, wide: bool) -> TableSpec:
     if wide and name not in (None, "rows"):
         raise UsageProblem(f"--wide is a form of rows, not of {name}", "leave --table out")
     found = TABLES.get(name or ("rows" if wide else FIGURES))
     if found is None:
-        near = difflib.get_close_matches(name or "", TABLES, 3, 0.5)
+        near = similar(name or "", TABLES, 3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(TABLES)}"
         raise UsageProblem(f"there is no table {name}", hint)
     return found

@@ -9,6 +9,7 @@ import click
 
 from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.similar import similar
 
 
 @click.command(short_help="Metrics that are known by name, with units and reductions.")
@@ -45,11 +46,9 @@ def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bo
 
 
 def _way_out(pattern: str) -> str:
-    import difflib
-
     from rlship_formats.catalogue.metrics import METRICS
 
     known = [metric.name for metric in METRICS]
     known += [alias.name for metric in METRICS for alias in metric.aliases]
-    near = difflib.get_close_matches(pattern, known, 1, 0.5)
+    near = similar(pattern, known)
     return f"did you mean {near[0]}?" if near else "all of them: rlship metrics"

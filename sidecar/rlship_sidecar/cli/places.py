@@ -7,6 +7,9 @@ import shlex
 from pathlib import Path
 
 from rlship_sidecar.errors import NothingToWatch
+from rlship_sidecar.similar import similar
+
+TAIL_BYTES = 4096  # a writer's `close` is shorter
 
 
 def require(directory: Path) -> None:
@@ -55,8 +58,6 @@ def _experiment_of(file: Path) -> Path:
 
 def _nearest(directory: Path) -> str:
     """The way out: a folder with nearly the same name beside the missing part of the path."""
-    import difflib
-
     missing = directory.absolute()
     while not missing.parent.is_dir():
         missing = missing.parent
@@ -65,10 +66,34 @@ def _nearest(directory: Path) -> str:
             folders = [entry.name for entry in entries if entry.is_dir()]
     except OSError:
         folders = []
-    near = difflib.get_close_matches(missing.name, folders, 1)
+    near = similar(missing.name, folders)
     if near:
         return f"did you mean {missing.parent / near[0]}?"
     create = f"create it if the job is still to start: mkdir -p {shlex.quote(str(directory))}"
     if missing == directory.absolute():
         return create
     return f"{missing} does not exist; {missing.parent} does: {create}"
+
+
+def is_closed(experiment: Path) -> bool:
+    """True if every process that wrote into an experiment has closed its file."""
+    files = [*(experiment / "rlship").glob("*.jsonl")]
+    return bool(files) and all(map(_ends_closed, files))
+
+
+def adds_to_a_finished_one(experiment: Path | str) -> str:
+    """The message for an agent that begins to log where `is_closed`."""
+    return (
+        f"every process of {experiment} has closed: what is logged from now on is added to a finished experiment. To "
+        "observe another one, give its folder"
+    )
+
+
+def _ends_closed(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - TAIL_BYTES))
+            last = opened.read().rstrip(b"\n").rpartition(b"\n")[2]
+    except OSError:
+        return False
+    return b'"close"' in last and b'"kind"' in last

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
@@ -20,6 +19,7 @@ from rlship_sidecar.cli.signals import tidied
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.report import terminal
+from rlship_sidecar.scratch import scratch
 
 if TYPE_CHECKING:
     from rlship_sidecar.tabular.database import Answer
@@ -66,12 +66,14 @@ def query(
     database.check(sql)
     with tidied(), ExitStack() as stack:
         sources = stack.enter_context(sources_of(directory, state_dir))
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rlship-query-"))
+        folder = stack.enter_context(scratch("query"))
         progress = ReadingProgress(sys.stderr, os.environ)
         stack.callback(progress.clear)
         for source in sources:
             source.on_read = progress.add
-        answer = stack.enter_context(database.answering(folder, sources, sql, memory, on_start=progress.start))
+        answer = stack.enter_context(
+            database.answering(os.fspath(folder), sources, sql, memory, on_start=progress.start)
+        )
         progress.clear()
         for line in _lines(answer, as_json=as_json, as_csv=as_csv):
             click.echo(line)

@@ -7,10 +7,12 @@ import re
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import click
 
 from rlship_sidecar import output
+from rlship_sidecar.cli import places
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.errors import UsageProblem
 
@@ -192,6 +194,8 @@ def scrape(
         return Printed(endpoint, put) if dry_run else Writers(folder, actor, endpoint, number)
 
     if not dry_run:
+        if places.is_closed(Path(folder)):
+            say(places.adds_to_a_finished_one(folder))
         say(f"logging the metrics of endpoints every {interval_s:g} s into {folder}, as {actor}")
     with stop_on_signals(lambda line: None) as stop:
         answered = run(Sources(given, files, say), manner, made, stop=stop, say=say)

@@ -91,6 +91,8 @@ def sysmon(
                 sys.stderr.write(f"rlship: {clean(line, 2000)}\n")
                 sys.stderr.flush()
 
+    if (always or once) and places.is_closed(directory):
+        say(places.adds_to_a_finished_one(directory))
     plan = Plan(interval, _names(roles), _devices(gpus), quiet_after, always or once)
     agent = Agent(directory, plan, say, name=host)
     with stop_on_signals(lambda line: None) as stop:

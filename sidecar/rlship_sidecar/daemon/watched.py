@@ -419,8 +419,8 @@ def _other_streams(experiment: Experiment, config: Config) -> str:
     if window_s != config.clock_window_s:
         changed.append(f"clock_window_s is {config.clock_window_s:g}, was {window_s:g}")
     return (
-        f"{' and '.join(changed)}: rows of what is logged without a step are made again; former ones that have "
-        "no place any more become empty by a revision, and stay in W&B and TensorBoard as they were drawn"
+        f"{' and '.join(changed)}: rows of what is logged without a step are made again. A row of a window "
+        "that no longer exists is emptied by a revision; W&B and TensorBoard go on showing what they drew of it"
     )
 
 

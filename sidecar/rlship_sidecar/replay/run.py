@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from rlship_sidecar.replay.ahead import DecodedAhead, Engine
 from rlship_sidecar.replay.found import Replayed, keys_of, replayed
 from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.report.survey import survey
+from rlship_sidecar.scratch import scratch
 from rlship_sidecar.sinks.ship import Shipper
 from rlship_sidecar.steps import Steps
 
@@ -139,8 +139,8 @@ def _engine(order: ReplayRequest) -> Engine | None:
 @contextmanager
 def _folder(order: ReplayRequest, marker: folders.Marker) -> Iterator[Path]:
     if order.dry_run:
-        with tempfile.TemporaryDirectory(prefix="rlship-replay-") as scratch:
-            yield Path(scratch)
+        with scratch("replay") as folder:
+            yield folder
     elif order.out is not None:
         yield order.out
     else:

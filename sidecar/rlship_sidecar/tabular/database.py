@@ -8,7 +8,6 @@ on disk.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlship_sidecar.errors import RlshipError, UsageProblem
+from rlship_sidecar.similar import similar
 from rlship_sidecar.tabular import wide
 from rlship_sidecar.tabular.columns import TABLES, Column, TableSpec
 from rlship_sidecar.tabular.condition import EVERYTHING, NOTHING, Condition, conditions, given
@@ -268,12 +268,12 @@ def _wrong(problem: Exception, names: dict[str, list[str]] | None = None) -> Usa
     text, known = str(problem), names or {}
     message = _first_line(problem)
     if match := _NO_TABLE.search(text):
-        near = difflib.get_close_matches(match[1].lower(), known, 3, 0.5)
+        near = similar(match[1], known, 3)
         return UsageProblem(f"there is no table {match[1]}", _offer(near) or f"there are: {', '.join(known)}")
     if match := _NO_COLUMN.search(text):
         missing = match[1] or match[2]
-        columns = list(dict.fromkeys(column for names in known.values() for column in names))
-        near = difflib.get_close_matches(missing.lower(), columns, 3, 0.5)
+        columns = list(dict.fromkeys(column.lower() for names in known.values() for column in names))
+        near = similar(missing, columns, 3)
         return UsageProblem(message, _offer(near) or "DESCRIBE <table> lists a table's columns")
     where = "\n".join(line for line in text.splitlines()[1:] if line.strip())
     return UsageProblem(message, where or "docs/query.md describes the tables")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
 from rlship_sidecar.rows import Row
+from rlship_sidecar.scratch import scratch
 from rlship_sidecar.store import dead_letters, schema
 from rlship_sidecar.store.store import StoreUnusable
 
@@ -175,8 +175,8 @@ def _opened(path: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
             if _answers(connection):
                 yield connection, still
                 return
-    with tempfile.TemporaryDirectory(prefix="rlship-store-") as folder:
-        copy = Path(folder, "store.db")
+    with scratch("store") as folder:
+        copy = folder / "store.db"
         copy_as_it_lies(path, copy)
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
             yield connection, False

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlship_sidecar.errors import NothingToWatch, RlshipError
-from rlship_sidecar.export.reading import Unreadable, files_of
+from rlship_sidecar.export.reading import Unreadable, files_of, identify
 from rlship_sidecar.rows import ALIGNED, STEP, Row
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import StoreUnusable
@@ -85,6 +85,18 @@ class ExperimentTables:
     def units(self) -> list[tuple[str, str]]:
         """(actor, kind) of all units, see `Snapshot`."""
         return list(self._stored(lambda snapshot: snapshot.units()))
+
+    def actors(self, *, of_files: bool) -> set[str]:
+        """The actors that have rows, or that have files."""
+        if not of_files:
+            return {actor for actor, _ in self.units()}
+        found = set()
+        with files_of(self.path) as files:
+            for file in files:
+                with suppress(Unreadable):  # reading its records will report that
+                    identify(file)
+                    found |= {file.open.actor} if file.open is not None else set()
+        return found
 
     def _stored(self, ask: Callable[[Snapshot], Iterable[Asked]]) -> Iterator[Asked]:
         """Records that its snapshot yields."""

@@ -23,6 +23,7 @@ import orjson
 from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row, axis
+from rlship_sidecar.scratch import own, remove_left_behind
 from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.declared import Config, DeclaredConfig
@@ -199,7 +200,7 @@ class WandbSink(Sink):
         self._opening: tuple[float, str] | None = None  # since when (monotonic), and at which server
         self._run: SinkContext | None = None
         self._link: ChildLink | None = None
-        self._scratch: Path | None = None
+        self._scratch: tuple[Path, int] | None = None  # with the descriptor that shows whose it is
         self._axes: Axes | None = None
         self._budget: budget.KeyBudget | None = None
         self._declared: DeclaredConfig | None = None
@@ -261,7 +262,7 @@ class WandbSink(Sink):
         folder = run.experiment.absolute() / options["dir"] if options.get("dir") else None
         if folder is not None:
             make_folder(folder, run.state_dir.absolute(), run.experiment.absolute())
-        scratch = self._scratch = _scratch(run.state_dir, folder)
+        self._scratch = scratch, _ = _scratch(run.state_dir, folder)
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = ""
@@ -332,7 +333,7 @@ class WandbSink(Sink):
         link = self._link
         if link is not None:
             trouble = self.trouble
-            stopped = SinkInterrupted("sink wandb: stopped while rows were on their way")
+            stopped = SinkInterrupted("sink wandb: stopped before W&B confirmed the last rows")
             link.interrupt(SinkUnavailable(trouble) if trouble else stopped)
 
     def close(self) -> None:
@@ -353,7 +354,9 @@ class WandbSink(Sink):
                 link.close(timeout_s)
         finally:
             if self._scratch is not None:
-                shutil.rmtree(self._scratch, ignore_errors=True)
+                (scratch, owner), self._scratch = self._scratch, None
+                os.close(owner)
+                shutil.rmtree(scratch, ignore_errors=True)
 
     def _admitted(self, row: Row) -> Mapping[str, float]:
         if self._budget is None:
@@ -430,11 +433,13 @@ def _open_request(
     }
 
 
-def _scratch(state_dir: Path, folder: Path | None) -> Path:
-    """A new folder for the client's own files.
+def _scratch(state_dir: Path, folder: Path | None) -> tuple[Path, int]:
+    """A new folder for the client's own files, and the descriptor that shows whose it is.
 
-    First it removes the folder that a sidecar and its child left behind when they were killed together.
+    First it removes the folders that sidecars and their children left behind when they were killed together: of this
+    experiment by its note, which also names one in another `folder`, and any in the system's folder for such files.
     """
+    remove_left_behind()
     note = state_dir / "wandb-scratch"
     left = Path(note.read_text()) if note.exists() else None
     if left is not None and left.name.startswith(_SCRATCH):
@@ -442,10 +447,10 @@ def _scratch(state_dir: Path, folder: Path | None) -> Path:
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=folder))
     try:
         note.write_text(str(scratch))
+        return scratch, own(scratch)
     except OSError:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-    return scratch
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
