@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import NamedTuple
 
 from rlship_formats.records import MAX_WORLD, Gap, Open
-from rlship_sidecar.decode.lines import Adoption
 from rlship_sidecar.rows import RankName, name_ranks
 from rlship_sidecar.tail.listing import is_foreign
 
@@ -106,8 +105,6 @@ class Writer:
     `submission` counts how often attempts of its replica began anew before it (`submissions`); `job` is the one that
     its `open` names. Both are the root's.
     `lowest` is the lowest step of its metrics records, -1 for none yet;
-    `adoption` says which of its lines without a step are of one; `stray_t` is the least time of those that its first
-    barrier may adopt.
     `starts` maps open steps to the byte where this file's first line of them begins.
     """
 
@@ -124,8 +121,6 @@ class Writer:
     stream_t: float | None = None
     close_t: float | None = None
     point_t: float | None = None
-    adoption: Adoption | None = None
-    stray_t: float | None = None
     seen_at: float = 0.0
     line_at: float = 0.0
     starts: dict[int, int] = field(default_factory=dict)

@@ -420,7 +420,7 @@ class Experiment:
             before_t, actor = writer.newest_t, self._actor(writer.open.actor)
             if batch.adoption is not None:
                 adopted_from = self.streaming.release(writer, batch.adoption, now)
-                writer.adoption = batch.adoption
+                source.index.adoption = batch.adoption
                 adopted = batch.adopt(batch.adoption)
                 actor.apply(writer, batch, now)
                 if adopted_from is not None:

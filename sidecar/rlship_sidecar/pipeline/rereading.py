@@ -123,7 +123,7 @@ def _read_block(
     Lines that a barrier of the file adopts count as lines of its step, unless `adopting` is false.
     """
     assert source.writer is not None
-    adoption = source.writer.adoption if adopting else None
+    adoption = source.index.adoption if adopting else None
     if adoption is not None and block.start >= adoption.before:
         adoption = None
     piece_lines: list[bytes] = []

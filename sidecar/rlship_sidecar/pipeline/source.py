@@ -67,7 +67,7 @@ class _State(msgspec.Struct, array_like=True):
 @dataclass(slots=True)
 class BlockIndex:
     """The block that a file's applied end is in: what it holds from `start` on. `fresh` are finished blocks that the
-    store lacks.
+    store lacks. `adoption` says which of the file's lines without a step are of a step.
 
     `t` and `barrier_t` are what a decoder that begins at `start` has to know: the time that a first line without one
     inherits, and that of the barrier before. Without them a line that is read again would say something else.
@@ -81,6 +81,7 @@ class BlockIndex:
     t_low: float | None = None
     t_high: float | None = None
     fresh: list[SavedBlock] = field(default_factory=list)
+    adoption: Adoption | None = None
 
     def advance(self, file: str, batch: Batch, end: int, decoder: Decoder) -> None:
         """A batch of a file that ends at byte `end` is applied; its decoder has just come that far."""
@@ -194,7 +195,7 @@ class Source:
         for block in (*self.index.fresh, self.unfinished()):
             if block.lowest >= 0 and block.lowest <= highest and block.highest >= lowest:
                 found.append(block)
-        adoption = self.writer.adoption if self.writer is not None else None
+        adoption = self.index.adoption
         if adoption is None or not lowest <= adoption.step <= highest:
             return found
         adopted = self._blocks_before(store, adoption.before)
@@ -248,7 +249,7 @@ class Source:
             state.barrier_t, state.opened_at = self.decoder.barrier_t, self.opened_at
             state.foreign, state.missed = False, self.missed
             state.stream_t, state.close_t, state.point_t = writer.stream_t, writer.close_t, writer.point_t
-            state.adoption = writer.adoption
+            state.adoption = self.index.adoption
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
 
@@ -292,7 +293,7 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
     writer.implicit, writer.closed = state.implicit, state.closed
     writer.stream_t, writer.close_t, writer.point_t = state.stream_t, state.close_t, state.point_t
-    writer.adoption = state.adoption
+    source.index.adoption = state.adoption
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
     if saved.floor < saved.read:
         source.unrestored, source.missed = saved.floor, state.missed

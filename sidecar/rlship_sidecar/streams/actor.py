@@ -72,6 +72,8 @@ class Streams:
         # The newest times of files. A time far ahead of the lines that follow was a wrong clock's, and must not count
         # as progress: it would close every window up to it.
         self._lately: dict[str, float] = {}
+        # By file, the least time of the lines without a step that its first barrier may adopt.
+        self._strays: dict[str, float] = {}
         self.leads = False
         self._held_up: tuple[int, float] | None = None  # the next step, and since when it is waited for
 
@@ -107,8 +109,8 @@ class Streams:
         for segment, line in lines:
             self._meet(corrected(host, line.t), now)
             self.recent.add(segment, line)
-            if writer.implicit and line.step == UNPLACED and (writer.stray_t is None or line.t < writer.stray_t):
-                writer.stray_t = line.t
+            if writer.implicit and line.step == UNPLACED:
+                self._strays[writer.file] = min(line.t, self._strays.get(writer.file, math.inf))
             if least is None or line.t < least:
                 least = line.t
             if type(line) is Dense:
@@ -139,7 +141,7 @@ class Streams:
         self._note_stepped(frozenset().union(*map(_metrics_of, gone)), now)
         left = {line.offset for line in gone}
         self.recent.drop(writer, left)
-        writer.stray_t = None
+        self._strays.pop(writer.file, None)
         writer.stream_t = min((line.t for line in lines if line.offset not in left), default=None)
         if writer.stream_t is None:
             del self.writers[writer.file]
@@ -252,7 +254,7 @@ class Streams:
             if not writer.done and now - writer.line_at < self._patience.grace_s:
                 t = self._newest_of(writer)
                 if self._may_be_adopted(writer, now):
-                    t = min(t, self._clocks.corrected(writer.open.host, writer.stray_t or 0.0))
+                    t = min(t, self._clocks.corrected(writer.open.host, self._strays[writer.file]))
                 if t < least:
                     least, last = t, writer
         return least, last
@@ -261,7 +263,7 @@ class Streams:
         """Whether rows of its lines would probably have to be taken back: the lead is about to call `barrier`, which
         adopts them. Rows do not wait for long, because perhaps it never does.
         """
-        waits = self.leads and writer.implicit and writer.stray_t is not None
+        waits = self.leads and writer.implicit and writer.file in self._strays
         return waits and writer.age_s(now) < self._patience.join_s
 
     def newest(self) -> float:
