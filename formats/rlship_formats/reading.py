@@ -320,6 +320,11 @@ class Event(NamedTuple):
     tag: str = ""
     stream: bool = False
 
+    @property
+    def is_report(self) -> bool:
+        """Whether the writer reports a wrong use. Such an event is about the writer: it stands for no metrics."""
+        return self.name == WRONG_USE
+
 
 def read_event(body: Body, before: float, step: int | None) -> Event:
     """Section 5.5. Raises BadRecord."""
@@ -333,7 +338,7 @@ def read_event(body: Body, before: float, step: int | None) -> Event:
             raise BadRecord("bad event", "attrs")
         tag = facts["tag"]
     # What a writer says of itself belongs to no step.
-    return Event(name, time_of(body, before), step, facts, tag, body.get("stream") is True or name == WRONG_USE)
+    return Event(name, time_of(body, before), step, facts, tag, body.get("stream") is True)
 
 
 class Sample(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlship._version import __version__
 from rlship_sidecar.reduce.rules import ROW_FUNCTION
 from rlship_sidecar.report.status import (
     ActorStatus,
@@ -65,6 +66,7 @@ def test_an_empty_experiment(sim: Simulation) -> None:
         notes=[],
         lead="trainer",
         row_function=ROW_FUNCTION,
+        version=__version__,
     )
 
 

@@ -162,18 +162,29 @@ def read_record(
         if body.get("adopts") is True and segment.number == 0 and not segment.barriers:
             adopt(segment, body["step"])
         segment.barriers.append((body["step"], t))
+        note_first(segment, body)
     elif kind == "rollback":
         writer.segments.append(Segment(len(writer.segments), body["step"], t))
     elif kind == "close" and body.get("reason") != "roll" and writer.closed is None:
         writer.closed = t
-    if kind in STAND_FOR_METRICS:
-        line.on_purpose = body.get("stream") is True or (kind == "event" and body["name"] == "rlship_error")
+    writer.times.append(line.t)
+    if kind in STAND_FOR_METRICS and not is_report(kind, body):
+        line.on_purpose = body.get("stream") is True
         line.defined = {metric: defines[metric] for metric in line.values if metric in defines}
         segment.measured.append(line)
-    if kind in (*STAND_FOR_METRICS, "barrier") and "step" in body and segment.first_stepped is None:
-        segment.first_stepped = body["step"]
-    writer.times.append(line.t)
+        note_first(segment, body)
     return t
+
+
+def is_report(kind: Any, body: dict[str, Any]) -> bool:
+    """An event `rlship_error` is about the writer, and stands for no metrics record."""
+    return kind == "event" and body["name"] == "rlship_error"
+
+
+def note_first(segment: Segment, body: dict[str, Any]) -> None:
+    """A segment begins with its first record of a step."""
+    if "step" in body and segment.first_stepped is None:
+        segment.first_stepped = body["step"]
 
 
 def adopt(segment: Segment, step: int) -> None:

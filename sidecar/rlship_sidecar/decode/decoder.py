@@ -358,7 +358,7 @@ class Decoder:
         if kind is DeadLetter:
             batch.dead.append(Dead(offset, record.reason, excerpt_of(line)))
             return True
-        step = record.step if kind in _STEPPED else None
+        step = record.step if kind in _STEPPED and not (kind is Event and record.is_report) else None
         if step is not None:
             if step != pace.step and kind is not BarrierRecord:
                 if pace.refuses(step, first=first):
@@ -402,17 +402,14 @@ class Decoder:
             batch.names.update([value.metric for value in values])
 
     def _event(self, batch: Batch, record: Event, line: bytes, offset: int) -> None:
+        if record.is_report:
+            _count_report(batch, record)
+            return
         if record.tag:
             step = _unplaced(record) if record.step is None else record.step
             tag = TagLine(step, record.t, offset, self.reader.segment, record.tag)
             (batch.tags if step >= 0 else batch.streams).append(tag)
         self._derived(batch, record, line, offset)
-        if record.name == WRONG_USE and record.step is None:
-            _count(batch, WRONG_USE)
-            where, error = (record.attrs.get(name) for name in ("where", "error"))
-            if isinstance(where, str) and isinstance(error, str) and error:
-                text = f"{REPORTED}{where}: {error}"[:MAX_REPORTED_CHARS]
-                _count(batch, text.encode("utf-8", "replace").decode())
 
     def _derived(self, batch: Batch, record: Span | Event, line: bytes, offset: int) -> None:
         """Add the metrics line that a span or an event implies."""
@@ -507,6 +504,14 @@ TAKERS: dict[type, Callable[[Decoder, Batch, Any, bytes, int], None]] = {
 def _unplaced(record: Metrics | Span | Event | Sample) -> int:
     """The step of a stream line."""
     return ON_PURPOSE if record.stream else UNPLACED
+
+
+def _count_report(batch: Batch, record: Event) -> None:
+    _count(batch, WRONG_USE)
+    where, error = (record.attrs.get(name) for name in ("where", "error"))
+    if isinstance(where, str) and isinstance(error, str) and error:
+        text = f"{REPORTED}{where}: {error}"[:MAX_REPORTED_CHARS]
+        _count(batch, text.encode("utf-8", "replace").decode())
 
 
 def _count(batch: Batch, what: str) -> None:
