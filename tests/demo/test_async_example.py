@@ -20,8 +20,8 @@ import orjson
 import pytest
 
 from rlship_sidecar.rows import Row as SinkRow
-from rlship_sidecar.sinks.names import flatten
-from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
+from rlship_sidecar.sinks.names import DEFAULT_NAMES, flatten
+from rlship_sidecar.sinks.tensorboard.sink import CHARTS, TensorBoardSink
 from tests.demo.test_examples import EXAMPLES, LAUNCHER
 from tests.kit import browser
 from tests.sinks.rows import make_run
@@ -162,18 +162,18 @@ def test_the_rest_of_the_job_is_in_the_rows(rows: list[Row]) -> None:
         assert (clock[index]["coverage"]["expected"], clock[index]["coverage"]["missing"]) == (3, [])
 
 
-CHARTS = [
-    "aa_headline/generator/reward",
-    "aa_headline/trainer/reward",
+CHART_KEYS = [
     "buffer/async/staleness",
     "buffer/buf/size",
     "generator/policy_lag",
     "generator/policy_version",
+    "generator/reward",
     "generator/rollout_s",
     "generator/tokens",
     "generator/tokens/rate",
     "trainer/distance",
     "trainer/push_weights_s",
+    "trainer/reward",
     "trainer/train_s",
     "trainer/wait_batch_s",
 ]
@@ -185,10 +185,15 @@ def sink_rows(rows: list[Row]) -> list[SinkRow]:
 
 
 def test_the_job_makes_a_dozen_charts(rows: list[Row]) -> None:
-    """At W&B and TensorBoard each metric has one chart, reward first. All else is under a prefix that sorts last."""
-    names = sorted({name for row in sink_rows(rows) for name in flatten(row)})
-    assert [name for name in names if not name.startswith("zz_rlship/")] == CHARTS
-    assert names[: len(CHARTS)] == CHARTS
+    """At W&B each metric has one chart, under its own key. At TensorBoard the rewards stand before the others. All else
+    is under a prefix that sorts last.
+    """
+    rewards = [key for key in CHART_KEYS if key.endswith("/reward")]
+    lifted = [*(f"aa_headline/{key}" for key in rewards), *(key for key in CHART_KEYS if key not in rewards)]
+    for shown, charts in ((DEFAULT_NAMES, CHART_KEYS), (CHARTS, lifted)):
+        names = sorted({name for row in sink_rows(rows) for name in flatten(row, shown)})
+        assert names[: len(charts)] == charts
+        assert all(name.startswith("zz_rlship/") for name in names[len(charts) :])
 
 
 @contextmanager

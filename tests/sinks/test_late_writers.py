@@ -17,6 +17,7 @@ from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Sink
 from rlship_sidecar.sinks.delivery import Clocks, Delivery, Pace
 from rlship_sidecar.sinks.jsonl import JsonlSink
+from rlship_sidecar.sinks.tensorboard import events as tfevents
 from rlship_sidecar.sinks.tensorboard import parts as tfparts
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
@@ -110,10 +111,15 @@ def damaged_rows(kind: str, folder: Path) -> None:
     """What an earlier sidecar left has to be written again from the middle on."""
     some_rows(kind, folder)
     state = folder / "rlship" / "state"
-    damaged = state / "rows.jsonl" if kind == "jsonl" else min((state / "tensorboard").rglob("events*"))
+    if kind == "jsonl":
+        damaged = state / "rows.jsonl"
+        at = len(damaged.read_bytes()) // 2
+    else:  # the length of the second row; the sink does not check the rows of earlier parts byte by byte
+        damaged = min((state / "tensorboard").rglob("events*"))
+        at = list(tfevents.frames(damaged))[1].end
     data = damaged.read_bytes()
-    middle = len(data) // 2
-    damaged.write_bytes(data[:middle] + b"\n" + data[middle + 1 :])
+    assert data[at : at + 1] != b"\n"
+    damaged.write_bytes(data[:at] + b"\n" + data[at + 1 :])
 
 
 def empty_part(kind: str, folder: Path) -> None:

@@ -46,6 +46,7 @@ def test_reward_and_loss_stand_first_and_coverage_last() -> None:
         "zz_rlship/trainer/ranks/in": 2,
         "zz_rlship/trainer/ranks/expected": 2,
         "zz_rlship/trainer/ranks/missing": 0,
+        "zz_rlship/trainer/ranks/short": 0,
     }
     assert sorted(flatten(row, NOTHING_ADDED)) == [
         "aa_headline/trainer/loss",
@@ -91,6 +92,8 @@ def test_a_metric_has_one_chart() -> None:
         "trainer/reward/total/max": 1.0,
         "trainer/rollout_s": 1.0,
         "trainer/rollout_s/max": 1.0,
+        "trainer/sync/push_s": 1.0,  # a name of the catalogue, which asks for no maximum beside it
+        "trainer/sync/push_s/max": 1.0,
         "trainer/tok": 1.0,
         "trainer/tok/max": 1.0,  # a `define` asked for it
         "trainer/tok/rate": 2.0,
@@ -104,6 +107,7 @@ def test_a_metric_has_one_chart() -> None:
     assert names == {
         "trainer/reward/total",
         "trainer/rollout_s",
+        "trainer/sync/push_s",
         "trainer/tok",
         "trainer/tok/max",
         "trainer/tok/rate",
@@ -167,7 +171,7 @@ def test_beside_steps_stands_the_chart_of_a_stream() -> None:
     """Aligned rows have the stream's charts. What the actor logs with steps, too, has its chart there."""
     row = of_stream("aligned", "generator/x", "generator/reward", "generator/y/aligned", "generator/y/aligned/max")
     assert sorted(flatten(row, NOTHING_ADDED)) == ["aa_headline/generator/reward", "generator/x"]
-    assert sorted(set(flatten(row)) - set(flatten(row, NOTHING_ADDED))) == [
+    assert sorted(set(flatten(row, CHARTS)) - set(flatten(row, NOTHING_ADDED))) == [
         "zz_rlship/generator/aligned/missing_ranks",
         "zz_rlship/generator/aligned/ranks/expected",
         "zz_rlship/generator/aligned/ranks/in",
@@ -176,7 +180,7 @@ def test_beside_steps_stands_the_chart_of_a_stream() -> None:
         "zz_rlship/generator/y/aligned/max",
     ]
     assert (point(row).actor, point(row).axis) == ("generator", "global_step")
-    assert line(row) == "generator global_step=7  [1 of 2 ranks, missing 0.1]  reward=0.5  x=0.5"
+    assert line(row) == "generator global_step=7  [1 of 2 ranks, missing r1]  reward=0.5  x=0.5"
 
 
 def test_over_time_stands_a_chart_only_without_steps() -> None:
@@ -194,7 +198,7 @@ def test_over_time_stands_a_chart_only_without_steps() -> None:
         "clock/generator/x/max",
     ]
     shown = line(row, LineChoice(over_time=True))
-    assert shown == "generator clock/elapsed_s=30  [1 of 2 ranks, missing 0.1]  reward=0.5  x=0.5"
+    assert shown == "generator clock/elapsed_s=30  [1 of 2 ranks, missing r1]  reward=0.5  x=0.5  x/max=0.5"
     lifted = names_of({"first": ["clock/*/reward"], "extras": False})
     assert list(flatten(row, lifted)) == ["aa_headline/clock/generator/reward"]
 
@@ -279,7 +283,8 @@ def test_a_board_of_other_names_goes_on_where_it_is(
     ]
     fill(run, [])
     (said,) = caplog.messages
-    assert "from row 2 on reward and loss stand under aa_headline/" in said
+    assert "from row 2 on the metrics of `first` (reward and loss, unless you set it) stand under aa_headline/" in said
+    assert "what rlship adds stands under zz_rlship/" in said
 
 
 def test_what_is_shown_may_change_between_two_starts(tmp_path: Path) -> None:
@@ -315,12 +320,12 @@ def test_no_name_leads_out_of_the_logdir(tmp_path: Path, name: str) -> None:
 def test_a_new_run_says_nothing_of_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Only for a run that has rows the log says that it goes on under other names. A torn note is no reason to fail."""
     caplog.set_level(logging.INFO)
-    renamed.tell_once("wandb", tmp_path, 0)
-    renamed.tell_once("wandb", tmp_path, 5)
+    renamed.tell_once("wandb", tmp_path, 0, SinkNames())
+    renamed.tell_once("wandb", tmp_path, 5, SinkNames())
     assert caplog.messages == []
     (tmp_path / renamed.NAMES_FILE).write_bytes(b"{")
-    renamed.tell_once("wandb", tmp_path, 5)
-    renamed.tell_once("wandb", tmp_path, 6)
+    renamed.tell_once("wandb", tmp_path, 5, SinkNames())
+    renamed.tell_once("wandb", tmp_path, 6, SinkNames())
     assert len(caplog.messages) == 1
 
 

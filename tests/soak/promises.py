@@ -19,11 +19,12 @@ _Value = TypeVar("_Value")
 
 def shown_as(row: Row, key: str, *, lifted: bool) -> str:
     """The name at a sink of a key; `lifted`: reward and loss stand first, as at TensorBoard. The campaign's lead has
-    steps from the start, so that a stream's charts are beside these. Its job defines all of its metrics.
+    steps from the start, so that a stream's charts are beside these. Its job defines every metric that has further
+    reductions, except the span `rollout`.
     """
     metric = key.removeprefix(f"{row.unit.actor}/")
     over, _, last = key.rpartition("/")
-    spread = last == "nonfinite" or (last in OF_RANKS and over in row.per_rank)
+    spread = last == "nonfinite" or (last in OF_RANKS and over in row.per_rank) or metric == "rollout_s/max"
     beside = row.unit.kind == "aligned" and "/aligned" in metric
     if row.unit.kind in ("clock", "point") or spread or beside or metric.split("/")[0] in ("barrier", "event"):
         return f"zz_rlship/{key}"

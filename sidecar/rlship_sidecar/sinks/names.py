@@ -130,14 +130,14 @@ def is_extra(row: Row, key: str, *, over_time: bool = False) -> bool:
 
 @lru_cache(maxsize=1 << 12)
 def _added(actor: str, metric: str) -> tuple[str, ...]:
-    """The spreads that rlship adds to a metric on its own account: the catalogue's, or a span's.
+    """The further reductions that rlship adds to a metric on its own account: the catalogue's, and a span's.
 
-    Rates, quantiles, histograms and custom reductions are no spread. What a `define` asks for is the job's.
+    Rates, quantiles, histograms and custom reductions are never extras, and nothing is that only a `define` asks for.
     """
     known = lookup(actor, metric)
-    if known is None:
-        return SPAN_REDUCTIONS[1:] if metric.endswith("_s") else ()
-    return tuple(name for name in known.reduce[1:] if name in MOMENT_REDUCTIONS)
+    catalogued = () if known is None else known.reduce[1:]
+    of_span = SPAN_REDUCTIONS[1:] if metric.endswith("_s") else ()  # a row does not say which metrics are spans
+    return tuple(name for name in (*catalogued, *of_span) if name in MOMENT_REDUCTIONS)
 
 
 def flatten(row: Row, names: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS) -> Flat:
