@@ -387,4 +387,4 @@ def test_a_run_that_was_begun_under_other_names_goes_on(
     run = backend.run("begun", "store1")
     assert run.steps() == [0, 1, 2] and run.overwritten() == []
     (said,) = [text for text in caplog.messages if "other names" in text]
-    assert "from row 1 on reward and loss stand under aa_headline/" in said
+    assert "from row 1 on what rlship adds stands under zz_rlship/" in said  # the job's metrics keep their keys

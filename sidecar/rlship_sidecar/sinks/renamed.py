@@ -7,13 +7,13 @@ import logging
 from pathlib import Path
 
 from rlship_sidecar import state_file
-from rlship_sidecar.sinks.names import EXTRAS, FIRST
+from rlship_sidecar.sinks.names import EXTRAS, FIRST, SinkNames
 
 NAMES_FILE = "sink-names.json"
 NUMBER = 2  # of the names in `names`; 1 were the row's own keys, and no file
 
 
-def tell_once(sink: str, state_dir: Path, rows: int) -> None:
+def tell_once(sink: str, state_dir: Path, rows: int, shown: SinkNames) -> None:
     """Log it if the destination holds `rows` that were written under other names. Raises OSError."""
     path = state_dir / NAMES_FILE
     try:
@@ -23,12 +23,15 @@ def tell_once(sink: str, state_dir: Path, rows: int) -> None:
     if known.get(sink) == NUMBER:
         return
     if rows:
+        lifted = (
+            f"the metrics of `first` (reward and loss, unless you set it) stand under {FIRST}/, " if shown.first else ""
+        )
         logging.getLogger(f"rlship.sinks.{sink}").warning(
-            "sink %s: the run was begun under other names: from row %d on reward and loss stand under %s/, and what "
-            "rlship adds under %s/; docs/sinks.md has all names",
+            "sink %s: the run was begun under other names: from row %d on %swhat rlship adds stands under %s/; "
+            "docs/sinks.md has all names",
             sink,
             rows,
-            FIRST,
+            lifted,
             EXTRAS,
         )
     state_file.replace(path, json.dumps({**known, sink: NUMBER}).encode() + b"\n")

@@ -101,7 +101,7 @@ class TensorBoardSink(Sink):
             if fence:
                 claim.fenced()
             self._last_event = b"" if found.last is None else read(found.kept[-1].path, found.last)
-            renamed.tell_once("tensorboard", run.state_dir, found.rows)
+            renamed.tell_once("tensorboard", run.state_dir, found.rows, names_of(run.options, first=CHARTS.first))
         return found.rows
 
     def ends_with(self, row: Row) -> bool:

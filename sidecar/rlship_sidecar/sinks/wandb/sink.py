@@ -287,7 +287,7 @@ class WandbSink(Sink):
         for note in opened["notes"]:
             logger.warning("%s", note)
         self._next = int(opened["opened"])
-        renamed.tell_once("wandb", state_dir, self._next)
+        renamed.tell_once("wandb", state_dir, self._next, names_of(options))
         self._pending.clear()
         self._pending_bytes = 0
         self._window = FIRST_WINDOW_BYTES
