@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import orjson
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlship_formats.values import Histogram
+from rlship_sidecar.sinks.names import DEFAULT_NAMES
 from rlship_sidecar.sinks.wandb.sink import MAX_POINT_BYTES, point
 from tests.sinks.rows import T0, make_row
 
@@ -55,11 +56,13 @@ def test_a_row_over_a_megabyte_loses_its_longest_names_and_says_so() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=6))
-def test_figures_keep_their_bits(figures: dict[str, float]) -> None:
-    """A figure is the same double after the way through the point."""
-    values = orjson.loads(point(make_row(0, values={f"trainer/{key}": value for key, value in figures.items()})).data)
+@example({"event/": 0.5, "x": 1.0, "x/nonfinite": 2.0})  # extras among them
+def test_values_keep_their_bits(logged: dict[str, float]) -> None:
+    """A value is the same double after the way through the point, whatever its name is."""
+    row = make_row(0, values={f"trainer/{key}": value for key, value in logged.items()})
+    values = orjson.loads(point(row).data)
 
-    assert all(float(values[f"trainer/{key}"]).hex() == value.hex() for key, value in figures.items())
+    assert all(float(values[str(DEFAULT_NAMES.of(row, key))]).hex() == value.hex() for key, value in row.values.items())
 
 
 def test_histograms_are_named_for_the_client() -> None:
