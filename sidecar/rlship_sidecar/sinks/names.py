@@ -109,7 +109,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def is_extra(row: Row, key: str, *, over_time: bool = False) -> bool:
     """Whether rlship adds this key of the row's values, histograms or tables to what the job logged.
 
-    Every metric has one chart: its first reduction, in aligned rows if the experiment has any, else in clock rows.
+    Every metric has one chart, and one for each further reduction that the job asks for: in aligned rows if the
+    experiment has any, else in clock rows.
     """
     unit = row.unit
     if unit.actor == OWN_ACTOR or unit.kind == POINT or (unit.kind == CLOCK and not over_time):
