@@ -23,8 +23,8 @@ from rlship_formats.records import (
     MAX_WORLD,
     T_MAX,
     T_MIN,
-    Asks,
     BadRecord,
+    Definition,
     Gap,
     Open,
     is_step,
@@ -237,7 +237,7 @@ class Define(NamedTuple):
     """How metrics are to be reduced from the next line on, by metric. `dead` are the entries that cannot be used."""
 
     t: float
-    m: dict[str, Asks]
+    m: dict[str, Definition]
     dead: list[DeadEntry]
 
 
@@ -246,7 +246,7 @@ def read_define(body: Body, before: float, step: int | None) -> Define:
     entries = body.get("m")
     if not isinstance(entries, dict):
         raise BadRecord("bad define", "m")
-    asked: dict[str, Asks] = {}
+    asked: dict[str, Definition] = {}
     dead: list[DeadEntry] = []
     for metric, entry in entries.items():
         asks = _entry(entry)
@@ -257,7 +257,7 @@ def read_define(body: Body, before: float, step: int | None) -> Define:
     return Define(time_of(body, before), asked, dead)
 
 
-def _entry(entry: Any) -> Asks | None:
+def _entry(entry: Any) -> Definition | None:
     """An entry of a `define`; None if it cannot be used."""
     if not isinstance(entry, dict):
         return None
@@ -269,7 +269,7 @@ def _entry(entry: Any) -> Asks | None:
         if not isinstance(wanted, list) or not wanted or not all(is_reduction(name) for name in wanted):
             return None
     unit = entry.get("unit")
-    return Asks(
+    return Definition(
         tuple(dict.fromkeys(wanted)),
         entry.get("per_rank") is True,
         entry.get("stream") is True,
@@ -408,7 +408,7 @@ def _needed(step: int | None) -> int:
     return step
 
 
-class Lost(NamedTuple):
+class GapRecord(NamedTuple):
     """A `gap`: lines were dropped or may be lost, somewhere behind the record that was written at `since`."""
 
     t: float
@@ -416,20 +416,20 @@ class Lost(NamedTuple):
     since: float
 
 
-def read_gap(body: Body, before: float, step: int | None) -> Lost:
+def read_gap(body: Body, before: float, step: int | None) -> GapRecord:
     """Section 5.7. Raises BadRecord."""
     n, first, last = body.get("n"), body.get("from"), body.get("to")
     if type(n) is not int or n < 1:
         raise BadRecord("bad gap", "n")
     if "from" not in body and "to" not in body:
-        return Lost(time_of(body, before), Gap(n, None, None), before)
+        return GapRecord(time_of(body, before), Gap(n, None, None), before)
     if "from" in body and not is_step(first):
         raise BadRecord("bad gap", "from")
     if "to" in body and not is_step(last):
         raise BadRecord("bad gap", "to")
     if not (is_step(first) and is_step(last) and first <= last):
         raise BadRecord("bad gap")
-    return Lost(time_of(body, before), Gap(n, first, last), before)
+    return GapRecord(time_of(body, before), Gap(n, first, last), before)
 
 
 class Clock(NamedTuple):
@@ -505,7 +505,7 @@ def derive_metric(record: Span | Event) -> DerivedMetric:
     return DerivedMetric(end if T_MIN <= end <= T_MAX else t, f"{name}_s", dur, SPAN_REDUCTIONS)
 
 
-Timed: TypeAlias = "Metrics | Define | Span | Event | Sample | Barrier | Rollback | Lost | Clock | Beat | Close"
+Timed: TypeAlias = "Metrics | Define | Span | Event | Sample | Barrier | Rollback | GapRecord | Clock | Beat | Close"
 Later: TypeAlias = "Timed | Unknown"
 Record: TypeAlias = "Open | Later"
 

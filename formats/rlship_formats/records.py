@@ -54,7 +54,7 @@ class Open:
     agent: str = ""
 
 
-class Asks(NamedTuple):
+class Definition(NamedTuple):
     """The options that govern a metric's lines, from an entry of a `define` or from the catalogue's entry for the name.
 
     `reduce` holds the requested reductions in order. It is () in an entry that leaves them to the default.

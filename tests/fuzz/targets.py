@@ -102,7 +102,7 @@ def _said(batches: list[Batch]) -> str:
     return repr(
         (
             [[_plain(line) for batch in batches for line in getattr(batch, kind)] for kind in _KINDS],
-            [mark for batch in batches for mark in batch.marks if mark.kind != "barrier"],
+            [mark for batch in batches for mark in batch.notes if mark.kind != "barrier"],
             sorted(barriers.items()),
             sorted(counts.items()),
             max(batch.newest_t for batch in batches),

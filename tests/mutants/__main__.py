@@ -42,8 +42,8 @@ MUTANTS = (
     Mutant(
         "the quick way keeps to a schema that a define has changed",
         "sidecar/rlship_sidecar/decode/decoder.py",
-        "            self._usual = self._last = None\n            batch.kept",
-        "            batch.kept",
+        "            self._usual = self._last = None\n            batch.governing",
+        "            batch.governing",
         READER,
     ),
     Mutant(

@@ -44,7 +44,7 @@ def units(sim: Simulation) -> list[tuple[str, str, int]]:
     return sorted((unit.actor, unit.kind, unit.index) for unit, row in sim.final().items() if row.values)
 
 
-def row_of(sim: Simulation, actor: str, kind: str, index: int) -> Row:
+def lacks_ranks(sim: Simulation, actor: str, kind: str, index: int) -> Row:
     return sim.final()[Unit(actor, kind, index)]
 
 
@@ -66,7 +66,7 @@ def test_the_first_barrier_adopts(actor: str, apart: bool, first_step_s: float) 
             sim.write("a.jsonl", whole)
         sim.finish()
         assert units(sim) == [(actor, "step", 0), (actor, "step", 1)]
-        assert row_of(sim, actor, "step", 0).values == {
+        assert lacks_ranks(sim, actor, "step", 0).values == {
             f"{actor}/loss": 1.0,
             f"{actor}/prompts": 8.0,
             f"{actor}/rollout_s": 0.5,
@@ -118,7 +118,7 @@ def test_rows_that_lose_their_lines_become_empty() -> None:
         sim.write("a.jsonl", b"".join(lines[4:]))
         sim.finish()
         assert units(sim) == [("reward", "step", 0)]
-        assert row_of(sim, "reward", "step", 0).values["reward/prompts"] == 8.0
+        assert lacks_ranks(sim, "reward", "step", 0).values["reward/prompts"] == 8.0
         assert sim.experiment.streaming.of("reward").writers == {}
 
 
@@ -130,9 +130,9 @@ def test_what_has_no_step_on_purpose_stays_a_stream(sim: Simulation) -> None:
     sim.write("b.jsonl", file(stream_at(T0 + 1.0, fill=1.0), barrier_at(0, T0 + 3.0), CLOSE, id="b", actor="buffer"))
     sim.finish()
     window = int(T0 // 10)
-    assert row_of(sim, "trainer", "clock", window).values == {"clock/trainer/gpu": 0.5}
-    assert row_of(sim, "trainer", "step", 0).values["trainer/rollout_s"] == 0.5
-    assert row_of(sim, "buffer", "clock", window).values == {"clock/buffer/fill": 1.0}
+    assert lacks_ranks(sim, "trainer", "clock", window).values == {"clock/trainer/gpu": 0.5}
+    assert lacks_ranks(sim, "trainer", "step", 0).values["trainer/rollout_s"] == 0.5
+    assert lacks_ranks(sim, "buffer", "clock", window).values == {"clock/buffer/fill": 1.0}
 
 
 def test_only_the_first_barrier_adopts(sim: Simulation) -> None:
@@ -154,6 +154,6 @@ def test_a_metric_that_was_adopted_counts_as_logged_with_steps() -> None:
         sim.tick()
         sim.write("g.jsonl", b"".join(other[2:]))
         sim.finish()
-        found = row_of(sim, "generator", "aligned", 0).values
+        found = lacks_ranks(sim, "generator", "aligned", 0).values
         assert found == {"generator/tokens/aligned": 3.0, "generator/fill": 1.0}
         assert not differing(final_rows({"a.jsonl": lead, "g.jsonl": b"".join(other)}), sim.final())

@@ -16,7 +16,7 @@ from rlship_formats.records import Open
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.units import MAX_KEPT, Patience
-from rlship_sidecar.decode.lines import Batch, Mark
+from rlship_sidecar.decode.lines import Batch, Note
 from rlship_sidecar.rows import Row
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, file, log, rollback
@@ -510,7 +510,7 @@ def test_a_restart_with_many_open_steps() -> None:
 class NoRows:
     """An actor without any row."""
 
-    def row_of(self, step: int) -> bool | None:
+    def lacks_ranks(self, step: int) -> bool | None:
         return None
 
     def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:
@@ -524,6 +524,6 @@ def test_marks_alone_open_no_step(count: int) -> None:
     writers = [Writer(f"f{n}", Open(f"w{n}", "trainer", rank=n, world=count)) for n in range(count)]
     for writer in writers:
         actor.add_writer(writer, 0.0)
-        actor.apply(writer, Batch(marks=[Mark("barrier", 0, 9), Mark("close", 0, -1)], begins=9, consumed=2), 1.0)
+        actor.apply(writer, Batch(notes=[Note("barrier", 0, 9), Note("close", 0, -1)], begins=9, consumed=2), 1.0)
     assert actor.closings(1e6) == actor.closings(1e6, end=True) == []
     assert actor.revisions.dirty == {}

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.records import Asks, Gap
+from rlship_formats.records import Definition, Gap
 from rlship_formats.values import REDUCTIONS
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Dead, Dense, Mark, Sparse, too_long
+from rlship_sidecar.decode.lines import Batch, Dead, Dense, Note, Sparse, too_long
 from rlship_sidecar.decode.schemas import Schemas
 from tests.kit.cases import statistical
 from tests.reference.experiments import experiments
@@ -48,7 +48,7 @@ def plain(line: Dense | Sparse) -> tuple[Any, ...]:
 
 def content(batches: Sequence[Batch]) -> dict[str, Any]:
     """What consecutive batches say together; barriers of one segment count by their highest, as one promise."""
-    marks = [mark for batch in batches for mark in batch.marks]
+    marks = [mark for batch in batches for mark in batch.notes]
     barriers: dict[int, int] = {}
     for mark in marks:
         if mark.kind == "barrier":
@@ -62,7 +62,7 @@ def content(batches: Sequence[Batch]) -> dict[str, Any]:
         "marks": [mark for mark in marks if mark.kind != "barrier"],
         "barriers": barriers,
         "dead": [dead for batch in batches for dead in batch.dead],
-        "kept": [kept for batch in batches for kept in batch.kept],
+        "kept": [kept for batch in batches for kept in batch.governing],
         "counts": counts,
         "opened": [(batch.opened, batch.opened_at) for batch in batches if batch.opened is not None],
         "begins": next((batch.begins for batch in batches if batch.begins is not None), None),
@@ -177,13 +177,13 @@ def test_a_definition_governs_later_lines_only() -> None:
     )
     first, second, third = batch.lines
     assert isinstance(first, Dense) and isinstance(second, Dense) and isinstance(third, Sparse)
-    assert first.schema.asks == (Asks(("mean",)), Asks(("mean",)))
-    assert second.schema.asks == (Asks(("max", "mean")), Asks(("mean",)))
-    assert [value.asks for value in third.values] == [Asks(("mean",)), Asks(("sum",))]
+    assert first.schema.asks == (Definition(("mean",)), Definition(("mean",)))
+    assert second.schema.asks == (Definition(("max", "mean")), Definition(("mean",)))
+    assert [value.asks for value in third.values] == [Definition(("mean",)), Definition(("sum",))]
 
 
-def known(actor: str, metric: str) -> Asks | None:
-    return Asks(("max", "p99"), per_rank=True, unit="s") if (actor, metric) == ("trainer", "busy") else None
+def known(actor: str, metric: str) -> Definition | None:
+    return Definition(("max", "p99"), per_rank=True, unit="s") if (actor, metric) == ("trainer", "busy") else None
 
 
 def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
@@ -205,17 +205,17 @@ def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
         line.schema.asks if isinstance(line, Dense) else tuple(value.asks for value in line.values)
         for line in batch.lines
     ]
-    usual = Asks(("max", "p99"), True, False, "s")
-    other = Asks(("mean",), True)
+    usual = Definition(("max", "p99"), True, False, "s")
+    other = Definition(("mean",), True)
     assert asked == [
-        (usual, Asks()),
-        (usual, Asks()),
-        (Asks(("max", "p99"), False, True, "ms"), other),
-        (Asks(("min", "mypkg.x"), unit="s"), other),
+        (usual, Definition()),
+        (usual, Definition()),
+        (Definition(("max", "p99"), False, True, "ms"), other),
+        (Definition(("min", "mypkg.x"), unit="s"), other),
     ]
     again = Decoder(Schemas(known))
     assert batch.opened is not None
-    again.restore(batch.opened, 0.0, None, [line for _, line in batch.kept])
+    again.restore(batch.opened, 0.0, None, [line for _, line in batch.governing])
     assert again.decode(lines[-1:], [0], max_steps=ALL, last_step=ALL).lines[0].values == batch.lines[-1].values  # type: ignore[union-attr]
 
 
@@ -239,7 +239,7 @@ def test_a_definition_is_used_as_far_as_it_can_be() -> None:
     assert reasons(*lines) == [("bad define", name) for name in ("a", "b", "", "c")]
     (line,) = decoded(*lines).lines
     assert isinstance(line, Dense)
-    assert line.schema.asks == (Asks(("max",)), Asks(("min",)))
+    assert line.schema.asks == (Definition(("max",)), Definition(("min",)))
 
 
 def test_only_definitions_that_change_something_are_kept() -> None:
@@ -247,7 +247,7 @@ def test_only_definitions_that_change_something_are_kept() -> None:
     again = b'{"kind":"define","m":{"a":{"reduce":"max"},"b":{"reduce":"mean"}}}'
     batch = decoded(OPEN, again, again, b'{"kind":"rollback","step":3}', again)
     offsets = with_offsets((OPEN, again, again, b'{"kind":"rollback","step":3}', again))
-    assert batch.kept == [(offsets[1], again), (offsets[3], b'{"kind":"rollback","step":3}')]
+    assert batch.governing == [(offsets[1], again), (offsets[3], b'{"kind":"rollback","step":3}')]
 
 
 def test_equal_metrics_share_one_schema() -> None:
@@ -301,12 +301,12 @@ def test_marks_of_a_file() -> None:
         b'{"kind":"close"}',
         b'{"kind":7}',
     )
-    assert batch.marks == [
-        Mark("gap", 0, -1, Gap(2, 1, 3), 1763600000.0),
-        Mark("barrier", 0, 5),
-        Mark("rollback", 1, 2, t=1763600000.0),
-        Mark("close", 1, -1, t=1763600000.0),
-        Mark("barrier", 1, 2),
+    assert batch.notes == [
+        Note("gap", 0, -1, Gap(2, 1, 3), 1763600000.0),
+        Note("barrier", 0, 5),
+        Note("rollback", 1, 2, t=1763600000.0),
+        Note("close", 1, -1, t=1763600000.0),
+        Note("barrier", 1, 2),
     ]
     assert (batch.begins, batch.lowest, batch.highest) == (5, 2, 2)
     assert [line.segment for line in batch.lines] == [1]
@@ -369,10 +369,10 @@ def test_a_restored_decoder_goes_on_the_same(data: st.DataObject, lines: list[by
     first = Decoder(Schemas())
     before = first.decode(lines[:cut], offsets[:cut], max_steps=ALL, last_step=ALL)
     if first.opened is None:
-        assert before.lines == before.kept == []
+        assert before.lines == before.governing == []
         return
     again = Decoder(Schemas())
-    again.restore(first.opened, first.t, first.barrier_t, [line for _, line in before.kept])
+    again.restore(first.opened, first.t, first.barrier_t, [line for _, line in before.governing])
     rest = (lines[cut:], offsets[cut:])
     assert content([again.decode(*rest, max_steps=ALL, last_step=ALL)]) == content(
         [first.decode(*rest, max_steps=ALL, last_step=ALL)]

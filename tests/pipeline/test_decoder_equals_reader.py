@@ -16,7 +16,7 @@ from rlship_formats.reading import (
     Define,
     Event,
     FileReader,
-    Lost,
+    GapRecord,
     Metrics,
     Rollback,
     Sample,
@@ -24,7 +24,7 @@ from rlship_formats.reading import (
     Unknown,
     derive_metric,
 )
-from rlship_formats.records import Asks, Open
+from rlship_formats.records import Definition, Open
 from rlship_formats.values import Observations
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import ON_PURPOSE, UNPLACED, Adoption, Batch, Dense, SampleLine, Sparse, TagLine
@@ -54,7 +54,7 @@ class Said:
 def by_reader(lines: list[bytes]) -> Said:
     """By the definition, one line after the other."""
     said, reader = Said(), FileReader()
-    defined: dict[str, Asks] = {}
+    defined: dict[str, Definition] = {}
     for offset, line in enumerate(lines):
         record = reader.read(line)
         segment = reader.segment
@@ -87,7 +87,7 @@ def by_reader(lines: list[bytes]) -> Said:
             said.lines.append((offset, "barrier", segment, record.step, record.t, None))
         elif isinstance(record, Rollback):
             said.marks.append(("rollback", segment, record.step, None, record.t))
-        elif isinstance(record, Lost):
+        elif isinstance(record, GapRecord):
             said.marks.append(("gap", segment, -1, record.gap, record.since))
         elif isinstance(record, Close) and not record.rolls:
             said.marks.append(("close", segment, -1, None, record.t))
@@ -115,10 +115,10 @@ def placed(record: Metrics | Span | Event | Sample) -> int:
     return ON_PURPOSE if record.stream else UNPLACED
 
 
-def governing(defined: dict[str, Asks], metric: str, reduce: tuple[str, ...] = ()) -> Asks:
+def governing(defined: dict[str, Definition], metric: str, reduce: tuple[str, ...] = ()) -> Definition:
     """What governs a metric where the catalogue knows nothing: its latest entry, else the kind's own reductions."""
-    asks = defined.get(metric, Asks(()))
-    return asks._replace(reduce=asks.reduce or reduce or Asks().reduce)
+    asks = defined.get(metric, Definition(()))
+    return asks._replace(reduce=asks.reduce or reduce or Definition().reduce)
 
 
 def plain(seen: Observations) -> str:
@@ -159,7 +159,7 @@ def add(said: Said, batch: Batch) -> None:
     for barriers in batch.barriers:
         said.lines += [(at, "barrier", barriers.segment, step, t, None) for step, t, at, _ in barriers.each()]
     said.dead += [(dead.offset, dead.reason, dead.metric) for dead in batch.dead]
-    said.marks += [(m.kind, m.segment, m.step, m.gap, m.t) for m in batch.marks if m.kind != "barrier"]
+    said.marks += [(m.kind, m.segment, m.step, m.gap, m.t) for m in batch.notes if m.kind != "barrier"]
     said.clocks += batch.clocks
     said.unknown += batch.counts.get("unknown kinds", 0)
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.records import MAX_STEP, Asks, is_step, time_of
+from rlship_formats.records import MAX_STEP, Definition, is_step, time_of
 from rlship_sidecar.decode import decoder
 from rlship_sidecar.decode.decoder import BatchLimit, Decoder, read_barrier, take_usual
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Schema
 from rlship_sidecar.decode.schemas import Schemas
 from tests.kit.cases import number
 
-ASKS = (Asks(), Asks())
+ASKS = (Definition(), Definition())
 NAMES = ("a", "b/ü")
 EDGES = [
     "0",
@@ -148,7 +148,7 @@ def test_a_define_governs_lines_that_look_as_before() -> None:
     ]
     batch = Decoder(Schemas()).decode(lines, list(range(len(lines))), max_steps=99, last_step=99)
     asked = [line.schema.asks for line in batch.lines if isinstance(line, Dense)]
-    assert asked == [(Asks(("mean",)),)] * 4 + [(Asks(("max",)),)] * 4
+    assert asked == [(Definition(("mean",)),)] * 4 + [(Definition(("max",)),)] * 4
 
 
 def test_a_name_that_json_escapes_is_read() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.reading import read_open
-from rlship_sidecar.align.lineage import Segment, Writer, counting, outgrows, seated, side_by_side, submissions
+from rlship_sidecar.align.lineage import Segment, Writer, counting, outgrows, side_by_side, still_in_world, submissions
 from rlship_sidecar.align.roster import MAX_GENERATIONS, Roster
 from rlship_sidecar.report.claims import CLOCK_SLACK_S, overlapping_of
 
@@ -139,4 +139,4 @@ def test_ranks_that_a_later_start_does_not_know_are_gone(lives: list[dict[str, o
         for one in segments
         if not any(other.open.replica == one.writer.open.replica and outgrows(other, one.writer) for other in writers)
     ]
-    assert seated(segments) == kept
+    assert still_in_world(segments) == kept

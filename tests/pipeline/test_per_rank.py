@@ -14,7 +14,7 @@ def defined(**entries: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "define", "m": entries}
 
 
-def row_of(files: dict[str, bytes], **settings: Any) -> Row:
+def lacks_ranks(files: dict[str, bytes], **settings: Any) -> Row:
     """The one row that the files make."""
     with simulation(**settings) as sim:
         for name, data in files.items():
@@ -43,7 +43,7 @@ def ranks(*values: Any, define: dict[str, Any], replicas: int = 1, metric: str =
 
 def test_a_metric_declared_per_rank() -> None:
     """Each rank's first reduction, the greatest and least of them, and the first rank with the greatest."""
-    row = row_of(ranks([1, 3], 5, [4, 6], define=defined(busy={"per_rank": True, "reduce": ["mean", "count"]})))
+    row = lacks_ranks(ranks([1, 3], 5, [4, 6], define=defined(busy={"per_rank": True, "reduce": ["mean", "count"]})))
     assert row.per_rank == {"trainer/busy": [("0.0", 2.0), ("0.1", 5.0), ("0.2", 5.0)]}
     assert row.values == {
         "trainer/busy": 19 / 5,
@@ -56,7 +56,7 @@ def test_a_metric_declared_per_rank() -> None:
 
 def test_plain_numbers_of_replicas() -> None:
     """With several replicas the greatest one's is named as well; they stand in the order of their numbers."""
-    row = row_of(ranks(1, 2, 9, 4, define=defined(busy={"per_rank": True, "reduce": "sum"}), replicas=2))
+    row = lacks_ranks(ranks(1, 2, 9, 4, define=defined(busy={"per_rank": True, "reduce": "sum"}), replicas=2))
     assert row.per_rank == {"trainer/busy": [("0.0", 1.0), ("0.1", 2.0), ("1.0", 9.0), ("1.1", 4.0)]}
     assert (row.values["trainer/busy/argmax_rank"], row.values["trainer/busy/argmax_replica"]) == (0.0, 1.0)
     assert row.values["trainer/busy"] == 16.0
@@ -64,16 +64,16 @@ def test_plain_numbers_of_replicas() -> None:
 
 def test_a_reduction_asked_for_has_the_key() -> None:
     """Where `max` is asked for, that key is the greatest observation, not the greatest of the ranks' means."""
-    row = row_of(ranks([1, 3], [0, 10], define=defined(busy={"per_rank": True, "reduce": ["mean", "max"]})))
+    row = lacks_ranks(ranks([1, 3], [0, 10], define=defined(busy={"per_rank": True, "reduce": ["mean", "max"]})))
     assert (row.values["trainer/busy/max"], row.values["trainer/busy/min"]) == (10.0, 2.0)
 
 
 def test_ranks_without_a_value_are_left_out() -> None:
     """A rank that has only non-finite observations, or no weight, has no mean, and is not among the values."""
-    row = row_of(ranks("NaN", 5, {"v": [7], "w": [0]}, define=defined(busy={"per_rank": True})))
+    row = lacks_ranks(ranks("NaN", 5, {"v": [7], "w": [0]}, define=defined(busy={"per_rank": True})))
     assert row.per_rank == {"trainer/busy": [("0.1", 5.0)]}
     assert row.values["trainer/busy/argmax_rank"] == 1.0
-    nothing = row_of(ranks("NaN", "NaN", define=defined(busy={"per_rank": True})))
+    nothing = lacks_ranks(ranks("NaN", "NaN", define=defined(busy={"per_rank": True})))
     assert (nothing.per_rank, nothing.values) == ({}, {"trainer/busy/nonfinite": 2.0})
 
 
@@ -85,19 +85,19 @@ def test_a_child_counts_for_its_parents_rank() -> None:
         "b.jsonl": file(define, log(1, busy=10), barrier(1), id="r1", rank=1),
         "c.jsonl": file(define, log(1, busy=100), id="c", rank=5, parent="r0"),
     }
-    assert row_of(files).per_rank == {"trainer/busy": [("0.0", 101.0), ("0.1", 10.0)]}
+    assert lacks_ranks(files).per_rank == {"trainer/busy": [("0.0", 101.0), ("0.1", 10.0)]}
 
 
 def test_histograms_have_no_values_per_rank() -> None:
     """A metric whose first reduction is a histogram has none; its histogram is no figure."""
-    row = row_of(ranks(1, 2, define=defined(busy={"per_rank": True, "reduce": ["hist", "p50"]})), per_rank=True)
+    row = lacks_ranks(ranks(1, 2, define=defined(busy={"per_rank": True, "reduce": ["hist", "p50"]})), per_rank=True)
     assert (row.per_rank, row.values) == ({}, {"trainer/busy/p50": 1.5})
     assert sum(row.hists["trainer/busy"].counts) == 2
 
 
 def test_a_median_of_each_rank() -> None:
     """Values per rank are of the first reduction whatever it is: here of each rank's own observations."""
-    row = row_of(ranks([1, 2, 9], [4, 5], define=defined(busy={"per_rank": True, "reduce": "p50"})))
+    row = lacks_ranks(ranks([1, 2, 9], [4, 5], define=defined(busy={"per_rank": True, "reduce": "p50"})))
     assert row.per_rank == {"trainer/busy": [("0.0", 2.0), ("0.1", 4.5)]}
     assert row.values["trainer/busy"] == 4.0
 
@@ -105,7 +105,7 @@ def test_a_median_of_each_rank() -> None:
 def test_a_summary_hides_the_observations() -> None:
     """With a summary among the values quantiles and histograms cannot be derived; what can is there."""
     define = defined(busy={"reduce": ["p50", "hist", "max"]})
-    row = row_of(ranks(1, {"n": 2, "sum": 5, "max": 3}, define=define))
+    row = lacks_ranks(ranks(1, {"n": 2, "sum": 5, "max": 3}, define=define))
     assert (row.values, row.hists) == ({"trainer/busy/max": 3.0}, {})
     assert row.coverage.underivable == ("trainer/busy", "trainer/busy/hist")
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_formats.records import Asks, Open
+from rlship_formats.records import Definition, Open
 from rlship_formats.values import MOMENT_REDUCTIONS, REDUCTIONS, observe
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.roster import Roster
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.reduce.custom import GROUP, Customs
@@ -58,8 +58,8 @@ def columns(matrix: Sequence[Sequence[float]], asks: Sequence[str]) -> Row:
     """The row of ranks that each log one line: row i of `matrix` is rank i's."""
     roster, segments = crew(len(matrix))
     names = tuple(f"m{column:03}" for column in range(len(matrix[0])))
-    schema = Schemas().of(names, (Asks(tuple(asks)),) * len(names))
-    window = Window()
+    schema = Schemas().of(names, (Definition(tuple(asks)),) * len(names))
+    window = UnitLines()
     for segment, values in zip(segments, matrix):
         window.add(segment, dense(schema, values))
     row = reduce_unit(STEP, window, roster, RULES)
@@ -109,15 +109,15 @@ CREWS = st.tuples(st.sampled_from((1, 2, 3, 9, 20)), st.sampled_from((("0",), ("
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> tuple[Window, Roster, Rules, Seconds]:
+def windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
     """Plain numbers of many ranks under one or more schemas, in any order of arrival, the configuration and times."""
     roster, segments = crew(*draw(CREWS))
     schemas = Schemas()
     groups = draw(st.sampled_from(((("a",),), (("a", "b", "c"),), (("a", "b"), ("c",)), (("a", "a/max"), ("b",)))))
     groups += draw(st.sampled_from(((), (), (("a/max",),), (("z", "a/std"),))))
-    window = Window()
+    window = UnitLines()
     reduce = st.lists(st.sampled_from(ALL_ASKS), min_size=1, max_size=8, unique=True).map(tuple)
-    asks = st.builds(Asks, reduce, st.booleans(), catalogued=st.booleans())
+    asks = st.builds(Definition, reduce, st.booleans(), catalogued=st.booleans())
     for offset, names in enumerate(groups):
         schema = schemas.of(names, tuple(draw(asks) for _ in names))
         for segment in draw(st.permutations(segments))[: draw(st.integers(1, len(segments)))]:
@@ -132,7 +132,7 @@ def windows(draw: st.DrawFn) -> tuple[Window, Roster, Rules, Seconds]:
 @statistical(400)
 @given(drawn=windows(), alone=st.booleans())
 def test_the_fast_path_has_the_bits_of_the_definition(
-    drawn: tuple[Window, Roster, Rules, Seconds], alone: bool
+    drawn: tuple[UnitLines, Roster, Rules, Seconds], alone: bool
 ) -> None:
     """Where whole columns are reduced at once, every figure has the bits that merged moments give."""
     window, roster, rules, seconds = drawn
@@ -167,10 +167,10 @@ def test_ranks_are_added_one_after_another(width: int) -> None:
 def test_arrival_has_no_part_in_the_order() -> None:
     """Ranks that finish in another order give the same bits, in rank order."""
     roster, segments = crew(3)
-    schema = Schemas().of(("a",), (Asks(("sum", "first", "last", "min")),))
+    schema = Schemas().of(("a",), (Definition(("sum", "first", "last", "min")),))
     rows = []
     for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
-        window = Window()
+        window = UnitLines()
         for rank in order:
             window.add(segments[rank], dense(schema, [(1e16, 1.0, -1e16)[rank]]))
         rows.append(reduce_unit(STEP, window, roster, RULES))
@@ -207,8 +207,8 @@ def test_of_equal_zeros_the_first_counts(zeros: tuple[float, ...]) -> None:
 def test_an_overflow_is_underivable() -> None:
     """A sum beyond the doubles is absent and listed, the other figures of the row are there."""
     roster, segments = crew(2)
-    schema = Schemas().of(("a", "b"), (Asks(("sum", "max")), Asks(("mean",))))
-    window = Window()
+    schema = Schemas().of(("a", "b"), (Definition(("sum", "max")), Definition(("mean",))))
+    window = UnitLines()
     for segment in segments:
         window.add(segment, dense(schema, [1.7e308, 2.0]))
     row = reduce_unit(STEP, window, roster, RULES)
@@ -219,15 +219,15 @@ def test_an_overflow_is_underivable() -> None:
 def sparse(text: str | float, asks: tuple[str, ...], name: str = "a", offset: int = 0) -> Sparse:
     observations = observe(text)
     assert observations is not None
-    return Sparse(1, 1763600000.0, offset, 0, (Value(name, Asks(asks), observations),))
+    return Sparse(1, 1763600000.0, offset, 0, (Value(name, Definition(asks), observations),))
 
 
 def test_mixed_values_merge_in_rank_order() -> None:
     """Arrays, summaries and plain numbers of one metric make one figure; what one rank asks for holds for all."""
     roster, segments = crew(3)
-    window = Window()
+    window = UnitLines()
     window.add(segments[2], sparse({"n": 2, "sum": 10, "min": 4, "max": 6}, ("mean",)))
-    window.add(segments[1], dense(Schemas().of(("a",), (Asks(("mean", "max")),)), [2.0]))
+    window.add(segments[1], dense(Schemas().of(("a",), (Definition(("mean", "max")),)), [2.0]))
     window.add(segments[0], sparse([1.0, "NaN", 3.0], ("mean", "std")))
     row = reduce_unit(STEP, window, roster, RULES)
     assert row.values == {"trainer/a": 16 / 5, "trainer/a/max": 6.0, "trainer/a/nonfinite": 1.0}
@@ -237,7 +237,7 @@ def test_mixed_values_merge_in_rank_order() -> None:
 def test_only_non_finite_observations_leave_a_count() -> None:
     """A metric that is NaN on all ranks has no mean, a count of 0 and a count of non-finite observations."""
     roster, segments = crew(2)
-    window = Window()
+    window = UnitLines()
     for segment in segments:
         window.add(segment, sparse("NaN", ("mean", "count")))
     row = reduce_unit(STEP, window, roster, RULES)

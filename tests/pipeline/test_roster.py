@@ -7,7 +7,16 @@ import time
 import pytest
 
 from rlship_formats.records import MAX_WORLD, Gap, Open
-from rlship_sidecar.align.lineage import Segment, Writer, counting, newest, order_of, replica_key, seated, side_by_side
+from rlship_sidecar.align.lineage import (
+    Segment,
+    Writer,
+    counting,
+    newest,
+    order_of,
+    replica_key,
+    side_by_side,
+    still_in_world,
+)
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.rows import name_ranks
 
@@ -165,17 +174,17 @@ def test_ranks_that_a_later_attempt_has_not() -> None:
     old = [writer(f"o{rank}", rank, world=4) for rank in range(4)]
     other = writer("other", 3, world=4, replica="1")
     before = [one.segments[0] for one in (*old, other)]
-    assert seated(before) == before
+    assert still_in_world(before) == before
     smaller = writer("n", 0, world=2, attempt=1).segments[0]
-    assert seated([*before, smaller]) == [*before[:2], before[4], smaller]
+    assert still_in_world([*before, smaller]) == [*before[:2], before[4], smaller]
     assert newest([*before, smaller]) == {before[1], before[4], smaller}
     unknown = writer("u", 1, attempt=1).segments[0]
-    assert seated([*before, unknown]) == [*before, unknown]
+    assert still_in_world([*before, unknown]) == [*before, unknown]
     same = writer("m", 1, world=2, t=T0 + 500).segments[0]
-    assert seated([*before, same]) == [*before[:2], before[4], same]
+    assert still_in_world([*before, same]) == [*before[:2], before[4], same]
     for one in old:
         one.newest_t = T0 + 501
-    assert seated([*before, same]) == [*before, same]
+    assert still_in_world([*before, same]) == [*before, same]
 
 
 def test_children_count_for_their_parents_rank() -> None:

@@ -55,7 +55,7 @@ def everything(no: int) -> Changes:
     """Changes of every kind, with row `no`."""
     return Changes(
         writers=[SavedWriter("f", 100 + no, 50, b"state")],
-        marks=[("f", 10 + no, b"{}")],
+        governing=[("f", 10 + no, b"{}")],
         blocks=[SavedBlock("f", no, no + 1, 1.0, no, no, 3.0)],
         rows=[row(no)],
         dirty=[Unit("trainer", "step", 1000 + no)],
@@ -84,8 +84,8 @@ def test_what_is_committed_is_there_after_a_restart(path: Path, local: bool) -> 
         assert store.read_rows(0, 10) == [row(0), row(1)]
         assert [one.arrival for one in store.read_rows(0, 10)] == [row(0).arrival, row(1).arrival]
         assert store.writers() == [SavedWriter("f", 101, 50, b"state")]
-        assert store.marks("f") == [(10, b"{}"), (11, b"{}")]
-        assert store.marks("g") == []
+        assert store.governing_lines("f") == [(10, b"{}"), (11, b"{}")]
+        assert store.governing_lines("g") == []
         assert store.blocks("f", 1, 5) == [SavedBlock("f", 1, 2, 1.0, 1, 1, 3.0)]
         assert store.dirty() == [Unit("trainer", "step", 1000), Unit("trainer", "step", 1001)]
         assert store.counts() == {"unknown kinds": 2}
@@ -138,14 +138,15 @@ def test_the_newest_revision_is_the_units_state(path: Path) -> None:
     """Earlier revisions stay as rows; whether a unit lacks ranks is its newest revision's word."""
     with opened(path) as store:
         store.commit(Changes(rows=[row(0, 7, missing=("0.1",)), row(1, 8), row(2, 10, missing=("0.1",))]))
-        assert ActorUnits(store, "trainer").row_of(7) is True
+        assert ActorUnits(store, "trainer").lacks_ranks(7) is True
         assert ActorUnits(store, "trainer").rows_between(0, 9, partial=False) == [(7, True), (8, False)]
         assert ActorUnits(store, "trainer").rows_between(0, 99, partial=True) == [(7, True), (10, True)]
         assert sum(rows for _, rows, *_ in store.lacking()) == 2
         store.commit(Changes(rows=[row(3, 7, revision=1)]))
         assert store.newest(Unit("trainer", "step", 7)) == row(3, 7)
-        assert ActorUnits(store, "trainer").row_of(7) is False
-        assert (ActorUnits(store, "trainer").row_of(9), ActorUnits(store, "generator").row_of(7)) == (None, None)
+        assert ActorUnits(store, "trainer").lacks_ranks(7) is False
+        assert ActorUnits(store, "trainer").lacks_ranks(9) is None
+        assert ActorUnits(store, "generator").lacks_ranks(7) is None
         assert (
             sum(rows for _, rows, *_ in store.lacking()),
             ActorUnits(store, "trainer").highest_step(),
@@ -153,7 +154,7 @@ def test_the_newest_revision_is_the_units_state(path: Path) -> None:
         ) == (1, 10, -1)
         assert store.newest(Unit("trainer", "step", 9)) is None
         view = ActorUnits(store, "trainer")
-        assert (view.row_of(8), view.rows_between(8, 10, partial=False)) == (False, [(8, False), (10, True)])
+        assert (view.lacks_ranks(8), view.rows_between(8, 10, partial=False)) == (False, [(8, False), (10, True)])
 
 
 def test_a_revision_clears_its_mark_in_the_same_commit(path: Path) -> None:
@@ -422,4 +423,4 @@ def test_a_store_written_before_is_read(path: Path) -> None:
         assert store.newest(Unit("a", "step", 3)) == Row(
             Unit("a", "step", 3), 1.5, {"global_step": 3}, {"a/x": 2.0}, Coverage(("0.0",), 2, ("0.1",), (), (0,))
         )
-        assert ActorUnits(store, "a").row_of(3) is True
+        assert ActorUnits(store, "a").lacks_ranks(3) is True

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.plainfiles import NotAFile
-from rlship_sidecar.tail.tail import Bookmark, Descriptors, Piece, Tail
+from rlship_sidecar.tail.tail import Descriptors, Piece, Position, Tail
 from tests.pipeline.simulated import scratch
 
 READS = (1, 3, 7, 20, 64 * 1024, 1 << 20, MAX_LINE_BYTES + 1, 3 << 20)
@@ -82,13 +82,13 @@ def test_pieces_add_up_to_the_complete_lines(data: st.DataObject, keep: bool) ->
                     file.write(added)
             elif action == "read":
                 position = positions[-1]
-                positions.append(model.take(tail.read(Bookmark(position), data.draw(st.sampled_from(READS))), position))
+                positions.append(model.take(tail.read(Position(position), data.draw(st.sampled_from(READS))), position))
             else:
                 # What was not made durable is read once more.
                 positions = positions[: data.draw(st.integers(1, len(positions)))]
         for _ in range(100):
             position = positions[-1]
-            piece = tail.read(Bookmark(position), data.draw(st.sampled_from(READS[4:])))
+            piece = tail.read(Position(position), data.draw(st.sampled_from(READS[4:])))
             positions.append(model.take(piece, position))
             if not piece.more:
                 break
@@ -105,7 +105,7 @@ def test_lines_over_a_mebibyte_are_passed_over_exactly(tmp_path: Path) -> None:
     tail, model = Tail(str(path), Descriptors(1, keep=True)), Model(bytearray(path.read_bytes()))
     position, more = 0, True
     while more:
-        piece = tail.read(Bookmark(position), 64 * 1024)
+        piece = tail.read(Position(position), 64 * 1024)
         position, more = model.take(piece, position), piece.more
     assert (model.lines, model.too_long) == model.complete()
     assert sorted(map(len, model.lines.values())) == [5, 5, MAX_LINE_BYTES]
@@ -126,7 +126,7 @@ def test_a_long_line_is_not_read_twice_while_it_grows(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(os, "pread", pread)
     tail = Tail(str(path), Descriptors(1, keep=True))
-    while tail.read(Bookmark(0), 4096).more:
+    while tail.read(Position(0), 4096).more:
         pass
     assert tail.searching
     assert sum(read) <= (50 << 20) + 4096
@@ -134,11 +134,11 @@ def test_a_long_line_is_not_read_twice_while_it_grows(tmp_path: Path, monkeypatc
     with open(path, "ab") as file:
         file.write(b"\nnext\n")
     read.clear()
-    piece = tail.read(Bookmark(0), 4096)
+    piece = tail.read(Position(0), 4096)
     assert (piece.lines, piece.too_long, piece.end) == ([], [(0, b"z" * 120)], (50 << 20) + 1)
     assert sum(read) < 1000
     assert not tail.searching
-    assert tail.read(Bookmark(piece.end), 4096).lines == [b"next"]
+    assert tail.read(Position(piece.end), 4096).lines == [b"next"]
 
 
 def test_a_search_does_not_answer_for_another_position(tmp_path: Path) -> None:
@@ -146,10 +146,10 @@ def test_a_search_does_not_answer_for_another_position(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"one\n" + b"z" * (2 << 20))
     tail = Tail(str(path), Descriptors(1, keep=True))
-    assert tail.read(Bookmark(0), 100).end == 4
-    assert tail.read(Bookmark(4), 100).end == 4
+    assert tail.read(Position(0), 100).end == 4
+    assert tail.read(Position(4), 100).end == 4
     assert tail.searching
-    again = tail.read(Bookmark(0), 100)
+    again = tail.read(Position(0), 100)
     assert (again.lines, again.offsets, again.end) == ([b"one"], [0], 4)
 
 
@@ -178,7 +178,7 @@ def test_no_more_files_are_open_than_allowed(tmp_path: Path) -> None:
     chance = random.Random(7)
     while any(position < tail.size() for tail, position in zip(tails, positions)):
         number = chance.randrange(10)
-        piece = tails[number].read(Bookmark(positions[number]), 9)
+        piece = tails[number].read(Position(positions[number]), 9)
         positions[number], lines[number] = piece.end, lines[number] + piece.lines
         assert len(open_files_under(tmp_path)) <= 2
     assert lines == [[b"%d %d" % (number, line) for line in range(20)] for number in range(10)]
@@ -203,15 +203,15 @@ def test_on_a_network_filesystem_every_look_opens_anew(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"one\n")
     tail = Tail(str(path), Descriptors(2, keep=False))
-    assert tail.read(Bookmark(0), 100).lines == [b"one"]
+    assert tail.read(Position(0), 100).lines == [b"one"]
     assert open_files_under(tmp_path) == []
     (tmp_path / "g").write_bytes(b"one\ntwo\n")
     os.replace(tmp_path / "g", path)
     assert tail.size() == 8
-    assert tail.read(Bookmark(4), 100).lines == [b"two"]
+    assert tail.read(Position(4), 100).lines == [b"two"]
     path.unlink()
     with pytest.raises(FileNotFoundError):
-        tail.read(Bookmark(4), 100)
+        tail.read(Position(4), 100)
     assert open_files_under(tmp_path) == []
 
 
@@ -222,10 +222,10 @@ def test_a_deleted_file_is_read_on_while_it_is_open(tmp_path: Path) -> None:
     files = Descriptors(2, keep=True)
     tail = Tail(str(path), files)
     with open(path, "ab") as writer:
-        assert tail.read(Bookmark(0), 100).lines == [b"one"]
+        assert tail.read(Position(0), 100).lines == [b"one"]
         path.unlink()
         writer.write(b"two\n")
-    assert tail.read(Bookmark(4), 100).lines == [b"two"]
+    assert tail.read(Position(4), 100).lines == [b"two"]
     files.forget(str(path))
     with pytest.raises(FileNotFoundError):
         tail.size()
@@ -242,7 +242,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     def look() -> None:
         for path in (tmp_path / "fifo", tmp_path / "folder", Path("/dev/null"), tmp_path / "link"):
             try:
-                Tail(str(path), Descriptors(2, keep=True)).read(Bookmark(0), 100)
+                Tail(str(path), Descriptors(2, keep=True)).read(Position(0), 100)
             except OSError as error:
                 refusals[path.name] = error
 
@@ -263,7 +263,7 @@ def test_a_file_that_shrank_gives_nothing(tmp_path: Path) -> None:
     """Asked for a position beyond the end a tail gives no line and does not move."""
     path = tmp_path / "f"
     path.write_bytes(b"one\n")
-    piece = Tail(str(path), Descriptors(1, keep=True)).read(Bookmark(10), 100)
+    piece = Tail(str(path), Descriptors(1, keep=True)).read(Position(10), 100)
     assert (piece.lines, piece.end, piece.size, piece.more) == ([], 10, 4, False)
 
 
@@ -275,9 +275,9 @@ def test_a_hole_of_a_terabyte_is_passed_over_at_once(tmp_path: Path) -> None:
         out.truncate(1 << 40)
         out.seek(0, os.SEEK_END)
         out.write(b'x\n{"b":2}\n')
-    tail, mark, lines, looks = Tail(str(path), Descriptors(1, keep=True)), Bookmark(), [], 0
+    tail, mark, lines, looks = Tail(str(path), Descriptors(1, keep=True)), Position(), [], 0
     while looks < 20 and len(lines) < 2:
         piece = tail.read(mark, 1 << 16)
         lines += piece.lines
-        mark, looks = piece.bookmark(piece.end), looks + 1
+        mark, looks = piece.position(piece.end), looks + 1
     assert lines == [b'{"a":1}', b'{"b":2}']

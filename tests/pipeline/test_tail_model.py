@@ -1,7 +1,7 @@
 """The tail against a model of a file that anything may happen to: torn writes, cuts, replacements, restarts.
 
-The reader does what the intake does: it keeps a bookmark, begins anew where the tail says that the file is another, and
-sometimes comes back with nothing but the bookmark it saved.
+The reader does what the intake does: it keeps a position, begins anew where the tail says that the file is another, and
+sometimes comes back with nothing but the position it saved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from rlship_sidecar.tail.tail import START, Bookmark, Descriptors, Replaced, Tail
+from rlship_sidecar.tail.tail import START, Descriptors, Position, Replaced, Tail
 from tests.kit.cases import statistical
 from tests.pipeline.simulated import scratch
 
@@ -31,7 +31,7 @@ class Reader:
 
     path: str
     keep: bool
-    mark: Bookmark = START
+    mark: Position = START
     lines: dict[int, bytes] = field(default_factory=dict)
     fresh_starts: int = 0
     inode: int = 0
@@ -60,7 +60,7 @@ class Reader:
         for offset, line in zip(piece.offsets, piece.lines):
             assert offset not in self.lines, "a line came twice"
             self.lines[offset] = line
-        self.mark = piece.bookmark(piece.end)
+        self.mark = piece.position(piece.end)
 
     def notice_another_inode(self) -> None:
         """A listing of the folder tells; a descriptor that is kept open would not."""
@@ -80,7 +80,7 @@ class Reader:
     def restart(self) -> None:
         """Nothing is left but what the store keeps; what it keeps is checked before it is relied on."""
         self.files.close()
-        saved = msgspec.json.decode(msgspec.json.encode(self.mark), type=Bookmark)
+        saved = msgspec.json.decode(msgspec.json.encode(self.mark), type=Position)
         assert saved == self.mark
         self.mark = saved
         self.files = Descriptors(1, keep=self.keep)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.reading import read_open
-from rlship_formats.records import Asks
+from rlship_formats.records import Definition
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.units import Closing
 from rlship_sidecar.config import Config
@@ -28,7 +28,7 @@ from rlship_sidecar.replay.decoding import Decoding
 from rlship_sidecar.replay.local import LocalEngine
 from rlship_sidecar.replay.packed import DecodedChunk, Packing, Task, Unpacking
 from rlship_sidecar.replay.run import ReplayRequest, replay
-from rlship_sidecar.tail.tail import Bookmark
+from rlship_sidecar.tail.tail import Position
 from tests.pipeline.simulated import scratch, simulation
 from tests.pipeline.streamed import streamed_experiments
 from tests.pipeline.test_against_reference import check_numbering
@@ -231,9 +231,9 @@ def test_a_schema_that_was_forgotten() -> None:
     """Lines of one schema that the other process met as two, as it knows only so many at a time, are all there."""
     batch, known = Batch(), Schemas()
     for step in range(4):
-        schema = Schema(("a",), (Asks(),)) if step % 2 else known.of(("a",), (Asks(),))
+        schema = Schema(("a",), (Definition(),)) if step % 2 else known.of(("a",), (Definition(),))
         batch.run(0, schema).add(step, T0 + step, 10 * step, struct.pack("d", step))
-    chunk = DecodedChunk(batch, Bookmark(40), T0, None, False)
+    chunk = DecodedChunk(batch, Position(40), T0, None, False)
     _, (arrived,) = Unpacking(known).unpack(Packing().pack("a.jsonl", [chunk]))
     assert [(line.step, line[-1]) for line in arrived.batch().lines] == [
         (step, struct.pack("d", step)) for step in range(4)
@@ -356,7 +356,7 @@ def test_messages_keep_every_bit(job: Path) -> None:
     path = job / "rlship" / "r0.jsonl"
     data = path.read_bytes()
     head = data.index(b"\n") + 1
-    mark = Bookmark(head, data[:64], data[head - 64 : head])
+    mark = Position(head, data[:64], data[head - 64 : head])
     task = Task("r0.jsonl", str(path), mark, 1 << 20, 30, 1 << 16, read_open(orjson.loads(data[:head])), T0, None, ())
     decoding = Decoding()
     chunks = decoding.chunks(task)
@@ -366,11 +366,11 @@ def test_messages_keep_every_bit(job: Path) -> None:
     assert name == "r0.jsonl" and len(found) == len(chunks)
     batches = [one.batch() for one in found]
     for one, batch, other in zip(found, batches, chunks):
-        assert (one.mark, one.t, one.barrier_t, one.more) == other[1:]
-        assert (one.lowest, one.highest, list(one.kept)) == (batch.lowest, batch.highest, batch.kept)
+        assert (one.position, one.t, one.barrier_t, one.more) == other[1:]
+        assert (one.lowest, one.highest, list(one.kept)) == (batch.lowest, batch.highest, batch.governing)
         assert [line[:4] for line in batch.lines] == [line[:4] for line in other.batch.lines]
         assert [line[-1] for line in batch.lines] == [line[-1] for line in other.batch.lines]
-        assert batch.barriers == other.batch.barriers and batch.kept == other.batch.kept
+        assert batch.barriers == other.batch.barriers and batch.governing == other.batch.governing
         assert batch.counts == other.batch.counts and batch.dead == other.batch.dead
     assert {id(line.schema) for batch in batches for line in batch.lines if hasattr(line, "schema")} <= {
         id(schema) for schema in schemas._known.values()

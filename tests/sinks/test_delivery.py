@@ -285,7 +285,7 @@ def test_whatever_fails_every_row_arrives_once_and_in_order(
         clock.sleep(settle(delivery, drain=True) or 0.0)
 
     assert destination.held == list(range(rows))
-    assert delivery.position.delivered_to == rows == source.cursors["fake"]
+    assert delivery.progress.confirmed_below == rows == source.cursors["fake"]
 
 
 def test_a_plugin_without_a_place_is_fine() -> None:
@@ -310,7 +310,7 @@ def test_a_plugin_without_a_place_is_fine() -> None:
     )
     settle(delivery, drain=True)
 
-    assert (delivery.position.delivered, delivery.facts.where, delivery.complaint()) == (1, "", "")
+    assert (delivery.progress.delivered, delivery.facts.where, delivery.complaint()) == (1, "", "")
 
 
 def test_rows_are_read_before_it_is_made_sure_that_they_may_go() -> None:
@@ -410,7 +410,7 @@ def test_what_the_store_raises_is_not_the_sinks_fault(call: str) -> None:
     clock.sleep(wait)
     settle(delivery, drain=True)
     assert delivery.facts.store_error is None and delivery.complaint() == ""
-    assert delivery.position.delivered_to == 2
+    assert delivery.progress.confirmed_below == 2
 
 
 @pytest.mark.parametrize("tells", [True, False])
@@ -456,7 +456,7 @@ def test_an_expensive_sink_is_opened_for_unconfirmed_rows_only() -> None:
 
     again = expensive(destination, source)
     assert settle(again) is None and again.at_rest
-    assert destination.calls.count("open") == 1 and again.position.next_row == 3
+    assert destination.calls.count("open") == 1 and again.progress.given_below == 3
 
     destination.held.pop()  # the destination lost a row meanwhile
     source.append(make_rows(3, 4))

@@ -166,7 +166,7 @@ def play(kind: str, prepare: Callable[[str, Path], None], at: int, *, believes: 
                 successor.source.append(rows_of(0.5, len(successor.source.rows), END))
                 successor.ship()
                 successor.delivery.close()
-            assert successor.delivery.facts.refused is None and successor.delivery.position.delivered_to == END
+            assert successor.delivery.facts.refused is None and successor.delivery.progress.confirmed_below == END
             assert held(kind, folder) == shown(kind, successor.source.rows), at
         else:
             freezer.thaw()

@@ -19,7 +19,7 @@ import pytest
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks import registry
 from rlship_sidecar.sinks.console import ConsoleSink
-from rlship_sidecar.sinks.contract import Position, Run, Sink, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Observed, Run, Sink, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.jsonl import JsonlSink
 from rlship_sidecar.sinks.observed import ObservingSink
 from rlship_sidecar.sinks.observing import FilePlace, observation
@@ -275,7 +275,7 @@ class Peaks(Sink):
 
     def close(self) -> None: ...
 
-    def observe(self, lines: bytes, position: Position) -> None:
+    def observe(self, lines: bytes, position: Observed) -> None:
         for line in lines.splitlines():
             for name, value in json.loads(line)["m"].items():
                 self.peaks[name] = max(value, self.peaks.get(name, value))

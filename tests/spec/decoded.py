@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlship_formats.reading import read_define
-from rlship_formats.records import Asks, Open
+from rlship_formats.records import Definition, Open
 from rlship_formats.values import Moments, Observations
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
@@ -39,7 +39,7 @@ def by_pipeline(path: Path) -> Said:
         found += [{"at": offset, "dead": "line too long"} for offset, _ in piece.too_long]
         if piece.end == mark.offset and not piece.more:
             break
-        mark = piece.bookmark(piece.end)
+        mark = piece.position(piece.end)
     return {"lines": sorted(found, key=lambda said: said["at"]), "rest": piece.size - piece.end}
 
 
@@ -64,7 +64,7 @@ def _record(record: Said, batch: Batch, t: float, segment: int) -> Said:
         return _opened(dataclasses.asdict(batch.opened))
     said: Said = {"kind": kind, "t": decimal(t), "segment": segment}
     lines = [*batch.lines, *batch.samples, *batch.tags, *batch.streams]
-    steps = {line.step for line in lines} | {mark.step for mark in batch.marks if mark.step >= 0}
+    steps = {line.step for line in lines} | {mark.step for mark in batch.notes if mark.step >= 0}
     steps |= {step for run in batch.barriers for step in run.steps}
     if lines or steps:
         (step,) = steps
@@ -82,11 +82,11 @@ def _record(record: Said, batch: Batch, t: float, segment: int) -> Said:
     for clock in batch.clocks:
         said |= {"offset": decimal(clock.offset), "err": decimal(clock.err)}
     if kind == "gap":
-        (gap,) = (mark.gap for mark in batch.marks if mark.gap is not None)
+        (gap,) = (mark.gap for mark in batch.notes if mark.gap is not None)
         said |= {"n": gap.n, "from": gap.first, "to": gap.last}
         said.pop("step", None)
     if kind == "close":
-        said["rolls"] = not [mark for mark in batch.marks if mark.kind == "close"]
+        said["rolls"] = not [mark for mark in batch.notes if mark.kind == "close"]
     if kind == "define":
         said["m"] = {name: _entry(asks, asks.reduce or None) for name, asks in read_define(record, 0.0, None).m.items()}
     return said
@@ -211,7 +211,7 @@ def _summary(partial: Moments | ReferenceMoments) -> Said:
     return {"n": partial.n} | {name: None if figure is None else decimal(figure) for name, figure in told.items()}
 
 
-def _entry(entry: Asks | Entry, reduce: tuple[str, ...] | None) -> Said:
+def _entry(entry: Definition | Entry, reduce: tuple[str, ...] | None) -> Said:
     return {
         "reduce": None if reduce is None else list(reduce),
         "unit": entry.unit,

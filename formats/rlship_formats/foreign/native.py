@@ -44,7 +44,7 @@ def reads(reader: Reader, path: str) -> bool:
 
 def bind(readers: Iterable[Reader], path: str, head: bytes) -> Bound | None:
     """The first reader that recognises a line in the first `HEAD_BYTES` of a file, with the writers that it found; None
-    if none does. Asks the readers in their order, line by line, so that a longer head never changes the result.
+    if none does. Definition the readers in their order, line by line, so that a longer head never changes the result.
     Raises ReaderFailed.
     """
     candidates = list(readers)

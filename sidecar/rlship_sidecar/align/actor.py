@@ -13,8 +13,8 @@ from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.roster import Roster, Waiting
 from rlship_sidecar.align.units import MAX_KEPT, Closing, EarlyBarriers, OpenUnit, Patience, RowIndex
-from rlship_sidecar.align.window import Window
-from rlship_sidecar.decode.lines import Batch, Mark
+from rlship_sidecar.align.window import UnitLines
+from rlship_sidecar.decode.lines import Batch, Note
 from rlship_sidecar.rows import STEP, Unit
 
 
@@ -65,8 +65,8 @@ class Actor:
         covered = [segment.covers_to for segment in writer.segments]
         if batch.begins is not None and writer.segments[0].begins is None:
             self._begin(writer.segments[0], batch.begins, now)
-        for mark in batch.marks:
-            self._mark(writer, mark, now)
+        for note in batch.notes:
+            self._take_note(writer, note, now)
         if batch.runs or batch.sparse:
             self.metrics_at = now
             self._take_in(writer, batch, now)
@@ -106,7 +106,7 @@ class Actor:
         writer.segments[0].met(step, step)
         unit = self.open.get(step)
         if unit is None:
-            partial = self.rows.row_of(step) if step <= self.highest_closed else None
+            partial = self.rows.lacks_ranks(step) if step <= self.highest_closed else None
             if partial is not None:
                 self.mark_dirty(step, now, partial=partial)
                 return
@@ -116,11 +116,11 @@ class Actor:
             self.kept -= 1
         writer.starts[step] = min(offset, writer.starts.get(step, offset))
 
-    def _window(self, writer: Writer, step: int, offset: int, now: float) -> Window | None:
+    def _window(self, writer: Writer, step: int, offset: int, now: float) -> UnitLines | None:
         """Where the values of a line go that begins at `offset`; None where they are not kept. A row gets dirty."""
         unit = self.open.get(step)
         if unit is None:
-            partial = self.rows.row_of(step) if step <= self.highest_closed else None
+            partial = self.rows.lacks_ranks(step) if step <= self.highest_closed else None
             if partial is not None:
                 self.mark_dirty(step, now, partial=partial)
                 return None
@@ -139,12 +139,12 @@ class Actor:
                 if unit is not None:
                     if unit.window is not None:
                         unit.window.barriers.append((segment, t, offset, before_t))
-                elif step <= self.highest_closed and (partial := self.rows.row_of(step)) is not None:
+                elif step <= self.highest_closed and (partial := self.rows.lacks_ranks(step)) is not None:
                     self.mark_dirty(step, now, partial=partial)
                 else:
                     self.early.add(step, (segment, t, offset, before_t))
 
-    def refill(self, windows: Mapping[int, Window]) -> None:
+    def refill(self, windows: Mapping[int, UnitLines]) -> None:
         """Values of open steps, read again out of the files."""
         for step, window in windows.items():
             self.open[step].window = window
@@ -160,7 +160,7 @@ class Actor:
                 continue
             unit = self.open.get(step)
             if unit is None:
-                if (partial := self.rows.row_of(step)) is not None:
+                if (partial := self.rows.lacks_ranks(step)) is not None:
                     if late:
                         self.mark_dirty(step, now, partial=partial)
                     continue
@@ -174,7 +174,7 @@ class Actor:
         early = self.early.take(step)
         keep = keep and self.kept < MAX_KEPT and step > self.early.forgotten
         self.kept += keep
-        unit = self.open[step] = OpenUnit(Window(barriers=early) if keep else None, line_at=now)
+        unit = self.open[step] = OpenUnit(UnitLines(barriers=early) if keep else None, line_at=now)
         self._blocker = None
         return unit
 
@@ -189,26 +189,26 @@ class Actor:
                 if member.root in self.beside:
                     self._mark_all_of(member, now)
 
-    def _mark(self, writer: Writer, mark: Mark, now: float) -> None:
-        if mark.kind == "barrier":
-            segment = writer.segments[mark.segment]
+    def _take_note(self, writer: Writer, note: Note, now: float) -> None:
+        if note.kind == "barrier":
+            segment = writer.segments[note.segment]
             writer.implicit = False
-            segment.barrier = max(segment.barrier, mark.step)
-        elif mark.kind == "rollback":
-            segment = Segment(writer, mark.segment, barrier=mark.step - 1, since=mark.t)
+            segment.barrier = max(segment.barrier, note.step)
+        elif note.kind == "rollback":
+            segment = Segment(writer, note.segment, barrier=note.step - 1, since=note.t)
             writer.segments.append(segment)
-            self._begin(segment, mark.step, now)
-        elif mark.kind == "close":
+            self._begin(segment, note.step, now)
+        elif note.kind == "close":
             writer.closed = True
             if writer.close_t is None:
-                writer.close_t = mark.t
+                writer.close_t = note.t
             uncovered = min(segment.covers_to for segment in writer.segments) + 1
             self._mark_between(uncovered, self.highest_closed, now, partial=True)
-        elif mark.gap is not None:
-            writer.gaps.append(mark.gap)
+        elif note.gap is not None:
+            writer.gaps.append(note.gap)
             self.roster.gaps = True
-            if mark.gap.first is not None and mark.gap.last is not None:
-                self._mark_between(mark.gap.first, mark.gap.last, now)
+            if note.gap.first is not None and note.gap.last is not None:
+                self._mark_between(note.gap.first, note.gap.last, now)
 
     def _begin(self, segment: Segment, step: int, now: float) -> None:
         """A segment begins: its writer is expected from there on, and its world may govern. Rows that exist may lack
@@ -323,12 +323,12 @@ class Actor:
         implicit = all(writer.implicit for writer in self.roster.writers.values())
         return implicit and step == max(self.open) and now - self.metrics_at >= patience.implicit_s
 
-    def windows(self, closings: list[Closing]) -> dict[Unit, Window]:
+    def windows(self, closings: list[Closing]) -> dict[Unit, UnitLines]:
         """The kept values of steps."""
         found = {Unit(self.name, STEP, closing.step): self.open[closing.step].window for closing in closings}
         return {unit: window for unit, window in found.items() if window is not None}
 
-    def close(self, step: int) -> Window | None:
+    def close(self, step: int) -> UnitLines | None:
         """Take a step out of the open ones: its values, where they were kept or refilled."""
         window = self.open.pop(step).window
         self.kept -= window is not None

@@ -240,10 +240,10 @@ def newest(segments: Iterable[Segment]) -> set[Segment]:
     by_rank: dict[RankName, dict[Segment, None]] = {}
     for segment in found:
         by_rank.setdefault(segment.writer.rank, {})[segment] = None
-    return {segment for alike in by_rank.values() for segment in counting(alike)}.intersection(seated(found))
+    return {segment for alike in by_rank.values() for segment in counting(alike)}.intersection(still_in_world(found))
 
 
-def seated(segments: Iterable[Segment]) -> list[Segment]:
+def still_in_world(segments: Iterable[Segment]) -> list[Segment]:
     """Of segments that have something at a step, those whose rank is not gone: of those here no writer outgrows
     theirs, and their job is not over for another one.
     """

@@ -22,8 +22,8 @@ from rlship_sidecar.align.lineage import (
     order_of,
     outgrows,
     replica_key,
-    seated,
     side_by_side,
+    still_in_world,
     submissions,
 )
 from rlship_sidecar.rows import RankName
@@ -32,7 +32,7 @@ MAX_GENERATIONS = 16  # of a family: who has more ancestors is its own root
 _NOT_SEEN = Order(None, (), (), (), False)
 
 
-class Place(NamedTuple):
+class RankAtStep(NamedTuple):
     """One rank of a replica at a step: its candidates, newest first, and those of them that are expected."""
 
     rank: int
@@ -40,11 +40,11 @@ class Place(NamedTuple):
     expected: tuple[Segment, ...]
 
 
-class Seats(NamedTuple):
+class ReplicaAtStep(NamedTuple):
     """A replica at a step: expected ranks, and the world that governs (None: unknown)."""
 
     world: int | None
-    places: tuple[Place, ...]
+    places: tuple[RankAtStep, ...]
 
 
 class Waiting(NamedTuple):
@@ -66,7 +66,7 @@ class Waiting(NamedTuple):
 class _Replica:
     roots: dict[int, list[Writer]] = field(default_factory=dict)
     joining: list[Writer] = field(default_factory=list)  # roots that have not shown yet where they begin
-    answers: dict[int, Seats] = field(default_factory=dict)  # by how many of `begins` a step has passed
+    answers: dict[int, ReplicaAtStep] = field(default_factory=dict)  # by how many of `begins` a step has passed
     begins: list[int] | None = None  # where segments begin and jobs are over, ascending; None: to be worked out anew
     newest_first: list[tuple[int, list[Segment]]] = field(default_factory=list)
     attempts: set[int] = field(default_factory=set)
@@ -302,7 +302,7 @@ class Roster:
                 self._orders.clear()
             # A child merges at its own place but counts for its root's rank, which `first` and `last` go by.
             ranks = {owner.writer.rank for owner in owners if owner.writer.at_home}
-            alone = len(ranks) == len(owners) == len(seated(owners))
+            alone = len(ranks) == len(owners) == len(still_in_world(owners))
             order = self._orders[owners] = order_of(owners) if alone else None
         return order
 
@@ -353,7 +353,7 @@ class Roster:
             writers for replica in self._replicas.values() for writers in replica.roots.values() if len(writers) > 1
         ]
 
-    def seats(self, replica_name: str, step: int) -> Seats:
+    def at_step(self, replica_name: str, step: int) -> ReplicaAtStep:
         """Candidates and expected segments of every rank of a replica at a step."""
         if self._over_from is None:
             self._over_from = self._find_over()
@@ -363,7 +363,7 @@ class Roster:
         passed = bisect_right(replica.remember(self._over_from), step)
         answer = replica.answers.get(passed)
         if answer is None:
-            answer = replica.answers[passed] = _seats(replica.newest_first, step, self._over_from)
+            answer = replica.answers[passed] = _at_step(replica.newest_first, step, self._over_from)
         return answer
 
     def _find_over(self) -> dict[SubmittedJob, int]:
@@ -388,7 +388,7 @@ class Roster:
         waited: list[Writer] = []
         unopened = False
         for name, replica in self._replicas.items():
-            world, places = self.seats(name, step)
+            world, places = self.at_step(name, step)
             for place in places:
                 # Most have a barrier, which is quicker to see than how far else they are.
                 waited += [
@@ -413,7 +413,7 @@ class Roster:
         return any(
             segment.waits_to >= step
             for name in self._replicas
-            for place in self.seats(name, step).places
+            for place in self.at_step(name, step).places
             for segment in place.expected
         )
 
@@ -423,7 +423,7 @@ class Roster:
         missing: list[RankName] = []
         absent: list[tuple[str, int, int]] = []
         for name in sorted(self._replicas, key=replica_key):
-            world, places = self.seats(name, step)
+            world, places = self.at_step(name, step)
             expected += len(places)
             missing += [RankName(name, place.rank) for place in places if not _covered(place, step)]
             if world is not None and len(places) < world:
@@ -441,7 +441,7 @@ class Roster:
         return frozenset(
             RankName(name, place.rank)
             for name in {rank.replica for rank in ranks} & self._replicas.keys()
-            for place in self.seats(name, step).places
+            for place in self.at_step(name, step).places
             if (name, place.rank) in ranks and any(segment.covers_to >= step for segment in place.candidates)
         )
 
@@ -458,7 +458,9 @@ class Roster:
         return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
 
 
-def _seats(newest_first: list[tuple[int, list[Segment]]], step: int, over_from: Mapping[SubmittedJob, int]) -> Seats:
+def _at_step(
+    newest_first: list[tuple[int, list[Segment]]], step: int, over_from: Mapping[SubmittedJob, int]
+) -> ReplicaAtStep:
     newest: Segment | None = None
     by_rank: list[tuple[int, list[Segment]]] = []
     for rank, segments in newest_first:
@@ -474,10 +476,10 @@ def _seats(newest_first: list[tuple[int, list[Segment]]], step: int, over_from: 
             if newest is None or candidates[0].age > newest.age:
                 newest = candidates[0]
     world = newest.writer.open.world if newest is not None else None
-    return Seats(
+    return ReplicaAtStep(
         world,
         tuple(
-            Place(rank, tuple(candidates), tuple(_expected(candidates)))
+            RankAtStep(rank, tuple(candidates), tuple(_expected(candidates)))
             for rank, candidates in by_rank
             if world is None or rank < world
         ),
@@ -499,7 +501,7 @@ def _expected(candidates: list[Segment]) -> Iterator[Segment]:
             yield segment
 
 
-def _covered(place: Place, step: int) -> bool:
+def _covered(place: RankAtStep, step: int) -> bool:
     """Whether a rank is done with a step: it passed a barrier of it or a later one, or all of its writers closed."""
     if place.candidates[0].barrier >= step:  # true of most ranks, and quick to see
         return True

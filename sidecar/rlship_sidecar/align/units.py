@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rlship_sidecar.align.window import Ended, Window
+from rlship_sidecar.align.window import Ended, UnitLines
 from rlship_sidecar.steps import Steps
 
 
@@ -33,7 +33,7 @@ class StreamConfig:
 class OpenUnit:
     """A step with lines and no row. `window` is None where its values were not kept: they are in the files."""
 
-    window: Window | None
+    window: UnitLines | None
     barrier_at: float | None = None
     line_at: float = 0.0
 
@@ -52,7 +52,7 @@ MAX_KEPT = 64  # open units that keep their values; the files are the buffer for
 class RowIndex(Protocol):
     """What the store knows of an actor's closed steps. `partial` means that the row lacks ranks."""
 
-    def row_of(self, step: int) -> bool | None:
+    def lacks_ranks(self, step: int) -> bool | None:
         """None if the step has no row, else whether that row is partial."""
 
     def rows_between(self, first: int, last: int, *, partial: bool) -> list[tuple[int, bool]]:

@@ -38,7 +38,7 @@ class Block:
 
 
 @dataclass(slots=True)
-class Window:
+class UnitLines:
     """Everything that the lines of one unit say. Lines of one segment arrive in file order. `shown` are the samples
     that its row shows, once they were chosen and read.
     """
@@ -72,7 +72,7 @@ class Window:
         block.lines.append(line)
 
 
-def put(window: Window, segment: Segment, line: StreamLine) -> None:
+def put(window: UnitLines, segment: Segment, line: StreamLine) -> None:
     """Take in a stream line of any kind."""
     if type(line) is SampleLine:
         window.samples.append((segment, line))

@@ -87,7 +87,7 @@ def _findings(path: str, checked: FileCheck) -> Iterator[Finding]:
                 yield from checked.too_long(at) if line is None else checked.line(line, at)
             if piece.end == mark.offset and not piece.more:
                 break
-            mark = piece.bookmark(piece.end)
+            mark = piece.position(piece.end)
         yield from checked.end(piece.size, piece.end)
     except OSError as error:
         raise RlshipError(

@@ -37,7 +37,7 @@ from rlship_formats.reading import (
     Define,
     Event,
     FileReader,
-    Lost,
+    GapRecord,
     Metrics,
     Rollback,
     Sample,
@@ -59,8 +59,8 @@ from rlship_sidecar.decode.lines import (
     Batch,
     Dead,
     Dense,
-    Mark,
     NotDense,
+    Note,
     SampleLine,
     Schema,
     Sparse,
@@ -269,7 +269,7 @@ class Decoder:
 
     def follow(self, batch: Batch, t: float, barrier_t: float | None) -> None:
         """Adopt the state of another decoder of this file that has decoded `batch` in place of this one."""
-        self._go_on([line for _, line in batch.kept], t, barrier_t)
+        self._go_on([line for _, line in batch.governing], t, barrier_t)
 
     def _go_on(self, marks: Sequence[bytes], t: float, barrier_t: float | None) -> None:
         for line in marks:
@@ -442,7 +442,7 @@ class Decoder:
             batch.dead.append(Dead(offset, reason, excerpt_of(line), name))
         if self._governing.define(record.m):
             self._usual = self._last = None
-            batch.kept.append((offset, line))
+            batch.governing.append((offset, line))
 
     def _barrier(self, batch: Batch, record: BarrierRecord, line: bytes, offset: int) -> None:
         first = not self.reader.segment and self.barrier_t is None and not self._barriers.steps
@@ -457,8 +457,8 @@ class Decoder:
         self._end_barriers(batch)
         self.barrier_t = None
         self._barriers = BarrierLines(self.reader.segment, None)
-        batch.marks.append(Mark("rollback", self.reader.segment, record.step, t=record.t))
-        batch.kept.append((offset, line))
+        batch.notes.append(Note("rollback", self.reader.segment, record.step, t=record.t))
+        batch.governing.append((offset, line))
 
     def _end_barriers(self, batch: Batch) -> None:
         """Hand the segment's barrier records over to the batch."""
@@ -466,19 +466,19 @@ class Decoder:
         if barriers.steps:
             batch.barriers.append(barriers)
             # The highest barrier counts: a later one does not revoke an earlier promise.
-            batch.marks.append(Mark("barrier", barriers.segment, max(barriers.steps)))
+            batch.notes.append(Note("barrier", barriers.segment, max(barriers.steps)))
             batch.newest_t = max(batch.newest_t, max(barriers.ts))
             self.barrier_t = barriers.ts[-1]
 
-    def _gap(self, batch: Batch, record: Lost, line: bytes, offset: int) -> None:
-        batch.marks.append(Mark("gap", self.reader.segment, -1, record.gap, record.since))
+    def _gap(self, batch: Batch, record: GapRecord, line: bytes, offset: int) -> None:
+        batch.notes.append(Note("gap", self.reader.segment, -1, record.gap, record.since))
 
     def _clock(self, batch: Batch, record: Clock, line: bytes, offset: int) -> None:
         batch.clocks.append(record)
 
     def _close(self, batch: Batch, record: Close, line: bytes, offset: int) -> None:
         if not record.rolls:
-            batch.marks.append(Mark("close", self.reader.segment, -1, t=record.t))
+            batch.notes.append(Note("close", self.reader.segment, -1, t=record.t))
 
     def _unknown(self, batch: Batch, record: Unknown, line: bytes, offset: int) -> None:
         _count(batch, "unknown kinds")
@@ -494,7 +494,7 @@ TAKERS: dict[type, Callable[[Decoder, Batch, Any, bytes, int], None]] = {
     Sample: Decoder._sample,
     BarrierRecord: Decoder._barrier,
     Rollback: Decoder._rollback,
-    Lost: Decoder._gap,
+    GapRecord: Decoder._gap,
     Clock: Decoder._clock,
     Close: Decoder._close,
     Unknown: Decoder._unknown,

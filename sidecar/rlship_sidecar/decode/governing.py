@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlship_formats.records import Asks
+from rlship_formats.records import Definition
 from rlship_sidecar.decode.lines import WIDE, Schema
 from rlship_sidecar.decode.schemas import Schemas
 
@@ -23,8 +23,8 @@ class Governing:
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
         self._actor = ""
-        self._asks: dict[str, Asks] = {}
-        self._by_metric: dict[str, Asks] = {}
+        self._asks: dict[str, Definition] = {}
+        self._by_metric: dict[str, Definition] = {}
         self._by_derived: dict[tuple[str, tuple[str, ...]], Schema] = {}
         self.by_names: dict[tuple[str, ...], Schema] = {}
         self.by_stream: dict[tuple[str, ...], Schema] = {}
@@ -35,7 +35,7 @@ class Governing:
         self._asks = {}
         self._forget()
 
-    def define(self, entries: Mapping[str, Asks]) -> bool:
+    def define(self, entries: Mapping[str, Definition]) -> bool:
         """Apply a define's entries; returns whether they change anything."""
         if all(self._asks.get(name) == asks for name, asks in entries.items()):
             return False
@@ -64,7 +64,7 @@ class Governing:
             self._by_derived[metric, reduce] = schema
         return schema
 
-    def of(self, metric: str) -> Asks:
+    def of(self, metric: str) -> Definition:
         """The entry that governs a metric from here on."""
         asks = self._by_metric.get(metric)
         if asks is None:
@@ -73,7 +73,7 @@ class Governing:
                 self._by_metric[metric] = asks
         return asks
 
-    def _asked(self, metric: str, reduce: tuple[str, ...] = ()) -> Asks:
+    def _asked(self, metric: str, reduce: tuple[str, ...] = ()) -> Definition:
         defined, known = self._asks.get(metric), self._schemas.defaults(self._actor)[metric]
         if defined is None:
             return known._replace(reduce=reduce, catalogued=False) if reduce else known

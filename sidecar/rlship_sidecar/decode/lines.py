@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from rlship_formats.reading import Clock
-from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Asks, Gap, Open
+from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Definition, Gap, Open
 from rlship_formats.values import Observations
 
 NotDense = struct.error  # raised when something other than plain numbers is packed
@@ -39,7 +39,7 @@ class Schema:
 
     __slots__ = ("_parse", "asks", "names", "pack", "streamed")
 
-    def __init__(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], asks: tuple[Definition, ...]) -> None:
         self.names = names
         self.asks = asks
         self.streamed = any(ask.stream for ask in asks)
@@ -148,7 +148,7 @@ class Value(NamedTuple):
     """One metric's observations on a line and what governs them there."""
 
     metric: str
-    asks: Asks
+    asks: Definition
     observations: Observations
 
 
@@ -221,7 +221,7 @@ class Adoption(NamedTuple):
     before: int
 
 
-class Mark(NamedTuple):
+class Note(NamedTuple):
     """A line about its writer, not about a metric: `kind` is barrier, rollback, close or gap.
 
     `t` is the time of a rollback or close. For a gap it is the time of the line before.
@@ -254,8 +254,8 @@ class Batch:
     `runs` are the metrics records with a step that hold plain numbers, by segment and schema. `sparse` are the other
     records with a step. `streams` are the metrics records without a step, with their samples and tags.
 
-    `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `kept` are the define
-    and rollback lines that later lines depend on, with their offsets.
+    `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `governing` are the
+    define and rollback lines that later lines depend on, with their offsets.
     """
 
     runs: dict[tuple[int, Schema], PlainRun] = field(default_factory=dict)
@@ -267,9 +267,9 @@ class Batch:
     clocks: list[Clock] = field(default_factory=list)
     schemas: set[Schema] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-    marks: list[Mark] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     dead: list[Dead] = field(default_factory=list)
-    kept: list[tuple[int, bytes]] = field(default_factory=list)
+    governing: list[tuple[int, bytes]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     open_line: tuple[Open, int] | None = None
     begins: int | None = None

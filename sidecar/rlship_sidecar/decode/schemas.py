@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlship_formats.records import Asks
+from rlship_formats.records import Definition
 from rlship_sidecar.decode.lines import WIDE, Schema
 
-Lookup = Callable[[str, str], Asks | None]  # returns the defaults of an actor's metric by its name
-_DEFAULT = Asks()
+Lookup = Callable[[str, str], Definition | None]  # returns the defaults of an actor's metric by its name
+_DEFAULT = Definition()
 _MAX_NAMES = 10_000
 
 
-class Defaults(dict[str, Asks]):
+class Defaults(dict[str, Definition]):
     """What governs an actor's metrics that no `define` names. Each name is looked up once."""
 
     def __init__(self, actor: str, lookup: Lookup) -> None:
@@ -20,7 +20,7 @@ class Defaults(dict[str, Asks]):
         self._actor = actor
         self._lookup = lookup
 
-    def __missing__(self, metric: str) -> Asks:
+    def __missing__(self, metric: str) -> Definition:
         asks = self._lookup(self._actor, metric) or _DEFAULT
         if len(self) < _MAX_NAMES:
             self[metric] = asks
@@ -39,10 +39,10 @@ class Schemas:
 
     def __init__(self, lookup: Lookup = nothing_known) -> None:
         self._lookup = lookup
-        self._known: dict[tuple[tuple[str, ...], tuple[Asks, ...]], Schema] = {}
+        self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...]], Schema] = {}
         self._defaults: dict[str, Defaults] = {}
 
-    def of(self, names: tuple[str, ...], asks: tuple[Asks, ...]) -> Schema:
+    def of(self, names: tuple[str, ...], asks: tuple[Definition, ...]) -> Schema:
         """The schema of these metrics.
 
         The cache is emptied when a job keeps inventing metrics. That costs only speed.

@@ -90,7 +90,7 @@ def lines(file: WriterFile) -> Iterator[bytes]:
             file.refuse(reason)
         yield from piece.lines
         file.on_read(piece.end - mark.offset)
-        mark, more = piece.bookmark(piece.end), piece.more
+        mark, more = piece.position(piece.end), piece.more
 
 
 @contextmanager

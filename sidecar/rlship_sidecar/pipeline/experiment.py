@@ -14,7 +14,7 @@ from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.intake import Intake, words
@@ -31,7 +31,7 @@ from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.store.units import ActorUnits
-from rlship_sidecar.streams.streaming import Streaming
+from rlship_sidecar.streams.streaming import ExperimentStreams
 from rlship_sidecar.tally import observes
 
 SAVE_EVERY_S = 5.0  # positions alone are not worth a transaction: what is not saved is read again
@@ -48,7 +48,7 @@ class StepRows:
     store: Store
     actors: Mapping[str, Actor]
     recall: Recall
-    streaming: Streaming
+    streaming: ExperimentStreams
     rules: Rules
     steps: Steps | None = None
     lookbacks: dict[str, Lookback] = field(default_factory=dict)
@@ -114,11 +114,11 @@ class StepRows:
                     rows.append(row)
         return rows, revised
 
-    def _reduced(self, unit: Unit, window: Window, actor: Actor, short: Short) -> Row:
+    def _reduced(self, unit: Unit, window: UnitLines, actor: Actor, short: Short) -> Row:
         streaming = self.streaming
         return reduce_unit(unit, window, actor.roster, self.rules, streaming.clocks, streaming.axis, short)
 
-    def _look_back(self, actor: Actor, step: int, window: Window, now: float, *, whole: bool) -> Short:
+    def _look_back(self, actor: Actor, step: int, window: UnitLines, now: float, *, whole: bool) -> Short:
         """What a step is short of. Later rows that look back as far as this step become dirty if it has changed."""
         if not self.rules.short_window:
             return {}
@@ -129,7 +129,7 @@ class StepRows:
         short, affected = lookback.look(step, window, actor.roster, whole=whole)
         for later in affected:
             if self._wants(later):
-                actor.mark_dirty(later, now, partial=actor.rows.row_of(later) is True)
+                actor.mark_dirty(later, now, partial=actor.rows.lacks_ranks(later) is True)
         return short
 
     def _refill(self, actor: Actor, closings: list[Closing], now: float, *, end: bool) -> bool:
@@ -142,7 +142,7 @@ class StepRows:
         shown = [closing for closing in closings if self._wants(closing.step)]
         return self.recall.show(actor.windows(shown), now=now, end=end)
 
-    def _revision(self, actor: Actor, step: int, window: Window | None, no: int, now: float) -> Row | None:
+    def _revision(self, actor: Actor, step: int, window: UnitLines | None, no: int, now: float) -> Row | None:
         """The next revision of a row, or None if nothing in it changed."""
         unit = Unit(actor.name, STEP, step)
         before = self.store.newest(unit)
@@ -256,9 +256,9 @@ class Experiment:
         for unit in dirty:
             if unit.kind == STEP:
                 actor = self._actor(unit.actor)
-                actor.revisions.restore(unit, now, partial=actor.rows.row_of(unit.index) is True)
+                actor.revisions.restore(unit, now, partial=actor.rows.lacks_ranks(unit.index) is True)
         writers = [source.writer for source in self.sources.values() if source.writer is not None]
-        self.streaming = Streaming(
+        self.streaming = ExperimentStreams(
             self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
         )
         self._step_rows = StepRows(
@@ -499,7 +499,7 @@ class Experiment:
         self.store.commit(
             Changes(
                 [source.saved() for source in changed],
-                [(source.name, offset, line) for source in changed for offset, line in source.fresh_marks],
+                [(source.name, offset, line) for source in changed for offset, line in source.fresh_governing],
                 [block for source in changed for block in source.index.fresh],
                 rows=rows,
                 dirty=dirty,
@@ -509,7 +509,7 @@ class Experiment:
             )
         )
         for source in changed:
-            source.fresh_marks.clear()
+            source.fresh_governing.clear()
             source.index.fresh.clear()
         for revisions in self._revisions():
             revisions.unsaved.clear()

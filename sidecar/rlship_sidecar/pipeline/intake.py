@@ -18,7 +18,7 @@ from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder, is_foreign
 from rlship_sidecar.tail.newcomers import Newcomers
 from rlship_sidecar.tail.opening import Opener
-from rlship_sidecar.tail.tail import Bookmark, Descriptors, Replaced, Tail
+from rlship_sidecar.tail.tail import Descriptors, Position, Replaced, Tail
 from rlship_sidecar.tally import Tally
 
 ROUND_STEPS = 60  # that one look takes in while history is read: not quite as many as there are units that keep values
@@ -32,12 +32,12 @@ Apply = Callable[[Source, Batch, float], None]
 
 
 class Taken(NamedTuple):
-    """The next lines of a file, decoded elsewhere: up to `mark`, after which there are more or not. `batch` None: they
-    are beyond the step up to which lines are wanted.
+    """The next lines of a file, decoded elsewhere: up to `position`, after which there are more or not. `batch` None:
+    they are beyond the step up to which lines are wanted.
     """
 
     batch: Batch | None
-    mark: Bookmark
+    position: Position
     more: bool
 
 
@@ -234,23 +234,23 @@ class Intake:
         try:
             size = source.size = source.tail.size()
             if source.moved and size <= source.read:
-                # All of the file that had the name is read; what has it now is found out by the bookmark.
+                # All of the file that had the name is read; what has it now is found out by the position.
                 self.files.forget(source.tail.path)
                 source.moved = False
                 size = source.size = source.tail.size()
-                source.tail.check(source.mark)
+                source.tail.check(source.position)
             source.problem = ""
             if size > source.read:
                 source.grown_at = now
             if size < source.read:
                 source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
-                source.tail.check(source.mark)
+                source.tail.check(source.position)
             else:
                 source.missed_at = None
                 if size == source.read and (end or source.tail.shrunk):
                     # Whole again, or cut and written on to the very size it had: without the former, there is time for
                     # a look at its bytes only at the end.
-                    source.tail.check(source.mark)
+                    source.tail.check(source.position)
         except OSError as error:
             self._failed(source, error)
             return False
@@ -267,11 +267,11 @@ class Intake:
         if self.ahead is not None and (taken := self.ahead.take(source, limit)) is not None:
             if taken.batch is not None:
                 before = source.read
-                source.advance(taken.batch, taken.mark)
-                self._count(source, taken.batch, taken.mark.offset - before)
+                source.advance(taken.batch, taken.position)
+                self._count(source, taken.batch, taken.position.offset - before)
                 apply(source, taken.batch, now)
             return taken.more
-        start = source.mark
+        start = source.position
         hold = not self._local and not (source.held_since is not None and now - source.held_since >= NUL_WAIT_S)
         try:
             piece = source.tail.read(start, source.piece_bytes, size=source.size, hold_nul=hold)
@@ -300,7 +300,7 @@ class Intake:
                 batch.dead.append(too_long(offset, excerpt))
         batch.dead += [Dead(offset, why, excerpt_of(raw)) for offset, why, raw in piece.dead if offset < end]
         source.held_since = None
-        source.advance(batch, piece.bookmark(end))
+        source.advance(batch, piece.position(end))
         apply(source, batch, now)
         self._count(source, batch, end - start.offset)
         if piece.held and whole:

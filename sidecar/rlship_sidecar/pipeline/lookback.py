@@ -18,7 +18,7 @@ import orjson
 
 from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.align.roster import Roster
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.reduce.logged import (
     Logged,
     PlainKey,
@@ -84,7 +84,7 @@ class Lookback:
         self._by_key: dict[PlainKey, _Pattern] = {}
         self._by_text: dict[str, _Pattern] = {}
 
-    def look(self, step: int, window: Window, roster: Roster, *, whole: bool) -> LookedBack:
+    def look(self, step: int, window: UnitLines, roster: Roster, *, whole: bool) -> LookedBack:
         """Keep which ranks logged what at a step.
 
         `whole`: the window has all lines of the step. Else what is known of the step stays, too.
@@ -114,7 +114,7 @@ class Lookback:
 
     # What steps have in common -------------------------------------------------------------------------------------
 
-    def _pattern_of(self, step: int, window: Window, roster: Roster) -> _Pattern:
+    def _pattern_of(self, step: int, window: UnitLines, roster: Roster) -> _Pattern:
         key = plain_key(window, roster)
         pattern = None if key is None else self._by_key.get(key)
         if pattern is None:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Writer
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Batch, Dead, StreamLine
 from rlship_sidecar.pipeline.intake import Intake, words
 from rlship_sidecar.pipeline.rereading import read_again, read_barriers, read_samples, read_stream_line, read_streams
@@ -17,7 +17,7 @@ from rlship_sidecar.reduce.former import with_former
 from rlship_sidecar.reduce.samples import ROOM_BYTES, Chosen, SampleChoice, choose
 from rlship_sidecar.rows import STEP, Row, Sample, Unit
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.streams.actor import Streams
+from rlship_sidecar.streams.actor import ActorStreams
 from rlship_sidecar.streams.files import Fetching, Files, Ranges
 from rlship_sidecar.streams.recent import Kept
 from rlship_sidecar.tail.listing import is_aside, is_foreign
@@ -59,7 +59,7 @@ class Recall:
 
     def steps(
         self, actor: Actor, steps: Sequence[int], now: float, *, closing: bool, end: bool
-    ) -> dict[int, Window] | None:
+    ) -> dict[int, UnitLines] | None:
         """Windows of steps, out of the files; None where a file cannot be read just now.
 
         Where a file is missing for long, a row to be closed is made of the others, and a row that exists stays as it
@@ -67,7 +67,7 @@ class Recall:
         frameworks cut, rewrite and remove, are `lacking` instead: the caller sees what their rows keep.
         """
         self.lacking = []
-        windows = {step: Window() for step in steps}
+        windows = {step: UnitLines() for step in steps}
         gone = False
         for name, writer in actor.roster.writers.items():
             source = self._intake.sources[name]
@@ -107,7 +107,7 @@ class Recall:
             self.dead += [(source.name, Dead(source.read, reason, "")) for source in self.lacking]
         return made or before
 
-    def streams(self, streams: Streams, ranges: Ranges, *, now: float, end: bool) -> list[Kept] | None:
+    def streams(self, streams: ActorStreams, ranges: Ranges, *, now: float, end: bool) -> list[Kept] | None:
         """Stream lines of an actor out of the files; None where a file cannot be read just now, or is gone and a row
         would have to do without it.
         """
@@ -125,7 +125,7 @@ class Recall:
                 found += [(writer.segments[line.segment], line) for line in lines]
         return found
 
-    def show(self, windows: Mapping[Unit, Window], now: float, *, end: bool) -> bool:
+    def show(self, windows: Mapping[Unit, UnitLines], now: float, *, end: bool) -> bool:
         """Choose the samples that the rows of some units show, and read them. False where a file cannot be read just
         now. Where one is missing for long, its samples are left out; should it come back, the rows are made anew.
         """
@@ -194,7 +194,7 @@ def _does_without(source: Source, error: OSError, now: float, *, end: bool) -> b
     return False
 
 
-def _sort_in(windows: Mapping[int, Window], writer: Writer, batch: Batch) -> None:
+def _sort_in(windows: Mapping[int, UnitLines], writer: Writer, batch: Batch) -> None:
     """Put each line of a batch into the window of its step."""
     segments = writer.segments
     for run in batch.runs.values():

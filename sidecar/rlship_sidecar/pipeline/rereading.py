@@ -15,7 +15,7 @@ from rlship_sidecar.reduce.samples import NO_ROOM, Chosen, filled
 from rlship_sidecar.rows import Sample
 from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.tail.tail import Bookmark, Replaced
+from rlship_sidecar.tail.tail import Position, Replaced
 
 _ALL = 1 << 62
 _FEW_STEPS = 8
@@ -26,22 +26,22 @@ def read_again(source: Source, store: Store, schemas: Schemas, steps: Collection
     """The applied lines of some steps, read from the file once more; raises OSError, FileNotFoundError if what was read
     is not there any more.
     """
-    marks: list[tuple[int, bytes]] | None = None
+    governing: list[tuple[int, bytes]] | None = None
     for block in source.blocks(store, min(steps), max(steps)):
-        if marks is None:
+        if governing is None:
             _still_there(source)
-            marks = store.marks(source.name) + source.fresh_marks
-        yield _read_block(source, schemas, block, marks, steps)
+            governing = store.governing_lines(source.name) + source.fresh_governing
+        yield _read_block(source, schemas, block, governing, steps)
 
 
 def read_from_floor(source: Source, store: Store, schemas: Schemas, floor: int) -> Iterator[Batch]:
     """The applied lines from `floor` on; raises as `read_again` does."""
     _still_there(source)
-    marks = store.marks(source.name)
+    governing = store.governing_lines(source.name)
     start = floor
     while start < source.read:
         block = store.block_at(source.name, start) or source.unfinished()
-        yield _read_block(source, schemas, block, marks, None, start)
+        yield _read_block(source, schemas, block, governing, None, start)
         start = block.stop
 
 
@@ -55,11 +55,11 @@ def read_streams(
     if not blocks:
         return []
     _still_there(source)
-    marks = store.marks(source.name) + source.fresh_marks
+    governing = store.governing_lines(source.name) + source.fresh_governing
     return [
         line
         for _, block in sorted(blocks.items())
-        for line in _read_block(source, schemas, block, marks, None).streams
+        for line in _read_block(source, schemas, block, governing, None).streams
         if any(low <= line.t <= high for low, high in ranges)
     ]
 
@@ -67,10 +67,10 @@ def read_streams(
 def read_stream_line(source: Source, store: Store, schemas: Schemas, offset: int) -> list[StreamLine]:
     """The applied stream line that begins at a byte of the file; raises as `read_again` does."""
     _still_there(source)
-    marks = store.marks(source.name) + source.fresh_marks
+    governing = store.governing_lines(source.name) + source.fresh_governing
     block = next((block for block in source.index.fresh if block.start <= offset < block.stop), None)
     found = block or store.block_at(source.name, offset) or source.unfinished()
-    batch = _read_block(source, schemas, found, marks, None, adopting=False)
+    batch = _read_block(source, schemas, found, governing, None, adopting=False)
     return [line for line in batch.streams if line.offset == offset]  # a point stays one if its line was adopted
 
 
@@ -93,17 +93,17 @@ def read_samples(source: Source, chosen: Sequence[Chosen], room: int) -> tuple[l
 
 def read_barriers(source: Source, store: Store, schemas: Schemas) -> Iterator[Batch]:
     """All of the file that holds steps, for its barriers and rollbacks; raises as `read_again` does."""
-    marks: list[tuple[int, bytes]] | None = None
+    governing: list[tuple[int, bytes]] | None = None
     for block in source.blocks(store, 0, _ALL):
-        if marks is None:
+        if governing is None:
             _still_there(source)
-            marks = store.marks(source.name) + source.fresh_marks
-        yield _read_block(source, schemas, block, marks, None)
+            governing = store.governing_lines(source.name) + source.fresh_governing
+        yield _read_block(source, schemas, block, governing, None)
 
 
 def _still_there(source: Source) -> None:
     try:
-        source.tail.twin().check(source.mark)
+        source.tail.twin().check(source.position)
     except Replaced as error:
         raise FileNotFoundError(0, error.strerror, source.tail.path) from error
 
@@ -112,7 +112,7 @@ def _read_block(
     source: Source,
     schemas: Schemas,
     block: SavedBlock,
-    marks: list[tuple[int, bytes]],
+    governing: list[tuple[int, bytes]],
     steps: Collection[int] | None,
     start: int = 0,
     *,
@@ -132,7 +132,7 @@ def _read_block(
     position = block.start
     while position < block.stop:
         # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
-        piece = tail.read(Bookmark(position), min(block.stop - position, MAX_LINE_BYTES + 1))
+        piece = tail.read(Position(position), min(block.stop - position, MAX_LINE_BYTES + 1))
         if piece.end == position and not tail.searching:
             # What was read of it is not there any more, and will not come back.
             raise FileNotFoundError(0, "the file is shorter than it was", source.tail.path)
@@ -144,7 +144,7 @@ def _read_block(
     lines, offsets = piece_lines, piece_offsets
     others: list[bytes] = []
     if steps is not None and (adoption is None or adoption.step not in steps):
-        kept = {offset for offset, _ in marks}
+        kept = {offset for offset, _ in governing}
         may_be = _chooser(steps)
         lines, offsets = [], []
         for line, offset in zip(piece_lines, piece_offsets):
@@ -153,9 +153,9 @@ def _read_block(
                 offsets.append(offset)
             else:
                 others.append(line)
-    batch = _decode(source.writer.open, schemas, block, marks, lines, offsets)
+    batch = _decode(source.writer.open, schemas, block, governing, lines, offsets)
     if batch.inherited_t and any(b'"t"' in line for line in others):
-        batch = _decode(source.writer.open, schemas, block, marks, piece_lines, piece_offsets)
+        batch = _decode(source.writer.open, schemas, block, governing, piece_lines, piece_offsets)
     if adoption is not None:
         batch.adopt(adoption)
     if steps is not None:
@@ -190,13 +190,13 @@ def _decode(
     opened: Open,
     schemas: Schemas,
     block: SavedBlock,
-    marks: list[tuple[int, bytes]],
+    governing: list[tuple[int, bytes]],
     lines: list[bytes],
     offsets: list[int],
 ) -> Batch:
     decoder = Decoder(schemas)
     # Before the open record the decoder's t is 0.
     decoder.restore(
-        opened, block.t or opened.t, block.barrier_t, [line for offset, line in marks if offset < block.start]
+        opened, block.t or opened.t, block.barrier_t, [line for offset, line in governing if offset < block.start]
     )
     return decoder.decode(lines, offsets, max_steps=_ALL, last_step=_ALL)

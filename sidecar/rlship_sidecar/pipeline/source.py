@@ -17,7 +17,7 @@ from rlship_sidecar.store.changes import SavedBlock, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tail.foreign.tail import ForeignTail
 from rlship_sidecar.tail.listing import is_aside
-from rlship_sidecar.tail.tail import START, Bookmark, Replaced, Tail
+from rlship_sidecar.tail.tail import START, Position, Replaced, Tail
 
 PIECE_BYTES, MIN_PIECE_BYTES, MAX_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at first, then as many as are used
 # A unit is read again from the blocks of its steps and times alone, not from the whole file.
@@ -54,7 +54,7 @@ class _State(msgspec.Struct, array_like=True):
     barrier_t: float | None
     block: _Block
     opened_at: int
-    foreign: bool
+    unsupported: bool
     head: bytes
     before: bytes
     missed: bool = False
@@ -113,9 +113,9 @@ class BlockIndex:
 
 @dataclass(slots=True)
 class Source:
-    """A file. What lies before `mark` is applied; `at_step` is the last step read (-1: none); `fresh_marks` are define
-    and rollback lines that the store lacks. `moved`: its name has come to mean another inode. `held_since`: when NUL
-    bytes were first waited for.
+    """A file. What lies before `position` is applied. `at_step` is the last step read (-1: none). `fresh_governing` are
+    define and rollback lines that the store lacks. `moved`: its name has come to mean another inode. `held_since`: when
+    NUL bytes were first waited for.
     `unrestored`: where the applied lines begin whose steps were open at a restart, or that rows were made without
     because the file was missing, until they are taken in again. `missed`: rows may have been made without them.
     `missed_at`: when what was read of it was first found missing.
@@ -125,7 +125,7 @@ class Source:
     tail: Tail
     decoder: Decoder
     writer: Writer | None = None
-    mark: Bookmark = START
+    position: Position = START
     opened_at: int = 0
     size: int = 0
     at_step: int = -1
@@ -140,7 +140,7 @@ class Source:
     missed_at: float | None = None
     piece_bytes: int = PIECE_BYTES
     index: BlockIndex = field(default_factory=BlockIndex)
-    fresh_marks: list[tuple[int, bytes]] = field(default_factory=list)
+    fresh_governing: list[tuple[int, bytes]] = field(default_factory=list)
 
     def wants(self, size: int) -> None:
         """Lines of about so many bytes are to be read at a time."""
@@ -149,7 +149,7 @@ class Source:
     @property
     def read(self) -> int:
         """Bytes below are applied."""
-        return self.mark.offset
+        return self.position.offset
 
     @property
     def gone(self) -> bool:
@@ -177,13 +177,13 @@ class Source:
         self.unrestored = begin if self.unrestored is None else min(begin, self.unrestored)
         self.missed = True
 
-    def advance(self, batch: Batch, mark: Bookmark) -> None:
-        """A batch that ends at `mark` is applied."""
-        self.mark = mark
+    def advance(self, batch: Batch, position: Position) -> None:
+        """A batch that ends at `position` is applied."""
+        self.position = position
         if batch.highest >= 0:
             self.at_step = batch.highest
-        self.fresh_marks.extend(batch.kept)
-        self.index.advance(self.name, batch, mark.offset, self.decoder)
+        self.fresh_governing.extend(batch.governing)
+        self.index.advance(self.name, batch, position.offset, self.decoder)
 
     def unfinished(self) -> SavedBlock:
         """The block that the applied end is in."""
@@ -237,9 +237,9 @@ class Source:
             barrier_t=None,
             block=_Block(index.start, index.t, index.lowest, index.highest, index.barrier_t, index.t_low, index.t_high),
             opened_at=0,
-            foreign=self.decoder.reader.unsupported,
-            head=self.mark.head,
-            before=self.mark.before,
+            unsupported=self.decoder.reader.unsupported,
+            head=self.position.head,
+            before=self.position.before,
         )
         if writer is not None:
             state.open = writer.open
@@ -247,7 +247,7 @@ class Source:
             state.gaps, state.lowest, state.newest_t = writer.gaps, writer.lowest, writer.newest_t
             state.implicit, state.closed = writer.implicit, writer.closed
             state.barrier_t, state.opened_at = self.decoder.barrier_t, self.opened_at
-            state.foreign, state.missed = False, self.missed
+            state.unsupported, state.missed = False, self.missed
             state.stream_t, state.close_t, state.point_t = writer.stream_t, writer.close_t, writer.point_t
             state.adoption = self.index.adoption
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
@@ -274,17 +274,17 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     source = new_source(saved.file, tail, schemas)
     if state.open is not None and isinstance(tail, ForeignTail):
         tail.expect(state.open.writer)
-    source.mark = Bookmark(saved.read, state.head, state.before)
+    source.position = Position(saved.read, state.head, state.before)
     block = state.block
     source.index = BlockIndex(
         block.start, block.t, block.lowest, block.highest, block.barrier_t, block.t_low, block.t_high
     )
     if state.open is None:
-        source.decoder.reader = FileReader(t=state.t, unsupported=state.foreign)
+        source.decoder.reader = FileReader(t=state.t, unsupported=state.unsupported)
         return source
     source.opened_at = state.opened_at
-    marks = [line for offset, line in store.marks(saved.file) if offset < saved.read]
-    source.decoder.restore(state.open, state.t, state.barrier_t, marks)
+    governing = [line for offset, line in store.governing_lines(saved.file) if offset < saved.read]
+    source.decoder.restore(state.open, state.t, state.barrier_t, governing)
     writer = source.writer = Writer(saved.file, state.open, seen_at=now, line_at=now)
     writer.segments = [
         Segment(writer, number, begins, barrier, last, since)
@@ -307,7 +307,7 @@ def still_there(saved: SavedWriter, tail: Tail) -> bool:
     """Whether a file holds what was read of it; true as well where that cannot be found out just now."""
     state = msgspec.json.decode(saved.state, type=_State)
     try:
-        tail.check(Bookmark(saved.read, state.head, state.before))
+        tail.check(Position(saved.read, state.head, state.before))
     except Replaced:
         return False
     except OSError:

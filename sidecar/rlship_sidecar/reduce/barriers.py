@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from rlship_formats.clocks import HostClocks
-from rlship_sidecar.align.lineage import replica_key, seated
+from rlship_sidecar.align.lineage import replica_key, still_in_world
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import Ended
 from rlship_sidecar.rows import RankName
@@ -58,7 +58,7 @@ def newest_barriers(records: Collection[Ended]) -> list[Ended]:
     Ranks that are gone by newer barrier records are left out.
     """
     of_roots = [record for record in records if record[0].writer.root is record[0].writer]
-    known = set(seated(segment for segment, *_ in of_roots))
+    known = set(still_in_world(segment for segment, *_ in of_roots))
     chosen: dict[RankName, Ended] = {}
     for record in of_roots:
         if record[0] in known:

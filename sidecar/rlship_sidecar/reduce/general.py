@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlship_formats.histogram import histogram
 from rlship_formats.quantiles import quantile
 from rlship_formats.reading import TAGGED
-from rlship_formats.records import Asks
+from rlship_formats.records import Definition
 from rlship_formats.values import (
     EMPTY,
     MOMENT_REDUCTIONS,
@@ -28,7 +28,7 @@ from rlship_formats.values import (
     reduce_moments,
 )
 from rlship_sidecar.align.lineage import Segment, newest, order_of, replica_key
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.naming import LEAD_STEPS, POLICY_VERSION, Naming
 from rlship_sidecar.reduce.per_rank import rank_name, scalars
@@ -45,7 +45,7 @@ class Item(NamedTuple):
     segment: Segment
     offset: int
     t: float
-    asks: Asks
+    asks: Definition
     observations: Observations
 
 
@@ -160,7 +160,7 @@ class _Metric(NamedTuple):
 
 def reduce_any(
     naming: Naming,
-    window: Window,
+    window: UnitLines,
     rules: Rules,
     seconds: Seconds,
     *,
@@ -206,7 +206,7 @@ def reduce_any(
     )
 
 
-def _items(window: Window) -> dict[str, list[Item]]:
+def _items(window: UnitLines) -> dict[str, list[Item]]:
     """Every observation of the window by metric, in merge order and file order."""
     found: dict[str, list[Item]] = {}
     unsorted: set[str] = set()

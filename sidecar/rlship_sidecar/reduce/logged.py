@@ -12,7 +12,7 @@ import orjson
 
 from rlship_sidecar.align.lineage import replica_key
 from rlship_sidecar.align.roster import Roster
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import WIDE, Schema
 from rlship_sidecar.rows import RankName
 
@@ -22,7 +22,7 @@ Logged: TypeAlias = "dict[str, Ranks]"  # by metric
 EVENTS = "event/"  # an event happens to one rank at one time, so its metric is not expected of others
 
 
-def who_logged(window: Window) -> Logged:
+def who_logged(window: UnitLines) -> Logged:
     """The ranks that have each metric in a window, in superseded segments too."""
     by_names: dict[tuple[str, ...], set[RankName]] = {}
     for schema, block in window.blocks.items():
@@ -41,7 +41,7 @@ def who_logged(window: Window) -> Logged:
 PlainKey: TypeAlias = "tuple[tuple[Schema, tuple[str, ...]], ...]"
 
 
-def plain_key(window: Window, roster: Roster) -> PlainKey | None:
+def plain_key(window: UnitLines, roster: Roster) -> PlainKey | None:
     """A key that is equal only for windows with equal `who_logged`, found without a look at each metric or rank.
 
     None for a window of other lines than plain numbers, or with a rank twice in one block.

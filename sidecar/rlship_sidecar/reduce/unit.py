@@ -20,7 +20,7 @@ from rlship_formats.reading import TAGGED
 from rlship_formats.values import QUANTILES, SUM_LAST, Histogram
 from rlship_sidecar.align.lineage import Order, Segment, newest, order_of, rank_names
 from rlship_sidecar.align.roster import Roster
-from rlship_sidecar.align.window import Block, Window
+from rlship_sidecar.align.window import Block, UnitLines
 from rlship_sidecar.decode.lines import WIDE, Schema
 from rlship_sidecar.reduce.barriers import measured
 from rlship_sidecar.reduce.general import reduce_any
@@ -38,7 +38,7 @@ Matrix = NDArray[np.float64]
 
 def reduce_unit(
     unit: Unit,
-    window: Window,
+    window: UnitLines,
     roster: Roster,
     rules: Rules,
     clocks: HostClocks = _NO_CLOCKS,
@@ -92,7 +92,7 @@ def reduce_unit(
 # The fast path --------------------------------------------------------------------------------------------------------
 
 
-def everyone(window: Window) -> list[Segment]:
+def everyone(window: UnitLines) -> list[Segment]:
     """The segment of each line."""
     found = [segment for segment, _ in window.sparse]
     for block in window.blocks.values():
@@ -101,7 +101,7 @@ def everyone(window: Window) -> list[Segment]:
 
 
 def reduce_blocks(
-    actor: str, window: Window, roster: Roster, rules: Rules, seconds: Seconds, *, alone: bool = False
+    actor: str, window: UnitLines, roster: Roster, rules: Rules, seconds: Seconds, *, alone: bool = False
 ) -> Reduced | None:
     """The reduced window, or None if something in it can be superseded or collide: then only `general` is right.
 
@@ -128,7 +128,7 @@ def reduce_blocks(
     return made._replace(underivable=tuple(sorted(underivable))) if underivable else made
 
 
-def _orders(window: Window, roster: Roster) -> list[Order] | None:
+def _orders(window: UnitLines, roster: Roster) -> list[Order] | None:
     """The merge order of each block.
 
     None if a metric is in two blocks, if a rank is twice in one block, or if a rank has been dropped.

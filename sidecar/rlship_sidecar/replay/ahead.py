@@ -17,7 +17,7 @@ from rlship_sidecar.pipeline.intake import Intake, Taken
 from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.replay.packed import Arrived, Task, Unpacking
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.tail.tail import Bookmark, Tail
+from rlship_sidecar.tail.tail import Position, Tail
 
 MAX_AHEAD_BYTES = 32 << 20
 # Of a task: sending less costs too much, and more makes the other processes wait.
@@ -58,8 +58,8 @@ class _File:
     """
 
     source: Source
-    marks: list[bytes]
-    mark: Bookmark
+    governing: list[bytes]
+    position: Position
     t: float
     barrier_t: float | None
     ready: deque[tuple[Arrived, int]] = field(default_factory=deque)
@@ -127,13 +127,13 @@ class DecodedAhead:
         chunk, size = file.ready[0]
         # A chunk is taken whole. If it went beyond the limit, not all of its units could keep their observations.
         if chunk.lowest > limit or chunk.highest > limit + MAX_KEPT - self._intake.most_steps:
-            return Taken(None, chunk.mark, True)
+            return Taken(None, chunk.position, True)
         file.ready.popleft()
         file.size -= size
         self._bytes -= size
         batch = chunk.batch()
         source.decoder.follow(batch, chunk.t, chunk.barrier_t)
-        return Taken(batch, chunk.mark, chunk.more or bool(file.ready))
+        return Taken(batch, chunk.position, chunk.more or bool(file.ready))
 
     def _file(self, source: Source) -> _File | None:
         """The file, if another process may decode it: native, opened, and with enough left to read."""
@@ -143,9 +143,9 @@ class DecodedAhead:
         fit = type(source.tail) is Tail and source.writer is not None and not (source.problem or source.moved)
         if self._engine is None or not fit or source.size - source.read < MIN_TASK_BYTES:
             return None
-        marks = [line for _, line in (*self._store.marks(source.name), *source.fresh_marks)]
+        governing = [line for _, line in (*self._store.governing_lines(source.name), *source.fresh_governing)]
         decoder = source.decoder
-        file = _File(source, marks, source.mark, decoder.t, decoder.barrier_t)
+        file = _File(source, governing, source.position, decoder.t, decoder.barrier_t)
         self._files[source.name] = file
         return file
 
@@ -154,7 +154,8 @@ class DecodedAhead:
         assert opened is not None
         path, name = file.source.tail.path, file.source.name
         steps, piece_bytes = self._intake.most_steps, file.source.piece_bytes
-        task = Task(name, path, file.mark, size, steps, piece_bytes, opened, file.t, file.barrier_t, tuple(file.marks))
+        governing = tuple(file.governing)
+        task = Task(name, path, file.position, size, steps, piece_bytes, opened, file.t, file.barrier_t, governing)
         try:
             if self._engine is not None:
                 self._engine.submit(task)
@@ -181,13 +182,13 @@ class DecodedAhead:
         file.under_way = 0
         sizes = []
         for chunk in chunks:
-            size = chunk.mark.offset - file.mark.offset
+            size = chunk.position.offset - file.position.offset
             sizes.append(size)
             file.ready.append((chunk, size))
             file.size += size
             self._bytes += size
-            file.marks += [line for _, line in chunk.kept]
-            file.mark, file.t, file.barrier_t = chunk.mark, chunk.t, chunk.barrier_t
+            file.governing += [line for _, line in chunk.governing]
+            file.position, file.t, file.barrier_t = chunk.position, chunk.t, chunk.barrier_t
         if sizes:
             file.source.wants(max(sizes))
         file.over = not chunks or not chunks[-1].more

@@ -29,11 +29,11 @@ class Decoding:
         """The same chunks, unpacked."""
         intake = self._intake(os.path.dirname(task.path))
         source = new_source(task.name, Tail(task.path, intake.files), intake.schemas)
-        source.mark, source.piece_bytes = task.mark, task.piece_bytes
-        source.decoder.restore(task.opened, task.t, task.barrier_t, task.marks)
+        source.position, source.piece_bytes = task.position, task.piece_bytes
+        source.decoder.restore(task.opened, task.t, task.barrier_t, task.governing)
         intake.sources, intake.room = {task.name: source}, lambda actor: task.most_steps
         found = self._chunks = []
-        while source.read < task.mark.offset + task.size:
+        while source.read < task.position.offset + task.size:
             before = source.read
             more = intake.read(-math.inf, [task.name], self._take, end=True)
             if source.read == before:
@@ -43,7 +43,7 @@ class Decoding:
 
     def _take(self, source: Source, batch: Batch, now: float) -> None:
         decoder = source.decoder
-        self._chunks.append(DecodedChunk(batch, source.mark, decoder.t, decoder.barrier_t, False))
+        self._chunks.append(DecodedChunk(batch, source.position, decoder.t, decoder.barrier_t, False))
 
     def _intake(self, folder: str) -> Intake:
         found = self._intakes.get(folder)

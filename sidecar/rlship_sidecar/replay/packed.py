@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rlship_formats.records import Open
 from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, PlainRun, Schema, StreamLine
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.tail.tail import Bookmark
+from rlship_sidecar.tail.tail import Position
 
 _SAME = ("lowest", "highest", "begins", "newest_t", "inherited_t", "consumed")  # in every batch
 _RARE = tuple(
@@ -28,48 +28,48 @@ _MAX_SCHEMAS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A part of a native file to decode: about `size` bytes from `mark` on.
+    """A part of a native file to decode: about `size` bytes from `position` on.
 
-    A chunk has `most_steps` steps and about `piece_bytes` bytes. The rest is the decoder's state at `mark`: the `open`
-    record, the times that lines inherit, and the define and rollback lines before it.
+    A chunk has `most_steps` steps and about `piece_bytes` bytes. The rest is the decoder's state at `position`: the
+    `open` record, the times that lines inherit, and the define and rollback lines before it.
     """
 
     name: str
     path: str
-    mark: Bookmark
+    position: Position
     size: int
     most_steps: int
     piece_bytes: int
     opened: Open
     t: float
     barrier_t: float | None
-    marks: tuple[bytes, ...]
+    governing: tuple[bytes, ...]
 
 
 class Arrived(NamedTuple):
     """A chunk as it came. `batch` unpacks it, which waits until it is needed, because its lines are many objects.
 
-    `lowest`, `highest` and `kept` are the batch's; the rest is as in `DecodedChunk`.
+    `lowest`, `highest` and `governing` are the batch's; the rest is as in `DecodedChunk`.
     """
 
     batch: Callable[[], Batch]
     lowest: int
     highest: int
-    kept: Sequence[tuple[int, bytes]]
-    mark: Bookmark
+    governing: Sequence[tuple[int, bytes]]
+    position: Position
     t: float
     barrier_t: float | None
     more: bool
 
 
 class DecodedChunk(NamedTuple):
-    """Consecutive decoded lines of a file. The batch ends at `mark`, where the decoder has these times.
+    """Consecutive decoded lines of a file. The batch ends at `position`, where the decoder has these times.
 
     `more`: the file had more to read.
     """
 
     batch: Batch
-    mark: Bookmark
+    position: Position
     t: float
     barrier_t: float | None
     more: bool
@@ -85,7 +85,7 @@ class Packing:
         """One message."""
         self._places: dict[Schema, int] = {}
         packed = [
-            (self._batch(chunk.batch), tuple(chunk.mark), chunk.t, chunk.barrier_t, chunk.more) for chunk in chunks
+            (self._batch(chunk.batch), tuple(chunk.position), chunk.t, chunk.barrier_t, chunk.more) for chunk in chunks
         ]
         return pickle.dumps((name, [self._schema(schema) for schema in self._places], packed), 5)
 
@@ -145,7 +145,7 @@ class Unpacking:
         name, schemas, packed = pickle.loads(message)
         known = [self._schema(schema) for schema in schemas]
         return name, [
-            Arrived(partial(_batch, batch, known), *_looked_up(batch), Bookmark(*mark), t, barrier_t, more)
+            Arrived(partial(_batch, batch, known), *_looked_up(batch), Position(*mark), t, barrier_t, more)
             for batch, mark, t, barrier_t, more in packed
         ]
 
@@ -169,9 +169,9 @@ def _items(columns: Sequence[bytes]) -> tuple[list[int], list[float], list[int]]
 
 
 def _looked_up(packed: tuple[Any, ...]) -> tuple[int, int, Sequence[tuple[int, bytes]]]:
-    """A batch's `lowest`, `highest` and `kept`."""
+    """A batch's `lowest`, `highest` and `governing`."""
     lowest, highest, *_ = packed[4]
-    return lowest, highest, packed[5].get("kept", ())
+    return lowest, highest, packed[5].get("governing", ())
 
 
 def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:

@@ -7,8 +7,8 @@ from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.report.status import LackingStatus, StreamStatus
 from rlship_sidecar.rows import CLOCK, RankName, Unit, each_rank
-from rlship_sidecar.streams.actor import Streams
-from rlship_sidecar.streams.streaming import Streaming
+from rlship_sidecar.streams.actor import ActorStreams
+from rlship_sidecar.streams.streaming import ExperimentStreams
 from rlship_sidecar.tail.listing import is_foreign
 
 
@@ -21,7 +21,7 @@ def stream_statuses(experiment: Experiment, now: float, grace_s: float) -> list[
     ]
 
 
-def _stream(experiment: Experiment, streams: Streams, now: float, grace_s: float) -> StreamStatus:
+def _stream(experiment: Experiment, streams: ActorStreams, now: float, grace_s: float) -> StreamStatus:
     clock, (reach, last) = streams.frontier.clock, streams.reach(now)
     until = None if clock is None else (clock + 1) * streams.window_s
     newest = streams.newest()
@@ -55,7 +55,7 @@ def _silent(roster: Roster, now: float, grace_s: float) -> dict[RankName, float]
     }
 
 
-def lacking_status(found: tuple[str, int, int, int, str], streaming: Streaming) -> LackingStatus:
+def lacking_status(found: tuple[str, int, int, int, str], streaming: ExperimentStreams) -> LackingStatus:
     """Describe rows that lack ranks, as found in the store. Time windows also get their place on the charts' axis."""
     status = LackingStatus(*found)
     if status.kind == CLOCK:
@@ -66,7 +66,7 @@ def lacking_status(found: tuple[str, int, int, int, str], streaming: Streaming) 
     return status
 
 
-def _is_stepless(streams: Streams) -> bool:
+def _is_stepless(streams: ActorStreams) -> bool:
     """Whether an actor logged nothing with a step, and has rows of time windows."""
     return bool(streams.writers) and streams.frontier.clock is not None and not streams.names.stepped
 

@@ -11,7 +11,7 @@ from rlship_sidecar import output
 from rlship_sidecar.rows import Row, axis, count_ranks, rank_words, split_rank
 from rlship_sidecar.sinks.budget import MODES as REDUCED
 from rlship_sidecar.sinks.budget import PER_RANK_NO_REDUCE, PER_RANK_REDUCE, RankValues, check_budget
-from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused
+from rlship_sidecar.sinks.contract import Observed, Sink, SinkContext, SinkRefused
 from rlship_sidecar.sinks.names import REWARD_AND_LOSS, check_patterns, family, is_extra, place, rank_keys
 from rlship_sidecar.sinks.observing import text
 from rlship_sidecar.sinks.options import WrongOption, check_names
@@ -88,7 +88,7 @@ class ConsoleSink(Sink):
         except BrokenPipeError as error:
             raise _reader_gone(self._stream) from error
 
-    def observe(self, lines: bytes, position: Position) -> None:
+    def observe(self, lines: bytes, position: Observed) -> None:
         """Print one line for each observation. Raises as `write` does."""
         assert self._stream is not None
         try:

@@ -56,7 +56,7 @@ class SinkContext:
 
 Run = SinkContext  # the name that plug-ins of earlier releases import
 
-Position = Mapping[str, Any]  # how far each file was observed: a sink keeps it and returns it unchanged
+Observed = Mapping[str, Any]  # how far each file was observed: a sink keeps it and returns it unchanged
 
 
 class Sink(ABC):
@@ -109,13 +109,13 @@ class Sink(ABC):
     observes: bool = False
     """Whether the sink wants observations; read after each `open`."""
 
-    def observed(self) -> Position | None:
+    def observed(self) -> Observed | None:
         """The last position that the destination holds. If it cannot be read back, None: then the sidecar remembers the
         position.
         """
         return None
 
-    def observe(self, lines: bytes, position: Position) -> None:  # noqa: B027 - a default
+    def observe(self, lines: bytes, position: Observed) -> None:  # noqa: B027 - a default
         """Return once these observations are delivered.
 
         They are values as they were logged, without any reduction. Each line is JSON: actor, replica, rank, attempt, t,

@@ -79,7 +79,7 @@ class Clocks:
 
 
 @dataclass(slots=True)
-class Position:
+class DeliveryProgress:
     """How far a sink is: the first row that it was not given, and the row below which all are flushed or known to be
     there.
 
@@ -87,21 +87,21 @@ class Position:
     hold when it is opened for the first time, if that was put off; None stands for as many as the store has then.
     """
 
-    next_row: int = 0
-    delivered_to: int = 0
+    given_below: int = 0
+    confirmed_below: int = 0
     delivered: int = 0
     known: bool = False
     ceiling: int | None = None
 
     def found(self, row: int) -> None:
         """The destination has every row below `row`."""
-        self.next_row = self.delivered_to = row
+        self.given_below = self.confirmed_below = row
         self.known = True
 
     def flushed(self) -> None:
         """All rows that the sink was given are delivered."""
-        self.delivered += self.next_row - self.delivered_to
-        self.delivered_to = self.next_row
+        self.delivered += self.given_below - self.confirmed_below
+        self.confirmed_below = self.given_below
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class Delivery:
         self.name = name
         self.shipping = Shipping()
         self.facts = Facts()
-        self.position = Position()
+        self.progress = DeliveryProgress()
         self._make_sink = make_sink
         self._run = run
         self._source = source
@@ -201,8 +201,8 @@ class Delivery:
         """Whether every committed row is confirmed, or the sink refused for good."""
         if self.facts.refused is not None:
             return True
-        count, position = self._source.row_count(), self.position
-        return not self.failing and (count == 0 or (position.known and position.delivered_to >= count))
+        count, progress = self._source.row_count(), self.progress
+        return not self.failing and (count == 0 or (progress.known and progress.confirmed_below >= count))
 
     def complaint(self) -> str:
         """The last error that is not over, or "". It leaves out the sink's own name at the beginning."""
@@ -255,7 +255,7 @@ class Delivery:
     def close(self, *, abandon: bool = False) -> None:
         """Close the sink if it is open, or `abandon` it if that is possible. Unflushed rows count as not delivered."""
         sink, self._sink = self._sink, None
-        self.position.next_row = self.position.delivered_to
+        self.progress.given_below = self.progress.confirmed_below
         self._unflushed.times.clear()
         if sink is None:
             return
@@ -265,12 +265,12 @@ class Delivery:
             self.facts.error = f"close: {type(problem).__name__}: {problem}"
 
     def _advance(self, now: float, drain: bool) -> float | None:
-        count, position = self._source.row_count(), self.position
+        count, progress = self._source.row_count(), self.progress
         if self._sink is None:
             return self._begin(count)
-        has_unflushed = position.next_row > position.delivered_to
+        has_unflushed = progress.given_below > progress.confirmed_below
         must_flush_at = self._unflushed.since + self._pace.flush_max_s
-        if position.next_row < count and not (has_unflushed and now >= must_flush_at):
+        if progress.given_below < count and not (has_unflushed and now >= must_flush_at):
             self._write(self._sink, count)
             return 0.0
         if has_unflushed:
@@ -305,18 +305,18 @@ class Delivery:
 
     def _begin(self, count: int) -> float | None:
         """Open the sink if it may lack rows."""
-        position = self.position
-        if count == 0 or (position.known and position.next_row >= count):
+        progress = self.progress
+        if count == 0 or (progress.known and progress.given_below >= count):
             self._is_well()
             return None
         self._make_sure()
         sink = self._make_sink()
         expensive = bool(sink.destination(self._run))
-        if expensive and not position.known and self._is_confirmed(sink, count):
+        if expensive and not progress.known and self._is_confirmed(sink, count):
             # How many of these rows the destination can hold is known now. Rows that are made later, before it is
             # opened, must not be mistaken for rows that it holds.
-            position.found(count)
-            position.ceiling = count
+            progress.found(count)
+            progress.ceiling = count
             self._is_well()
             return None
         if expensive and not self._starts.enter(id(self)):
@@ -348,13 +348,13 @@ class Delivery:
 
     def _open(self, sink: Sink, count: int) -> None:
         self._sink = sink
-        position = self.position
+        progress = self.progress
         # A store that was restored from an older copy makes the later rows again, perhaps with other numbers, and
         # soon has as many as the destination. It must not be mistaken then for the store that delivered them.
-        noted = 0 if position.known else self._ask(self._source.load_cursor, self._refusal)
+        noted = 0 if progress.known else self._ask(self._source.load_cursor, self._refusal)
         limit = min(count, noted - 1) if noted else count
-        if position.ceiling is not None:
-            limit = min(limit, position.ceiling)
+        if progress.ceiling is not None:
+            limit = min(limit, progress.ceiling)
         try:
             answer = self._ask_sink(sink, limit)
         except SinkRefused:
@@ -362,8 +362,8 @@ class Delivery:
             raise
         if noted:
             self._ask(self._source.save_cursor, self._refusal, 0)
-        position.found(answer)
-        position.ceiling = None
+        progress.found(answer)
+        progress.ceiling = None
         self._remember(sink)
         self._unflushed.wrote_at = self._clocks.clock()
         if answer >= count:  # the failed try had delivered every row
@@ -398,19 +398,19 @@ class Delivery:
     # Rows ----------------------------------------------------------------------------------------------------------
 
     def _write(self, sink: Sink, count: int) -> None:
-        position, unflushed = self.position, self._unflushed
-        limit = min(self._pace.batch_rows, count - position.next_row)
-        rows = self._ask(self._source.read_rows, position.next_row, limit)
+        progress, unflushed = self.progress, self._unflushed
+        limit = min(self._pace.batch_rows, count - progress.given_below)
+        rows = self._ask(self._source.read_rows, progress.given_below, limit)
         if not rows:
-            raise SinkUnavailable(f"the store counts {count} rows but gave none from row {position.next_row}")
+            raise SinkUnavailable(f"the store counts {count} rows but gave none from row {progress.given_below}")
         # Checked after reading: rows committed before the check are the same in a successor's copy. Checked first, they
         # might be rows that exist only in this process's store.
         self._make_sure()
-        if position.next_row == position.delivered_to:
+        if progress.given_below == progress.confirmed_below:
             unflushed.since = self._clocks.clock()
         sink.write(rows)
         self.facts.note = sink.note
-        position.next_row += len(rows)
+        progress.given_below += len(rows)
         unflushed.wrote_at = self._clocks.clock()
         wall = self._clocks.wall()
         for row in rows:
@@ -424,7 +424,7 @@ class Delivery:
     def _flush(self, sink: Sink) -> None:
         sink.flush()
         self.facts.where = sink.where
-        self.position.flushed()
+        self.progress.flushed()
         wall = self._clocks.wall()
         for t in self._unflushed.times:
             self.shipping.confirmed.add(wall - t)
@@ -433,14 +433,14 @@ class Delivery:
         with suppress(
             _StoreFailed
         ):  # only a hint for a sink that can be read back; another one may show its last rows again
-            self._ask(self._source.save_cursor, self.name, self.position.delivered_to)
+            self._ask(self._source.save_cursor, self.name, self.progress.confirmed_below)
         self._remember(sink)
 
     def _remember(self, sink: Sink) -> None:
         """Save how many rows the destination has, if it has a name."""
         if name := self._confirmed_by(sink):
             with suppress(_StoreFailed):  # then the next sidecar opens the sink
-                self._ask(self._source.save_cursor, name, self.position.delivered_to)
+                self._ask(self._source.save_cursor, name, self.progress.confirmed_below)
 
     def _is_well(self) -> None:
         self._backoff.failures = 0

@@ -19,7 +19,7 @@ from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.budget import GLOBAL_REDUCE, PER_RANK_NO_REDUCE, check_budget
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Position, Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Observed, Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.observed import Progress, load_progress
 from rlship_sidecar.sinks.options import check_names, check_text
 
@@ -105,11 +105,11 @@ class JsonlSink(Sink):
             os.fsync(self._fd)
             self._check_place()
 
-    def observed(self) -> Position | None:
+    def observed(self) -> Observed | None:
         """The position up to which the file holds observations."""
         return None if self._observations is None else self._observations.progress.places
 
-    def observe(self, lines: bytes, position: Position) -> None:
+    def observe(self, lines: bytes, position: Observed) -> None:
         """Append the observations and sync them, then their position."""
         assert self._observations is not None
         self._observations.append(lines)
@@ -165,7 +165,7 @@ class _ObservationFile:
             self._end += written
             view = view[written:]
 
-    def commit(self, position: Position) -> None:
+    def commit(self, position: Observed) -> None:
         """Make the appended lines durable, as the observations up to this position."""
         os.fsync(self._fd)
         ours, there = os.fstat(self._fd), os.stat(self.path)

@@ -20,7 +20,7 @@ from rlship_formats.records import Open
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.pipeline.intake import NUL_WAIT_S
 from rlship_sidecar.tail.opening import Opener
-from rlship_sidecar.tail.tail import Bookmark, Descriptors, Replaced, Tail
+from rlship_sidecar.tail.tail import Descriptors, Position, Replaced, Tail
 
 READ_BYTES = 1 << 20
 
@@ -78,7 +78,7 @@ class Observer:
         place = self.places.get(name) or FilePlace()
         tail = self._tails[name]
         held_for = self._clock() - self._held.get(name, self._clock())
-        start = Bookmark(place.offset, place.head, place.before)
+        start = Position(place.offset, place.head, place.before)
         try:
             if tail.size() <= start.offset:
                 return b"", False
@@ -96,7 +96,7 @@ class Observer:
             return b"", piece.more
         place = msgspec.structs.replace(place)
         made = [line for line in (observation(place, line) for line in piece.lines) if line is not None]
-        mark = piece.bookmark(piece.end)
+        mark = piece.position(piece.end)
         place.offset, place.head, place.before = mark.offset, mark.head, mark.before
         self.places[name] = place
         return b"".join(line + b"\n" for line in made), piece.more

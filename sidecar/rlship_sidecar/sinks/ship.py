@@ -129,7 +129,7 @@ class Shipper:
         self.wake()
         with self._change:
             try:
-                while self._delivery.position.delivered_to < target:
+                while self._delivery.progress.confirmed_below < target:
                     left = deadline - time.monotonic()
                     if left <= 0 or self._ended or self.refused is not None:
                         return False
@@ -172,13 +172,13 @@ class Shipper:
 
     def status(self) -> SinkStatus:
         """The facts, at any time and from any thread."""
-        delivery, position, facts = self._delivery, self._delivery.position, self._delivery.facts
+        delivery, progress, facts = self._delivery, self._delivery.progress, self._delivery.facts
         complaint = delivery.complaint()
-        lacks = position.delivered_to < self._source.row_count()
+        lacks = progress.confirmed_below < self._source.row_count()
         if lacks and not complaint and self._lane.shortage:
             complaint = self._lane.shortage
             self.wake()
-        trouble_s = self._trouble.look(complaint, position.delivered_to, self._clocks.clock())
+        trouble_s = self._trouble.look(complaint, progress.confirmed_below, self._clocks.clock())
         if facts.refused is not None:
             state = "refused"
         elif self._stopping or self._ended:
@@ -192,8 +192,8 @@ class Shipper:
         return SinkStatus(
             self.name,
             state,
-            position.delivered_to,
-            position.next_row,
+            progress.confirmed_below,
+            progress.given_below,
             facts.where,
             complaint,
             trouble_s,

@@ -40,7 +40,7 @@ class Changes:
     """What one transaction makes durable."""
 
     writers: list[SavedWriter] = field(default_factory=list)
-    marks: list[tuple[str, int, bytes]] = field(default_factory=list)
+    governing: list[tuple[str, int, bytes]] = field(default_factory=list)
     blocks: list[SavedBlock] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     dirty: list[Unit] = field(default_factory=list)

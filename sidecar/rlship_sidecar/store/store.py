@@ -185,7 +185,7 @@ class Store:
             "read = excluded.read, floor = excluded.floor, state = excluded.state",
             changes.writers,
         )
-        many("insert or replace into marks values (?, ?, ?)", changes.marks)
+        many("insert or replace into marks values (?, ?, ?)", changes.governing)
         many("insert or replace into blocks values (?, ?, ?, ?, ?, ?, ?, ?, ?)", changes.blocks)
         many("insert into rows values (?, ?)", ((row.arrival.row_number, row.to_json()) for row in changes.rows))
         many("insert or replace into units values (?, ?, ?, ?, ?, ?)", (_unit_fields(row) for row in changes.rows))
@@ -268,7 +268,7 @@ class Store:
                 for table in schema.TABLES_BY_FILE:
                     connection.execute(f"update {table} set file = ? where file = ?", (aside, file))
 
-    def marks(self, file: str) -> list[tuple[int, bytes]]:
+    def governing_lines(self, file: str) -> list[tuple[int, bytes]]:
         """(offset, line) of a file's define and rollback lines, in file order."""
         found = self._reader().execute("select offset, line from marks where file = ? order by offset", (file,))
         return found.fetchall()

@@ -15,7 +15,7 @@ class ActorUnits:
     ledger: Ledger
     actor: str
 
-    def row_of(self, step: int) -> bool | None:
+    def lacks_ranks(self, step: int) -> bool | None:
         """None if the step has no row, else whether that row lacks ranks."""
         found = self.ledger.ask(
             "select partial from units where actor = ? and kind = ? and number = ?", (self.actor, STEP, step)

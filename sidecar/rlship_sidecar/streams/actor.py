@@ -47,7 +47,7 @@ class Closings:
         return bool(self.windows or self.steps)
 
 
-class Streams:
+class ActorStreams:
     """What is known of one actor's stream lines. `pending` are the windows beyond the frontier that have lines, with
     the time when the first one was seen. `leads`: the actor is the lead.
     """
@@ -95,7 +95,7 @@ class Streams:
             self._heard(writer, before_t, now)
         if batch.streams:
             self.take_in(writer, [(writer.segments[line.segment], line) for line in batch.streams], now)
-        for mark in batch.marks:
+        for mark in batch.notes:
             if mark.kind == "close":
                 self.gone(writer, now)
             elif mark.gap is not None and mark.gap.first is None:

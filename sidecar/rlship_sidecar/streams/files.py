@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rlship_sidecar.align.lineage import Writer
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Batch, StreamLine
 from rlship_sidecar.rows import Unit
-from rlship_sidecar.streams.actor import Streams
+from rlship_sidecar.streams.actor import ActorStreams
 from rlship_sidecar.streams.recent import Kept
 
 Ranges: TypeAlias = "Sequence[tuple[float, float]]"
@@ -33,6 +33,6 @@ class Fetching:
     byte, None if they cannot, and what their samples hold, False if it cannot.
     """
 
-    lines: Callable[[Streams, Ranges], list[Kept] | None]
+    lines: Callable[[ActorStreams, Ranges], list[Kept] | None]
     line_at: Callable[[Writer, int], list[StreamLine] | None]
-    samples: Callable[[Mapping[Unit, Window]], bool]
+    samples: Callable[[Mapping[Unit, UnitLines]], bool]

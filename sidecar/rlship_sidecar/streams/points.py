@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlship_sidecar.align.lineage import Segment, Writer, rank_names
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Dense, Sparse, StreamLine, Value
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
@@ -38,7 +38,7 @@ def chosen(writer: Writer, lines: Iterable[StreamLine]) -> list[tuple[Segment, D
 def point_row(segment: Segment, line: Dense | Sparse, at: RowContext) -> Row:
     """The row of a single line: its metrics that are declared as streams."""
     writer = segment.writer
-    window = Window()
+    window = UnitLines()
     window.add(segment, streamed_part(line))
     naming = Naming(writer.open.actor, prefix="point/", first_only=True)
     found = reduce_any(naming, window, at.rules, None, superseding=False)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rlship_formats.records import MAX_STEP
 from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.align.roster import Roster
-from rlship_sidecar.align.window import Window, put
+from rlship_sidecar.align.window import UnitLines, put
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.rules import Rules
@@ -70,9 +70,9 @@ class Wanted(NamedTuple):
 
 def sorted_in(
     actor: str, wanted: Wanted, lines: Iterable[Kept], clocks: StoredClocks, window_s: float
-) -> dict[Unit, Window]:
+) -> dict[Unit, UnitLines]:
     """The window of each wanted unit that has lines."""
-    found: dict[Unit, Window] = {}
+    found: dict[Unit, UnitLines] = {}
     steps = sorted(wanted.steps, key=lambda interval: interval.place)
     ends = [interval.end for interval in steps]
     windows = set(wanted.windows)
@@ -80,15 +80,15 @@ def sorted_in(
         t = clocks.corrected(segment.writer.open.host, line.t)
         index = math.floor(t / window_s)
         if index in windows:
-            put(found.setdefault(Unit(actor, CLOCK, index), Window()), segment, line)
+            put(found.setdefault(Unit(actor, CLOCK, index), UnitLines()), segment, line)
         place = bisect_left(ends, t)
         if place < len(steps) and t > steps[place].start:
-            put(found.setdefault(Unit(actor, ALIGNED, steps[place].step), Window()), segment, line)
+            put(found.setdefault(Unit(actor, ALIGNED, steps[place].step), UnitLines()), segment, line)
     return found
 
 
 def aligned_row(
-    actor: str, interval: StepInterval, window: Window, roster: Roster, stepped: Collection[str], at: RowContext
+    actor: str, interval: StepInterval, window: UnitLines, roster: Roster, stepped: Collection[str], at: RowContext
 ) -> Row:
     """The row of the lines that a step covers; `stepped` are the metrics that the actor logs with steps too."""
     naming = Naming(actor, aligned=stepped)
@@ -107,7 +107,7 @@ def aligned_row(
     )
 
 
-def clock_row(actor: str, index: int, window: Window, roster: Roster, at: RowContext) -> Row:
+def clock_row(actor: str, index: int, window: UnitLines, roster: Roster, at: RowContext) -> Row:
     """The row of one window of time."""
     span = (index * at.window_s, (index + 1) * at.window_s)
     return _row(
@@ -140,7 +140,7 @@ def is_nothing(row: Row) -> bool:
 def _row(
     unit: Unit,
     naming: Naming,
-    window: Window,
+    window: UnitLines,
     roster: Roster,
     at: RowContext,
     *,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
-from rlship_sidecar.align.window import Window
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Adoption, Batch, Dense, Sparse, StreamLine
 from rlship_sidecar.reduce.naming import POLICY_VERSION
 from rlship_sidecar.reduce.rules import Rules
@@ -19,10 +19,10 @@ from rlship_sidecar.rows import ALIGNED, CLOCK, POINT, Row, Unit
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.store.stream_state import StreamState
-from rlship_sidecar.streams.actor import Closings, Streams
+from rlship_sidecar.streams.actor import ActorStreams, Closings
+from rlship_sidecar.streams.barrier_times import BarrierTimes
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.files import Fetching, Files
-from rlship_sidecar.streams.marked_times import MarkedTimes
 from rlship_sidecar.streams.points import chosen, point_again, point_row, writer_of
 from rlship_sidecar.streams.recent import Kept, Recent
 from rlship_sidecar.streams.result import StreamResult
@@ -40,7 +40,7 @@ from rlship_sidecar.streams.timeline import Moved, Timeline
 _BY_ORIGIN = frozenset((CLOCK, POINT))  # rows whose place depends on when the experiment began
 
 
-class Streaming:
+class ExperimentStreams:
     """`actors` are the experiment's own, by name. Nothing else is called before `load`."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Streaming:
         rules: Rules,
     ) -> None:
         self.config = config
-        self.streams: dict[str, Streams] = {}
+        self.streams: dict[str, ActorStreams] = {}
         self.clocks = StoredClocks(store)
         self.timeline = Timeline(store, self.clocks, self._writer_of_lead)
         self.origin = 0.0
@@ -65,18 +65,18 @@ class Streaming:
         self._rules = rules
         self._points: list[tuple[Segment, Dense | Sparse]] = []
         self._by_host: dict[str, list[Writer]] = {}
-        self._times = MarkedTimes()
+        self._times = BarrierTimes()
         self._loading = False
 
     def _writer_of_lead(self, file: str) -> Writer | None:
         lead = self._actors.get(self.config.lead)
         return None if lead is None else lead.roster.writers.get(file)
 
-    def of(self, actor: str) -> Streams:
+    def of(self, actor: str) -> ActorStreams:
         """An actor's streams."""
         streams = self.streams.get(actor)
         if streams is None:
-            streams = self.streams[actor] = Streams(
+            streams = self.streams[actor] = ActorStreams(
                 actor, self._store, self.clocks, self.timeline, self._patience, self.config.clock_window_s
             )
             streams.leads = actor == self.config.lead
@@ -127,7 +127,7 @@ class Streaming:
         if writer.open.actor == self.config.lead and writer.root is writer:
             self._rebuild(now)
 
-    def _forget_recent(self, streams: Streams) -> None:
+    def _forget_recent(self, streams: ActorStreams) -> None:
         """Not all applied lines are at hand any more, but those to come will be."""
         writers = self._actors[streams.actor].roster.writers.values()
         newest = max((writer.newest_t for writer in writers), default=-math.inf)
@@ -244,7 +244,7 @@ class Streaming:
             if writer.root is writer and writer.newest_t >= shift.low:
                 self._shift_barriers(writer, shift, now)
 
-    def _shift_lines(self, streams: Streams, writer: Writer, shift: Shift, now: float) -> None:
+    def _shift_lines(self, streams: ActorStreams, writer: Writer, shift: Shift, now: float) -> None:
         if writer.stream_t is not None and writer.stream_t < shift.high and writer.newest_t >= shift.low:
             for line in self._lines_of(streams, writer, shift, now):
                 if shift.concerns(line.t):
@@ -254,7 +254,7 @@ class Streaming:
                 if file == writer.file and shift.concerns(t):
                     streams.line_shifted(t, shift, now)
 
-    def _lines_of(self, streams: Streams, writer: Writer, shift: Shift, now: float) -> Sequence[StreamLine]:
+    def _lines_of(self, streams: ActorStreams, writer: Writer, shift: Shift, now: float) -> Sequence[StreamLine]:
         if streams.recent.holds(shift.low):
             return [line for segment, line in streams.recent.within([shift[1:3]]) if segment.writer is writer]
         try:
@@ -278,7 +278,7 @@ class Streaming:
                 actor.mark_all_dirty(now)
                 return
         for step in steps:
-            partial = actor.rows.row_of(step)
+            partial = actor.rows.lacks_ranks(step)
             if partial is not None:
                 actor.mark_dirty(step, now, partial=partial)
 
@@ -335,7 +335,7 @@ class Streaming:
         )
 
     def _close(
-        self, streams: Streams, closings: Closings, fetching: Fetching, result: StreamResult, *, end: bool
+        self, streams: ActorStreams, closings: Closings, fetching: Fetching, result: StreamResult, *, end: bool
     ) -> None:
         windows = self._windows(streams, Wanted(closings.windows, closings.steps).within(self.config.steps), fetching)
         if windows is None:
@@ -352,7 +352,7 @@ class Streaming:
         result.more = result.more or end or len(units) >= MAX_KEPT
 
     def _revise(
-        self, streams: Streams, due: Sequence[Unit], now: float, fetching: Fetching, result: StreamResult
+        self, streams: ActorStreams, due: Sequence[Unit], now: float, fetching: Fetching, result: StreamResult
     ) -> None:
         intervals = [self.timeline.interval(unit.index) for unit in due if unit.kind == ALIGNED]
         wanted = Wanted([unit.index for unit in due if unit.kind == CLOCK], [s for s in intervals if s is not None])
@@ -374,7 +374,7 @@ class Streaming:
             result.revised.append(unit)
         result.more = result.more or len(due) >= MAX_KEPT
 
-    def _windows(self, streams: Streams, wanted: Wanted, fetching: Fetching) -> dict[Unit, Window] | None:
+    def _windows(self, streams: ActorStreams, wanted: Wanted, fetching: Fetching) -> dict[Unit, UnitLines] | None:
         least, greatest = streams.bounds()
         ranges = wanted.ranges(self.config.clock_window_s, least, greatest)
         lines: Iterable[Kept] | None = []
@@ -387,7 +387,7 @@ class Streaming:
         windows = sorted_in(streams.actor, wanted, lines, self.clocks, self.config.clock_window_s)
         return windows if fetching.samples(windows) else None
 
-    def _row(self, streams: Streams, unit: Unit, window: Window | None) -> Row | None:
+    def _row(self, streams: ActorStreams, unit: Unit, window: UnitLines | None) -> Row | None:
         """The row of a unit as it is now; None if it has no lines and never had any."""
         roster = self._actors[streams.actor].roster
         if window is not None and unit.kind == CLOCK:

@@ -1,6 +1,6 @@
-"""Reads one growing file: complete lines from a bookmark on, never half a line.
+"""Reads one growing file: complete lines from a position on, never half a line.
 
-The caller keeps the bookmark, and moves it only once the lines that were read are durable. Each read returns a `Piece`,
+The caller keeps the position, and moves it only once the lines that were read are durable. Each read returns a `Piece`,
 which holds the lines and everything else that the read found out about the file.
 """
 
@@ -31,7 +31,7 @@ class Replaced(OSError):
     """The file no longer holds what was read of it: it was truncated and rewritten, or another file has its name."""
 
 
-class Bookmark(NamedTuple):
+class Position(NamedTuple):
     """The offset at which reading continues, and the bytes that identify what was read before it.
 
     `head` holds the first bytes of the file and `before` the bytes right before `offset`, at most `KNOWN_BYTES` each.
@@ -43,7 +43,7 @@ class Bookmark(NamedTuple):
     before: bytes = b""
 
 
-START = Bookmark()
+START = Position()
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Piece:
     use.
     """
 
-    start: Bookmark
+    start: Position
     lines: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     too_long: list[tuple[int, bytes]] = field(default_factory=list)
@@ -77,15 +77,15 @@ class Piece:
         """The offset from which to read a line again, given its index in this piece."""
         return self.offsets[line] if self.begins is None else self.begins[line]
 
-    def bookmark(self, offset: int) -> Bookmark:
-        """The bookmark at the beginning of one of the lines, or at `end`."""
+    def position(self, offset: int) -> Position:
+        """The position at the beginning of one of the lines, or at `end`."""
         if offset == self.start.offset:
             return self.start
         at = offset - self.data_at
         head = self.start.head
         if not head and not self.data_at:
             head = self.data[: min(at, KNOWN_BYTES)]
-        return Bookmark(offset, head, self.data[max(0, at - KNOWN_BYTES) : at])
+        return Position(offset, head, self.data[max(0, at - KNOWN_BYTES) : at])
 
 
 class Descriptors:
@@ -189,7 +189,7 @@ class Tail:
             return os.lseek(fd, 0, os.SEEK_END)
         return self._looking(_size)
 
-    def read(self, start: Bookmark, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
+    def read(self, start: Position, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
         """Read complete lines from `start` on, out of about `max_bytes`. Raises OSError, Replaced.
 
         `size` saves a system call. With `hold_nul`, lines from the first NUL byte on are left for later: on a network
@@ -200,10 +200,10 @@ class Tail:
 
     def line_at(self, offset: int) -> bytes | None:
         """The complete line that begins at `offset`, or None. Raises what `read` raises."""
-        piece = self.read(Bookmark(offset), LINE_BYTES)
+        piece = self.read(Position(offset), LINE_BYTES)
         return piece.lines[0] if piece.lines else None
 
-    def check(self, mark: Bookmark) -> None:
+    def check(self, mark: Position) -> None:
         """Raise Replaced if the file no longer holds what was read of it. Raises OSError.
 
         A file that only became shorter may have lost its end for the moment. Once a writer appends to it, it counts as
@@ -225,7 +225,7 @@ class Tail:
         finally:
             self._files.done(self.path)
 
-    def _check(self, fd: int, mark: Bookmark, size: int) -> None:
+    def _check(self, fd: int, mark: Position, size: int) -> None:
         known = mark.head[:size]
         if os.pread(fd, len(known), 0) != known:
             raise Replaced(0, "another file has its name", self.path)
@@ -238,7 +238,7 @@ class Tail:
             raise Replaced(0, "what was read of it is not there any more", self.path)
         self._shrunk_to = -1
 
-    def _read(self, fd: int, start: Bookmark, max_bytes: int, size: int, hold_nul: bool) -> Piece:
+    def _read(self, fd: int, start: Position, max_bytes: int, size: int, hold_nul: bool) -> Piece:
         position, lead = start.offset, len(start.before)
         piece = Piece(start, end=position, size=size)
         if size <= position:

@@ -13,7 +13,7 @@ from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.tail.foreign.documents import Documents, NotWhole
 from rlship_sidecar.tail.foreign.readers import Readers
-from rlship_sidecar.tail.tail import EXCERPT_BYTES, LINE_BYTES, Bookmark, Descriptors, Piece, Tail
+from rlship_sidecar.tail.tail import EXCERPT_BYTES, LINE_BYTES, Descriptors, Piece, Position, Tail
 
 T = TypeVar("T")
 
@@ -152,13 +152,13 @@ class ForeignTail(Tail):
             return self._guarded(lambda: self._documents.size(self.path))
         return super().size()
 
-    def check(self, mark: Bookmark) -> None:
+    def check(self, mark: Position) -> None:
         """See `Tail.check`."""
         if self._native is None:
             self._bound()
         self._guarded(lambda: super(ForeignTail, self).check(mark))
 
-    def read(self, start: Bookmark, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
+    def read(self, start: Position, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
         """See `Tail.read`; the lines of the piece are native lines."""
         native = self._bound()
         piece = self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
@@ -189,7 +189,7 @@ class ForeignTail(Tail):
     def line_at(self, offset: int) -> bytes | None:
         """The native line with this offset, or None."""
         start = self._looking(lambda fd: _begin(fd, offset))
-        piece = self.read(Bookmark(start), LINE_BYTES)
+        piece = self.read(Position(start), LINE_BYTES)
         return next((line for line, place in zip(piece.lines, piece.offsets) if place == offset), None)
 
 

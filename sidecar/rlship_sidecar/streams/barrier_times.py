@@ -21,7 +21,7 @@ class _Host:
     count: int = 0
 
 
-class MarkedTimes:
+class BarrierTimes:
     """The newest barrier records of each host: `t`, actor and step."""
 
     def __init__(self) -> None:
