@@ -367,7 +367,7 @@ def test_messages_keep_every_bit(job: Path) -> None:
     batches = [one.batch() for one in found]
     for one, batch, other in zip(found, batches, chunks):
         assert (one.position, one.t, one.barrier_t, one.more) == other[1:]
-        assert (one.lowest, one.highest, list(one.kept)) == (batch.lowest, batch.highest, batch.governing)
+        assert (one.lowest, one.highest, list(one.governing)) == (batch.lowest, batch.highest, batch.governing)
         assert [line[:4] for line in batch.lines] == [line[:4] for line in other.batch.lines]
         assert [line[-1] for line in batch.lines] == [line[-1] for line in other.batch.lines]
         assert batch.barriers == other.batch.barriers and batch.governing == other.batch.governing
