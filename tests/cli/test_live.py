@@ -16,7 +16,7 @@ from rlship_sidecar.cli import live
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.cli.live import Live
 from rlship_sidecar.report.status import write_status
-from tests.cli.sample import a_sink, a_status, a_writer, an_actor
+from tests.cli.sample import a_sink, a_status, an_actor
 from tests.cli.test_watch import command, environment
 from tests.kit.screens import Session, TerminalScreen
 
@@ -155,7 +155,7 @@ def test_status_of_a_folder_on_a_terminal(tmp_path: Path, full: bool) -> None:
     for number in range(40):
         state = tmp_path / f"run-{number}" / "rlship" / "state"
         state.mkdir(parents=True)
-        done = {"writers": [a_writer(closed=True, unread=0)], "actors": [an_actor(open_units=0)]}
+        done = {"finished": True, "actors": [an_actor(open_units=0)]}
         write_status(
             state, a_status(experiment=str(state.parent.parent), sinks=[a_sink(next_row=120)], t=time.time(), **done)
         )

@@ -49,6 +49,7 @@ def finished(name: str, **changes: Any) -> Status:
     values: dict[str, Any] = {
         "actors": [an_actor(open_units=0)],
         "writers": [a_writer(closed=True, unread=0)],
+        "finished": True,
         "newest_t": T - 3600,
     }
     return running(name, **(values | changes))

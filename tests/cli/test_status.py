@@ -90,34 +90,18 @@ def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:
     """When all writers closed and all rows are delivered, that is said, and no command to go on."""
     done: dict[str, Any] = {
         "actors": [an_actor(open_step=None, open_units=0)],
-        "writers": [a_writer(closed=True, unread=0)],
+        "finished": True,
         "sinks": [a_sink(state="closed", next_row=120)],
     }
     watched(tmp_path, **done)
     last = run(tmp_path).stdout.splitlines()[-1]
     assert last.startswith("finished: all writers closed, all rows delivered; as of ")
     for undone in (
-        {"actors": [an_actor()]},
-        {"writers": [a_writer(closed=True, unread=0), a_writer(rank=1, unread=0)]},
-        {"writers": [a_writer(closed=True, unread=1)]},
+        {"finished": False},
         {"sinks": [a_sink(state="closed", next_row=119)]},
     ):
         watched(tmp_path, **(done | undone))
         assert f"To go on: rlship watch {tmp_path}" in run(tmp_path).stdout
-
-
-def test_a_rank_that_was_started_again_is_no_open_writer(tmp_path: Path, lease: Lease) -> None:
-    """A writer that died counts as done once a later attempt of its rank has closed, and no other rank's does it."""
-    died, again = a_writer(unread=0), a_writer(attempt=1, closed=True, unread=0)
-    done: dict[str, Any] = {
-        "actors": [an_actor(open_step=None, open_units=0)],
-        "sinks": [a_sink(state="closed", next_row=120)],
-    }
-    watched(tmp_path, **done, writers=[died, again])
-    assert run(tmp_path).stdout.splitlines()[-1].startswith("finished: all writers closed")
-    for other in (a_writer(attempt=1, rank=1, closed=True, unread=0), a_writer(closed=True, unread=0)):
-        watched(tmp_path, **done, writers=[died, other])
-        assert "To go on: rlship watch" in run(tmp_path).stdout
 
 
 def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> None:

@@ -92,6 +92,24 @@ def test_writers(sim: Simulation) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("identity", "finished"),
+    [({"attempt": 1}, True), ({"rank": 1}, False), ({"rank": 1, "attempt": 1}, False)],
+    ids=["started again", "another rank", "a later attempt of another rank"],
+)
+def test_a_writer_that_died_is_done_once_its_rank_was_started_again(
+    sim: Simulation, identity: dict[str, Any], finished: bool
+) -> None:
+    """Nothing is to come once every writer closed, or a later attempt took its rank, and every row is made."""
+    died = [log(0, loss=1), barrier(0)]
+    sim.write("a.jsonl", file(*died, id="a"))
+    assert not status(sim).finished
+    sim.write("b.jsonl", file(log(1, loss=2), barrier(1), CLOSE, id="b", t=T0 + 1, **identity))
+    sim.tick()
+    sim.wait(700)
+    assert status(sim).finished is finished
+
+
 def test_who_writes_beside_the_job(sim: Simulation) -> None:
     """An agent of a node, a scrape under an actor of the job, and the sidecar itself observe; a label of the job's own
     makes nobody an observer.

@@ -181,9 +181,10 @@ class Status:
     """The whole status at `t` (Unix seconds).
 
     `claims` describes ranks that several writers claim at one time. The reader sets `running`: True if a sidecar owns
-    the experiment now. `row_function` is the number of the row function that made every row. `began` and `newest_t` are
-    the times of its first and its last line in Unix seconds, 0 if unknown. `misuse` holds what writers reported about
-    calls of the job, with how often. `version` is that of the rlship whose sidecar wrote the status.
+    the experiment now. `row_function` is the number of the row function that made every row. `finished`: no line and no
+    row is to come. `began` and `newest_t` are the times of its first and its last line in Unix seconds, 0 if unknown.
+    `misuse` holds what writers reported about calls of the job, with how often. `version` is that of the rlship whose
+    sidecar wrote the status.
     """
 
     experiment: str
@@ -207,6 +208,7 @@ class Status:
     clocks: list[ClockStatus] = field(default_factory=list)
     running: bool = False
     row_function: int = 1
+    finished: bool = False
     short: list[ShortStatus] = field(default_factory=list)
     began: float = 0.0
     newest_t: float = 0.0

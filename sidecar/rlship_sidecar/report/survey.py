@@ -88,6 +88,7 @@ def survey(
         notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
         claims=claims,
         row_function=MadeWith(store).row_function(),
+        finished=bool(experiment.sources) and experiment.finished(),
         short=[found for actor in actors if (found := _short(store, actor.actor)) is not None],
         began=experiment.streaming.origin,
         newest_t=max((s.writer.newest_t for s in experiment.sources.values() if s.writer is not None), default=0.0),

@@ -120,20 +120,8 @@ def _listed(words: Sequence[str], most: int) -> str:
 
 
 def finished(status: Status) -> bool:
-    """True if nothing was left to do: all writers closed, all rows made and delivered.
-
-    A writer need not have closed if its rank was restarted as a later attempt.
-    """
-    newest: dict[tuple[str, str, int], int] = {}
-    for writer in status.writers:
-        rank = (writer.actor, writer.replica, writer.rank)
-        newest[rank] = max(writer.attempt, newest.get(rank, 0))
-    written = bool(status.writers) and all(
-        (writer.closed or writer.attempt < newest[writer.actor, writer.replica, writer.rank]) and not writer.unread
-        for writer in status.writers
-    )
-    made = all(actor.open_units == 0 for actor in status.actors)
-    return written and made and all(sink.next_row >= status.rows for sink in status.sinks)
+    """True if nothing was left to do: no line is to come, and every sink has all rows."""
+    return status.finished and all(sink.next_row >= status.rows for sink in status.sinks)
 
 
 def columns(status: Status, width: int | None = None) -> list[str]:
