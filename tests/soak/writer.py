@@ -65,7 +65,8 @@ def log_step(
             for number in range(count):
                 _sample(logger, table, values.sample_id(*who, logger.attempt, part, number))
     if late is not None:
-        logger.log({"evaluation": values.evaluation(actor, replica, rank, late)}, late)
+        with logger.step(late):  # outside, it would be the implicit step of the stream's lines
+            logger.log({"evaluation": values.evaluation(actor, replica, rank, late)}, late)
     if crew.barriers:
         logger.barrier(step)
 
