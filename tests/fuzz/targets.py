@@ -21,7 +21,7 @@ from tests.guards.tree import ROOT
 VECTORS = ROOT / "formats" / "vectors"
 MOST_BYTES = 1 << 13  # of a seed
 _ALL = 1 << 62
-_KINDS = ("lines", "streams", "samples", "tags", "clocks", "dead", "kept")
+_KINDS = ("lines", "streams", "samples", "tags", "clocks", "dead", "governing")
 
 
 @dataclass(frozen=True)
