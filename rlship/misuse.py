@@ -130,7 +130,7 @@ class Misuse:
             call,
             "after the barrier",
             f"{call}({'…, step=' if call == 'log' else ''}{step}) comes right after barrier({step}): nothing is lost, "
-            f"but the row of each step appears without it and is then revised. If a callback logs after the one that "
+            f"but a row of a step may appear without it and be revised later. If a callback logs after the one that "
             f"calls barrier (transformers calls on_step_end before on_log), call barrier({step}) after log(), in the "
             f"same callback, or at the start of the next step",
         )
