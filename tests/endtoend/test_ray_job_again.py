@@ -17,7 +17,7 @@ from tests.kit.tools import module
 pytestmark = pytest.mark.ray
 
 JOB = """
-import os, sys, warnings
+import os, sys, time, warnings
 import ray
 import rlship
 
@@ -55,7 +55,13 @@ if how == "plain":
         ray.get(actors[0].step.remote(0, die=True))
     except ray.exceptions.RayActorError:
         pass
-    warned, replica, attempt = ray.get(actors[0].step.remote(0))
+    found = None
+    while found is None:  # until Ray has restarted it
+        try:
+            found = ray.get(actors[0].step.remote(0))
+        except ray.exceptions.ActorUnavailableError:
+            time.sleep(0.2)
+    warned, replica, attempt = found
     assert (warned, replica, attempt) == ([], said[0][1], 1), (warned, replica, attempt)
 ray.shutdown()
 """
