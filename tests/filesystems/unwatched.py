@@ -24,6 +24,7 @@ from tests.filesystems.shares import detach
 from tests.reference.reduction import exactly, final_rows
 
 STEPS = 12
+NOTICED_S = 30.0  # at most until the sidecar says that the mount is lost
 QUIET_S = 2.2
 EVENT_S = 0.7
 
@@ -128,7 +129,9 @@ def main(place: Path) -> None:
             found["filesystem"], found["files"] = status.filesystem, len(status.writers)
 
             mirrored.kill()
-            time.sleep(1.0)
+            deadline = time.monotonic() + NOTICED_S
+            while "not connected" not in sidecar.said() and time.monotonic() < deadline:
+                time.sleep(0.1)
             mirrored.end()
             mirrored.begin()
             for worker in (one, two):
