@@ -198,6 +198,7 @@ def span(name: str, *, timer: str = "cpu", memory: bool = False) -> Span:
     """
     if timer == "cpu" and not memory and type(name) is str:
         return _tracing.Span(current, name)
+    # `make` returns Any: the timer of a GPU is of a module that is not imported here.
     return _tracing.make(current, name, timer, memory)  # type: ignore[no-any-return]
 
 

@@ -40,7 +40,7 @@ class Segment:
         opened = self.writer.open
         if math.isnan(self.since):
             self.since = opened.t
-        # Partials merge in this order; the file name parts copies of one file.
+        # Moments merge in this order; the file name distinguishes copies of one file.
         self.merge_key = (
             replica_key(opened.replica),
             opened.rank,

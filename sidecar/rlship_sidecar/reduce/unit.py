@@ -161,7 +161,7 @@ class _Ranked(NamedTuple):
 class ColumnPlan:
     """For one actor and schema: the columns that each reduction needs, and the keys of its values.
 
-    `extra` are the reductions that a partial cannot give, with the column and key of each value. `alone`: there is one
+    `extra` are the reductions that moments cannot give, with the column and key of each value. `alone`: there is one
     line, of the actor's only rank.
     """
 
@@ -343,7 +343,7 @@ def _over(x: float, seconds: Seconds, segment: Segment) -> float | None:
 
 
 def _column_sum(matrix: Matrix) -> Matrix:
-    # Row by row, as partials merge: numpy's own sum adds in another order, and so gives other bits.
+    # Row by row, as moments merge: numpy's own sum adds in another order, and so gives other bits.
     if matrix.shape[1] <= 256:  # a wider one gains nothing from adding column by column
         total: Matrix = np.add.accumulate(matrix, axis=0)[-1]
         return total
