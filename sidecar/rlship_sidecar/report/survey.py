@@ -27,7 +27,7 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
 from rlship_sidecar.report.terminal import counted
 from rlship_sidecar.report.trends import Trends
-from rlship_sidecar.rows import RankName, Row, Unit, count_ranks, each_rank, process_place, rank_words
+from rlship_sidecar.rows import Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
@@ -145,11 +145,18 @@ def _short(store: Store, actor: str) -> ShortStatus | None:
     rows, first, last = steps.count_short()
     if not rows:
         return None
-    ranks: dict[str, set[RankName]] = {}
+    spellings: dict[str, set[tuple[str, ...]]] = {}
     for step in steps.newest_short(MAX_SHORT):
         for metric, names in orjson.loads(step.short or "{}").items():
-            ranks.setdefault(metric, set()).update(each_rank(names))
-    metrics = {metric: list(rank_names(ranks[metric])) for metric in sorted(ranks)}
+            spellings.setdefault(metric, set()).add(tuple(names))
+    # Metrics that are logged together lack the same ranks, so few of these unions differ.
+    together: dict[frozenset[tuple[str, ...]], list[str]] = {}
+    metrics: dict[str, list[str]] = {}
+    for metric in sorted(spellings):
+        which = frozenset(spellings[metric])
+        if which not in together:
+            together[which] = list(rank_names({rank for names in which for rank in each_rank(names)}))
+        metrics[metric] = together[which]
     return ShortStatus(actor, rows, first, last, metrics)
 
 
