@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME…]`: measure, and print each result beside what it is compared with."""
+"""`python -m benchmarks [NAME…]`: measure, and print each result beside what it is compared with.
+
+A benchmark with parts runs some of them as NAME:PART,PART: `shapes:plain,spans`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks import (
@@ -21,6 +25,7 @@ from benchmarks import (
     query,
     replay,
     restart,
+    shapes,
     streams,
     sysmon,
     tracing,
@@ -28,7 +33,7 @@ from benchmarks import (
 )
 from benchmarks.report import Result, load, machine, table
 
-BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
+BENCHMARKS: dict[str, Callable[..., Result]] = {
     "writer": writer.measure,
     "tracing": tracing.measure,
     "ingest": ingest.measure,
@@ -41,12 +46,16 @@ BENCHMARKS: dict[str, Callable[[Path, bool], Result]] = {
     "replay": replay.measure,
     "sysmon": sysmon.measure,
     "query": query.measure,
+    "shapes": shapes.measure,
 }
+PARTS = {"shapes": shapes.PARTS}
 
 
 def main() -> None:
     """Run the benchmarks named on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones; default all: {' '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="a few seconds each, results without meaning")
     parser.add_argument(
@@ -54,17 +63,24 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
     options = parser.parse_args()
-    unknown = [name for name in options.names if name not in BENCHMARKS]
-    if unknown:
-        parser.error(f"no benchmark {unknown[0]!r}: choose from {' '.join(BENCHMARKS)}")
+    chosen: dict[str, list[str]] = {}
+    for word in options.names or BENCHMARKS:
+        name, _, parts = word.partition(":")
+        chosen[name] = parts.split(",") if parts else []
+        if name not in BENCHMARKS:
+            parser.error(f"no benchmark {name!r}: choose from {' '.join(BENCHMARKS)}")
+        for part in chosen[name]:
+            if part not in PARTS.get(name, ()):
+                parser.error(f"{name} has no part {part!r}: choose from {' '.join(PARTS.get(name, ())) or 'none'}")
 
     print("\n".join(machine(options.dir)), end="\n\n")
     found: dict[str, object] = {"machine": machine(options.dir), "quick": options.quick}
-    for name in options.names or BENCHMARKS:
+    for name, parts in chosen.items():
         before = load()
         scratch = Path(tempfile.mkdtemp(prefix=f"rlship-bench-{name}-", dir=options.dir))
         try:
-            result = BENCHMARKS[name](scratch, options.quick)
+            measure = partial(BENCHMARKS[name], parts=parts) if parts else BENCHMARKS[name]
+            result = measure(scratch, options.quick)
             if options.quick:
                 # Results without meaning reach or miss no aim.
                 result = replace(result, findings=[replace(one, reached=None) for one in result.findings])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
@@ -62,7 +63,12 @@ def values(metrics: int, source: random.Random) -> dict[str, float]:
     return {name: source.random() for name in names(metrics)}
 
 
-def metrics_line(step: int, t: float, metrics: dict[str, float]) -> bytes:
+def weighted(source: random.Random) -> object:
+    """A value with the weight of a batch, as `log({"loss": x}, weight=n_tokens)` writes it."""
+    return {"v": [source.random()], "w": [source.randrange(1, 4096)]}
+
+
+def metrics_line(step: int, t: float, metrics: Mapping[str, object]) -> bytes:
     """The line that `log(metrics, step)` writes."""
     return b'{"t":%.3f,"step":%d,"m":%b}\n' % (t, step, orjson.dumps(metrics))
 
@@ -70,6 +76,16 @@ def metrics_line(step: int, t: float, metrics: dict[str, float]) -> bytes:
 def stream_line(t: float, metrics: dict[str, float]) -> bytes:
     """The line that `log(metrics)` writes without a step."""
     return b'{"t":%.3f,"m":%b}\n' % (t, orjson.dumps(metrics))
+
+
+def span_line(step: int, t: float, name: str, seconds: float) -> bytes:
+    """The line that a span of a step writes."""
+    return b'{"kind":"span","t":%.6f,"dur":%.9g,"step":%d,"name":"%b","lane":"main"}\n' % (
+        t,
+        seconds,
+        step,
+        name.encode(),
+    )
 
 
 def barrier_line(step: int, t: float) -> bytes:

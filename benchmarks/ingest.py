@@ -7,10 +7,14 @@ import importlib.util
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.files import names, write_job, writers_folder
 from benchmarks.report import Finding, Result, complain, median, ratio
 from benchmarks.rounds import Figures, column, in_child, in_turn
+
+if TYPE_CHECKING:
+    from rlship_sidecar.store.store import Store  # the subject imports it in a process of its own
 
 PIECE = 1 << 20
 SETTLE_S = 0.5  # numpy's idle threads spin for a while after the import
@@ -89,40 +93,52 @@ def _agree(found: Figures, ours: Figures, steps: int, ranks: int) -> None:
 
 def rlship_cpu(experiment: str, store: str) -> Figures:
     """The pipeline as the daemon runs it, up to the last commit."""
+    import_pipeline()
+    cpu_s, peak, rows = ingested(experiment, store)
+    count = rows.row_count()
+    total = sum(sum(row.values.values()) for row in rows.read_rows(0, count))
+    rows.close()
+    return {"cpu_s": cpu_s, "rows": count, "sum": total, "peak_mb": peak}
+
+
+def import_pipeline() -> None:
+    """Import what `ingested` needs, so that its CPU time is that of its work."""
+    import rlship_sidecar.pipeline.experiment  # noqa: F401 - importing it is the point
+
+    settle()
+
+
+def ingested(experiment: str, store: str) -> tuple[float, float, Store]:
+    """Commit all rows of an experiment in this process; returns its CPU time, its peak memory in MB, and the store."""
     from benchmarks.watching import peak_mb
     from rlship_sidecar.filesystem import filesystem_of
     from rlship_sidecar.pipeline.experiment import Experiment
     from rlship_sidecar.store.store import Store
 
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    began = _settled()
+    began = time.process_time()
     rows = Store(Path(store), local=filesystem_of(os.path.dirname(os.path.realpath(store))).local)
     pipeline = Experiment(Path(experiment), rows, filesystem_of(os.path.realpath(experiment)), now=time.monotonic())
     while pipeline.tick(time.monotonic(), time.time(), end=True):
         pass
     cpu_s = time.process_time() - began
     peak = peak_mb()
-    count = rows.row_count()
-    total = sum(sum(row.values.values()) for row in rows.read_rows(0, count))
     pipeline.close()
-    rows.close()
-    return {"cpu_s": cpu_s, "rows": count, "sum": total, "peak_mb": peak}
+    return cpu_s, peak, rows
 
 
-def _settled() -> float:
-    """The process's CPU time once its imports are over."""
+def settle() -> None:
+    """Wait until the imports are over in all threads, and do with garbage as the daemon does."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     time.sleep(SETTLE_S)
-    return time.process_time()
 
 
 def orjson_cpu(folder: str) -> Figures:
     """Every line of every file through orjson.loads."""
     import orjson
 
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-    began = _settled()
+    settle()
+    began = time.process_time()
     count = 0
     loads = orjson.loads
     for entry in os.scandir(folder):
@@ -145,7 +161,8 @@ def polars_cpu(path: str, metrics: int) -> Figures:
 
     from benchmarks.watching import peak_mb
 
-    began = _settled()
+    settle()
+    began = time.process_time()
     chosen = [polars.col(name).mean() for name in names(metrics)]
     frame = polars.read_ndjson(path).unnest("m").group_by("step").agg(chosen)
     cpu_s = time.process_time() - began

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.report import Finding, percentile, ratio, table
+from benchmarks.shapes import SHAPES
 from tests.guards.tree import ROOT
 from tests.kit.cases import long
 
@@ -49,6 +50,10 @@ WANTED = {
     "query": {
         ("all values", ""),
         *((name, "all values") for name in ("one metric", "barriers of a rank", "columns")),
+    },
+    "shapes": {
+        *((shape.name, "bare orjson.loads loop") for shape in SHAPES.values()),
+        ("streams, 20 keys, values per CPU second", ""),
     },
 }
 
@@ -89,8 +94,19 @@ def test_an_unknown_name_is_refused() -> None:
     assert done.returncode == 2
     assert (
         "no benchmark 'ingset': choose from "
-        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query" in done.stderr
+        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query shapes"
+        in done.stderr
     )
+
+
+def test_an_unknown_part_is_refused() -> None:
+    """A part that a benchmark does not have is named, with those that it has."""
+    done = run("shapes:plain,plane")
+    assert done.returncode == 2
+    assert "shapes has no part 'plane': choose from plain two-calls" in done.stderr
+    done = run("idle:few")
+    assert done.returncode == 2
+    assert "idle has no part 'few': choose from none" in done.stderr
 
 
 def test_ratios_are_of_rounds() -> None:
