@@ -21,6 +21,7 @@ from benchmarks import (
     idle,
     ingest,
     latency,
+    live,
     memory,
     query,
     replay,
@@ -47,8 +48,9 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "sysmon": sysmon.measure,
     "query": query.measure,
     "shapes": shapes.measure,
+    "live": live.measure,
 }
-PARTS = {"shapes": shapes.PARTS}
+PARTS = {"shapes": shapes.PARTS, "live": live.PARTS}
 
 
 def main() -> None:

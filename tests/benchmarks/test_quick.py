@@ -55,6 +55,11 @@ WANTED = {
         *((shape.name, "bare orjson.loads loop") for shape in SHAPES.values()),
         ("streams, 20 keys, values per CPU second", ""),
     },
+    "live": {
+        *((f"{ranks} ranks, mixed: {what}", "") for ranks in (4, 16, 64, 156) for what in ("CPU", "lag, p99")),
+        ("156 ranks, plain: steps behind at the end", ""),
+        ("64 ranks, mixed: memory, last third", "first third"),
+    },
 }
 
 
@@ -94,7 +99,7 @@ def test_an_unknown_name_is_refused() -> None:
     assert done.returncode == 2
     assert (
         "no benchmark 'ingset': choose from "
-        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query shapes"
+        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query shapes live"
         in done.stderr
     )
 
