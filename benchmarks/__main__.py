@@ -23,6 +23,7 @@ from benchmarks import (
     latency,
     live,
     memory,
+    network,
     query,
     replay,
     restart,
@@ -49,8 +50,9 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "query": query.measure,
     "shapes": shapes.measure,
     "live": live.measure,
+    "network": network.measure,
 }
-PARTS = {"shapes": shapes.PARTS, "live": live.PARTS}
+PARTS = {"shapes": shapes.PARTS, "live": live.PARTS, "network": network.PARTS}
 
 
 def main() -> None:

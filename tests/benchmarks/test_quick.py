@@ -15,6 +15,7 @@ from benchmarks.report import Finding, percentile, ratio, table
 from benchmarks.shapes import SHAPES
 from tests.guards.tree import ROOT
 from tests.kit.cases import long
+from tests.kit.tools import needed
 
 BESIDE_LOG = ("json.dumps + os.write", "wandb with wandb-core", "tensorboardX add_scalar")
 # Figures and what each is compared with, where that needs no optional package.
@@ -60,6 +61,13 @@ WANTED = {
         ("156 ranks, plain: steps behind at the end", ""),
         ("64 ranks, mixed: memory, last third", "first third"),
     },
+    "network": {
+        *(
+            (f"{case}: {what}", "")
+            for case in ("16 files, 0.5 ms", "64 files, 0.5 ms", "64 files, 0 ms", "156 files, 0.5 ms")
+            for what in ("opens, idle", "first row after that", "opens, a step a second", "lag, p50")
+        )
+    },
 }
 
 
@@ -73,11 +81,23 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 SHORT = ("writer", "ingest")
 
 
-@pytest.mark.parametrize("name", [*SHORT, *long(*(name for name in WANTED if name not in SHORT))])
+COMPILED = ("network",)  # a C compiler makes what it needs
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *SHORT,
+        *long(*(name for name in WANTED if name not in SHORT + COMPILED)),
+        *(pytest.param(name, marks=[pytest.mark.long, pytest.mark.toolchain]) for name in COMPILED),
+    ],
+)
 def test_each_benchmark_runs(name: str, tmp_path: Path) -> None:
     """`--quick` runs a benchmark to its end, finds what it promises in finite numbers, judges none of them, and leaves
     no files behind.
     """
+    if name in COMPILED:
+        needed("gcc")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     done = run(name, "--quick", "--dir", str(scratch), "--json", str(tmp_path / "found.json"))
@@ -99,7 +119,7 @@ def test_an_unknown_name_is_refused() -> None:
     assert done.returncode == 2
     assert (
         "no benchmark 'ingset': choose from "
-        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query shapes live"
+        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query shapes live network"
         in done.stderr
     )
 
