@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from rlship_sidecar.report.status import TrendStatus
 from rlship_sidecar.report.trends import MAX_POINTS, Trends
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
@@ -74,6 +76,20 @@ def test_the_rate_of_steps() -> None:
     assert trends.steps_per_s("trainer") is None
     trends.note([a_row(5, {"trainer/loss": 1.0}, t=110.0)])
     assert trends.steps_per_s("trainer") == 0.5
+
+
+def test_the_rate_falls_once_no_step_follows() -> None:
+    """While steps come at their pace it is that of the rows; without a next one it goes to zero. A clock behind the
+    rows changes nothing.
+    """
+    trends = Trends()
+    trends.note([a_row(step, {"trainer/loss": 1.0}, t=100.0 + 2.0 * step) for step in range(0, 60, 2)])
+    for at in (90.0, 216.0, 218.0, 219.9):
+        assert trends.steps_per_s("trainer", at) == pytest.approx(0.5)
+    slower = [trends.steps_per_s("trainer", 216.0 + wait) or 0.0 for wait in (10.0, 40.0, 100.0, 840.0)]
+    assert slower == sorted(slower, reverse=True)
+    assert slower[0] < 0.5
+    assert slower[-1] == pytest.approx(2 / 840)
 
 
 def test_single_lines_and_the_sidecars_own_rows_are_not_followed() -> None:

@@ -21,8 +21,9 @@ from rlship_sidecar.report.status import (
     write_status,
 )
 from rlship_sidecar.report.survey import MAX_LISTED, survey
+from rlship_sidecar.report.trends import Trends
 from tests.pipeline.simulated import REMOTE, Simulation, simulation
-from tests.reference.building import CLOSE, T0, barrier, file, log
+from tests.reference.building import CLOSE, T0, barrier, beat, clock, file, log
 
 WALL = 1763600500.0
 
@@ -85,11 +86,79 @@ def test_writers(sim: Simulation) -> None:
     sim.tick()
     sim.wait(7)
     assert status(sim).writers == [
-        WriterStatus("a.jsonl", "trainer", "b", 2, 1, 4, 3, 7.0, 4, False),
-        WriterStatus("b.jsonl", "reward", "0", 0, 0, None, None, 7.0, 0, True),
+        WriterStatus("a.jsonl", "trainer", "b", 2, 1, 4, 3, WALL - T0, 4, False),
+        WriterStatus("b.jsonl", "reward", "0", 0, 0, None, None, WALL - T0, 0, True),
         WriterStatus("c.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "empty"),
         WriterStatus("d.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "no open record yet"),
     ]
+
+
+def silences(sim: Simulation, wall: float) -> list[float]:
+    sim.tick()
+    return [writer.silent_s for writer in survey(sim.experiment, (), now=sim.now, wall=wall).writers]
+
+
+def test_a_silence_counts_from_the_last_line_whenever_it_was_read(sim: Simulation) -> None:
+    """A process that died before this sidecar started is silent since then, also after a restart of the sidecar, and
+    with half a line at its end; the time of a beat counts like that of any line.
+    """
+    sim.write("a.jsonl", file(log(0, x=1), barrier(0, 1.0), beat(60)) + b'{"t":')
+    assert silences(sim, T0 + 900) == [840.0]
+    sim.wait(10)
+    assert silences(sim, T0 + 910) == [850.0]
+    sim.wait(10)
+    sim.restart()
+    assert silences(sim, T0 + 920) == [860.0]
+
+
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0], ids=["behind", "ahead"])
+def test_a_wrong_clock_gives_no_absurd_silence(sim: Simulation, ahead_s: float) -> None:
+    """What the sidecar saw itself bounds it: lines that were not there at its last look are no older than that."""
+    sim.write("a.jsonl", file(log(0, x=1), t=T0 + ahead_s))
+    assert silences(sim, T0) == [max(0.0, -ahead_s)]
+    sim.wait(10)
+    silences(sim, T0 + 10)
+    sim.wait(10)
+    sim.write("a.jsonl", more(log(1, x=1), beat(ahead_s + 20)))
+    (silent,) = silences(sim, T0 + 20)
+    assert 0.0 <= silent <= 10.0
+    sim.wait(5)
+    (silent,) = silences(sim, T0 + 25)
+    assert 5.0 <= silent <= 15.0
+
+
+def test_a_known_clock_corrects_the_silence(sim: Simulation) -> None:
+    """Where the host's clock was measured, its lines stand at their true time."""
+    sim.write("a.jsonl", file(clock(3600.0, after=3600.0), log(0, x=1), t=T0 + 3600, host="n07"))
+    assert silences(sim, T0 + 840) == [840.0]
+
+
+def test_lines_that_wait_to_be_read_are_no_silence(sim: Simulation) -> None:
+    """While a file is read its newest line is not known yet."""
+    sim.write("a.jsonl", file(*(log(step, x=1) for step in range(100_000))))
+    sim.experiment.tick(sim.now, T0 + 5000)
+    (writer,) = survey(sim.experiment, (), now=sim.now, wall=T0 + 5000).writers
+    assert writer.unread > 0
+    assert writer.silent_s == 0.0
+
+
+def test_the_rate_of_steps_falls_with_the_steps(sim: Simulation) -> None:
+    """A job whose steps stopped goes on beating, and a clock that is behind does not slow it down."""
+    lines = [record for step in range(10) for record in (log(step, x=1) | {"t": T0 + 2.0 * step}, barrier(step))]
+    sim.write("a.jsonl", file(*lines))
+    sim.tick()
+    trends = Trends()
+    trends.note(sim.rows())
+
+    def rate(wall: float) -> float | None:
+        sim.tick()
+        (actor,) = survey(sim.experiment, (), now=sim.now, wall=wall, trends=trends).actors
+        return actor.steps_per_s
+
+    assert rate(T0 + 18) == 0.5
+    sim.wait(1000)
+    sim.write("a.jsonl", more(beat(1018)))
+    assert rate(T0 + 1018) == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize(

@@ -416,6 +416,7 @@ class Experiment:
             moved = self._actor(batch.opened.actor).add_writer(source.writer, now)
             self.streaming.add_writer(source.writer, moved, now)
         writer = source.writer
+        source.sightings.take(now)
         if writer is not None:
             before_t, actor = writer.newest_t, self._actor(writer.open.actor)
             if batch.adoption is not None:

@@ -194,6 +194,8 @@ class Intake:
                     continue
                 before = source.read
                 left = self._take(source, limit, now, apply)
+                if not (left or source.problem):
+                    source.sightings.found_all = now
                 if end:
                     self._note_end(source, left=left)
                 more = more or left
@@ -224,9 +226,9 @@ class Intake:
     def _grown(self, source: Source, now: float, *, end: bool) -> bool:
         writer = source.writer
         if not source.looked_at:
-            source.grown_at = now  # it is new: its writer may be about to write
+            source.sightings.grown = now  # it is new: its writer may be about to write
         # Whose writer said that it is done, or what is no writer's file and does not grow either.
-        done = now - source.grown_at if writer is None else now - writer.line_at if writer.closed else 0.0
+        done = now - source.sightings.grown if writer is None else now - writer.line_at if writer.closed else 0.0
         settled = not end and source.looked_at and done > SETTLED_S
         if settled and now - source.looked_at < REST_EVERY_S:
             return False
@@ -241,12 +243,14 @@ class Intake:
                 source.tail.check(source.position)
             source.problem = ""
             if size > source.read:
-                source.grown_at = now
+                source.sightings.grown = now
             if size < source.read:
                 source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
                 source.tail.check(source.position)
             else:
                 source.missed_at = None
+                if size == source.read:
+                    source.sightings.found_all = now
                 if size == source.read and (end or source.tail.shrunk):
                     # Whole again, or cut and written on to the very size it had: without the former, there is time for
                     # a look at its bytes only at the end.

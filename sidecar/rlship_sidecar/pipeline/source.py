@@ -112,6 +112,36 @@ class BlockIndex:
 
 
 @dataclass(slots=True)
+class Sightings:
+    """When this sidecar found what in a file, in seconds of its monotonic clock.
+
+    `grown`: it found new bytes. `taken`: it took the newest lines. `found_all`: the newest look that left no complete
+    line; `found_all_before` is that look as of `taken`. So the newest line was written between these two.
+    """
+
+    grown: float = 0.0
+    taken: float = -math.inf
+    found_all: float = -math.inf
+    found_all_before: float = -math.inf
+
+    def take(self, now: float) -> None:
+        """Lines were taken."""
+        self.taken, self.found_all_before = now, self.found_all
+
+    def silent_s(self, now: float, by_its_time: float) -> float:
+        """Seconds since the newest line was written.
+
+        `by_its_time` is their number by the line's own `t`. What this sidecar saw itself bounds it, because the
+        writer's clock may be wrong. While more lines wait to be taken, the newest one is unknown: none of them counts
+        as old.
+        """
+        least = max(0.0, now - self.taken)
+        if self.found_all < self.taken:
+            return least
+        return min(max(by_its_time, least), max(0.0, now - self.found_all_before))
+
+
+@dataclass(slots=True)
 class Source:
     """A file. What lies before `position` is applied. `at_step` is the last step read (-1: none). `fresh_governing` are
     define and rollback lines that the store lacks. `moved`: its name has come to mean another inode. `held_since`: when
@@ -130,7 +160,6 @@ class Source:
     size: int = 0
     at_step: int = -1
     looked_at: float = 0.0
-    grown_at: float = 0.0
     problem: str = ""
     inode: int = 0
     moved: bool = False
@@ -140,6 +169,7 @@ class Source:
     missed_at: float | None = None
     piece_bytes: int = PIECE_BYTES
     index: BlockIndex = field(default_factory=BlockIndex)
+    sightings: Sightings = field(default_factory=Sightings)
     fresh_governing: list[tuple[int, bytes]] = field(default_factory=list)
 
     def wants(self, size: int) -> None:
@@ -290,6 +320,7 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
         Segment(writer, number, begins, barrier, last, since)
         for number, (begins, barrier, last, since) in enumerate(state.segments)
     ]
+    source.sightings.take(now)
     writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
     writer.implicit, writer.closed = state.implicit, state.closed
     writer.stream_t, writer.close_t, writer.point_t = state.stream_t, state.close_t, state.point_t

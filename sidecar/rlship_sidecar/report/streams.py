@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
-from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.pipeline.experiment import Experiment
+from rlship_sidecar.report.silence import Present
 from rlship_sidecar.report.status import LackingStatus, StreamStatus
 from rlship_sidecar.rows import CLOCK, RankName, Unit, each_rank
 from rlship_sidecar.streams.actor import ActorStreams
@@ -12,20 +12,20 @@ from rlship_sidecar.streams.streaming import ExperimentStreams
 from rlship_sidecar.tail.listing import is_foreign
 
 
-def stream_statuses(experiment: Experiment, now: float, grace_s: float) -> list[StreamStatus]:
+def stream_statuses(experiment: Experiment, present: Present, grace_s: float) -> list[StreamStatus]:
     """The status of each actor's stream lines, sorted by actor."""
     return [
-        _stream(experiment, streams, now, grace_s)
+        _stream(experiment, streams, present, grace_s)
         for _, streams in sorted(experiment.streaming.streams.items())
         if streams.writers
     ]
 
 
-def _stream(experiment: Experiment, streams: ActorStreams, now: float, grace_s: float) -> StreamStatus:
-    clock, (reach, last) = streams.frontier.clock, streams.reach(now)
+def _stream(experiment: Experiment, streams: ActorStreams, present: Present, grace_s: float) -> StreamStatus:
+    clock, (reach, last) = streams.frontier.clock, streams.reach(present.now)
     until = None if clock is None else (clock + 1) * streams.window_s
     newest = streams.newest()
-    silent = _silent(experiment.actors[streams.actor].roster, now, grace_s)
+    silent = _silent(experiment, streams.actor, present, grace_s)
     row = None if clock is None else experiment.store.newest(Unit(streams.actor, CLOCK, clock))
     missing = {*silent, *(each_rank(row.coverage.missing) if row is not None else ())}
     return StreamStatus(
@@ -40,19 +40,18 @@ def _stream(experiment: Experiment, streams: ActorStreams, now: float, grace_s: 
     )
 
 
-def _silent(roster: Roster, now: float, grace_s: float) -> dict[RankName, float]:
+def _silent(experiment: Experiment, actor: str, present: Present, grace_s: float) -> dict[RankName, float]:
     """The silent seconds of each rank that logs without a step, did not close, and did not even beat for `grace_s`."""
     newest: dict[RankName, Writer] = {}
-    for writer in roster.writers.values():
+    for writer in experiment.actors[actor].roster.writers.values():
         if writer.root is writer and writer.stream_t is not None:
             other = newest.get(writer.rank)
             if other is None or other.segments[0].age < writer.segments[0].age:
                 newest[writer.rank] = writer
-    return {
-        rank: now - writer.line_at
-        for rank, writer in newest.items()
-        if not writer.closed and now - writer.line_at >= grace_s
+    silent = {
+        rank: present.silent_s(experiment.sources[writer.file]) for rank, writer in newest.items() if not writer.closed
     }
+    return {rank: seconds for rank, seconds in silent.items() if seconds >= grace_s}
 
 
 def lacking_status(found: tuple[str, int, int, int, str], streaming: ExperimentStreams) -> LackingStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import socket
 from collections.abc import Collection, Iterable
 
 import orjson
@@ -15,6 +16,7 @@ from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.report.claims import shared_ranks
+from rlship_sidecar.report.silence import Present
 from rlship_sidecar.report.status import (
     ActorStatus,
     ClockStatus,
@@ -47,11 +49,15 @@ def survey(
     """The status at `now` (monotonic seconds, the experiment's clock) and `wall` (Unix seconds)."""
     store = experiment.store
     trends = trends or Trends()
+    clocks = experiment.streaming.clocks
+    present = Present(now, clocks.corrected(socket.gethostname(), wall), clocks)
     latest = heapq.nlargest(MAX_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
     actors = [_actor(actor, _newest(store, actor), now) for actor in sorted(latest, key=lambda actor: actor.name)]
     for actor in actors:
-        actor.steps_per_s = trends.steps_per_s(actor.actor)
-    streams = stream_statuses(experiment, now, experiment.patience.grace_s)
+        roster = experiment.actors[actor.actor].roster
+        at = present.by_clock_of(experiment.sources[file] for file in roster.writers)
+        actor.steps_per_s = trends.steps_per_s(actor.actor, at)
+    streams = stream_statuses(experiment, present, experiment.patience.grace_s)
     lost = {stream.actor: stream.missing for stream in streams}
     for actor in actors:
         if actor.step is None:  # for an actor without steps, rows over time can lack ranks
@@ -69,7 +75,7 @@ def survey(
         rows=store.row_count(),
         complete=not (lacking or dead_letters or dead_values or claims or _unread(experiment)),
         actors=actors,
-        writers=[_writer(source, now) for source in _first(experiment.sources.values())],
+        writers=[_writer(source, present.silent_s(source)) for source in _first(experiment.sources.values())],
         sinks=shipping,
         dead_letters=[
             DeadLetterStatus(file, reason, count, offset, excerpt)
@@ -83,7 +89,7 @@ def survey(
         streams=streams,
         clocks=[
             ClockStatus(host, record.offset, record.err, max(0.0, wall - record.t + record.offset))
-            for host, record in experiment.streaming.clocks.newest().items()
+            for host, record in clocks.newest().items()
         ],
         notes=_notes(experiment) + restarts + [f"sink {sink.name}: {sink.note}" for sink in shipping if sink.note],
         claims=claims,
@@ -187,7 +193,7 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
     return whom, f"step {step} has waited {waited_s:.0f} s for {who}; {end}"
 
 
-def _writer(source: Source, now: float) -> WriterStatus:
+def _writer(source: Source, silent_s: float) -> WriterStatus:
     unread = max(0, source.size - source.read)
     writer = source.writer
     if writer is None:
@@ -202,7 +208,7 @@ def _writer(source: Source, now: float) -> WriterStatus:
         attempt=writer.open.attempt,
         step=segment.last if segment.last >= 0 else None,
         barrier=segment.barrier if segment.barrier >= 0 else None,
-        silent_s=max(0.0, now - writer.line_at),
+        silent_s=silent_s,
         unread=unread,
         closed=writer.closed,
         note=source.problem,

@@ -82,14 +82,27 @@ class Trends:
         owner = {(kind, key): actor for (actor, kind), family in self._families.items() for key in family.keys}
         return [self._trend(owner[one], *one) for one in chosen[:MAX_TRENDS]]
 
-    def steps_per_s(self, actor: str) -> float | None:
-        """How many steps a second the newest rows of an actor cover, or None if that is unknown."""
+    def steps_per_s(self, actor: str, at: float | None = None) -> float | None:
+        """How many steps a second the newest rows of an actor cover, or None if that is unknown.
+
+        `at` is the present by the clock of the actor's writers. The rate falls once no row follows: it is at most that
+        of the recent past up to `at`, as if one more row came now. The recent past is as long as the newest rows took,
+        or as the time since the newest row if that is longer.
+        """
         family = self._families.get((actor, STEP))
         indexes = sorted(family.points)[-_RATE_STEPS:] if family is not None else []
         if family is None or len(indexes) < 2:
             return None
-        took_s = family.points[indexes[-1]][0] - family.points[indexes[0]][0]
-        return (indexes[-1] - indexes[0]) / took_s if took_s > 0 else None
+        times = [family.points[index][0] for index in indexes]
+        took_s = times[-1] - times[0]
+        if took_s <= 0:
+            return None
+        steps = indexes[-1] - indexes[0]
+        if at is None:
+            return steps / took_s
+        recent_s = max(took_s, at - times[-1])
+        recent = sum(t > at - recent_s for t in times)
+        return min(steps / took_s, steps / (len(times) - 1) * (recent + 1) / recent_s)
 
     def _trend(self, actor: str, kind: str, key: str) -> TrendStatus:
         points = self._families[actor, kind].points
