@@ -163,8 +163,14 @@ def test_the_rate_of_steps_falls_with_the_steps(sim: Simulation) -> None:
 
 @pytest.mark.parametrize(
     ("identity", "finished"),
-    [({"attempt": 1}, True), ({"rank": 1}, False), ({"rank": 1, "attempt": 1}, False)],
-    ids=["started again", "another rank", "a later attempt of another rank"],
+    [
+        ({"attempt": 1}, True),
+        ({}, True),
+        ({"t": T0 - 1}, False),
+        ({"rank": 1}, False),
+        ({"rank": 1, "attempt": 1}, False),
+    ],
+    ids=["started again", "at an equal attempt", "before", "another rank", "a later attempt of another rank"],
 )
 def test_a_writer_that_died_is_done_once_its_rank_was_started_again(
     sim: Simulation, identity: dict[str, Any], finished: bool
@@ -173,10 +179,30 @@ def test_a_writer_that_died_is_done_once_its_rank_was_started_again(
     died = [log(0, loss=1), barrier(0)]
     sim.write("a.jsonl", file(*died, id="a"))
     assert not status(sim).finished
-    sim.write("b.jsonl", file(log(1, loss=2), barrier(1), CLOSE, id="b", t=T0 + 1, **identity))
+    sim.write("b.jsonl", file(log(1, loss=2), barrier(1), CLOSE, **{"id": "b", "t": T0 + 1} | identity))
     sim.tick()
     sim.wait(700)
     assert status(sim).finished is finished
+
+
+def test_two_writers_of_one_rank_at_one_time_are_both_waited_for(sim: Simulation) -> None:
+    """One that goes on beside a later one of equal attempt has not been started again."""
+    sim.write("a.jsonl", file(log(0, loss=1), barrier(0), beat(90), id="a"))
+    sim.write("b.jsonl", file(log(0, loss=2), barrier(0), CLOSE, id="b", t=T0 + 1))
+    sim.finish()
+    assert not status(sim).finished
+    sim.write("a.jsonl", more(CLOSE))
+    sim.finish()
+    assert status(sim).finished
+
+
+def test_a_rank_that_the_job_goes_on_without_is_done(sim: Simulation) -> None:
+    """Of a world of two one died, and the next attempt has a world of one."""
+    sim.write("a.jsonl", file(log(0, loss=1), barrier(0), id="a", world=2))
+    sim.write("b.jsonl", file(log(0, loss=1), barrier(0), id="b", rank=1, world=2))
+    sim.write("c.jsonl", file(log(1, loss=1), barrier(1), CLOSE, id="c", world=1, attempt=1, t=T0 + 1))
+    sim.finish()
+    assert status(sim).finished
 
 
 def test_who_writes_beside_the_job(sim: Simulation) -> None:

@@ -280,9 +280,11 @@ class _Worlds:
     def __init__(self) -> None:
         self._attempts: dict[tuple[int, int], int] = {}  # by world and submission, the highest attempt
         self._opens: dict[tuple[int, int, int], tuple[float, str]] = {}  # by world, submission and attempt, the latest
+        self._least = MAX_WORLD
 
     def add(self, root: Writer, world: int) -> None:
         """A root writer that names its world."""
+        self._least = min(self._least, world)
         place, opened = (world, root.submission), root.open
         self._attempts[place] = max(opened.attempt, self._attempts.get(place, 0))
         alike = (*place, opened.attempt)
@@ -290,6 +292,8 @@ class _Worlds:
 
     def outgrown(self, root: Writer) -> bool:
         """Whether one of these writers `outgrows` the root writer of a rank."""
+        if root.open.rank < self._least:
+            return False
         submission, attempt, rank = root.submission, root.open.attempt, root.open.rank
         if any(
             world <= rank and its == submission and highest > attempt
@@ -309,6 +313,39 @@ class _Worlds:
             )
             for (world, its, one), latest in self._opens.items()
         )
+
+
+def past_lives(roots: Iterable[Writer]) -> set[Writer]:
+    """Of the root writers of one actor, those of which the job awaits nothing more, closed or not.
+
+    Their rank began a later life (a later attempt or submission, or a process of equal attempt that they do not run
+    beside), or the job goes on without their rank, or their job is over for a later one.
+    """
+    by_rank: dict[RankName, list[Writer]] = {}
+    worlds: dict[str, _Worlds] = {}
+    for root in roots:
+        by_rank.setdefault(root.rank, []).append(root)
+        if root.open.world is not None:
+            worlds.setdefault(root.rank.replica, _Worlds()).add(root, root.open.world)
+    jobs = {root.job: None for alike in by_rank.values() for root in alike if root.job is not None}
+    latest = max(jobs, key=lambda job: job.order, default=None)
+    found: set[Writer] = set()
+    for rank, alike in by_rank.items():
+        newest = max(alike, key=lambda root: root.segments[0].age)
+        of_replica = worlds.get(rank.replica)
+        for root in alike:
+            if (
+                (root is not newest and not _still_beside(root, newest))
+                or (of_replica is not None and of_replica.outgrown(root))
+                or (latest is not None and root.job is not None and root.job.over_for(latest))
+            ):
+                found.add(root)
+    return found
+
+
+def _still_beside(root: Writer, newest: Writer) -> bool:
+    same_start = (root.submission, root.open.attempt) == (newest.submission, newest.open.attempt)
+    return same_start and side_by_side(root, newest)
 
 
 def outgrows(new: Writer, old: Writer) -> bool:

@@ -21,6 +21,7 @@ from rlship_sidecar.align.lineage import (
     Writer,
     order_of,
     outgrows,
+    past_lives,
     replica_key,
     side_by_side,
     still_in_world,
@@ -341,6 +342,10 @@ class Roster:
     def jobs(self) -> list[SubmittedJob]:
         """All jobs that root writers name."""
         return list(self._jobs.values())
+
+    def past_lives(self) -> set[Writer]:
+        """Root writers of which the job awaits nothing more, closed or not."""
+        return past_lives(self._roots())
 
     def has_closed(self, writer: Writer) -> bool:
         """Whether a root writer of its rank has closed."""

@@ -25,7 +25,7 @@ from rlship_sidecar.pipeline.source import Source, load_source, removed, still_t
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
-from rlship_sidecar.rows import STEP, Arrival, RankName, Row, Unit
+from rlship_sidecar.rows import STEP, Arrival, Row, Unit
 from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.changes import Changes, SavedWriter
 from rlship_sidecar.store.logged_steps import LoggedSteps
@@ -366,22 +366,25 @@ class Experiment:
         """What a person should hear of this experiment: each line is worth saying once."""
         return [*self._news, *self.intake.news()]
 
-    def finished(self) -> bool:
-        """Whether nothing is left to come: every line that is there is in a row, and each writer of the job closed, or
-        its rank began a later attempt or was submitted again.
-        """
-        lives: dict[tuple[str, RankName], tuple[int, int]] = {}
+    def awaited(self) -> list[Writer]:
+        """The writers of the job that have not closed, without past lives of their ranks."""
         # An agent of a node may write on, or be killed, long after the job.
-        writers = [
+        found = [
             source.writer
             for source in self.sources.values()
-            if source.writer is not None and not observes(source.writer.open.actor, source.writer.open.agent)
+            if source.writer is not None
+            and not source.writer.closed
+            and not observes(source.writer.open.actor, source.writer.open.agent)
         ]
-        for writer in writers:
-            rank = writer.open.actor, writer.rank
-            lives[rank] = max((writer.submission, writer.open.attempt), lives.get(rank, (0, 0)))
+        past: set[Writer] = set()
+        for name in {writer.open.actor for writer in found}:
+            past |= self.actors[name].roster.past_lives()
+        return [writer for writer in found if writer.root not in past]
+
+    def finished(self) -> bool:
+        """Whether nothing is left to come: every line that is there is in a row, and no writer is awaited."""
         return (
-            all(w.closed or (w.submission, w.open.attempt) < lives[w.open.actor, w.rank] for w in writers)
+            not self.awaited()
             and all(source.size <= source.read for source in self.sources.values())
             and not (self._open_units() or self._dirty_units() or self._unrestored or self._unrecovered)
             and not any(streams.pending for streams in self.streaming.streams.values())
