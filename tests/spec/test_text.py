@@ -159,7 +159,7 @@ def test_times_and_filesystems_are_told() -> None:
     assert (TIMES.flush, TIMES.close, TIMES.backoff_most, TIMES.look, TIMES.sync) == (0.5, 5, 5, 5, 0.5)
     for told in ("0.5 s after a call", "(for at most 5 s)", "pauses of at most 5 s", "look every 5 s"):
         assert told in durability
-    assert "max(0.5, world / 500) s" in durability
+    assert "max(0.5, min(world / 500, 2), world / 2000) s" in durability
     assert TIMES.beat == 10 and "(10 s is usual)" in section("7. Steps, barriers, closing")
     names = set(re.findall(r"[\w]+", durability))
     assert filesystem._NETWORK - names == frozenset()

@@ -578,8 +578,9 @@ def test_syncs_keep_their_distance(tmp_path: Path) -> None:
 
 
 def test_the_sync_interval_grows_with_the_world(tmp_path: Path) -> None:
-    """A file server sees about 500 syncs a second at most: 0.5 s up to 250 ranks, 8 s for 4000."""
-    assert [Timing.for_world(world).sync for world in (None, 1, 250, 4000)] == [0.5, 0.5, 0.5, 8.0]
+    """A file server gets 500 syncs a second up to 1,000 ranks, and 2,000 from 4,000 on; lines wait 2 s in between."""
+    worlds = (None, 1, 250, 500, 1000, 4000, 10_000)
+    assert [Timing.for_world(world).sync for world in worlds] == [0.5, 0.5, 0.5, 1.0, 2.0, 2.0, 5.0]
 
 
 def test_a_clock_that_jumps_back_is_harmless(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.tools import needed
 from tests.writers.commands import command, init
 from tests.writers.driver import Ended, drive, of_kind, only_file, records
-from tests.writers.languages import language_of
+from tests.writers.languages import WRITERS, language_of
 
 pytestmark = pytest.mark.toolchain
 
@@ -134,3 +134,32 @@ def test_shells_sync_where_others_would_not_see_lines(shell: str, tmp_path: Path
     assert (ended.code, ended.said) == (0, "")
     assert 2 <= syncs(tmp_path) <= 6
     assert set((tmp_path / "synced").read_text().split()) == {str(only_file(tmp_path / "job"))}
+
+
+INTERVALS_MS = {1: 500, 250: 500, 500: 1000, 1000: 2000, 4000: 2000, 10_000: 5000}
+
+
+def test_c_syncs_less_often_in_large_jobs(tmp_path: Path) -> None:
+    """The interval is max(0.5, min(world / 500, 2), world / 2000) s."""
+    calls = "".join(f'printf("%.0f\\n", rlship__sync_s({world}) * 1000);' for world in INTERVALS_MS)
+    (tmp_path / "main.c").write_text(
+        f'#define RLSHIP_IMPLEMENTATION\n#include "rlship.h"\nint main(void) {{ {calls} return 0; }}'
+    )
+    include = WRITERS / "c"
+    build = [needed("gcc"), "-I", include, "-o", "main", "main.c", "-lpthread", "-lm"]
+    subprocess.run(build, cwd=tmp_path, check=True, timeout=60)
+    said = subprocess.run([tmp_path / "main"], check=True, timeout=60, capture_output=True, text=True).stdout
+    assert [*map(int, said.split())] == [*INTERVALS_MS.values()]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_sync_less_often_in_large_jobs(shell: str, tmp_path: Path) -> None:
+    """The interval is that of the other writers."""
+    inits = "".join(
+        f'rlship_open "$1/{world}" gen world={world}; echo "$_rlship_every"; rlship_close; ' for world in INTERVALS_MS
+    )
+    (tmp_path / "job.sh").write_text(f". '{WRITERS / 'sh' / 'rlship.sh'}'\n{inits}")
+    program = [needed("busybox"), "ash"] if shell == "ash" else [needed(shell)]
+    done = subprocess.run([*program, "job.sh", tmp_path], cwd=tmp_path, timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [*map(int, done.stdout.split())] == [*INTERVALS_MS.values()]

@@ -1566,10 +1566,18 @@ static void rlship__beat(rlship__file *file) {
     rlship__adds(&file->chunk, "}\n");
 }
 
+/* Seconds between two syncs: max(0.5, min(world / 500, 2), world / 2000), at most about 2,000 syncs a second of a job. */
+static double rlship__sync_s(int64_t world) {
+    double ranks = world > 0 ? (double)world : 1;
+    double most = ranks / 500 < 2 ? ranks / 500 : 2;
+    if (most < ranks / 2000) most = ranks / 2000;
+    return most < 0.5 ? 0.5 : most;
+}
+
 static void *rlship__run(void *argument) {
     rlship *w = (rlship *)argument;
     rlship__file *file = w->file;
-    double sync_s = w->world > 250 ? (double)w->world / 500 : 0.5, backoff = RLSHIP__BACKOFF_S;
+    double sync_s = rlship__sync_s(w->world), backoff = RLSHIP__BACKOFF_S;
     /* Ranks start together: a random phase keeps them from syncing together. */
     double next_sync = rlship__ticks() + sync_s * (double)(rlship__random() >> 56) / 256;
     double last = rlship__ticks(), closing = 0;

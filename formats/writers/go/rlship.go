@@ -172,7 +172,8 @@ func Open(dir, actor string, opts ...Option) *Writer {
 	who := detect(actor, &given, w.tell)
 	file := &lineFile{w: w, folder: filepath.Join(dir, "rlship"), who: who, id: w.id, began: time.Now()}
 	file.lookAt = time.Now().Add(lookEvery)
-	syncEvery := max(flushEvery, time.Duration(who.world)*time.Second/500)
+	ranks := time.Duration(who.world) * time.Second
+	syncEvery := max(flushEvery, min(ranks/500, 2*time.Second), ranks/2000)
 	go w.run(file, syncEvery)
 	return w
 }

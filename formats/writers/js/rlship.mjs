@@ -1300,9 +1300,10 @@ export class Logger {
     this.#who = who;
     if (!who) return;
     this.#id = this.#firstId = randomBytes(8).toString("hex");
-    // At most about 500 syncs a second reach the file server, however many ranks there are; they start together, and a
-    // random phase keeps them from syncing together.
-    this.#syncMs = Math.max(500, (who.world ?? 1) * 2);
+    // About 500 syncs a second reach the file server up to 1,000 ranks, and at most 2,000 from 4,000 ranks on. Ranks
+    // start together, so a random phase keeps them from syncing together.
+    const ranks = who.world ?? 1;
+    this.#syncMs = Math.max(500, Math.min(ranks * 2, 2000), ranks / 2);
     this.#syncAt = performance.now() + this.#syncMs * Math.random();
     this.#file = new LineFile(
       () => this.#nextPart(),

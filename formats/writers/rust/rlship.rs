@@ -1091,8 +1091,8 @@ fn start(options: Options) -> Option<Arc<Shared>> {
         seed,
     });
     let identity = Identity::detect(options, actor, &shared);
-    let mut sync_every = FLUSH;
-    sync_every = sync_every.max(Duration::from_secs_f64(identity.world.unwrap_or(1) as f64 / 500.0));
+    let ranks = identity.world.unwrap_or(1) as f64;
+    let sync_every = FLUSH.max(Duration::from_secs_f64((ranks / 500.0).min(2.0).max(ranks / 2000.0)));
     let file = LineFile::new(shared.clone(), dir.join("rlship"), identity, id);
     let thread = thread::Builder::new().name("rlship".into()).spawn(move || run(file, sync_every));
     match thread {

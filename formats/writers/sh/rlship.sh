@@ -234,8 +234,8 @@ _rlship_trouble() { # lines step
   _rlship_tell write write "nothing can be written in $_rlship_dir/rlship; lines are dropped and counted until it can"
 }
 
-# On a network filesystem others see lines once they are synced: twice a second at most, and in the background unless
-# it is waited for.
+# On a network filesystem others see lines once they are synced: twice a second at most, in large jobs less often, and in
+# the background unless a call waits for it.
 _rlship_sync() { # [now]
   [ -n "$_rlship_network" ] && [ -n "$_rlship_file" ] || return 0
   _rlship_now
@@ -710,8 +710,11 @@ _rlship_open() {
   _rlship_boot= _rlship_looked=0 _rlship_told=' ' _rlship_stepped=0 _rlship_unstepped=0 _rlship_first=0 _rlship_last=0
   _rlship_file= _rlship_id= _rlship_torn= _rlship_retry= _rlship_defined= _rlship_before= _rlship_network= _rlship_sync_at=0
   _rlship_place
+  # Milliseconds: max(500, min(2 * world, 2000), world / 2).
   _rlship_every=$((${_rlship_world:-1} * 2))
+  [ "$_rlship_every" -le 2000 ] || _rlship_every=2000
   [ "$_rlship_every" -ge 500 ] || _rlship_every=500
+  [ "$_rlship_every" -ge "$((${_rlship_world:-1} / 2))" ] || _rlship_every=$((_rlship_world / 2))
   _rlship_host=
   if [ -r /proc/sys/kernel/hostname ]; then IFS=' ' read -r _rlship_host </proc/sys/kernel/hostname; fi
   _rlship_host=${_rlship_host:-$(uname -n)}
