@@ -25,6 +25,8 @@ _MAX_LABELS = 8 << 10
 
 _loggers: dict[tuple[str, str], Logger] = {}
 _default: Logger | None = None
+# In a forked child: the module's functions still write for the actor of the parent. The child's first `init` ends that.
+_default_of_parent = False
 _hooked = False
 _notices = Notices()
 # Reentrant, because a signal handler may be the first to log while this thread is in `init`.
@@ -89,11 +91,12 @@ def init(
     that drops every call. `RLSHIP_DISABLE=1` has the same effect, silently. An unusable argument is reported and left
     out. Nothing is raised.
 
-    Forks and children: a forked child writes a file of its own from its first call on, as a child of its parent's
-    rank. So does a process spawned by this one (`subprocess`, `multiprocessing`) that calls `init` with the same
-    folder, actor and identity: it contributes to this rank and rows do not wait for it. A process whose rank, world or
-    attempt differs, or which outlives or replaces this one, is a writer in its own right. To spawn an independent one
-    with the same identity, remove `RLSHIP_PARENT` from its environment.
+    Forks and children: a forked child writes a file of its own from its first call on, as a child of its parent's rank.
+    So does a process spawned by this one (`subprocess`, `multiprocessing`) that calls `init` with the same folder,
+    actor and identity: it contributes to this rank and rows do not wait for it. A process whose rank, world or attempt
+    differs, or which outlives or replaces this one, is a writer in its own right. To spawn an independent one with the
+    same identity, remove `RLSHIP_PARENT` from its environment. From the first `init` of a forked child on, the module's
+    functions use the Logger that this `init` returned.
     """
     try:
         with _lock:
@@ -140,7 +143,6 @@ def _init(
     labels: Mapping[str, Any] | None,
     system_metrics: bool | float | None,
 ) -> Logger:
-    global _default
     if _off():
         return _disabled
     folder = os.fspath(dir) if dir is not None else os.environ.get("RLSHIP_DIR", "")
@@ -156,6 +158,7 @@ def _init(
     known = _loggers.get((folder, name))
     if known is not None and not known.closed and known.begun:
         _report_difference(known, {"replica": replica, "rank": rank, "world": world, "attempt": attempt})
+        _take_over(known)
         return known
     given: tuple[Any, ...] = (replica, rank, world, attempt)
     inherited = known if known is not None and not known.closed else None
@@ -168,6 +171,7 @@ def _init(
 
     identity = detect(name, replica, rank, world, attempt, warn=warn)
     if inherited is not None and family.identity_of(folder, identity) == inherited.checksum:
+        _take_over(inherited)
         return inherited  # a forked child of the same rank
     # Otherwise it is a forked worker with a rank of its own by now: a writer in its own right, like a spawned one.
     logger = Logger(
@@ -180,20 +184,37 @@ def _init(
     logger.adopt(family.parent_of(logger.checksum))
     _hook()
     _loggers[folder, name] = logger
+    _set_default(logger, inherited)
+    if logger.start() and identity.rank == 0 and identity.replica == "0":
+        _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
+    _sample(logger, os.environ.get("RLSHIP_SYSTEM_METRICS") if system_metrics is None else system_metrics, warn)
+    return logger
+
+
+def _take_over(logger: Logger) -> None:
+    """In a forked child: the Logger of its first `init` becomes that of the module's functions."""
+    global _default, _default_of_parent
+    if _default_of_parent:
+        _default, _default_of_parent = logger, False
+
+
+def _set_default(logger: Logger, inherited: Logger | None) -> None:
+    """Let the module's functions use a new Logger, unless they use an open one that this process asked for.
+
+    `inherited` is the one of the same actor from before a fork, which the new one replaces.
+    """
+    global _default
+    _take_over(logger)
     if _default is None or _default.closed or _default is inherited:
         _default = logger
-    elif identity.rank == 0 and identity.replica == "0":
+    elif _default is not logger and logger.rank == 0 and logger.replica == "0":
         same = logger.actor == _default.actor  # and thus in another folder
-        first, this = (_default.folder, folder) if same else (_default.actor, logger.actor)
+        first, this = (_default.folder, logger.folder) if same else (_default.actor, logger.actor)
         _notices.once(
             "another",
             f"rlship.log and the other functions of the module still write for {first!r}: for {this!r} use the Logger "
             "that init returned",
         )
-    if logger.start() and identity.rank == 0 and identity.replica == "0":
-        _notices.once(f"folder {folder}", f"{name} writes to {os.path.join(folder, 'rlship')}")
-    _sample(logger, os.environ.get("RLSHIP_SYSTEM_METRICS") if system_metrics is None else system_metrics, warn)
-    return logger
 
 
 def _sample(logger: Logger, asked: object, warn: Callable[[str], object]) -> None:
@@ -278,9 +299,10 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork() -> None:
-    global _notices, _lock
+    global _notices, _lock, _default_of_parent
     _held.clear()
     _notices, _lock = Notices(), threads.reentrant_lock()
+    _default_of_parent = True
     for logger in _loggers.values():
         try:
             logger.after_fork()

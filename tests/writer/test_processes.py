@@ -449,6 +449,41 @@ assert os.waitpid(pid, 0)[1] == 0
     assert who == {"r0": (0, 3, False), "r1": (1, 3, False), "r2": (2, 3, False), "child": (0, 3, True)}
 
 
+@pytest.mark.parametrize("end", ["os._exit(0 if rlship.close(20) else 1)", "sys.exit()"])
+@pytest.mark.parametrize("before", ["", "rlship.log({'early': 1}); "])
+def test_the_functions_of_a_forked_child_write_for_the_actor_it_asked_for(
+    tmp_path: Path, before: str, end: str
+) -> None:
+    """A forked child that calls init for another actor logs as that one and closes its file. The parent goes on."""
+    done = program(
+        f"""
+import os, sys, rlship
+rlship.init(sys.argv[1], "trainer")
+rlship.log({{"parent": 1}}, step=1)
+pid = os.fork()
+if pid == 0:
+    {before}rlship.init(sys.argv[1], "loader")
+    rlship.log({{"child": 1}})
+    with rlship.span("load"):
+        pass
+    rlship.init(sys.argv[1], "second")
+    rlship.log({{"child": 2}})
+    {end}
+assert os.waitpid(pid, 0)[1] == 0
+rlship.log({{"parent": 2}}, step=2)
+""",
+        tmp_path,
+    )
+    found = parts(tmp_path)
+    loader = found["child"]
+    assert (loader[0]["actor"], "parent" in loader[0]) == ("loader", False)
+    assert [record["m"] for record in metrics(loader)] == [{"child": 1}, {"child": 2}]
+    assert {"span", "close"} <= {*kinds(loader)}
+    assert (found["parent"][0]["actor"], kinds(found["parent"])[-1]) == ("trainer", "close")
+    assert [record["m"] for record in metrics(found["parent"])] == [{"parent": 1}, {"parent": 2}]
+    assert done.stderr.count("still write for 'loader': for 'second' use") == 1
+
+
 def test_hooks_that_log_at_a_fork_find_no_lock_held(tmp_path: Path) -> None:
     """Other hooks run in the child before ours, while threads of the parent log, and two threads fork at once."""
     program(
