@@ -53,12 +53,27 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "mlogger":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+# Names of wandb's module that have another name here.
+_INSTEAD = {
+    "Table": "call rlship.sample(table, row) for each row",
+    "alert": "call rlship.event(name, **facts)",
+    "config": "call rlship.event('config', **config) after init",
+    "define_metric": "call rlship.define(name, reduction); the step is the axis of every metric",
+    "finish": "call rlship.close(), or nothing: it runs at exit by itself",
+    "save": "rlship keeps no files; call rlship.event('saved', path=path)",
+    "summary": "sinks make their own from the newest values; call rlship.log",
+    "watch": "`rlship watch DIR` is a command; gradients are metrics like others, so call rlship.log",
+}
 
-    return import_module(f"{__name__}.mlogger")
+
+def __getattr__(name: str) -> Any:
+    if name == "mlogger":
+        from importlib import import_module
+
+        return import_module(f"{__name__}.mlogger")
+    instead = _INSTEAD.get(name)
+    hint = "" if instead is None else f": {instead}"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 def log(

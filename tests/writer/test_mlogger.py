@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 
 import pytest
@@ -21,5 +22,25 @@ def test_it_has_the_functions_of_the_package() -> None:
 
 def test_other_names_are_no_attributes() -> None:
     """A misspelt function is an AttributeError that names it, as without the lazy module."""
-    with pytest.raises(AttributeError, match="module 'rlship' has no attribute 'mlog'"):
+    with pytest.raises(AttributeError, match=r"module 'rlship' has no attribute 'mlog'$"):
         _ = rlship.mlog  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("Table", "rlship.sample(table, row)"),
+        ("alert", "rlship.event(name"),
+        ("config", "rlship.event('config', **config)"),
+        ("define_metric", "rlship.define(name"),
+        ("finish", "rlship.close()"),
+        ("save", "rlship.event('saved'"),
+        ("summary", "rlship.log"),
+        ("watch", "rlship watch DIR"),
+    ],
+)
+def test_names_of_wandb_lead_to_ours(name: str, instead: str) -> None:
+    """A call that wandb has, and rlship has not, is an AttributeError that names the way to go."""
+    with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{re.escape(instead)}"):
+        getattr(rlship, name)
+    assert not hasattr(rlship, name)
