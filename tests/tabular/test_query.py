@@ -240,6 +240,27 @@ def test_helpful_errors(outputs: Path, sql: str, told: str) -> None:
     assert told in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT step, barrier/spread_s FROM trainer_steps", 'double quotes: "barrier/spread_s"'),
+        ("SELECT t.Barrier/Spread_S FROM trainer_steps t", 'double quotes: "barrier/spread_s"'),
+        ("SELECT loss/ranks/max FROM trainer_steps", 'double quotes: "loss/ranks/max"'),
+        ("SELECT barrier/spread FROM trainer_steps", 'did you mean "barrier/spread_s"?'),
+        ('SELECT "barrier/spread" FROM trainer_steps', 'did you mean "barrier/spread_s"?'),
+        ("SELECT last_barier FROM writers", "did you mean last_barrier?"),
+    ],
+)
+def test_a_column_that_needs_quotes(tmp_path: Path, sql: str, told: str) -> None:
+    """SQL divides at the slash of a metric's name, so the way out names the column in double quotes."""
+    values = {"trainer/barrier/spread_s": 0.5, "trainer/loss": 1.0, "trainer/loss/ranks/max": 2.0}
+    job = experiment(tmp_path / "job", [row(0, values=values)])
+    (job / "rlship" / "r0.jsonl").write_bytes(file(barrier(0, 1.0)))
+    result = run(sql, job)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
 def test_the_order_of_arguments(outputs: Path) -> None:
     """The folder may stand before the question or behind it; without a question the order is said."""
     first, last, neither = run(outputs, "SELECT 1"), run("SELECT 1", outputs), run(outputs)

@@ -75,7 +75,7 @@ def check(sql: str) -> None:
     try:
         kinds = [statement.type.name for statement in duckdb.extract_statements(sql)]
     except duckdb.Error as problem:
-        raise _wrong(problem) from None
+        raise _wrong(problem, sql) from None
     if len(kinds) != 1:
         raise UsageProblem(f"a query is one statement, and these are {len(kinds)}", "send one query after the other")
     if kinds[0] == "MULTI":  # a PIVOT that would run a query of its own to find its columns
@@ -151,7 +151,7 @@ def answering(
     except duckdb.OutOfMemoryException as problem:
         raise RlshipError(_first_line(problem), f"allow more than {memory} with --memory, or select less") from problem
     except duckdb.Error as problem:
-        raise _wrong(problem, names) from None
+        raise _wrong(problem, sql, names) from None
 
 
 def _fetched(connection: DuckDBPyConnection, thread: Executor) -> Iterator[Record]:
@@ -261,22 +261,33 @@ def _quoted(name: str) -> str:
 
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist!")
 _NO_COLUMN = re.compile(r'Referenced column "(.+?)" not found|does not have a column named "(.+?)"')
+_DIVIDED = re.compile(r"(?<![\w\"/])\w+(?:/\w+)+(?![\w\"/])")  # SQL takes `barrier/spread_s` for a division
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def _wrong(problem: Exception, names: dict[str, list[str]] | None = None) -> UsageProblem:
-    """The error in a query, with similar names."""
+def _wrong(problem: Exception, sql: str, names: Mapping[str, Sequence[str]] | None = None) -> UsageProblem:
+    """The error in a query, with similar names. `names` maps each table to its columns."""
     text, known = str(problem), names or {}
     message = _first_line(problem)
     if match := _NO_TABLE.search(text):
         near = similar(match[1], known, 3)
         return UsageProblem(f"there is no table {match[1]}", _offer(near) or f"there are: {', '.join(known)}")
+    columns = list(dict.fromkeys(column for found in known.values() for column in found))
+    divided = _DIVIDED.findall(sql)
+    if unquoted := next((one for one in columns if one.lower() in map(str.lower, divided)), ""):
+        return UsageProblem(message, f"a name with a slash needs double quotes: {_quoted(unquoted)}")
     if match := _NO_COLUMN.search(text):
         missing = match[1] or match[2]
-        columns = list(dict.fromkeys(column.lower() for names in known.values() for column in names))
-        near = similar(missing, columns, 3)
-        return UsageProblem(message, _offer(near) or "DESCRIBE <table> lists a table's columns")
+        whole = [one for one in divided if missing.lower() in one.lower().split("/")]
+        near = next(filter(None, (similar(one, columns, 3) for one in [*whole, missing])), [])
+        return UsageProblem(message, _offer(list(map(_as_written, near))) or "DESCRIBE <table> lists a table's columns")
     where = "\n".join(line for line in text.splitlines()[1:] if line.strip())
     return UsageProblem(message, where or "docs/query.md describes the tables")
+
+
+def _as_written(column: str) -> str:
+    """A column's name as a query has to write it: quoted, or in any case."""
+    return column.lower() if _PLAIN_NAME.fullmatch(column) else _quoted(column)
 
 
 def _offer(near: list[str]) -> str:
