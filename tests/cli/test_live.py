@@ -125,6 +125,23 @@ def test_a_message_stays_in_sight_for_a_while(monkeypatch: pytest.MonkeyPatch) -
     assert "".join(screen.scrolled).startswith("rlship: the disk is full")
 
 
+def test_an_old_message_leaves_a_screen_that_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It scrolls off, with what the terminal showed before, and the screen goes on at the top; nothing is lost."""
+    live, screen, stream = drawn(40, 12)
+    screen.feed("$ rlship watch outputs\n")
+    live.show([a_status(t=time.time())])
+    live.message("rlship: no network\n")
+    lines = take(screen, stream)
+    assert [line.split()[0] for line in lines[:3]] == ["$", "rlship:", "outputs"]
+    monkeypatch.setattr("rlship_sidecar.cli.live.MESSAGE_S", -1.0)
+    for _ in range(2):
+        live.show([a_status(t=time.time())])
+        lines = take(screen, stream)
+        assert lines[0].startswith("outputs")
+        assert [line for line in screen.scrolled if line.strip()] == ["$ rlship watch outputs", "rlship: no network"]
+    assert screen.row == len(lines)
+
+
 def test_a_line_as_wide_as_the_terminal_is_drawn_whole() -> None:
     """The last column is not lost, and the next line stands right below."""
     live, screen, stream = drawn(40, 6)

@@ -59,6 +59,8 @@ class TerminalScreen:
     def _obey(self, letter: str, parameters: str) -> None:
         if letter == "A":
             self.row = max(0, self.row - int(parameters or 1))
+        elif letter == "B":
+            self.row = min(self.height - 1, self.row + int(parameters or 1))
         elif letter == "H" and not parameters:
             self.row = self.column = 0
         elif letter == "K" and not parameters:

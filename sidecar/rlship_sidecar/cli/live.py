@@ -66,7 +66,8 @@ class Live:
         """Draw these statuses in place of the former ones."""
         with self._lock:
             self._statuses = statuses
-            self._put(self._up() + self._screen())
+            above = self._up()
+            self._put(above + (self._scrolled_off() if self._are_messages_old() else "") + self._screen())
 
     def resized(self) -> None:
         """Draw everything again: a terminal that becomes narrower wraps the old lines, and they may be anywhere."""
@@ -75,7 +76,7 @@ class Live:
             self._put("\x1b[H\x1b[J" + "".join(text for _, text in self._recent()) + self._screen())
 
     def message(self, text: str) -> None:
-        """Write whole lines above the screen, where they stay."""
+        """Write whole lines above the screen. Once they are old, they scroll off."""
         with self._lock:
             above = self._up()
             self._messages.append((time.monotonic(), text))
@@ -83,6 +84,14 @@ class Live:
 
     def _up(self) -> str:
         return f"\r\x1b[{self._drawn}A" if self._drawn else "\r"
+
+    def _scrolled_off(self) -> str:
+        """Clear the screen from the cursor on, and scroll off what stands above it."""
+        _, height = self._size()
+        return f"\x1b[J\x1b[{height}B" + "\n" * height + "\x1b[H"
+
+    def _are_messages_old(self) -> bool:
+        return bool(self._messages) and not self._recent()
 
     def _screen(self) -> str:
         from rlship_sidecar.report import screen
