@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.report.screen import Screen, StyledLine, fit, lines, number, span, sparkline
-from rlship_sidecar.report.status import Status, TrendStatus
+from rlship_sidecar.report.status import ShortStatus, Status, TrendStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 from tests.guards.tree import ROOT
 from tests.kit.cases import statistical
 
 T = 1763600000.0
+MISUSE = "log: 'x' has a value of type list that is no metric"
 
 
 def a_trend(key: str, actor: str, points: list[float | None]) -> TrendStatus:
@@ -67,7 +68,8 @@ def test_ten_experiments_fit_24_by_80() -> None:
         "grpo-10",
         actors=[an_actor(actor="generator", step=None, open_units=0), trainer],
         writers=[a_writer(rank=17, host="n07", pid=4121)],
-        misuse={"log: 'x' has a value of type list that is no metric": 2},
+        misuse={MISUSE: 2},
+        misuse_t={MISUSE: T - 60},
         notes=["reads 2 files of verl"],
     )
     slow = running("grpo-2", actors=[an_actor(steps_per_s=0.03)])
@@ -86,7 +88,7 @@ def test_ten_experiments_fit_24_by_80() -> None:
         "  trainer  63/64 ranks, step 1204, missing r17 (n07 pid 4121)",
         "  generator  4/4 ranks",
         "  wandb shipping, 120 of 120 rows -> wandb/x",
-        "  reported to the job: log: 'x' has a value of type list that is no metric",
+        f"  reported to the job: {MISUSE}",
         "  reads 2 files of verl",
         *(f"sft-{i}    finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875" for i in range(8)),
     ]
@@ -117,7 +119,16 @@ def a_day() -> list[Status]:
     misuse = {"log: 'prompts' has a value of type list that is no metric": 2}
     wandb = a_sink(next_row=4812, where="https://wandb.ai/lab/rl/runs/8f2c")
     return [
-        running("grpo-7b", actors=actors, writers=lost, trends=trends, misuse=misuse, rows=4812, sinks=[wandb]),
+        running(
+            "grpo-7b",
+            actors=actors,
+            writers=lost,
+            trends=trends,
+            misuse=misuse,
+            misuse_t=dict.fromkeys(misuse, T),
+            rows=4812,
+            sinks=[wandb],
+        ),
         running("grpo-10", began=T - 400, actors=[an_actor(steps_per_s=0.03)], trends=trends[:2]),
         running("ppo-3", writers=[a_writer(silent_s=7200.0, beats=True)], trends=trends[:2]),
         *(finished(f"sft-{i}", began=T - 9000, trends=trends[1:2]) for i in (1, 2)),
@@ -156,6 +167,56 @@ def test_a_low_terminal_keeps_the_trouble() -> None:
         "old-0  finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875, loss 0.25",
         "and 8 more: 8 finished",
     ]
+
+
+def test_no_experiment_is_left_out_for_a_note() -> None:
+    """Where all experiments fit, notes, sinks, actors and curves give way to them; trouble does not."""
+    status = running("run", actors=[an_actor(missing=["0.1"])], notes=[f"note {i}" for i in range(9)])
+    for count in (1, 5, 11, 17, 20):
+        found = shown(status, *(finished(f"old-{i}") for i in range(count)))
+        assert len(begins(found, "old-")) == count
+        assert begins(found, "  trainer  3/4 ranks, step 12, missing r1")
+    both = shown(*(running(f"run-{i}") for i in range(10)), *(finished(f"old-{i}") for i in range(10)))
+    assert len(begins(both, "run-", "old-")) == 20 and len(both) == 24
+    assert [line.split()[0] for line in begins(both, "run-", "old-")[:10]] == [f"run-{i}" for i in range(10)]
+
+
+def begins(found: list[str], *words: str) -> list[str]:
+    return [line for line in found if line.startswith(words)]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_rank_that_leaves_out_a_metric_is_named(watched: bool) -> None:
+    """With the metric, as trouble while it is new, then as a note; several are folded."""
+    short = ShortStatus("trainer", 4, 9, 12, {"trainer/grad_norm": ["0.1"]})
+    status = running("run", short=[short], running=True)
+    found = shown(status, watched=watched)
+    assert found[1].startswith("run  running 1 h 12 min, step 12, trainer r1 left out grad_norm")
+    assert "  trainer r1 left out grad_norm (4 rows up to step 12)" in found
+    short.metrics = {f"trainer/m{i}": ["0.1", "0.3"] for i in range(9)} | {"trainer/kl": ["0.2"]}
+    assert any("trainer r1, r3 left out m0 and 8 more; and 1 more" in line for line in shown(status, width=120)[1:2])
+    (line,) = begins(shown(status, width=120), "  trainer r1")
+    assert line == "  trainer r1, r3 left out m0, m1, m2 and 6 more; r2 left out kl (4 rows up to step 12)"
+    status.actors[0].step = 112
+    found = shown(status, width=120)
+    assert "left out" not in found[1] and "left out" in found[-1]
+    assert not any("left out" in line for line in shown(status, *(finished(f"old-{i}") for i in range(18))))
+
+
+def test_a_wrong_call_has_one_line_and_ages() -> None:
+    """The newest report of several stands for all; after a while it is a note, and then not on the screen."""
+    notes = ["a writer reported 2 times: one", "a writer reported once: two", "writers reported 7 times something else"]
+    status = running("run", misuse={"one": 2, "two": 1}, misuse_t={"one": T - 30, "two": T - 90}, notes=notes)
+    old = [finished(f"old-{i}") for i in range(21)]
+    line = "  reported to the job (and 1 more): one"
+    assert [one for one in shown(status) if "reported" in one] == [line]
+    assert line in shown(status, *old)
+    status.misuse_t = {"one": T - 700, "two": T - 900}
+    assert [one for one in shown(status) if "reported" in one] == [line]
+    assert line not in shown(status, *old)
+    for known in ({"one": T - 3600}, {}):
+        status.misuse_t = known
+        assert [one for one in shown(status) if "reported" in one] == []
 
 
 @pytest.mark.parametrize(
@@ -285,7 +346,9 @@ def statuses(draw: st.DrawFn) -> Status:
         trends=trends,
         writers=[a_writer(closed=draw(st.booleans()), unread=0, silent_s=draw(st.floats(0, 1e6)))],
         notes=[draw(NAMES)],
-        misuse={draw(NAMES): 1},
+        misuse={(text := draw(NAMES)): 1},
+        misuse_t={text: T - draw(st.floats(0, 1e5))},
+        short=[ShortStatus(actor.actor, 2, 3, draw(st.integers(0, 2**53)), {draw(NAMES): [f"{draw(NAMES)}.1"]})],
         claims=draw(st.lists(NAMES, max_size=2)),
         began=draw(st.floats(0, 1e12)),
         newest_t=draw(st.floats(0, 1e300)),

@@ -124,8 +124,9 @@ def test_wrong_uses_are_noted(sim: Simulation) -> None:
     wrong = event("rlship_error", attrs={"where": "log", "error": "no"})
     sim.write("a.jsonl", file(wrong, event("other")))
     sim.write("b.jsonl", file(wrong, event("rlship_error"), rank=1, id="b"))
-    for _ in range(2):
+    for times in ({"log: no": T0}, {}):
         told = status(sim)
+        assert told.misuse_t == times
         assert [note for note in told.notes if "report" in note] == [
             "a writer reported 2 times: log: no",
             "writers reported once something else",

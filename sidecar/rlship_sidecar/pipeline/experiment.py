@@ -204,7 +204,7 @@ class Experiment:
         self._streams = streams or StreamConfig()
         self._sweep = Sweep(store, self.rules.signature())
         self._news: list[str] = []
-        self._reported = {REPORTED + text for text in store.reported()}
+        self._reported = {REPORTED + text: 0.0 for text in store.reported()}  # and when it was read last
         self._load(now)
 
     def close(self) -> None:
@@ -436,14 +436,19 @@ class Experiment:
         self._unsaved.changed[source.name] = source
         self._unsaved.dead.extend((source.name, dead) for dead in batch.dead)
         for name, count in batch.counts.items():
-            if not name.startswith(REPORTED) or self._is_kept(name):
+            if not name.startswith(REPORTED) or self._is_kept(name, 0.0 if writer is None else writer.newest_t):
                 self._unsaved.counts[name] = self._unsaved.counts.get(name, 0) + count
 
-    def _is_kept(self, text: str) -> bool:
-        """True if a text that a writer reported is counted by itself: it is known, or one of the first."""
-        if text not in self._reported and len(self._reported) < MAX_REPORTED:
-            self._reported.add(text)
+    def _is_kept(self, text: str, t: float) -> bool:
+        """True if a text that a writer reported up to `t` is counted by itself: it is known, or one of the first."""
+        if text in self._reported or len(self._reported) < MAX_REPORTED:
+            self._reported[text] = max(t, self._reported.get(text, 0.0))
         return text in self._reported
+
+    @property
+    def reported_at(self) -> dict[str, float]:
+        """When writers last reported each wrong call that was read since the start, in Unix seconds."""
+        return {text.removeprefix(REPORTED): t for text, t in self._reported.items() if t > 0}
 
     def _take_missed(self) -> None:
         """Files that rows were made without may come back."""

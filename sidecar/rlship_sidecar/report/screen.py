@@ -1,15 +1,16 @@
 """What `watch` and `status` show of a folder on a terminal: lines that fit it. Pure; `cli/live.py` draws them.
 
 An experiment that runs, or fell silent lately, has a line with details below it: missing ranks and trouble, its
-metrics, actors and sinks. Where the terminal is too low, the least important details are left out. Any other experiment
-has one line. Where even these are too many, the last line counts the rest.
+metrics, actors and sinks. Any other experiment has one line. Where the terminal is too low, the least important details
+are left out before any experiment is. Where the experiments' own lines and trouble are too many, the last line counts
+the experiments that have none.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import basename
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from rlship_sidecar.report.status import ActorStatus, SinkStatus, Status, TrendStatus, WriterStatus
+from rlship_sidecar.report.status import ActorStatus, ShortStatus, SinkStatus, Status, TrendStatus, WriterStatus
 from rlship_sidecar.report.terminal import (
     REPORT_AFTER_S,
     RankNames,
@@ -27,6 +28,8 @@ from rlship_sidecar.report.terminal import (
     dead_totals,
     duration,
     finished,
+    is_of_misuse,
+    left_out,
     natural,
     present,
 )
@@ -36,6 +39,9 @@ BARS = "▁▂▃▄▅▆▇█"
 SILENT_S = 60.0  # a writer that beats and lives writes in this time
 SILENT_WITHOUT_BEAT_S = 600.0  # others write once in a step, which may take minutes
 LATELY_SILENT_S = 3600.0  # for so long a silent experiment has details, because it may hang
+LATELY_SHORT = 100  # for so many steps a rank that left out a metric is trouble; then it is a note
+LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
+MISUSED_S = 3600.0  # for so long it is on the screen at all
 MAX_NAME = 24
 MAX_METRIC = 28
 _RUNNING, _SILENT, _UNWATCHED, _FINISHED = range(4)
@@ -73,10 +79,11 @@ def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
     active = [view for view in views if view.has_details]
     details = [view.details(width) for view in active]
     room = max(0, height - 1)
-    # Details get up to two thirds of what their experiments' own lines leave.
-    reserved = min(sum(map(len, details)), max(0, (room - len(active)) * 2 // 3))
-    fitting = room - reserved
+    fitting = room - sum(rank == _TROUBLE for one in details for rank, _ in one)
     if len(views) > fitting:  # a last line counts the rest
+        # Not all fit anyway. Then trouble and curves get up to two thirds of what their experiments' own lines leave.
+        important = sum(rank <= _TREND for one in details for rank, _ in one)
+        fitting = room - min(important, max(0, (room - len(active)) * 2 // 3))
         fitting = max(0, max(fitting, min(len(active) + 1, room)) - 1)
     shown, rest = views[:fitting], views[fitting:]
     kept = _kept(details[:fitting], room - len(shown) - bool(rest))
@@ -243,6 +250,7 @@ class _View:
             for actor in self._actors
             if actor.missing
         ]
+        found += [self._left_out(short, 1) for short in status.short if self._is_recent(short)]
         found += [f"{clean(sink.name)} {_sink_state(sink)}" for sink in status.sinks if _is_trouble(sink)]
         found += [counted(len(status.claims), "claim")] if status.claims else []
         return [*found, *([dead_totals(status)] if dead_totals(status) else [])]
@@ -262,10 +270,27 @@ class _View:
             )
         wrong = [clean(claim) for claim in status.claims]
         wrong += [dead_totals(status)] if dead_totals(status) else []
-        wrong += [f"reported to the job: {clean(text)}" for text in status.misuse]
+        notes = [clean(note) for note in status.notes if not (status.misuse and is_of_misuse(note))]
+        for short in status.short:
+            steps = f"step {short.last}" if short.rows == 1 else f"{short.rows:,} rows up to step {short.last}"
+            (wrong if self._is_recent(short) else notes).append(f"{self._left_out(short, 3)} ({steps})")
+        if status.misuse and (age_s := self._misused_s) < MISUSED_S:
+            (wrong if age_s < LATELY_MISUSED_S else notes).append(_misuse(status.misuse, status.misuse_t))
         found += [(_TROUBLE, StyledLine(_INDENT + line, "yellow")) for line in wrong]
-        notes = [clean(note) for note in status.notes if not any(text in note for text in status.misuse)]
         return [*found, *((_NOTES, StyledLine(_INDENT + note, "dim")) for note in notes)]
+
+    @property
+    def _misused_s(self) -> float:
+        """How long ago a writer last reported a wrong call; infinite if no present sidecar read that."""
+        return self._screen.t - max(self._status.misuse_t.values(), default=-math.inf)
+
+    def _left_out(self, short: ShortStatus, most: int) -> str:
+        return f"{clean(short.actor, MAX_NAME)} {left_out(short.actor, short.metrics, self._ranks, most)}"
+
+    def _is_recent(self, short: ShortStatus) -> bool:
+        """True if a rank left out a metric at one of the newest steps of its actor."""
+        step = next((actor.step for actor in self._actors if actor.actor == short.actor), None)
+        return step is None or step - short.last < LATELY_SHORT
 
     def _trend(self, trend: TrendStatus, width: int) -> str:
         names = max(cell_len(self._label(one)) for one in self._status.trends)
@@ -298,6 +323,13 @@ class _View:
             f"{self._ranks.words(actor.actor, actor.absent, 3)} logged no step" if actor.absent else ""
         )
         return f"{begin}, {clean(note)}" if note else begin
+
+
+def _misuse(reported: Mapping[str, int], at: Mapping[str, float]) -> str:
+    """What writers reported last, and how many other texts there are."""
+    newest = max(reported, key=lambda text: at.get(text, 0.0))
+    more = f" (and {len(reported) - 1} more)" if len(reported) > 1 else ""
+    return f"reported to the job{more}: {clean(newest)}"
 
 
 def _rate(steps_per_s: float) -> str:

@@ -27,7 +27,7 @@ from rlship_sidecar.report.status import (
     WriterStatus,
 )
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
-from rlship_sidecar.report.terminal import counted
+from rlship_sidecar.report.terminal import REPORTED_MORE, REPORTED_ONE, counted
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.rows import Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.store.logged_steps import LoggedSteps
@@ -101,6 +101,7 @@ def survey(
         trends=trends.trends(),
         misuse=store.reported(),
         version=__version__,
+        misuse_t=experiment.reported_at,
     )
 
 
@@ -249,9 +250,9 @@ def _notes(experiment: Experiment) -> list[str]:
 def _misuse(store: Store) -> list[str]:
     """What writers reported to the job, which may have printed it where no person looks."""
     reported = store.reported()
-    notes = [f"a writer reported {_times(count)}: {text}" for text, count in reported.items()]
+    notes = [f"{REPORTED_ONE} {_times(count)}: {text}" for text, count in reported.items()]
     if more := store.counts().get(WRONG_USE, 0) - sum(reported.values()):
-        notes.append(f"writers reported {_times(more)} {'something else' if notes else 'something without a text'}")
+        notes.append(f"{REPORTED_MORE} {_times(more)} {'something else' if notes else 'something without a text'}")
     return notes
 
 

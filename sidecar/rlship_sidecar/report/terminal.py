@@ -31,6 +31,7 @@ MAX_LINES = 20
 MAX_ROWS = 100  # rows of one table
 MAX_ERROR_CHARS = 2000  # characters of an error, whose end holds the way out
 REPORT_AFTER_S = 10.0  # seconds of trouble before a sink is reported
+REPORTED_ONE, REPORTED_MORE = "a writer reported", "writers reported"  # how notes of wrong calls begin
 
 
 def clean(text: str, limit: int = 200) -> str:
@@ -67,6 +68,11 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A key that sorts numbers within names by their value: r2 before r10."""
     parts = re.split(r"([0-9]+)", name)
     return tuple((1, int(part), part) if part.isdecimal() else (0, 0, part) for part in parts if part)
+
+
+def is_of_misuse(note: str) -> bool:
+    """True for a note about wrong calls of the job."""
+    return note.startswith((f"{REPORTED_ONE} ", f"{REPORTED_MORE} "))
 
 
 class RankNames:
@@ -391,12 +397,12 @@ def _lacking(lacking: LackingStatus) -> str:
 def _short(short: ShortStatus, names: RankNames | None) -> str:
     where = f"step {short.first}" if short.first == short.last else f"steps {short.first}..{short.last}"
     lack = "lacks" if short.rows == 1 else "lack"
-    left_out = _left_out(short.actor, short.metrics, names)
-    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}: {left_out}"
+    what = left_out(short.actor, short.metrics, names)
+    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}: {what}"
 
 
-def _left_out(actor: str, metrics: Mapping[str, Sequence[str]], names: RankNames | None, most: int = 4) -> str:
-    """`r3 left out loss, grad_norm; r4-7 left out kl`."""
+def left_out(actor: str, metrics: Mapping[str, Sequence[str]], names: RankNames | None, most: int = 4) -> str:
+    """Which ranks left out which metrics, at most `most` of each: `r3 left out loss, grad_norm; r4-7 left out kl`."""
     from rlship_sidecar.rows import rank_words
 
     by_ranks: dict[tuple[str, ...], list[str]] = {}
@@ -418,7 +424,7 @@ def _short_changes(before: ShortStatus | None, now: ShortStatus, names: RankName
     """The metrics that ranks have newly left out."""
     known = before.metrics if before is not None else {}
     new = {key: ranks for key, ranks in now.metrics.items() if known.get(key) != ranks}
-    return [f"{clean(now.actor)} step {now.last}: {_left_out(now.actor, new, names)}"] if new else []
+    return [f"{clean(now.actor)} step {now.last}: {left_out(now.actor, new, names)}"] if new else []
 
 
 def dead_totals(status: Incomplete) -> str:
