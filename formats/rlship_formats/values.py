@@ -236,12 +236,18 @@ def reduce_moments(moments: Moments, reduction: str) -> float | None:
     if reduction == "mean":
         value = None if moments.sum is None else moments.sum / moments.w
     elif reduction == "std":
-        value = None if moments.m2 is None else moments.m2 / moments.w
-        if value is not None:
-            value = math.sqrt(value) if value >= 0 else math.nan
+        value = None if moments.m2 is None else _std(moments, moments.m2)
     else:
         value = getattr(moments, reduction)
     return value if value is not None and math.isfinite(value) else None
+
+
+def _std(moments: Moments, m2: float) -> float:
+    """The weighted population standard deviation; 0 for equal observations, whose m2 may differ from 0 by rounding."""
+    if moments.min is not None and moments.min == moments.max:
+        return 0.0
+    variance = m2 / moments.w
+    return math.sqrt(variance) if variance >= 0 else math.nan
 
 
 def defined(moments: Moments, reduction: str) -> bool:

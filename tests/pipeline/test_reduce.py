@@ -195,6 +195,12 @@ def test_all_reductions_of_a_column() -> None:
     assert row == Row(STEP, 1763600000.0, {"global_step": 1}, row.values, Coverage(("0.0-3",), 4, (), (), (0,), 0, ()))
 
 
+def test_equal_ranks_have_no_spread() -> None:
+    """Ranks with one value have the standard deviation 0; the column beside them has its own."""
+    row = columns([[0.97, float(rank)] for rank in range(4)], ["std"])
+    assert row.values == {"trainer/m000": 0.0, "trainer/m001": pytest.approx(math.sqrt(1.25), rel=1e-15)}
+
+
 @pytest.mark.parametrize("zeros", [(0.0, -0.0, 0.0), (-0.0, 0.0, 0.0)])
 def test_of_equal_zeros_the_first_counts(zeros: tuple[float, ...]) -> None:
     """The minimum and maximum of 0.0 and -0.0 have the sign of the lowest rank's."""

@@ -141,6 +141,13 @@ def test_the_standard_deviation_is_right(xs: list[float], cuts: list[int]) -> No
     assert reduce_moments(total, "std") == pytest.approx(float(np.std(xs)), rel=1e-9, abs=1e-6)
 
 
+@given(st.floats(-1e6, 1e6), st.lists(st.floats(0.01, 100), min_size=1, max_size=50))
+def test_equal_values_have_no_spread(x: float, ws: list[float]) -> None:
+    """Rounding in m2 makes no standard deviation of values that are all the same."""
+    xs = [x] * len(ws)
+    assert reduce_moments(fold([Observations(xs, None, 0), Observations(xs, ws, 0)]), "std") == 0.0
+
+
 @settings(max_examples=200)
 @given(pairs=st.lists(st.tuples(TAME, st.integers(0, 32).map(float)), min_size=1, max_size=40))
 def test_weights_act_as_repetitions(pairs: list[tuple[float, float]]) -> None:

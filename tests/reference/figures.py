@@ -76,7 +76,8 @@ class Figures:
             return None
         if reduction == "mean":
             return known(whole.sum) / whole.w
-        return math.sqrt(known(whole.m2) / whole.w)
+        variance = known(whole.m2) / whole.w
+        return 0.0 if whole.min is not None and whole.min == whole.max else math.sqrt(variance)
 
     def custom(self, contributions: Sequence[Contribution], reduction: str) -> float | None:
         """A reduction of somebody else: one accumulator a segment that has a finite observation, merged in order."""

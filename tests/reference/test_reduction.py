@@ -48,6 +48,17 @@ def test_std_is_evaluated_in_the_written_order() -> None:
     assert figures(file(define(loss="std"), log(1, loss={"v": [0, 1.7], "w": [3, 2]}))) == {"loss": 0.8328265125462805}
 
 
+def test_equal_values_have_no_spread() -> None:
+    """Of 0.1 four times m2 is 3.6e-35 by rounding, and std 0: of values, ranks, weights and a summary."""
+    equal = {"n": 3, "w": 2, "sum": 0.2, "min": 0.1, "max": 0.1, "m2": 1e-20}
+    for value in ([0.1] * 4, {"v": [0.1] * 4, "w": [1, 0, 3, 0.7]}, equal):
+        assert figures(file(define(loss="std"), log(1, loss=value))) == {"loss": 0.0}
+    assert figures(*(file(define(loss="std"), log(1, loss=0.1), rank=n, id=f"{n}") for n in range(4))) == {"loss": 0.0}
+    unknown = file(define(loss="std"), log(1, loss={"n": 3, "sum": 0.3, "min": 0.1, "max": 0.1}))
+    assert figures(unknown) == {}
+    assert figures(file(define(loss="std"), log(1, loss={"v": [0.1, 0.1], "w": [0, 0]}))) == {}
+
+
 def test_weights_act_on_mean_sum_and_std_only() -> None:
     """2 (w 3), 6 (w 1), -1 (w 0): sum 12, w 4, m2 = 4·4·(3·1/4) = 12, std sqrt(12/4); the weightless one is counted."""
     value = {"v": [2, 6, -1], "w": [3, 1, 0]}

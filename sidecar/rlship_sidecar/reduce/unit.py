@@ -366,6 +366,7 @@ def _column_std(matrix: Matrix) -> Matrix:
         m2 = m2 + 0.0 + d * d * (w * 1.0 / (w + 1.0))
         total += row
     result: Matrix = np.sqrt(m2 / float(len(matrix)))
+    result[matrix.min(axis=0) == matrix.max(axis=0)] = 0.0  # rounding may make m2 of equal values differ from 0
     return result
 
 
