@@ -1,6 +1,6 @@
 """The package's long description and addresses, made while it is built.
 
-README.md links to files beside it, which a package's page does not have. Whoever publishes the package says where they
+README.md links to files beside it, which a package's page does not have. The publisher of the package says where they
 are: `RLSHIP_URL=https://host/owner/rlship python -m pip wheel --no-deps .` makes the links absolute and names the
 project's addresses. Without RLSHIP_URL there is no such place, so the links are left out, and the text stays.
 """

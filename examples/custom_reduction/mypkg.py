@@ -19,7 +19,7 @@ class TrimmedMean:
         self.xs += other.xs
 
     def value(self) -> float | None:
-        """The figure, or None if there is none for these observations."""
+        """The value, or None if these observations have none."""
         left_out = len(self.xs) // 10
         kept = sorted(self.xs)[left_out : len(self.xs) - left_out]
         return sum(kept) / len(kept) if kept else None

@@ -1,4 +1,4 @@
-"""Where settings come from, which of them wins, and what a mistake is told."""
+"""Where settings come from, which of them wins, and what is reported of a mistake."""
 
 from __future__ import annotations
 

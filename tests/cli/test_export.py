@@ -88,7 +88,7 @@ def test_a_link_is_written_through(experiment: Path, tmp_path: Path) -> None:
 
 
 def test_counters_and_steps(experiment: Path) -> None:
-    """--counter draws a metric, and a name without values is told; --step keeps a range."""
+    """--counter draws a metric, and a name without values is reported; --step keeps a range."""
     result = run(experiment, "--counter", "loss", "--counter", "trainer/lr")
     assert len(Trace(result.stdout).of("C")) == 2
     assert "no value" not in result.stderr
@@ -107,7 +107,7 @@ def test_steps_that_are_not_there(experiment: Path, tmp_path: Path) -> None:
 
 
 def test_clocks(experiment: Path) -> None:
-    """Corrected hosts are told; --no-align-clocks leaves times as they are."""
+    """Corrected hosts are reported; --no-align-clocks leaves times as they are."""
     write(experiment, "r2", opened(rank=2), {"kind": "clock", "t": T, "offset": 3.0, "err": 0.01}, span("fwd", 3, 1, 0))
     aligned, plain = run(experiment), run("--no-align-clocks", experiment)
     assert "times are corrected on 1 host by what the clocks were off\n" in aligned.stderr
@@ -119,7 +119,7 @@ def test_clocks(experiment: Path) -> None:
 
 
 def test_lines_that_cannot_be_used_give_exit_code_3(experiment: Path) -> None:
-    """The trace is written, what could not be used is told by file and reason, and the exit code is 3."""
+    """The trace is written, what could not be used is reported by file and reason, and the exit code is 3."""
     with (experiment / "rlship" / "r0.jsonl").open("a") as file:
         file.write('rubbish\n{"kind":"span","name":"x"}\n')
     result = run(experiment)
@@ -176,7 +176,7 @@ def test_a_place_that_cannot_be_written(experiment: Path, tmp_path: Path) -> Non
 
 
 def test_a_reader_that_leaves(experiment: Path) -> None:
-    """When nobody reads standard output any more, as behind `| head`, the command ends with exit code 1 and no word."""
+    """When standard output is closed, as behind `| head`, the command ends with exit code 1 and no word."""
     many = [span("x" * 200, n, 0.5) for n in range(3000)]
     write(experiment, "r3", opened(rank=3), *many)
     command = [sys.executable, "-m", "rlship", "export", "--chrome-trace", str(experiment)]

@@ -64,7 +64,7 @@ def test_flags_and_variables_go_before_it(outputs: Path, tmp_path: Path, monkeyp
 
 
 def test_a_file_that_was_named_replaces_it(outputs: Path, tmp_path: Path) -> None:
-    """With --config, whoever can write an experiment cannot change its settings."""
+    """With --config, a user who can write in an experiment cannot change its settings."""
     settle(outputs / "own", "clock_window_s = 2\n")
     named = tmp_path / "named.toml"
     named.write_text('sinks = ["jsonl"]\n')

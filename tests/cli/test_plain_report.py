@@ -33,7 +33,7 @@ class Gone(io.StringIO):
 
 
 def test_progress_comes_at_most_every_30_seconds() -> None:
-    """However often the state changes, one line of progress in 30 s is told, and none if nothing moved."""
+    """However often the state changes, one line of progress in 30 s is reported, and none if nothing moved."""
     now = 0.0
     told: list[str] = []
     plain = PlainReport(told.append, clock=lambda: now)
@@ -86,7 +86,7 @@ def test_experiments_of_a_folder_are_named() -> None:
 
 
 def test_the_end_is_told() -> None:
-    """When the daemon is done, the last state is told even if 30 s have not gone by."""
+    """When the daemon is done, the last state is reported even if 30 s have not gone by."""
     stream = io.StringIO()
     with report(stream, {}, title="o", quiet=False, table=True) as (on_status, _):
         assert on_status

@@ -155,7 +155,7 @@ def test_wrong_use(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    """A folder without an experiment is told apart from one that is not there."""
+    """A folder without an experiment is distinguished from one that is not there."""
     result = run(tmp_path)
     assert result.exit_code == 1 and f"no experiment in {tmp_path}" in result.stderr
 

@@ -39,7 +39,7 @@ def owner(alive: bool | None, *, gave_up: bool = False) -> Owner:
 
 @pytest.fixture
 def lease(monkeypatch: pytest.MonkeyPatch) -> Lease:
-    """Sets who owns every experiment; nobody at first."""
+    """Sets who owns every experiment; at first it has no owner."""
 
     def hold(holder: Owner | None) -> None:
         monkeypatch.setattr("rlship_sidecar.ownership.lease.last_owner", lambda state_dir: holder)
@@ -116,14 +116,14 @@ def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> N
 
 
 def test_a_running_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:
-    """A living owner is told with pid and host."""
+    """A living owner is reported with pid and host."""
     lease(owner(True))
     watched(tmp_path)
     assert "sidecar running (pid 4242 on n07), as of" in run(tmp_path).stdout
 
 
 def test_a_dead_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:
-    """An owner that is gone is told as the last one."""
+    """An owner that is gone is reported as the last one."""
     lease(owner(False))
     watched(tmp_path)
     assert "no sidecar running (the last was pid 4242 on n07)" in run(tmp_path).stdout

@@ -128,7 +128,7 @@ def test_clean_cuts_and_survives_any_text() -> None:
 
 
 def test_durations() -> None:
-    """Times are told in the unit that suits them."""
+    """Times are shown in the unit that suits them."""
     told = [terminal.duration(s) for s in (0, 0.84, 9.94, 42, 119, 210, 7199, 9000)]
     assert told == ["0.0 s", "0.8 s", "9.9 s", "42 s", "119 s", "3.5 min", "120.0 min", "2.5 h"]
 
@@ -168,7 +168,7 @@ def test_nothing_is_told_when_only_figures_moved() -> None:
 
 
 def test_ranks_lost_and_found_are_told() -> None:
-    """A rank that is missing, absent, back, or the last to come is told once each."""
+    """A rank that is missing, absent, back, or the last to come is reported once each."""
     fresh = a_status(actors=[an_actor(ranks_seen=2, step=None)])
     full = a_status()
     lost = a_status(actors=[an_actor(missing=["0.2", "0.3"])])
@@ -189,7 +189,7 @@ def test_new_actors_are_told() -> None:
 
 
 def test_sink_states_are_told() -> None:
-    """A sink that waits, recovers, refuses or closes is told once, with the reason and what that means."""
+    """A sink that waits, recovers, refuses or closes is reported once, with the reason and what that means."""
     up = a_status()
     down = a_status(sinks=[a_sink(state="waiting", error="connection refused", trouble_s=11.0)])
     longer = a_status(sinks=[a_sink(state="waiting", error="no route", trouble_s=300.0)])
@@ -227,7 +227,7 @@ def test_a_refusal_is_shown_to_its_end() -> None:
 
 
 def test_dead_letters_are_told_by_file_and_reason() -> None:
-    """A new kind of dead letter is told; more of a known one is not."""
+    """A new kind of dead letter is reported; more of a known one is not."""
     one = a_status(dead_letters=[a_dead_letter(count=1)], dead_letter_count=1)
     more = a_status(dead_letters=[a_dead_letter(count=9)], dead_letter_count=9)
     assert terminal.lines(a_status(), one) == ["dead: not JSON, reward.jsonl byte 812: {oops"]
@@ -235,7 +235,7 @@ def test_dead_letters_are_told_by_file_and_reason() -> None:
 
 
 def test_notes_are_told_once() -> None:
-    """Notes of the experiment, an actor and a writer are told when they appear."""
+    """Notes of the experiment, an actor and a writer are reported when they appear."""
     noted = a_status(notes=["a"], actors=[an_actor(note="b")], writers=[a_writer(file="f", note="c")])
     assert terminal.lines(a_status(), noted) == ["note: a", "note: trainer: b", "note: f: c"]
     assert terminal.lines(noted, noted) == []
@@ -281,7 +281,7 @@ def test_writers_are_listed() -> None:
 
 
 def test_sent_rows_are_no_backlog() -> None:
-    """Rows that a sink took but has not confirmed are told in the status, and are no backlog in the progress."""
+    """Rows that a sink took but has not confirmed are reported in the status, and are no backlog in the progress."""
     status = a_status(rows=150, sinks=[a_sink(next_row=118, sent=150)])
     assert "wandb" not in terminal.progress(status)
     told = "sink wandb: shipping, written 150 rows, 118 of them confirmed, the rest within 30 s -> wandb/x"

@@ -42,7 +42,7 @@ def command(*args: object, program: str = MAIN) -> list[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The test's environment without settings of whoever runs it; output is buffered, as it is by default."""
+    """The test's environment without the settings of its user; output is buffered, as it is by default."""
     foreign = ("RLSHIP_", "WANDB_", "PYTHONUNBUFFERED")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | {"HOME": str(home)}
@@ -326,7 +326,7 @@ def test_a_sidecar_says_of_itself_that_it_runs(tmp_path: Path) -> None:
 
 
 def test_the_reason_of_exit_code_3_is_told_at_the_end(tmp_path: Path) -> None:
-    """Rows that lack a rank are told with their steps, by --once as its last word and by status."""
+    """Rows that lack a rank are reported with their steps, by --once as its last word and by status."""
     experiment = an_experiment(tmp_path / "exp", world=2)
     other = {"kind": "open", "rlship": 1, "id": "b1", "actor": "trainer", "rank": 1, "world": 2, "t": 1763600000}
     lines = [other, {"kind": "barrier", "step": 0, "t": 1763600001}]
@@ -364,7 +364,7 @@ def test_other_windows_are_told_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:
-    """That there is no W&B key is told in a line of rlship's own; --quiet tells errors only."""
+    """That there is no W&B key is reported in a line of rlship's own; --quiet tells errors only."""
     for quiet in ((), ("--quiet",)):
         experiment = an_experiment(tmp_path / f"exp{len(quiet)}")
         done = run(tmp_path, "watch", experiment, "--once", "--sink", "wandb", *quiet)

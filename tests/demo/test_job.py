@@ -1,4 +1,4 @@
-"""The job's processes are linked up as planned, end together, and none is left behind."""
+"""The job's processes are linked up as planned, end together, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_short_job_ends_well_and_leaves_a_file_per_process(tmp_path: Path) -> 
 
 
 def test_the_process_that_failed_is_named_and_the_others_end(tmp_path: Path) -> None:
-    """After a kill of one process the job names it, not those that ended because of it, and none is left."""
+    """After a kill of one process the job names it, not those that ended because of it, and no process is left."""
     with Job(tmp_path, tmp_path / "logs", JobPlan(steps=10_000, pace_s=0.02)) as job:
         wait_until(lambda: len(list(tmp_path.glob("rlship/*.jsonl"))) == 8, "eight files")
         pids = job.pids

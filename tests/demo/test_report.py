@@ -54,7 +54,7 @@ def test_a_reward_that_does_not_rise_is_a_problem() -> None:
 
 
 def test_a_lacking_row_is_a_problem() -> None:
-    """A step without a row is told, and without the first steps nothing shows the learning."""
+    """A step without a row is reported, and without the first steps nothing shows the learning."""
     rows = whole_job()
     for step in range(3):
         del rows[Unit("trainer", "step", step)]
@@ -75,7 +75,7 @@ def test_a_lacking_row_is_a_problem() -> None:
     ],
 )
 def test_an_incomplete_row_is_a_problem(coverage: Coverage, said: str) -> None:
-    """A row that lacks a rank or lines is told, with what it lacks."""
+    """A row that lacks a rank or lines is reported, with what it lacks."""
     rows = whole_job()
     unit = Unit("generator", "step", 7)
     rows[unit] = replace(rows[unit], coverage=coverage)
@@ -84,7 +84,7 @@ def test_an_incomplete_row_is_a_problem(coverage: Coverage, said: str) -> None:
 
 
 def test_what_the_sidecar_could_not_use_or_ship_is_a_problem() -> None:
-    """Dead letters, dead values, and a sink that lacks rows are told; so is a sidecar that never wrote a status."""
+    """Dead letters, dead values, and a sink that lacks rows are reported; so is a sidecar that never wrote a status."""
     sinks = [SinkStatus("jsonl", "idle", 60, 60), SinkStatus("wandb", "waiting", 12, 12, error="no answer")]
 
     assert report.problems(whole_job(), status(dead_letter_count=2, dead_value_count=1, sinks=sinks), PLAN) == [
@@ -95,7 +95,7 @@ def test_what_the_sidecar_could_not_use_or_ship_is_a_problem() -> None:
 
 
 def test_a_stream_without_rows_is_a_problem() -> None:
-    """The actor without steps has rows of its own kinds; that it has none is reported."""
+    """The actor without steps has rows of its own kinds; that it has no steps is reported."""
     rows = {unit: each for unit, each in whole_job().items() if unit.actor != "verifier"}
 
     assert report.problems(rows, status(), PLAN) == ["verifier: no rows of what it logged without steps"]

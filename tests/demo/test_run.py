@@ -98,7 +98,7 @@ def test_the_demo_learns_and_its_rows_are_whole(
     tmp_path: Path, lines: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The demo ends with 0: whole rows that equal what the files say, a risen reward, the straggler found, and no word
-    of a stop that nobody asked for.
+    of a stop without a request.
     """
     code = run_demo(tmp_path / "demo", seconds=6, echo=lines.append)
 

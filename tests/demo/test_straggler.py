@@ -62,7 +62,7 @@ def test_nobody_is_named_where_ranks_take_turns() -> None:
 
 
 def test_nobody_is_named_for_noise() -> None:
-    """A delay below `least_s` names nobody, even in every step."""
+    """A delay below `least_s` names no rank, even in every step."""
     files = {
         "a": writer("trainer", 0, {0: 1.0, 1: 2.0}),
         "b": writer("trainer", 1, {0: 1.002, 1: 2.002}),

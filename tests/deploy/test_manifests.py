@@ -19,7 +19,7 @@ pytestmark = pytest.mark.toolchain
 K8S = ROOT / "k8s"
 OVERLAYS = ("sidecar", "singleton", "sysmon")
 CLOSING_S = 15  # beyond the drain: a sink's last call, and the files
-# One word in every file, and what somebody might write for it.
+# One word in every file, and what a reader might write for it.
 TYPOS = {
     "base/kustomization.yaml": ("resources:", "resorces:"),
     "base/serviceaccount.yaml": ("automountServiceAccountToken", "automountServiceAcountToken"),
@@ -120,7 +120,7 @@ def test_the_end_is_bounded(overlay: str) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_secrets_are_files(overlay: str) -> None:
-    """No secret is a variable or a setting; whoever mounts one cannot write it."""
+    """No secret is a variable or a setting; a container that mounts one cannot write it."""
     for pod, container in containers(overlay):
         assert all("valueFrom" not in variable for variable in container.get("env", ()))
         assert all("secretRef" not in source for source in container.get("envFrom", ()))

@@ -61,7 +61,7 @@ def variables(text: str) -> set[str]:
 
 
 def is_known(variable: str) -> bool:
-    """Whether the code, a setting or somebody else gives it a meaning."""
+    """Whether the code, a setting or another program gives it a meaning."""
     is_setting = variable in {f"RLSHIP_{key.upper()}" for key in config.Config.__struct_fields__}
     of_a_sink = variable.startswith("RLSHIP_SINK__")
     return is_setting or of_a_sink or variable in FOREIGN or re.search(rf"\b{variable}\b", SOURCE) is not None

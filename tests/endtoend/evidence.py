@@ -18,7 +18,7 @@ def state_of(experiment: Path) -> Path:
 
 
 def files_of(experiment: Path) -> dict[str, bytes]:
-    """The writers' files as they are now; names with a leading dot are none."""
+    """The writers' files as they are now; names with a leading dot are left out."""
     found = sorted((experiment / "rlship").glob("[!.]*.jsonl"))
     return {path.name: path.read_bytes() for path in found if path.is_file() and not path.is_symlink()}
 

@@ -36,7 +36,7 @@ def closed(steps: int) -> list[bytes]:
 
 @dataclass
 class Written:
-    """A file's bytes, and the byte where each line stands that nobody can use, with the reason."""
+    """A file's bytes, and the byte where each unusable line stands, with the reason."""
 
     data: bytearray = field(default_factory=bytearray)
     dead: list[tuple[int, str]] = field(default_factory=list)
@@ -135,7 +135,7 @@ def foreign_file() -> Written:
 
 
 def orphan_file() -> Written:
-    """Good lines of nobody: their open record is missing."""
+    """Good lines without a writer: their open record is missing."""
     file = Written()
     for step in range(3):
         file.bad(metrics(step, loss=1.0), "no open record")
@@ -153,7 +153,9 @@ FILES = {
 
 
 def put_odd_entries(folder: Path) -> list[str]:
-    """Make what is named like a writer's file and is none; returns the names that the status should mention."""
+    """Make what is named like a writer's file, but is something else; returns the names that the status should
+    mention.
+    """
     (folder / "empty.jsonl").touch()
     (folder / ".hidden.jsonl").write_bytes(b"{oops\n")
     (folder / "notes.txt").write_text("not ours\n")

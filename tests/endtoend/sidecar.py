@@ -21,7 +21,7 @@ RLSHIP = (sys.executable, "-m", "rlship")
 
 
 def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """The test's variables without settings of whoever runs it, with a home of its own and `settings`."""
+    """The test's variables without the settings of its user, with a home of its own and `settings`."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -19,7 +19,7 @@ from tests.reference.reduction import dead_letters
 
 
 def check_dead(told: Status, experiment: Path, written: dict[str, Written]) -> None:
-    """Every bad line is told of with file, first offset and reason, and nothing else is."""
+    """Every bad line is reported with file, first offset and reason, and nothing else is."""
     expected = dead_letters(files_of(experiment))
     lines = [(name, offset, reason) for name, offset, reason, metric in expected if metric is None]
     assert sorted(lines) == sorted((name, *dead) for name, file in written.items() for dead in file.dead)

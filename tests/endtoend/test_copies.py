@@ -1,4 +1,4 @@
-"""State that came from elsewhere: copies are told apart, moves go on."""
+"""State that came from elsewhere: copies are distinguished, moves go on."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_a_job_that_goes_back(tmp_path: Path) -> None:
         with crew(experiment, "trainer", 2, attempt=1, beat=BEAT_S) as second:
             steps(second, 2, 3, 2)
             begun = before | {step: Told(22, ("0.0-1",), 2, attempts=(1,)) for step in (2, 3)}
-            # Nobody is missing from steps 4 and 5: the first attempt finished them.
+            # No rank is missing from steps 4 and 5: the first attempt finished them.
             until_told(sidecar, experiment, begun)
             for worker in second:
                 worker.tell("rollback", 3)

@@ -1,4 +1,4 @@
-"""An experiment in which somebody who may write there is against the sidecar."""
+"""An experiment in which a user who may write there is against the sidecar."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def beside_a_good_one(outputs: Path, sidecar: Sidecar, step: int, worker: Worker
 
 
 def test_a_folder_whose_name_is_no_text_does_not_stop_the_others(tmp_path: Path) -> None:
-    """Whoever may make folders beside experiments stops nobody by a name that is not UTF-8; it is told of once, so that
+    """A folder beside experiments whose name is not UTF-8 stops no experiment; it is reported once, so that
     a terminal can show it, and no other verb fails over it.
     """
     top, home = tmp_path / "outputs", tmp_path / "home"

@@ -1,4 +1,4 @@
-"""A real `rlship watch` under somebody who plays systemd, Prometheus and a probe."""
+"""A real `rlship watch` under a test that plays systemd, Prometheus and a probe."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_an_idle_sidecar_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_kill_and_another_sidecar_leave_one_rank(tmp_path: Path) -> None:
     """A sidecar that is killed leaves its own file without an end. Its successor writes for the same rank, as a later
-    attempt; nobody claims a rank twice, and the data are complete.
+    attempt; no rank is claimed twice, and the data are complete.
     """
     experiment, home = tmp_path / "job", tmp_path / "home"
     experiment.mkdir()
@@ -236,7 +236,9 @@ def test_a_kill_and_another_sidecar_leave_one_rank(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_ends_it_at_once(tmp_path: Path) -> None:
-    """Whoever asked for a port would miss the probes: it ends with exit code 1, and says what to do."""
+    """A port that is taken would leave probes without an answer: the sidecar ends with exit code 1, and says what to
+    do.
+    """
     (tmp_path / "job").mkdir()
     (tmp_path / "home").mkdir()
     with socket.socket() as taken:

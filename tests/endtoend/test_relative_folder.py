@@ -13,7 +13,7 @@ from tests.reference.building import barrier, file, log
 
 
 def test_a_relative_folder_holds_the_offline_run(tmp_path: Path) -> None:
-    """`rlship watch out/x` leaves the offline W&B run below out/x, whole: what is told as delivered is there."""
+    """`rlship watch out/x` leaves the offline W&B run below out/x, whole: what is reported as delivered is there."""
     writers = tmp_path / "out" / "x" / "rlship"
     writers.mkdir(parents=True)
     (writers / "a.jsonl").write_bytes(file(*(r for s in range(5) for r in (log(s, loss=1.0), barrier(s)))))

@@ -49,7 +49,7 @@ def held(sidecar: Sidecar) -> tuple[int, int]:
 
 
 def released(experiment: Path) -> bool:
-    """Whether nobody holds the lease of an experiment that has rows."""
+    """Whether the lease is free of an experiment that has rows."""
     leases = sorted(state_of(experiment).glob("lease.*"))
     return bool(leases) and b'"released":true' in leases[-1].read_bytes()
 

@@ -172,7 +172,7 @@ def test_told_to_stop_once_the_disk_has_room_again(tmp_path: Path, monkeypatch: 
 
 
 def test_told_to_stop_after_the_experiment_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trying once more does not make a folder anew that somebody removed."""
+    """Trying once more does not make a folder anew that was removed."""
     monkeypatch.setattr(daemon, "RETRY_EVERY_S", 3600.0)
     experiment = an_experiment(tmp_path / "job")
     monkeypatch.setattr(Store, "commit", failing(FULL, Store.commit, [1 << 30]))
@@ -282,7 +282,7 @@ def test_a_damaged_store_among_others_is_left_out_until_it_is_moved(
 
 
 def test_a_lease_that_cannot_beat_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beats that fail for longer than the ttl end ownership, since another could have come; nobody did, so the same
+    """Beats that fail for longer than the ttl end ownership, since another could have come; none did, so the same
     sidecar goes on as the next generation.
     """
     real = os.pwrite

@@ -16,7 +16,7 @@ SETTINGS = {"RLSHIP_GRACE_S": str(GRACE_S), "RLSHIP_REVISE_S": "0.2"}
 
 
 def file_of_rank(experiment: Path, rank: int) -> bytes:
-    """What the trainer's rank has in its file, b"" while there is none."""
+    """What the trainer's rank has in its file, b"" while there is no file."""
     return b"".join(data for name, data in files_of(experiment).items() if f"-r{rank}-" in name)
 
 

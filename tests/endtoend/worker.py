@@ -1,4 +1,4 @@
-"""A worker process that does what it is told: an order is a line of JSON on stdin, the answer a line on stdout.
+"""A worker process that follows orders: an order is a line of JSON on stdin, the answer a line on stdout.
 
 An order is `[call, arguments, keywords]`: `["log", [{"loss": 1.0}], {"step": 3}]`. Besides the calls of `rlship` there
 are `start` (init, with a quicker beat where `beat` is given) and `run` (many steps on its own).

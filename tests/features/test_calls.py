@@ -147,7 +147,9 @@ def test_a_known_name_needs_no_definition(rows: list[Row]) -> None:
 
 
 def test_throughput(rows: list[Row]) -> None:
-    """`rate` is what all ranks did in a second, each between its own barriers; there is none before the second one."""
+    """`rate` is what all ranks did in a second, each between its own barriers; before the second one there is no
+    rate.
+    """
     tokens = figures(rows, "tokens")
     assert tokens[""] == 2000.0
     assert tokens["/rate"] > 2000.0
@@ -193,7 +195,7 @@ def test_every_observation_with_its_time(rows: list[Row]) -> None:
 
 
 def test_the_ranks_of_a_row(rows: list[Row]) -> None:
-    """A row says which ranks are in it, and that nobody is missing."""
+    """A row says which ranks are in it, and that no rank is missing."""
     for index in range(2):
         coverage = step(rows, index)["coverage"]
         assert (coverage["ranks"], coverage["expected"], coverage["missing"]) == (["0.0-1"], 2, [])

@@ -105,7 +105,7 @@ ARRANGEMENTS = [pretended, *([mirror] if unshare_for("mirror") is not None else 
 
 @pytest.mark.parametrize("arrangement", ARRANGEMENTS, ids=lambda arrangement: arrangement.__name__)
 def test_rows_come_without_change_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrangement: object) -> None:
-    """Rows come within a poll interval, files are found by listing and opened for every look, none is kept open, and
+    """Rows come within a poll interval, files are found by listing and opened for every look and not kept open, and
     no events are asked for where they do not come.
     """
     assert callable(arrangement)

@@ -46,7 +46,7 @@ class Mirrored:
         assert self._server.stdout.readline() == "mounted\n"
 
     def kill(self) -> None:
-        """Let its server die: whoever uses the mount gets errors."""
+        """Let its server die: programs that use the mount get errors."""
         assert self._server is not None and self._server.stdout is not None
         self._server.kill()
         self._server.wait()

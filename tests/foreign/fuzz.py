@@ -114,8 +114,8 @@ CHANGES: tuple[Callable[[bytes, random.Random], bytes], ...] = (_value, _value, 
 
 
 def feed(reader: Reader, path: str, raw: bytes, natives: list[Native]) -> int:
-    """One line through a reader, whoever the file's head says it is; returns how many records came out. Raises what the
-    contract does not allow.
+    """One line through a reader, whichever framework's the file's head says it is; returns how many records came out.
+    Raises what the contract does not allow.
     """
     bind([reader], path, raw.replace(b"\n", b" ") + b"\n")
     made = 0

@@ -25,7 +25,7 @@ def reading(*given: Reader, problems: dict[str, str] | None = None) -> Iterator[
 
 def shared_bind(path: str, line: bytes) -> Sequence[Translation]:
     """Two writers share a file: `{"n": step, "a": value, "b": value, …}`. `"back"` rolls a back; b has weights by
-    `define`, a tag, a sample and a span. A line that only has `x` is nobody's.
+    `define`, a tag, a sample and a span. No reader takes a line that only has `x`.
     """
     if "n" not in parse(line):
         return ()

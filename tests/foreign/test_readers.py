@@ -1,4 +1,4 @@
-"""What becomes of files nobody knows, and of readers that fail."""
+"""What becomes of files that no reader knows, and of readers that fail."""
 
 from __future__ import annotations
 

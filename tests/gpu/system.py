@@ -16,7 +16,7 @@ SIZE = 256 << 20
 
 
 def _work(seconds: float) -> Any:
-    """Memory on the GPU, kept by whoever keeps what this returns, and work for so long."""
+    """Memory on the GPU, kept as long as the caller keeps what this returns, and work for so long."""
     import torch
 
     block = torch.ones(SIZE // 4, device="cuda")

@@ -20,15 +20,3 @@ IN_A_CIRCLE: dict[str, set[str]] = {}
 
 # Names that several classes of the sidecar have, and how many.
 SHARED_NAMES = {"_Host": 2}
-
-# How often a folder's text has a phrase of FOREIGN_ENGLISH.
-PHRASES = {
-    "CHANGELOG.md": 12,
-    "docs": 5,
-    "examples": 1,
-    "formats/SPEC.md": 9,
-    "formats/writers": 29,
-    "sidecar/rlship.toml": 1,
-    "sidecar/rlship_sidecar": 8,
-    "tests": 233,
-}

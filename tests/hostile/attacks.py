@@ -50,7 +50,7 @@ def one(records: Callable[[], Iterable[dict[str, Any]]]) -> Attack:
 
 
 def tiny(folder: Path) -> None:
-    """Files of nobody: empty, rubbish, half a line."""
+    """Files without a writer: empty, rubbish, half a line."""
     for number in range(MANY):
         (folder / f"n{number}.jsonl").write_bytes((b"", b"x\n", b'{"kind":')[number % 3])
 

@@ -101,7 +101,7 @@ class LoopbackBackend:
             return [request for request in self.requests if request.endpoint == endpoint]
 
     def delete_run(self, project: str, name: str, entity: str = ENTITY) -> Run:
-        """Forget a run, and answer 409 to whoever wants to make one of that id again; returns what it held."""
+        """Forget a run, and answer 409 to a client that would make one of that id again; returns what it held."""
         with self.lock:
             key = (f"{entity}/{project}", name)
             self._deleted.add(key)

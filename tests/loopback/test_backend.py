@@ -165,7 +165,7 @@ def test_the_same_row_of_another_client_is_no_other_row(backend: LoopbackBackend
 
 
 def test_a_deleted_run_is_gone_and_its_id_is_taken(backend: LoopbackBackend) -> None:
-    """Nobody finds it, its history is refused, and a new one of that id too; another id is as free as ever."""
+    """No client finds it, its history is refused, and a new one of that id too; another id is as free as ever."""
     send(backend, 0, 0)
     assert backend.delete_run("p", "r").steps() == [0]
     other = {"query": UPSERT, "variables": {"name": "other", "project": "p"}}

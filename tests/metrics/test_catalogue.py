@@ -266,7 +266,7 @@ def test_reductions(name: str, reduce: tuple[str, ...], per_rank: bool) -> None:
 
 
 def test_foreign_names_are_unambiguous() -> None:
-    """No foreign name stands for two metrics, and none is a name of the catalogue."""
+    """No foreign name stands for two metrics, and no foreign name is a name of the catalogue."""
     assert [name for name, times in Counter(NAMED).items() if times > 1] == []
 
 
@@ -378,7 +378,7 @@ def test_lookup_builds_nothing() -> None:
 
 
 def test_importing_rlship_does_not_import_it() -> None:
-    """The catalogue costs a worker nothing: only who asks for it loads it, and then only the standard library."""
+    """The catalogue costs a worker nothing: only its import loads it, and then only the standard library."""
     code = (
         "import sys, rlship; before = 'rlship_formats' in sys.modules\n"
         "import rlship.metrics\n"

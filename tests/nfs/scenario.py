@@ -212,7 +212,7 @@ def unlinked_under_its_writer(course: Course) -> None:
         worker.barrier(step)
         worker.flush()
         time.sleep(0.5)
-        assert time.monotonic() - began < 40, "the writer goes on in a file that nobody sees"
+        assert time.monotonic() - began < 40, "the writer goes on in a file that cannot be seen"
     taken = time.monotonic() - began
     course.until_row("silly", step)
     (anew,) = (path for path in file.parent.glob("silly-*.jsonl"))
@@ -221,7 +221,7 @@ def unlinked_under_its_writer(course: Course) -> None:
     worker.end()
     course.removed[anew.name] = anew.read_bytes()
     course.tell("a file unlinked under its own writer is replaced after", f"{taken:.1f} s")
-    course.tell("… and lines that nobody can see any more are told", f"{lost} lines")
+    course.tell("… and lines that can no longer be seen are reported", f"{lost} lines")
     assert lost > 0
 
 

@@ -107,7 +107,7 @@ def test_the_command_begins_as_any_other(first: list[str]) -> None:
     _, blocked, _, ignored = done.stdout.split()
     undone = sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD))
     assert int(blocked, 16) == 0
-    assert int(ignored, 16) & undone == 0  # others are as whoever started the tests wants them
+    assert int(ignored, 16) & undone == 0  # others are as they were at the start of the tests
 
 
 def test_the_sidecar_under_it(first: list[str], tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_experiments_are_added_up() -> None:
 
 
 def test_names_that_a_job_chooses_are_few() -> None:
-    """Of thousands of actors the first are told by name, the others together, and nothing is lost in the sum."""
+    """Of thousands of actors the first are listed by name, the others together, and nothing is lost in the sum."""
     tally = Tally()
     for number in range(3000):
         tally.took(f"actor-{number}", 1, 10)

@@ -43,7 +43,7 @@ def test_what_is_said_arrives(played: tuple[socket.socket, str]) -> None:
 
 def test_the_variables_are_for_this_process_only() -> None:
     """They are gone afterwards, so that no child tells systemd that it is ready."""
-    env = {"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1", "HOME": "/x"}
+    env = {"NOTIFY_SOCKET": "@absent", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1", "HOME": "/x"}
     from_environment(env)
     assert env == {"HOME": "/x"}
 
@@ -88,7 +88,7 @@ def test_whose_watchdog_it_is(variables: dict[str, str], expected: int, played: 
 
 
 @pytest.mark.parametrize(
-    "address", ["", "@nobody-listens-here", "/nowhere/at/all", "vsock:2:1234", "relative", "/" * 300]
+    "address", ["", "@no-listener-here", "/nowhere/at/all", "vsock:2:1234", "relative", "/" * 300]
 )
 def test_a_socket_that_is_not_there_is_like_none(address: str) -> None:
     """Nothing is raised into the work."""

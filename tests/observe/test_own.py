@@ -82,7 +82,7 @@ def test_what_a_record_says(experiment: Path) -> None:
 
 
 def test_one_record_in_its_time(experiment: Path) -> None:
-    """However often it is told, there is one record every so many seconds, and none is made up for later."""
+    """However often it is asked, there is one record every so many seconds, and it makes up for no record later."""
     rows = own(experiment)
     for second in range(35):
         rows.log(with_job(), Tally(), 100.0 + second)

@@ -27,7 +27,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def pulse(clock: Clock) -> Pulse:
-    """A loop that has told of one experiment."""
+    """A loop that has reported one experiment."""
     pulse = Pulse(clock=clock)
     pulse.beat()
     pulse.report(LoopSnapshot([a_status()], [Tally()]))
@@ -119,7 +119,7 @@ def test_clients_that_say_nothing_keep_no_probe_out(port: int) -> None:
 
 
 def test_it_outlives_a_lack_of_threads(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients for which no thread is to be had are turned away, and take no place from later ones."""
+    """Clients for which no thread can be started are turned away, and take no place from later ones."""
 
     def start(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -71,7 +71,7 @@ def test_trouble_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_link_in_its_way_is_not_followed(tmp_path: Path) -> None:
-    """What somebody put where the file is prepared is removed, not written through."""
+    """What another program put where the file is prepared is removed, not written through."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / f".rlship.prom.{os.getpid()}.tmp").symlink_to(victim)

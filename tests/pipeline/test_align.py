@@ -197,7 +197,7 @@ def test_any_line_is_a_sign_of_life() -> None:
 
 
 def test_all_who_are_waited_for_must_be_silent() -> None:
-    """One rank that lives is enough to keep a step open; a step that waits for nobody else does not wait for it."""
+    """One rank that lives is enough to keep a step open; a step that waits for no other rank does not wait for it."""
     with job() as running:
         for rank in range(3):
             running.open(f"r{rank}", rank, world=3)
@@ -262,7 +262,7 @@ def test_writers_without_a_beat_get_max_wait() -> None:
 
 
 def test_a_job_that_died_without_a_barrier() -> None:
-    """Where nobody finished a step it closes after the grace time, without promised beats after max_wait."""
+    """A step that no rank finished closes after the grace time, without promised beats after max_wait."""
     for identity, seconds in (({}, 30), ({"beat": None}, 600)):
         with pair(**identity) as running:
             running.write("r0", log(1, loss=1.0))

@@ -151,7 +151,7 @@ def test_the_timeline_is_that_of_the_lowest_rank(
 
 
 def test_memory_of_recent_lines_is_bounded() -> None:
-    """The oldest go first, and it is known from when on none is lacking."""
+    """The oldest go first, and it is known from when on the list is whole."""
     recent = Recent(most=100)
     segment = WRITERS[0].segments[0]
     for number in range(1000):

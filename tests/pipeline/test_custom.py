@@ -102,7 +102,9 @@ PARTS = [[(1.0, 1.0), (2.0, 0.5)], [], [(3.0, 1.0)]]
 
 
 def test_observations_are_added_and_parts_merged() -> None:
-    """Each part's observations go into an accumulator of its own, which are merged in order; empty parts are none."""
+    """Each part's observations go into an accumulator of its own, which are merged in order; empty parts are left
+    out.
+    """
     found = customs(sum=here(Sum))
     assert found.value_of("here.sum", PARTS) == 5.0
     assert found.value_of("here.sum", [[], []]) is UNDEFINED
@@ -124,7 +126,7 @@ def test_observations_are_added_and_parts_merged() -> None:
     ],
 )
 def test_one_that_fails_is_told_once(value: str, told: str) -> None:
-    """Whatever is wrong with one, its figure is underivable, nothing is raised, and it is told once, printably."""
+    """Whatever is wrong with one, its figure is underivable, nothing is raised, and it is reported once, printably."""
     found = customs(bad=value, sum=here(Sum))
     for _ in range(3):
         assert found.value_of("here.bad", PARTS) is None
@@ -216,7 +218,7 @@ def test_the_example_keeps_the_contract() -> None:
 
 
 def test_an_operation_that_is_lacking_is_named() -> None:
-    """A class that is not whole is told in a sentence what it needs."""
+    """A class that is not whole is refused in a sentence that says what it needs."""
 
     class Half:
         def add(self, x: float, weight: float) -> None:

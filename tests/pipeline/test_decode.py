@@ -150,7 +150,7 @@ def test_a_bad_value_leaves_the_rest_of_its_line() -> None:
 
 
 def test_a_value_nested_deeper_than_json_is_written_is_a_dead_value() -> None:
-    """What the parser accepts but nobody can write out again is told without its text, and stops nothing."""
+    """What the parser accepts but no encoder can write is reported without its text, and stops nothing."""
     deep = b'{"step":1,"m":{"a":' + b"[" * 500 + b"]" * 500 + b',"b":1}}'
     batch = decoded(OPEN, deep)
     assert [(dead.reason, dead.metric) for dead in batch.dead] == [("bad value", "a")]
@@ -187,7 +187,7 @@ def known(actor: str, metric: str) -> Definition | None:
 
 
 def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
-    """A metric that nobody defined has what is known of its name; an entry without `reduce` takes its reductions
+    """A metric without a definition has what is known of its name; an entry without `reduce` takes its reductions
     from there, one without `unit` its unit, and nothing else.
     """
     lines = (

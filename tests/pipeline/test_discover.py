@@ -46,7 +46,9 @@ def test_a_folder_that_is_not_there_raises(tmp_path: Path) -> None:
 
 
 def test_only_writers_files_are_listed(tmp_path: Path) -> None:
-    """Hidden files and other endings are passed over; what only looks like a file is told; inodes are the files'."""
+    """Hidden files and other endings are passed over; what only looks like a file is reported; inodes are the
+    files'.
+    """
     for name in ("b.jsonl", "a.jsonl", ".hidden.jsonl", "notes.txt", "a.jsonl.tmp"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "folder.jsonl").mkdir()
@@ -88,7 +90,7 @@ def test_a_python_package_is_no_experiment(tmp_path: Path) -> None:
 
 def test_a_file_that_was_empty_at_first_is_read_as_soon_as_it_is_not() -> None:
     """A writer makes its file before it writes to it: found in between, it is looked at again at once, not as seldom as
-    files that nobody writes to.
+    files that no process writes to.
     """
     with simulation() as sim:
         sim.write("a.jsonl", b"")

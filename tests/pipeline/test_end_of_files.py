@@ -12,7 +12,7 @@ from tests.reference.reduction import exactly, final_rows
 
 
 def test_the_end_of_the_files_keeps_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of the files a thousand open steps become rows 64 at a time, and none is forgotten."""
+    """At the end of the files a thousand open steps become rows 64 at a time, and no step is forgotten."""
     peak = 0
     real = Actor.refill
 

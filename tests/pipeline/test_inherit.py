@@ -274,6 +274,6 @@ def test_a_takeover_that_is_killed_anywhere_loses_nothing(predecessor: str) -> N
 
 
 def dead_leases(state_dir: Path) -> None:
-    """Whoever made a lease here is dead."""
+    """The process that made a lease here is dead."""
     for path in state_dir.glob("lease.*"):
         put_lease(state_dir, int(path.suffix[1:]), **(here() | {"started": 1}))

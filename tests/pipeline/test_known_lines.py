@@ -82,7 +82,7 @@ def general(line: bytes) -> tuple[int, float, bytes] | None:
 
 
 def literals(source: random.Random) -> str:
-    """A number in one of the ways that JSON has, or something that is none."""
+    """A number in one of the ways that JSON has, or something else."""
     whole = str(source.getrandbits(source.choice((1, 53, 63, 64, 65, 200))))
     shapes = (
         source.choice(EDGES),

@@ -110,7 +110,7 @@ def finish(process: subprocess.Popen[str]) -> None:
 
 
 def test_the_first_generation(state_dir: Path) -> None:
-    """Whoever comes first owns generation 0 without waiting, and a lease file of pinned fields says who it is."""
+    """The first to come owns generation 0 without waiting, and a lease file of pinned fields says who it is."""
     clock = Clock()
     lease = acquired(state_dir, clock)
     assert (lease.generation, lease.store_path, clock.slept) == (0, state_dir / "store.0.db", 0.0)
@@ -129,7 +129,7 @@ def test_the_first_generation(state_dir: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
-    """The state directory is made, but nothing above it; where there is none there is no owner."""
+    """The state directory is made, but nothing above it; without one there is no owner."""
     assert owner(tmp_path / "a") is None
     assert acquired(tmp_path / "a").generation == 0
     with pytest.raises(FileNotFoundError):
@@ -138,7 +138,7 @@ def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
 
 
 def test_a_living_owner_on_this_host_is_respected_at_once(state_dir: Path) -> None:
-    """A second sidecar beside a living one is told who owns and how to go on, without any waiting."""
+    """A second sidecar beside a living one reads who owns and how to go on, without any waiting."""
     process = start(state_dir)
     try:
         assert line_of(process) == "owner 0"
@@ -213,7 +213,7 @@ def test_another_host_is_stale_after_the_whole_time_without_a_beat(state_dir: Pa
 
 
 def test_another_host_that_beats_owns(state_dir: Path) -> None:
-    """As soon as the counter moves, however late, the one who watches gives up and tells whose it is."""
+    """As soon as the counter moves, however late, a waiting successor gives up and names the owner."""
     put_lease(state_dir, 0, beats=1)
     clock = Clock()
 
@@ -309,7 +309,7 @@ def test_the_owner_beats_while_it_checks(state_dir: Path) -> None:
 
 
 def test_after_a_long_sleep_ownership_is_lost(state_dir: Path) -> None:
-    """An owner that stood still for nearly the ttl may be followed: it stops, although nobody came."""
+    """An owner that stood still for nearly the ttl may be followed: it stops, although no successor came."""
     clock = Clock()
     lease = acquired(state_dir, clock)
     clock.now += 0.9 * TTL - 0.1
@@ -333,7 +333,7 @@ def test_a_follower_ends_ownership(state_dir: Path) -> None:
 
 
 def test_a_wiped_folder_ends_ownership(state_dir: Path) -> None:
-    """Where the state directory was emptied or deleted nobody can be sure of owning it."""
+    """Where the state directory was emptied or deleted no process can be sure of owning it."""
     lease = acquired(state_dir)
     (state_dir / "lease.0").unlink()
     assert not lease.held()
@@ -344,7 +344,7 @@ def test_a_wiped_folder_ends_ownership(state_dir: Path) -> None:
 
 
 def test_the_tenth_generation_is_above_the_ninth(state_dir: Path) -> None:
-    """Generations are compared as numbers; files that are named otherwise are none."""
+    """Generations are compared as numbers; files that are named otherwise are no generations."""
     for generation in (2, 9, 10):
         put_lease(state_dir, generation, released=True)
     for name in ("lease.x", "lease.99.tmp", "xlease.77", "lease."):
@@ -371,7 +371,7 @@ def test_what_is_older_than_the_predecessor_is_cleared(state_dir: Path) -> None:
 
 @pytest.mark.parametrize("dead", [True, False], ids=["after a crash", "at first"])
 def test_of_two_that_race_one_wins(state_dir: Path, dead: bool) -> None:
-    """Of processes that come for one generation in the same moment exactly one owns, and the others are told so."""
+    """Of processes that come for one generation in the same moment exactly one owns, and the others hear of it."""
     if dead:
         put_lease(state_dir, 0, **(here() | {"started": 1}))
     processes = [start(state_dir, "race") for _ in range(4)]
@@ -500,7 +500,7 @@ def test_a_process_that_proc_hides_is_not_gone(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("beats", [0, 16, 18, 10**15])
 def test_any_change_of_the_counter_is_life(state_dir: Path, beats: int) -> None:
-    """A counter that jumps, back or far ahead, was written by somebody."""
+    """A counter that jumps, back or far ahead, was written by another process."""
     put_lease(state_dir, 0, beats=17)
     clock = Clock(on_sleep=lambda: put_lease(state_dir, 0, beats=beats))
     with pytest.raises(OwnedElsewhere):
@@ -638,7 +638,9 @@ def test_a_status_that_comes_late_is_not_shown(state_dir: Path, monkeypatch: pyt
 
 
 def test_two_that_made_the_same_file(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where O_EXCL excludes nobody, two own one generation until their next beat: then one of them finds the other."""
+    """Where O_EXCL excludes no process, two own one generation until their next beat: then one of them finds the
+    other.
+    """
 
     def no_links(*arguments: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "no links")
@@ -696,7 +698,7 @@ def test_a_beat_that_fails_is_tried_again(state_dir: Path, monkeypatch: pytest.M
 
 
 def test_a_folder_that_cannot_be_listed_is_no_takeover(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of the server's is told as what it is; meanwhile nothing is shipped."""
+    """An error of the server's is reported as what it is; meanwhile nothing is shipped."""
     lease = acquired(state_dir)
 
     def stale(path: Path) -> list[int]:

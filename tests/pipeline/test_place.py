@@ -112,7 +112,7 @@ def test_reading_what_is_no_file_ends_at_once(
 
 
 def test_folders_on_the_way_may_not_be_links(tmp_path: Path) -> None:
-    """Below the root none is followed, the root itself is; the same for listing."""
+    """Below the root no link is followed, the root itself is; the same for listing."""
     real = tmp_path / "real" / "a" / "b"
     real.mkdir(parents=True)
     (real / "f").write_bytes(b"yes")
@@ -147,7 +147,7 @@ def test_a_new_file_leaves_other_names_of_the_former_alone(tmp_path: Path) -> No
 
 def test_settings_of_another_user_do_not_say_where_rows_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How long to wait may be in anybody's rlship.toml; a sink's address, or where the state lies, only in one's own,
-    the superuser's, or one that was named. Whoever only looks may look where it says.
+    the superuser's, or one that was named. A process that only looks may look where it says.
     """
     file = tmp_path / "rlship.toml"
     monkeypatch.setattr("rlship_sidecar.config.stranger", lambda path, found: 1001)

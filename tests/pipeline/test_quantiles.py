@@ -143,7 +143,7 @@ def test_merging_sketches_is_adding_at_once(parts: list[list[float]], data: st.D
 
 
 def test_an_empty_sketch_has_no_quantile() -> None:
-    """Without observations there is none, and merging an empty one changes nothing."""
+    """Without observations there is no quantile, and merging an empty one changes nothing."""
     made = Sketch()
     assert made.value(0.5) is None
     made.merge(Sketch())

@@ -252,7 +252,9 @@ def test_only_non_finite_observations_leave_a_count() -> None:
 
 
 def test_the_configuration_wins() -> None:
-    """The actor's own entry is preferred to the metric's, repeated reductions count once, and an empty list is none."""
+    """The actor's own entry is preferred to the metric's, repeated reductions count once, and an empty list is no
+    list.
+    """
     assert Rules({"loss": ["max"], "trainer/loss": ["min", "min", "sum"]}).chosen("trainer", "loss") == ("min", "sum")
     assert Rules({"loss": ["max"], "trainer/loss": ["min"]}).chosen("generator", "loss") == ("max",)
     assert Rules({"trainer/loss": []}).chosen("trainer", "loss") is None

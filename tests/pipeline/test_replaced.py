@@ -53,7 +53,7 @@ def values(sim: Simulation) -> dict[int, float]:
 
 
 def test_a_file_that_another_takes_the_place_of(sim: Simulation) -> None:
-    """The other one is read from its beginning; rows that exist stay; both are told of, before and after a restart."""
+    """The other one is read from its beginning; rows that exist stay; both are reported, before and after a restart."""
     sim.write("a.jsonl", file(*steps(0, 3, 1.0)))
     sim.tick()
     replace(sim, file(*steps(4, 9, 2.0), id="other", attempt=1))
@@ -138,7 +138,7 @@ def test_a_file_that_is_cut_for_a_moment_twice(sim: Simulation) -> None:
 
 
 def test_open_steps_are_made_of_what_is_there(sim: Simulation) -> None:
-    """A step that was still open is made of the file as it is now, and what it lost is told."""
+    """A step that was still open is made of the file as it is now, and what it lost is reported."""
     sim.write("a.jsonl", file(*steps(0, 0, 1.0), log(1, x=1.0), world=2, beat=10))
     sim.write("b.jsonl", file(*steps(0, 0, 3.0), log(1, x=3.0), id="b", rank=1, world=2, beat=10))
     sim.tick()
@@ -154,7 +154,9 @@ def test_open_steps_are_made_of_what_is_there(sim: Simulation) -> None:
 
 
 def test_a_late_line_does_not_take_what_is_gone_out_of_a_row(sim: Simulation) -> None:
-    """A revision that would have to do without a file that was replaced is not made: the row stays, and it is told."""
+    """A revision that would have to do without a file that was replaced is not made: the row stays, and it is
+    reported.
+    """
     sim.write("a.jsonl", file(*steps(0, 3, 1.0), world=2))
     sim.write("b.jsonl", file(*steps(0, 3, 3.0), id="b", rank=1, world=2))
     sim.tick()
@@ -362,7 +364,7 @@ def test_a_file_that_comes_back_while_nobody_watches_counts(sim: Simulation) -> 
 @pytest.mark.parametrize("end", [False, True], ids=["watched", "drained"])
 def test_a_file_that_is_missing_for_long_counts_when_it_is_back(end: bool) -> None:
     """Rows whose values had to come from a file that was missing, and revisions that needed it, are made once it is
-    back, whoever watches then; nothing counts twice.
+    back, whichever sidecar watches then; nothing counts twice.
     """
     slow = file(*steps(0, 0, 3.0), id="b", rank=1, world=3, beat=10)
     fast = [file(*steps(0, 149, 1.0 + rank), id=f"w{rank}", rank=rank, world=3, beat=10) for rank in (0, 2)]

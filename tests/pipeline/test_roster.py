@@ -215,7 +215,7 @@ def test_a_child_may_come_before_its_parent() -> None:
     ids=["themselves", "each other", "strangers"],
 )
 def test_families_without_a_root(parents: dict[str, str]) -> None:
-    """Writers that name themselves, each other or nobody known as parents are their own roots and expected."""
+    """Writers that name themselves, each other or an unknown writer as parents are their own roots and expected."""
     made = roster(*(writer(name, rank, parent=parents[name], barrier=1) for rank, name in enumerate(parents)))
     assert coverage(made, 1) == (2, [], ())
     assert all(one.root is one for one in made.writers.values())

@@ -72,7 +72,7 @@ LOSS = {"loss": 1.0}
 
 
 def test_a_rank_that_skips_a_metric_once_is_named() -> None:
-    """It logged something else and passed its barrier. Before, nothing in the row told of it."""
+    """It logged something else and passed its barrier. Before, nothing in the row showed it."""
 
     def does(rank: int, step: int) -> Mapping[str, float]:
         return {"grad": 2.0} if (rank, step) == (3, 30) else {"grad": 2.0, "loss": 1.0}

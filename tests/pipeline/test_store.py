@@ -275,7 +275,7 @@ def test_the_journal_suits_the_filesystem(path: Path, local: bool) -> None:
     "damage", [b"this is not a database at all, just text. " * 100, b"SQLite format 3\x00" + b"\xff" * 5000]
 )
 def test_a_damaged_store_names_the_way_out(path: Path, damage: bytes) -> None:
-    """A file that is no store is told by its path, with what to do about it, and stays untouched."""
+    """A file that is no store is named by its path, with what to do about it, and stays untouched."""
     path.write_bytes(damage)
     with pytest.raises(StoreUnusable, match=r"store\.db") as caught:
         Store(path, local=True)
@@ -285,7 +285,7 @@ def test_a_damaged_store_names_the_way_out(path: Path, damage: bytes) -> None:
 
 
 def test_a_database_of_something_else_is_no_store(path: Path) -> None:
-    """Somebody else's SQLite file is refused."""
+    """Another program's SQLite file is refused."""
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table recipes (name text)")
     with pytest.raises(StoreUnusable, match="no such table: meta"):
@@ -293,7 +293,7 @@ def test_a_database_of_something_else_is_no_store(path: Path) -> None:
 
 
 def test_a_newer_store_is_refused(path: Path) -> None:
-    """A store of another version is told with both versions and the way out, and is not held open."""
+    """A store of another version is reported with both versions and the way out, and is not held open."""
     with opened(path) as store:
         store.commit(everything(0))
     with closing(sqlite3.connect(path)) as connection:

@@ -162,7 +162,7 @@ def test_another_lead_and_other_windows(sim: Simulation) -> None:
     files.write("r.jsonl", file(*other, CLOSE, id="r", actor="reward"))
     files.write("g.jsonl", file(*(stream(s, at=s) for s in range(1, 60)), CLOSE, id="g", actor="generator"))
     check(sim, files.whole)
-    for lead, window in (("reward", 10.0), ("reward", 7.5), ("nobody", 7.5), ("trainer", 10.0)):
+    for lead, window in (("reward", 10.0), ("reward", 7.5), ("absent", 7.5), ("trainer", 10.0)):
         sim.streams = StreamConfig(lead, window)
         sim.restart()
         sim.tick()
@@ -230,7 +230,7 @@ def test_points_go_on_when_a_clock_is_set_back(sim: Simulation) -> None:
 
 
 def test_policy_lag_in_every_kind_of_row(sim: Simulation) -> None:
-    """How far a policy is behind the lead is told beside steps, over time, and in the steps of other actors, with a
+    """How far a policy is behind the lead is shown beside steps, over time, and in the steps of other actors, with a
     `define` of its version or, as its name is known, without.
     """
     files = Files(sim)

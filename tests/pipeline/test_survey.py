@@ -207,7 +207,7 @@ def test_a_rank_that_the_job_goes_on_without_is_done(sim: Simulation) -> None:
 
 def test_who_writes_beside_the_job(sim: Simulation) -> None:
     """An agent of a node, a scrape under an actor of the job, and the sidecar itself observe; a label of the job's own
-    makes nobody an observer.
+    makes no writer an observer.
     """
     for id, actor, labels in (
         ("a", "generator", {"agent": "scrape"}),
@@ -288,8 +288,8 @@ def test_the_list_of_dead_letters_is_short(sim: Simulation) -> None:
 
 
 def test_writers_that_claim_one_rank_are_counted(sim: Simulation) -> None:
-    """Writers that claim one rank at one time are told at once, with how many they are and the way out, and data are
-    incomplete. One after the other they are restarts, which is a note; later attempts are no news at all.
+    """Writers that claim one rank at one time are reported at once, with how many they are and the way out, and data
+    are incomplete. One after the other they are restarts, which is a note; later attempts are no news at all.
     """
     sim.write("a.jsonl", file({"kind": "beat", "t": T0 + 20.5}, id="a", actor="reward"))
     assert status(sim).notes == []
@@ -340,7 +340,7 @@ def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:
 
 
 def test_a_status_survives_its_file(sim: Simulation) -> None:
-    """What is written to `status.json` is read back the same; where there is none, there is none."""
+    """What is written to `status.json` is read back the same; without a file there is no status."""
     assert read_status(sim.directory) is None
     sim.write("a.jsonl", file(log(0, x="bad")) + b"torn")
     found = status(sim, SinkStatus("jsonl", "idle", 3, 3, where="rows.jsonl"))
@@ -350,7 +350,7 @@ def test_a_status_survives_its_file(sim: Simulation) -> None:
 
 
 def test_looking_changes_nothing(sim: Simulation) -> None:
-    """Two looks at the same moment are equal, and rows come as if nobody had looked."""
+    """Two looks at the same moment are equal, and rows come as without the looks."""
     sim.write("a.jsonl", file(log(0, x=1.0), barrier(0), world=2, beat=10))
     assert status(sim) == status(sim)
     sim.finish()

@@ -52,7 +52,7 @@ def test_a_rank_that_died_is_named(sim: Simulation) -> None:
 
 
 def test_all_that_died_are_named(sim: Simulation) -> None:
-    """Where nobody is left to write a later row the silent are named all the same; who closed is not."""
+    """Where no writer is left for a later row the silent ones are named all the same, and the closed ones are not."""
     for replica in range(4):
         sim.write(f"g{replica}.jsonl", lines(1, 5, replica=str(replica), end=replica == 3))
     status(sim)
@@ -70,7 +70,7 @@ def test_who_came_back_is_not_missing(sim: Simulation) -> None:
 
 
 def test_a_lead_without_barriers_is_noted(sim: Simulation) -> None:
-    """Nothing can stand beside its steps, and the note says what to call; with a barrier there is none."""
+    """Nothing can stand beside its steps, and the note says what to call; with a barrier there is no note."""
     sim.write("a.jsonl", file(log(0, x=1), log(1, x=1), CLOSE))
     assert status(sim).notes == []
     sim.write("g0.jsonl", lines(1, 5))
@@ -137,7 +137,7 @@ def test_wrong_uses_are_noted(sim: Simulation) -> None:
 
 
 def test_only_so_many_wrong_uses_are_kept_by_their_text(sim: Simulation) -> None:
-    """A job that makes another mistake at each step does not fill the store, and none is left out of the count."""
+    """A job that makes another mistake at each step does not fill the store, and the count leaves out no mistake."""
     wrong = [event("rlship_error", attrs={"where": "log", "error": f"bad {i}"}) for i in range(30)]
     sim.write("a.jsonl", file(*wrong))
     for _ in range(2):

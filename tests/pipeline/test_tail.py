@@ -232,7 +232,7 @@ def test_a_deleted_file_is_read_on_while_it_is_open(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
-    """A FIFO, a folder, a device and a symbolic link raise, block nobody and leave nothing open."""
+    """A FIFO, a folder, a device and a symbolic link raise, block no caller and leave nothing open."""
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"x\n")

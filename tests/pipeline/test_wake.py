@@ -80,7 +80,7 @@ def test_several_folders_are_told_apart(tmp_path: Path, wake: Wake) -> None:
 
 
 def test_a_folder_that_is_not_there_is_to_be_polled(tmp_path: Path, wake: Wake) -> None:
-    """Where the kernel gives no events the caller is told so, and other folders are watched all the same."""
+    """Where the kernel gives no events the caller learns it, and other folders are watched all the same."""
     assert not wake.watch(str(tmp_path / "nowhere"))
     assert wake.watch(str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""Custom reductions of somebody else, good and bad."""
+"""Custom reductions of another package, good and bad."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ def configured() -> st.SearchStrategy[Settings]:
         per_rank=st.sampled_from((False, False, True)),
         samples=st.sampled_from((4, 4, 1, 2, 0)),
         samples_every=st.sampled_from((1, 1, 2, 10)),
-        lead=st.sampled_from(("trainer", "trainer", "trainer", "generator", "nobody")),
+        lead=st.sampled_from(("trainer", "trainer", "trainer", "generator", "absent")),
         window=st.sampled_from((10.0, 10.0, 10.0, 1.0, 60.0, 0.25)),
         catalogue=st.sampled_from((nothing_known, catalogue)),
         custom=st.just(CUSTOM),

@@ -34,7 +34,7 @@ class Figures:
     crew: Callable[[str], Sequence[Writer]]
 
     def of(self, contributions: Sequence[Contribution], reduction: str) -> float | None:
-        """One figure of one metric; None where there is none to give.
+        """One figure of one metric; None where it cannot be given.
 
         ArithmeticError if there should be one but something keeps it from being derived.
         """
@@ -80,7 +80,7 @@ class Figures:
         return 0.0 if whole.min is not None and whole.min == whole.max else math.sqrt(variance)
 
     def custom(self, contributions: Sequence[Contribution], reduction: str) -> float | None:
-        """A reduction of somebody else: one accumulator a segment that has a finite observation, merged in order."""
+        """A reduction of another package: one accumulator a segment that has a finite observation, merged in order."""
         refuse_summaries(contributions)
         if not any(contribution.observed for contribution in contributions):
             return None

@@ -48,7 +48,7 @@ REDUCES = (
 )
 NAMES = (
     *("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "hist", "rate"),
-    *("sum_last", "sum_last", "rate", "tests.recent", "tests.spread", "tests.nothing", "tests.raising", "nobody.knows"),
+    *("sum_last", "sum_last", "rate", "tests.recent", "tests.spread", "tests.nothing", "tests.raising", "no.such"),
 )
 
 # 1e16 swallows a 1 that comes after it; 0.1, 0.2 and 0.3 add up differently in each order; the last ones overflow.

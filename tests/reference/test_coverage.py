@@ -68,7 +68,7 @@ def test_side_by_side_writers_are_all_expected() -> None:
 
 def test_where_writers_begin() -> None:
     """A rank is expected from its first stepped line in file order: a metrics record, what stands for one, or a
-    barrier; dead lines, clocks and streams are none.
+    barrier; dead lines, clocks and streams are left out.
     """
     zero = file(log(1, loss=1), barrier(9))
     idle = [{"kind": "span", "step": 1}, clock(0) | {"step": 1}, {"m": {"loss": 1}}]

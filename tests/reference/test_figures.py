@@ -192,14 +192,14 @@ def test_a_rate() -> None:
     ],
 )
 def test_rates_that_cannot_be_derived(records: tuple[dict[str, Any], ...]) -> None:
-    """Without both barriers in one segment, a time between them, and the sum, there is no rate, for nobody."""
+    """Without both barriers in one segment, a time between them, and the sum, there is no rate, for any rank."""
     good = file(define(x="rate"), barrier(0, 10), log(1, x=1), barrier(1, 12))
     assert rate(good) == (0.5, ())
     assert rate(good, file(define(x="rate"), *records, rank=1, id="b")) == (None, ("trainer/x",))
 
 
 def test_a_rate_of_nothing_is_absent() -> None:
-    """Segments without a finite observation need no barriers; where there is none at all, the rate is absent."""
+    """Segments without a finite observation need no barriers; without any observation the rate is absent."""
     ask = define(x="rate")
     without = file(ask, log(1, x="NaN"), rank=1, id="b")
     assert rate(file(ask, barrier(0, 10), log(1, x=1), barrier(1, 12)), without) == (0.5, ())
@@ -254,12 +254,12 @@ def test_order_in_custom_reductions() -> None:
 def test_custom_reductions_that_give_nothing() -> None:
     """None is absent, and so is the figure where there is no finite observation, installed or not."""
     assert custom("tests.nothing", file(log(1, x=1))) == (None, ())
-    for name in ("tests.spread", "nobody.knows"):
+    for name in ("tests.spread", "no.such"):
         assert custom(name, file(log(1, x="NaN"))) == (None, ())
     assert custom("tests.recent", file(log(1, x="NaN")), file(log(1, x=3), rank=1, id="b")) == (3.0, ())
 
 
-@pytest.mark.parametrize("name", ["nobody.knows", "tests.endless", "tests.word", "tests.raising"])
+@pytest.mark.parametrize("name", ["no.such", "tests.endless", "tests.word", "tests.raising"])
 def test_custom_reductions_that_fail(name: str) -> None:
     """One that is not installed, raises, or gives no finite number has an underivable figure, and the rest stays."""
     files = [file(log(1, x=1)), file(log(1, x=3), rank=1, id="b")]

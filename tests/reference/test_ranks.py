@@ -221,7 +221,7 @@ def test_ranks_that_a_later_attempt_has_not_are_not_waited_upon() -> None:
 
 
 def test_the_last_replica() -> None:
-    """It has a number if the barriers are of several replicas, all numbers, whoever contributes."""
+    """It has a number if the barriers are of several replicas, all numbers, whichever ranks contribute."""
     here, there = reaching(3, host="n"), file(barrier(1, 5), replica="8", id="b", host="n")
     assert barriers(here, there) == {"spread_s": 2.0, "last_rank": 0.0, "last_replica": 8.0}
     named = file(barrier(1, 5), replica="a", id="b", host="n")
@@ -274,7 +274,7 @@ def test_policy_lag() -> None:
 
 
 def test_policy_lag_needs_the_leads_axis() -> None:
-    """An actor that counts something else has none in its steps, and nobody has without a lead."""
+    """An actor that counts something else has none in its steps, and without a lead no actor has one."""
     versioned = ask("policy_version", unit="global_step")
     lines = (versioned, log(5, policy_version=2))
     settings = Settings(lead="reward")

@@ -128,7 +128,7 @@ def test_weight_of_a_summary() -> None:
 
 
 def test_unknown_fields_spread() -> None:
-    """What one summary lacks cannot be derived for the unit, whoever else knows it; m2 goes with sum."""
+    """What one summary lacks cannot be derived for the unit, even if another summary has it; m2 goes with sum."""
     lacking = file(log(1, loss={"n": 2, "m2": 1, "max": 3}), rank=1, id="b")
     whole = row(file(define(loss=ALL), log(1, loss=5)), lacking)
     assert whole.values == {
@@ -150,7 +150,7 @@ def test_an_unknown_field_stays_unknown() -> None:
 
 
 def test_unknown_first_within_one_rank() -> None:
-    """Within the rank that gives them, `last` is unknown if its last part lacks it, whoever knew one before."""
+    """Within the rank that gives them, `last` is unknown if its last part lacks it, even if an earlier part had one."""
     only = row(file(define(loss=["first", "last"]), log(1, loss=5), log(1, loss={"n": 1, "first": 2})))
     assert only.values == {"trainer/loss": 5.0}
     assert only.coverage.underivable == ("trainer/loss/last",)

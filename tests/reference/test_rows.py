@@ -76,7 +76,7 @@ def test_rows_of_the_pipeline() -> None:
 
 
 def test_rows_too_few_and_too_many(whole: ReferenceRow) -> None:
-    """Both are told; an empty row of a stream that lost its lines is not too many."""
+    """Both are reported; an empty row of a stream that lost its lines is not too many."""
     assert differing({UNIT: whole}, {})[0].startswith("trainer/step/1 lacks")
     assert differing({}, {UNIT: whole})[0].startswith("trainer/step/1 is too much")
     empty = ReferenceRow(UNIT, 7.0, {}, {}, Coverage(ranks=(), expected=3))

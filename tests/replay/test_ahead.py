@@ -242,7 +242,7 @@ def test_a_schema_that_was_forgotten() -> None:
 
 def test_whoever_is_behind_is_helped(job: Path) -> None:
     """With one task at a time elsewhere and a slow answer, both this process and the others decode: a file of which
-    nothing is left and that nobody has begun is read on here.
+    nothing is left and that no worker has begun is read on here.
     """
     taken = {"here": 0, "elsewhere": 0}
     take = DecodedAhead.take

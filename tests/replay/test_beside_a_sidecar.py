@@ -15,8 +15,8 @@ SETTINGS = {"RLSHIP_GRACE_S": "2", "RLSHIP_REVISE_S": "0.3"}
 
 
 def test_a_replay_beside_a_sidecar(tmp_path: Path) -> None:
-    """While a job is watched, its replay disturbs nobody and has the rows so far; at the end, after a restart, a rank
-    that died and late lines, it has the rows of the sidecar, bit by bit.
+    """While a job is watched, its replay disturbs no process and has the rows so far; at the end, after a restart, a
+    rank that died and late lines, it has the rows of the sidecar, bit by bit.
     """
     job, home = tmp_path / "outputs" / "job", tmp_path / "home"
     with watching(job.parent, home=home_of(home), settings=SETTINGS) as sidecar:

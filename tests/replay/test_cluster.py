@@ -26,7 +26,7 @@ START_S = 60.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A cluster of two CPUs that asks for a token; what whoever uses it has to set."""
+    """A cluster of two CPUs that asks for a token; what its user has to set."""
     module("ray")
     # Paths of sockets must be short, shorter than those of pytest.
     folder = Path(f"/tmp/rlship-ray-{os.getpid()}")

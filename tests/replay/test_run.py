@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_a_rank_that_died_holds_up_no_row(job: Path, tmp_path: Path) -> None:
-    """All rows are made while the files are read, none waits for the end, and none is revised."""
+    """All rows are made while the files are read, no row waits for the end, and no row is revised."""
     again(job, tmp_path / "out")
     rows = rows_in(tmp_path / "out")
     assert [row.unit.index for row in rows] == list(range(STEPS))

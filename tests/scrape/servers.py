@@ -49,7 +49,7 @@ class Server:
                 self.wfile.write(answer.body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Nobody listens."""
+                """No server listens."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
@@ -67,7 +67,7 @@ class Server:
         wait_until(lambda: len(self.arrivals) >= requests, lambda: f"{len(self.arrivals)} of {requests} requests")
 
     def close(self) -> None:
-        """Answer nobody any more; the port is free."""
+        """Answer no client any more; the port is free."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -96,7 +96,7 @@ def raw(talk: Callable[[socket.socket], object]) -> Iterator[str]:
                 client.recv(65536)
                 talk(client)
             except OSError:
-                return  # whoever asked has had enough
+                return  # the client has had enough
 
     def serve() -> None:
         while not ended.is_set():

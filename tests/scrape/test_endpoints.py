@@ -78,7 +78,7 @@ def test_any_text_is_an_address_or_none(text: str) -> None:
 
 
 def test_lines() -> None:
-    """One address a line, comments and empty lines beside them; a bad one is told and spoils no other."""
+    """One address a line, comments and empty lines beside them; a bad one is reported and spoils no other."""
     endpoints, told = from_text("# engines\n\na=http://n1\nftp://x\n n2:9 \n")
     assert [endpoint.name for endpoint in endpoints] == ["a", "n2:9"]
     assert len(told) == 1
@@ -195,7 +195,7 @@ def test_a_file_that_is_empty_at_first_is_no_half_a_list(tmp_path: Path) -> None
 
 
 def test_endpoints_are_bounded() -> None:
-    """Each endpoint has a thread, so there are at most so many; who gives more is told once."""
+    """Each endpoint has a thread, so there are at most so many; a longer list is reported once."""
     said: list[str] = []
     sources = Sources([parse(f"n{number}") for number in range(MAX_ENDPOINTS + 1)], [], said.append)
     for _ in range(2):

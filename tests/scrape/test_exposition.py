@@ -40,7 +40,7 @@ n{k="fine"} -2.5
 
 
 def test_the_text_format() -> None:
-    """Samples with their labels in order; NaN, infinities and numbers beyond all doubles are none."""
+    """Samples with their labels in order; NaN, infinities and numbers beyond all doubles are left out."""
     assert parse(TEXT) == [
         Family("a", "counter", (Sample("a_total", (("b", '"q" \\ \n'), ("x", "1")), 5.0),)),
         Family(

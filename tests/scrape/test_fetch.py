@@ -120,7 +120,7 @@ def test_redirects_on_the_same_server_are_followed() -> None:
     ids=["silence", "status line", "headers", "body", "chunks"],
 )
 def test_slow_answers_end_at_the_deadline(talk: Callable[[socket.socket], object]) -> None:
-    """Whoever sends a byte now and then is given up as one who sends none."""
+    """A server that sends a byte now and then is given up like one that sends nothing."""
     with raw(talk) as url:
         assert why_not(url) == "no whole answer in time"
 
@@ -159,11 +159,11 @@ def test_a_chunk_of_no_size_is_not_read_to_its_end() -> None:
 
 
 def test_nobody_is_there() -> None:
-    """A closed port and a name that nobody has are told as such."""
+    """A closed port and an unknown name are reported as such."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     assert why_not(f"127.0.0.1:{port}") == "Connection refused"
-    assert why_not("nobody.invalid", limits=Limits(total_s=20.0)) != ""
+    assert why_not("no-host.invalid", limits=Limits(total_s=20.0)) != ""
     assert why_not(f"http://{'a' * 70}.example/metrics", limits=Limits(total_s=20.0)) != ""
 
 
@@ -173,9 +173,9 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
     with serving(lambda n: "a 1\n") as server:
         assert ask(server.url).text == "a 1\n"
         access = from_options(None, None, insecure=False, proxy=f"127.0.0.1:{server.port}")
-        assert ask("http://nobody.invalid:80/metrics", access).text == "a 1\n"
-    assert server.requests[-1][0] == "http://nobody.invalid:80/metrics"
-    assert server.requests[-1][1]["Host"] == "nobody.invalid:80"
+        assert ask("http://no-host.invalid:80/metrics", access).text == "a 1\n"
+    assert server.requests[-1][0] == "http://no-host.invalid:80/metrics"
+    assert server.requests[-1][1]["Host"] == "no-host.invalid:80"
 
 
 def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def secured(certificate: Path) -> Iterator[int]:
 
 @pytest.mark.toolchain
 def test_certificates_are_checked(secured: int, certificate: Path) -> None:
-    """A certificate that nobody vouches for is refused, unless it is given or all are to be trusted."""
+    """A certificate that no authority vouches for is refused, unless it is given or all are to be trusted."""
     limits = Limits(total_s=10.0)
     url = f"https://127.0.0.1:{secured}/metrics"
     assert "certificate is not trusted" in why_not(url, limits=limits)
@@ -248,7 +248,7 @@ def test_certificates_are_checked(secured: int, certificate: Path) -> None:
 
 @pytest.mark.toolchain
 def test_tls_goes_through_a_proxy(secured: int, certificate: Path) -> None:
-    """A proxy that was asked for is told where to connect, and the certificate is that of the server behind it."""
+    """A proxy that was asked for is asked to connect, and the certificate is that of the server behind it."""
 
     def relay(client: socket.socket) -> None:
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")

@@ -314,7 +314,7 @@ def test_a_restart_is_that_of_one_process() -> None:
 
 
 def test_a_gauge_that_is_called_a_counter_stops_no_other() -> None:
-    """A series of a name that nobody knows, which goes down, is taken to have begun anew alone."""
+    """A series of an unknown name, which goes down, is taken to have begun anew alone."""
     before = Page().counter("odd", 9).counter("even", 1)
     now = Page().counter("odd", 4).counter("even", 3)
     assert values(before, now, OF_ENDPOINT) == {"even_total": 2.0}
@@ -399,7 +399,7 @@ lives = st.lists(st.lists(st.integers(0, 1000), min_size=1, max_size=6), min_siz
 
 @given(lives, st.booleans())
 def test_increments_are_the_growth_within_lives(grown: list[list[int]], told: bool) -> None:
-    """Over any restarts, whose start times are told, what is logged in all is what each process did after it was first
+    """Over any restarts, whose start times are known, what is logged in all is what each process did after it was first
     looked at; where they are not told, it is never less than nothing and never more than all that was done.
     """
     last: Reading | None = None

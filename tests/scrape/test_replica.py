@@ -167,7 +167,7 @@ def test_the_writers_files(tmp_path: Path) -> None:
 
 
 def test_a_family_that_becomes_another_one(tmp_path: Path) -> None:
-    """Whoever was a gauge and is a counter now is reduced as one from then on."""
+    """What was a gauge and is a counter now is reduced as one from then on."""
     writers = Writers(str(tmp_path), "generator", parse("http://n1:8000"))
     for reduce in (("mean", "max"), ("mean", "max"), ("rate",), ("rate",)):
         writers.log({OF_ENDPOINT: {"q": Figure(3.0, reduce)}})

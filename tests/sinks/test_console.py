@@ -66,7 +66,7 @@ def test_it_prints_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_given_stream_is_left_open(tmp_path: Path) -> None:
-    """The stream belongs to whoever gave it."""
+    """The stream belongs to its giver, who closes it."""
     stream = io.StringIO()
     sink = ConsoleSink(stream)
     sink.open(make_run(tmp_path))

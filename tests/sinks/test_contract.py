@@ -113,7 +113,7 @@ def test_an_unknown_option_is_refused_by_name(place: Place) -> None:
 
 @pytest.mark.parametrize("place", ["jsonl", "tensorboard"], indirect=True)
 def test_files_know_their_last_row(place: Place) -> None:
-    """By it a store that was restored from an older copy is told from the one that the rows came from."""
+    """By it a store that was restored from an older copy is distinguished from the one that the rows came from."""
     sink = place.make()
     ship(place, sink, 0, 3)
     sink.close()

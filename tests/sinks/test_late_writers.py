@@ -1,6 +1,6 @@
 """A sidecar that is frozen anywhere in a file sink, followed by another, and thawed: each row once, with its value.
 
-Every moment between two operations on files is tried, none is sampled.
+Every moment between two operations on files is tried, not a sample of them.
 """
 
 from __future__ import annotations

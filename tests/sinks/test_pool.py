@@ -38,7 +38,9 @@ def at_work(lane: Lane) -> int:
 
 
 def test_many_tasks_share_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred tasks run on at most `width` threads and one that waits, and none is left once there is no work."""
+    """A hundred tasks run on at most `width` threads and one that waits, and no thread is left once there is no
+    work.
+    """
     monkeypatch.setattr(pool, "LINGER_S", 0.05)
     lane, most = Lane("crowd", width=3), list[int]()
 
@@ -102,7 +104,7 @@ def test_a_task_is_run_when_it_said_and_once_more_if_it_was_scheduled_meanwhile(
 
 
 def test_without_a_thread_tasks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the system says is told; the next `schedule` tries again."""
+    """What the system says is reported; the next `schedule` tries again."""
     lane, job, start = Lane("poor"), Job(), threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:

@@ -201,7 +201,7 @@ def test_a_part_that_is_changed_while_it_is_written_is_mended(tmp_path: Path, ho
 
 
 def test_a_folder_with_a_later_owner_is_refused(tmp_path: Path) -> None:
-    """Where a later sidecar of the same store writes, an earlier one does not, and is told the generation."""
+    """Where a later sidecar of the same store writes, an earlier one does not, and learns the generation."""
     fill(replace(make_run(tmp_path), generation=5), make_rows(0, 2))
     with pytest.raises(SinkRefused, match=r"generation 5.*this one has generation 4"):
         TensorBoardSink().open(replace(make_run(tmp_path), generation=4))

@@ -40,7 +40,7 @@ def ask(position: Callable[[], int], *, logged: int = 5, stall_s: float = 60.0) 
 
 
 def test_progress_is_told_and_never_more_than_was_sent() -> None:
-    """Each step forward is told, one back is not, and rows that another client sent do not count as ours."""
+    """Each step forward is reported, one back is not, and rows that another client sent do not count as ours."""
     answers = [2, 1, 4, 9]
     said = ask(lambda: answers.pop(0) if len(answers) > 1 else answers[0])
 
@@ -67,7 +67,7 @@ def test_a_flush_of_rows_that_arrived_long_ago_is_answered() -> None:
     ],
 )
 def test_what_ends_the_child(problem: Exception, word: str) -> None:
-    """Each kind of end has its own last word, also one that nobody thought of."""
+    """Each kind of end has its own last word, also an unforeseen one."""
 
     def position() -> int:
         raise problem
@@ -78,7 +78,7 @@ def test_what_ends_the_child(problem: Exception, word: str) -> None:
 
 
 def test_an_outage_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not answer is told, and is no stall however long it lasts; an answer ends the trouble."""
+    """A server that does not answer is reported, and is no stall however long it lasts; an answer ends the trouble."""
     monkeypatch.setattr(wandb_child, "ACK_FAST_MAX_S", 0.05)
     down = threading.Event()
     down.set()

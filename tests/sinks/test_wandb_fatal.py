@@ -1,4 +1,4 @@
-"""The client falls silent: some answers of the server make it give up history for good, and it tells nobody."""
+"""The client falls silent: some answers of the server make it give up history for good, and it does not say so."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_an_old_state_is_waited_out(tmp_path: Path, backend: LoopbackBackend) ->
 
 
 def test_two_sidecars_of_one_store_do_no_harm(tmp_path: Path, backend: LoopbackBackend) -> None:
-    """Where two ship the same store at the same time, each row lands on its own line, whoever sends it."""
+    """Where two ship the same store at the same time, each row lands on its own line, whichever sends it."""
     with (
         shipping(tmp_path / "a", backend, project="twice") as one,
         shipping(tmp_path / "b", backend, project="twice") as other,

@@ -126,7 +126,7 @@ def test_rows_that_are_not_ours_are_refused(tmp_path: Path) -> None:
 def test_without_a_key_the_run_is_offline_and_can_be_synced_after_a_crash(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No key: an offline run, and the command that ships it is told. It delivers every row once after a kill."""
+    """No key: an offline run, and a message with the command that ships it. It delivers every row once after a kill."""
     caplog.set_level(logging.WARNING, "rlship.sinks.wandb")
     env = client_env(isolated(tmp_path / "home"))
     sink = WandbSink(env=env)

@@ -35,7 +35,7 @@ def test_a_wrong_option_is_refused(tmp_path: Path, options: dict[str, Any], mess
 
 
 def test_a_disabled_client_is_refused(tmp_path: Path) -> None:
-    """WANDB_MODE=disabled would swallow every row; whoever set it is asked to leave the sink out."""
+    """WANDB_MODE=disabled would swallow every row; the message asks its user to leave the sink out."""
     with pytest.raises(SinkRefused, match='WANDB_MODE is "disabled": leave the sink out'):
         WandbSink(env={"WANDB_MODE": "disabled"}).open(make_run(tmp_path))
 

@@ -220,7 +220,7 @@ def start_link(folder: Path, program: str, silent_s: float) -> ChildLink:
 
 
 def test_a_child_that_takes_nothing_does_not_block_its_parent(tmp_path: Path) -> None:
-    """A pipe that nobody reads fills up: the writer gives up after `silent_s`, and the child is ended."""
+    """A pipe without a reader fills up: the writer gives up after `silent_s`, and the child is ended."""
     link = start_link(tmp_path, "import time\ntime.sleep(600)", 0.5)
     child = psutil.Process(link.pid)
     try:

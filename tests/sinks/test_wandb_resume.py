@@ -134,7 +134,7 @@ def test_two_stores_that_make_a_run_at_once(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_run_that_is_gone_is_made_again_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that the store made and the server does not know is written from row 0 and told of; a first one is not."""
+    """A run that the store made and the server does not know is written from row 0 and reported; a first one is not."""
     opens(monkeypatch, 0)
     order = {**ORDER, "offline_root": str(tmp_path)}
 
@@ -186,7 +186,9 @@ def test_an_id_that_the_server_does_not_give_again_has_a_successor(
     ],
 )
 def test_what_a_failed_init_means(text: str, kind: type[Exception]) -> None:
-    """The client gives no more than a text: a deleted run and a lack of rights are told from an outage by it."""
+    """The client gives no more than a text: a deleted run and a lack of rights are distinguished from an outage by
+    it.
+    """
     assert type(wandb_client._failed_init(text)) is kind
 
 

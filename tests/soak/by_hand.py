@@ -1,7 +1,7 @@
 """The writers' word: what rows say, compared with what the writers logged, without the reference reduction.
 
 Every value is a function of who logged it when, every rank adds a mark of its own, every sample is unlike any other,
-and everything of a stream is in one row. So what is lost, there twice or taken from somebody else shows.
+and everything of a stream is in one row. So what is lost, there twice or taken from another writer shows.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def lacking(row: Row | None, place: Place, step: int) -> Iterator[str]:
 
 def judge_streams(verdict: Verdict, rows: Sequence[Row], words: Sequence[Word], gaps: Counter[str]) -> None:
     """Over all windows of time, each rank has as many lines and events as it was told are in the file, and no more
-    than it logged; beside steps none is twice; no sample is in two rows; points are of lines that were logged, each
+    than it logged; beside steps no value is twice; no sample is in two rows; points are of lines that were logged, each
     once, and each file's first is among them.
     """
     for crew in CREWS:
@@ -258,7 +258,7 @@ def _points(verdict: Verdict, crew: Crew, rows: list[Row], words: list[Word], ga
             verdict.tell(f"{crew.actor} has {count} points of {value}")
         if value not in known:
             verdict.wrong += 1
-            verdict.tell(f"{crew.actor} has a point of {value}, which nobody logged")
+            verdict.tell(f"{crew.actor} has a point of {value}, which no writer logged")
 
 
 def _rank(name: str) -> tuple[str, int]:

@@ -19,7 +19,7 @@ _FIRST = ("/bin/sh", "-c", '"$@"; exit "$?"', "sh")
 
 
 def command() -> list[str] | None:
-    """What to put before a command so that it runs in namespaces of its own; None where there are none to be had."""
+    """What to put before a command so that it runs in namespaces of its own; None where the system allows none."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return None

@@ -68,7 +68,7 @@ def _compare_dead(verdict: Verdict, evidence: Evidence) -> None:
         verdict.tell(f"dead letter not told: {letter}")
     for letter, count in (have - should).items():
         verdict.wrong += count
-        verdict.tell(f"dead letter that is none: {letter}")
+        verdict.tell(f"dead letter of a good line: {letter}")
 
 
 def judge_jsonl(evidence: Evidence) -> Verdict:

@@ -264,7 +264,7 @@ def test_what_flushed_steps_lack(shipped: tuple[Path, Evidence]) -> None:
 
 def test_streams_are_counted(shipped: tuple[Path, Evidence]) -> None:
     """A line or an event of a stream that is in no window is lost, in two it is a duplicate, also beside the steps; so
-    are points and samples; a point of a value that nobody logged is wrong.
+    are points and samples; a point of a value that no writer logged is wrong.
     """
     _, evidence = shipped
     for kind, of in (("clock", "clock/sampler"), ("aligned", "sampler")):
@@ -293,7 +293,7 @@ def test_streams_are_counted(shipped: tuple[Path, Evidence]) -> None:
 
 
 def test_dead_letters_are_compared(shipped: tuple[Path, Evidence]) -> None:
-    """One that is not told is lost, one that is none is wrong."""
+    """One that is not reported is lost, one of a good line is wrong."""
     _, evidence = shipped
     assert unclean(replace(evidence, dead=evidence.dead[1:])) == {"store": (1, 0, 0)}
     assert unclean(replace(evidence, dead=[*evidence.dead, evidence.dead[0]])) == {"store": (0, 0, 1)}

@@ -59,7 +59,7 @@ def test_rubbish_is_rubbish(tmp_path: Path) -> None:
 
 
 def test_positions_are_those_of_the_newest_store(tmp_path: Path) -> None:
-    """Where there is a store, its positions; where there is none, nothing was read."""
+    """Where there is a store, its positions; without a store, nothing was read."""
     assert positions(tmp_path) == {}
     for generation in (2, 10):
         Store(tmp_path / f"store.{generation}.db", local=True).close()
@@ -69,7 +69,7 @@ def test_positions_are_those_of_the_newest_store(tmp_path: Path) -> None:
 
 
 def test_server_faults_count_by_the_requests_that_met_them(tmp_path: Path) -> None:
-    """A fault that no request met does not count; two endpoints' faults are told apart, in order."""
+    """A fault that no request met does not count; two endpoints' faults are distinguished, in order."""
     with LoopbackBackend() as backend:
         token = base64.b64encode(f"api:{backend.api_key}".encode()).decode()
         faults = ServerFaults(backend)
@@ -119,7 +119,7 @@ def test_faults_wait_for_rows(tmp_path: Path) -> None:
 
 
 def test_marks_tell_who() -> None:
-    """A sum of marks gives back its writers in merge order; what is none is refused."""
+    """A sum of marks gives back its writers in merge order; any other number is refused."""
     for crew in values.CREWS:
         places = crew.places()
         assert len({values.mark(crew, *place) for place in places}) == len(places)

@@ -1,6 +1,6 @@
 """Who writes in the campaign, and what: every value is a function of (actor, replica, rank, step) and of nothing else.
 
-So whichever attempt of a rank a row is made of, and whoever reads it, its figures can be told without the files.
+So whichever attempt of a rank a row is made of, and whichever reader has it, its figures are known without the files.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _dice(*what: object) -> random.Random:
 
 def mark(crew: Crew, replica: str, rank: int) -> int:
     """The writer's own bit. Ranks log it with reduction sum, so that a row itself says whose `loss` is in it, and a
-    writer counted twice would show as somebody else's bit.
+    writer counted twice would show as another writer's bit.
     """
     return 1 << crew.places().index((replica, rank))
 

@@ -1,7 +1,7 @@
 """One writer process of the campaign: logs step after step until its standard input ends, then ends as a job does.
 
 On standard output, a file, it says what its caller may count on: `file PATH`, `logged STEP`, and `flushed` once all
-lines before are in the file. A stream has no steps; what it counts is told in their place.
+lines before are in the file. A stream has no steps; what it counts stands in their place.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Attempt:
         return self.process.poll() is None
 
     def lines(self) -> list[list[str]]:
-        """What it said so far, in words; a line that it could not finish is none."""
+        """What it said so far, in words; a line that it could not finish is left out."""
         text = self.said.read_text()
         return [line.split(" ", 1) for line in text[: text.rfind("\n") + 1].splitlines()]
 
@@ -117,7 +117,7 @@ class Job:
                 yield f"writer {one.name} ended with {status}: {self._stderr(one)}"
 
     def ended_early(self) -> Iterator[str]:
-        """Writers that ended though nobody killed them."""
+        """Writers that ended without a kill."""
         for one in self.current.values():
             if one.process.poll() not in (None, -signal.SIGKILL):
                 yield f"writer {one.name} ended with {one.process.returncode} by itself: {self._stderr(one)}"
@@ -166,7 +166,7 @@ class Job:
 
 
 def cut_unread(file: Path, read: int, dice: random.Random) -> bool:
-    """Cut a dead writer's file within its last line, as a host that dies may leave it, but only in what nobody read
+    """Cut a dead writer's file within its last line, as a host that dies may leave it, but only in what no sidecar read
     yet. Returns whether there was anything to cut.
     """
     data = file.read_bytes()
@@ -180,7 +180,7 @@ def cut_unread(file: Path, read: int, dice: random.Random) -> bool:
 
 
 def append_rubbish(file: Path, detail: str, dice: random.Random) -> None:
-    """What may stand behind the last line of a dead writer's file: half a line, lines that are none, bytes."""
+    """What may stand behind the last line of a dead writer's file: half a line, invalid lines, bytes."""
     if detail == "torn":
         rubbish = b'{"t":1763600001.5,"step":3,"m":{"loss":1'
     elif detail == "rubbish":

@@ -1,6 +1,6 @@
 """Write what vectors expect: `python -m tests.spec NAME…`, for cases of records and rows whose input is there.
 
-What is written is what the reference makes of the input; whoever adds a case checks it by eye. A case of records needs
+What is written is what the reference makes of the input; the author of a case checks it by eye. A case of records needs
 `--about TEXT` the first time.
 """
 

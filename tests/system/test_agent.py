@@ -145,7 +145,9 @@ def test_visible_gpus(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: py
 
 
 def test_a_hanging_driver(nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While NVML hangs all else is logged, once it answers the GPUs too; both are told, and the end is not held up."""
+    """While NVML hangs all else is logged, once it answers the GPUs too; both are reported, and the end is not held
+    up.
+    """
     monkeypatch.setattr("rlship.system.sampler.HANGS_S", 0.3)
     driver.gpus(WHOLE)
     driver.put("hang.nvmlDeviceGetMemoryInfo", 1)
@@ -215,7 +217,9 @@ def test_a_folder_that_hangs(nvml: Any, driver: Driver, tmp_path: Path, monkeypa
 def test_an_agent_waits_for_its_experiment(
     nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins once somebody writes, ends its file when nobody has for a while, and opens another when they go on."""
+    """It begins once a process writes, ends its file when no process has written for a while, and opens another when
+    they go on.
+    """
     monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     monkeypatch.setattr("rlship.system.processes._MIN_S", 0.1)
     with Runs(tmp_path, Plan(interval_s=0.1, quiet_s=60)) as runs:
@@ -247,7 +251,7 @@ def test_an_agent_waits_for_its_experiment(
 def test_what_it_waits_for_is_said_once(
     nvml: Any, driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, line: str
 ) -> None:
-    """Whoever starts it on an experiment that is over reads why nothing comes, however often it looks."""
+    """Started on an experiment that is over, it says why nothing comes, however often it looks."""
     driver.gpus()
     monkeypatch.setattr("rlship_agents.sysmon.agent.SCOUT_EVERY_S", 0.1)
     logger = worker(tmp_path / "job")

@@ -107,7 +107,7 @@ def test_values_that_are_not_supported_are_left_out(nvml: Any, driver: Driver, h
 
 
 def test_values_that_cannot_be_are_left_out(nvml: Any, driver: Driver, heard: Heard) -> None:
-    """A number with all bits set stands for none, and a share above 1 is no share; the rest of the GPU is told."""
+    """A number with all bits set stands for none, and a share above 1 is no share; the rest of the GPU is reported."""
     none, broken = 0xFFFFFFFF, {"util", "power", "power_limit", "mem_temp", "sm_clock", "mem_clock"}
     names = {"power": "power_mw", "power_limit": "power_limit_mw"}
     driver.gpus({**WHOLE, **{names.get(name, name): none for name in broken}}, {**WHOLE, "util": 250})
@@ -137,7 +137,9 @@ def test_an_old_driver_tells_what_it_can(old_nvml: Any, driver: Driver, heard: H
 
 
 def test_a_lost_gpu_does_not_stop_the_others(nvml: Any, driver: Driver, heard: Heard) -> None:
-    """A GPU that falls off the bus half-way through a look is told and left out; once it is back it counts again."""
+    """A GPU that falls off the bus half-way through a look is reported and left out; once it is back it counts
+    again.
+    """
     driver.gpus(WHOLE, WHOLE, WHOLE)
     watched = gpus(nvml, heard)
     assert [*watched.sample(1.0).figures] == ["0", "1", "2"]
@@ -310,13 +312,13 @@ def test_mig_devices(nvml: Any, driver: Driver, heard: Heard) -> None:
     ],
 )
 def test_which_gpus(nvml: Any, driver: Driver, heard: Heard, asked: list[str] | None, keys: list[str]) -> None:
-    """By index, UUID, beginning of a UUID, MIG UUID in both forms; the first one that is none ends the list."""
+    """By index, UUID, beginning of a UUID, MIG UUID in both forms; the first invalid one ends the list."""
     with_parts(driver)
     assert [*gpus(nvml, heard, asked).sample(1.0).figures] == keys
 
 
 def test_mig_devices_that_are_made_later_are_found(nvml: Any, driver: Driver, heard: Heard) -> None:
-    """Whoever sets up MIG while the agent runs sees the new devices, and the record has both sets."""
+    """Once MIG is set up, a running agent sees the new devices, and the record has both sets."""
     driver.gpus(WHOLE)
     watched = gpus(nvml, heard)
     watched.sample(1.0)

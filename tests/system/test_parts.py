@@ -82,7 +82,7 @@ def test_rounds_do_not_drift() -> None:
 
 
 def test_what_hangs_is_known_and_what_fails_is_told() -> None:
-    """A look that hangs is seen to, its result comes once; one that raises is told and does not end the thread."""
+    """A look that hangs is seen to, its result comes once; one that raises is reported and does not end the thread."""
     go, told = threading.Event(), []
 
     def look() -> str:
@@ -135,7 +135,9 @@ def test_limits_of_version_two(tmp_path: Path) -> None:
 
 
 def test_limits_of_version_one(tmp_path: Path) -> None:
-    """Memory and cpu have trees of their own; the greatest number of pages is no limit, and a quota of -1 is none."""
+    """Memory and cpu have trees of their own; the greatest number of pages is no limit, and a quota of -1 is no
+    quota.
+    """
     root = put(
         tmp_path,
         {
@@ -353,7 +355,7 @@ def test_figures_of_all_gpus() -> None:
 
 
 def test_lost_gpus_and_no_gpus_differ() -> None:
-    """Where all GPUs were lost there are none that answer; where there is no driver nothing is said of them."""
+    """Where all GPUs were lost no GPU answers; where there is no driver nothing is said of them."""
     reading = GpuReading()
     assert series.overall(reading) == {}
     reading.known = True
@@ -420,7 +422,7 @@ def test_intervals_that_are_none(asked: object) -> None:
 
 
 def test_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing is told with the command that installs it, in one sentence."""
+    """What is missing is reported with the command that installs it, in one sentence."""
     import sys
 
     assert sampler.packages()[1] == ""

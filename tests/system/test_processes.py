@@ -138,7 +138,7 @@ def namespace(root: Path, monkeypatch: pytest.MonkeyPatch, *, first: bool) -> No
 
 
 def test_gpu_processes_of_the_same_namespace(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process on a GPU belongs to the writer that it is or that is above it, a stranger to nobody."""
+    """A process on a GPU belongs to the writer that it is or that is above it, a stranger to no writer."""
     namespace(proc.root, monkeypatch, first=True)
     for pid, parent in ((20, 1), (21, 20), (40, 1)):
         proc.add(pid, parent)
@@ -158,7 +158,7 @@ def test_gpu_processes_seen_from_a_container(proc: Proc, monkeypatch: pytest.Mon
 
 
 def test_namespaces_here() -> None:
-    """Whether this process is in the first namespace is told by the kernel's number of it."""
+    """Whether this process is in the first namespace shows in the kernel's number of it."""
     assert in_first_pid_namespace() == (os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC)
     assert not in_first_pid_namespace("/nowhere")
 
@@ -201,7 +201,7 @@ def test_one_process_may_be_several_writers(proc: Proc) -> None:
 
 
 def test_of_two_agents_the_later_gives_way() -> None:
-    """An agent that comes to a node that is logged already, or began at the same time with a greater id, is told of the
+    """An agent that comes to a node that is logged already, or began at the same time with a greater id, hears of the
     other; the first one stays.
     """
     first, second = member(20, actor="node", t=100.0), member(21, actor="node", t=100.0)
@@ -229,7 +229,7 @@ def opening(**more: object) -> str:
 
 
 def test_first_lines() -> None:
-    """An `open` record says who writes; anything else is nobody."""
+    """An `open` record says who writes; anything else names no writer."""
     found = member_of(opening(replica="2", rank=3).encode(), "f")
     assert found == Member("ab", "trainer", "2", 3, "n1", 7, 1763600000.0, "f")
     assert member_of(opening(rank=3).encode(), "f").label == "trainer/r0.3"  # type: ignore[union-attr]
@@ -269,7 +269,7 @@ def test_any_first_line_is_somebody_or_nobody(record: dict[str, object]) -> None
 
 
 def test_only_whole_first_lines_of_files_are_read(tmp_path: Path) -> None:
-    """A line that is being written is waited for; links, pipes and endless lines are nobody's, without hanging."""
+    """A line that is being written is waited for; links, pipes and endless lines have no writer, without hanging."""
     (tmp_path / "whole").write_text(opening() + "{}\n")
     (tmp_path / "half").write_text('{"kind":"op')
     (tmp_path / "endless").write_bytes(b"x" * 200_000)
@@ -319,8 +319,8 @@ def test_who_writes_beside_the_job_is_no_sign_of_it(tmp_path: Path) -> None:
 
 
 def test_experiments_that_ended_are_seldom_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of experiments in which nobody writes are not all asked in every look, the less the more there are; a new
-    file tells at once that one goes on.
+    """Files of experiments in which no process writes are not all asked in every look, the less the more there are; a
+    new file tells at once that one goes on.
     """
     for number in range(20):
         folder = tmp_path / f"e{number:02}" / "rlship"

@@ -21,7 +21,7 @@ from rlship_sidecar.cli.group import rlship
 from tests.system.driver import WHOLE, Driver
 
 HOST = os.uname().nodename
-# Steps of 0.2 s until it is told to stop; a child of its own computes.
+# Steps of 0.2 s until it is asked to stop; a child of its own computes.
 TRAINER = """
 import subprocess, sys, time, rlship
 rlship.init(sys.argv[1], actor="trainer", rank=0, world=1)
@@ -86,7 +86,7 @@ def test_an_agent_beside_a_job(library: Path, driver: Driver, tmp_path: Path) ->
     made = rows(tmp_path, clock_window_s=2)
     steps = [row for row in made if row["actor"] == "trainer" and row["kind"] == "step"]
     assert len(steps) == 25
-    assert not [row for row in steps if row["coverage"]["missing"]], "nobody waits for an agent"
+    assert not [row for row in steps if row["coverage"]["missing"]], "no step waits for an agent"
     aligned = [row for row in made if (row["actor"], row["kind"]) == ("node", "aligned") and row["m"]]
     assert len(aligned) > 10
     figures: dict[str, float] = {}
@@ -110,7 +110,9 @@ def test_an_agent_beside_a_job(library: Path, driver: Driver, tmp_path: Path) ->
 
 
 def test_once_prints_what_it_logs(library: Path, driver: Driver, tmp_path: Path) -> None:
-    """`--once` logs into an experiment that nobody writes in any more, prints what it logged as JSON, and exits."""
+    """`--once` logs into an experiment in which no process writes any more, prints what it logged as JSON, and
+    exits.
+    """
     driver.gpus(WHOLE)
     env = environment(library, driver)
     subprocess.run([sys.executable, "-c", TRAINER, str(tmp_path), "1"], env=env, check=True, timeout=60)
@@ -262,7 +264,7 @@ def test_a_worker_without_the_packages(library: Path, driver: Driver, tmp_path: 
 
 
 def test_wrong_values_are_told(library: Path, driver: Driver, tmp_path: Path) -> None:
-    """A value that is no interval is told, and nothing is sampled."""
+    """A value that is no interval is reported, and nothing is sampled."""
     records, told = work(tmp_path, environment(library, driver), asked=", system_metrics=-2", tenths=1)
     assert "system_metrics=-2 is neither True nor a number of seconds from 0.1 to 3600" in told
     assert metrics(records) == {}

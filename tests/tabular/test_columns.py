@@ -1,4 +1,4 @@
-"""The tables' columns: a promise to whoever wrote a query or reads an exported file."""
+"""The tables' columns: a promise to authors of queries and readers of exported files."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def ask(sql: str, folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three experiments: one with rows of all kinds and records, one with a few rows, one that nobody watched."""
+    """Three experiments: one with rows of all kinds and records, one with a few rows, one that no sidecar watched."""
     folder = tmp_path_factory.mktemp("outputs")
     dead = [("a.jsonl", Dead(812, "not JSON", "{oops\x1b]0;x\x07")), ("a.jsonl", Dead(900, "bad value", "{}", "loss"))]
     experiment(folder / "grpo", rich_rows(), dead)
@@ -86,7 +86,9 @@ def test_names_that_differ_by_case_or_are_taken(outputs: Path) -> None:
 
 
 def test_several_experiments(outputs: Path) -> None:
-    """All experiments in a folder are in one table; one without a store has records, and its lack of rows is told."""
+    """All experiments in a folder are in one table; one without a store has records, and its lack of rows is
+    reported.
+    """
     result = run("SELECT experiment, count(*) n FROM rows GROUP BY ALL ORDER BY ALL", outputs, "--csv")
     assert result.stdout == "experiment,n\ngrpo,7\nppo,2\n"
     assert result.stderr == "raw: no sidecar has watched it yet, so it has no rows\n"
@@ -300,7 +302,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
     """Where of several experiments one has a store of another version, one no store at all in its place, and one a row
-    that is none, they are named, the others are answered from, and the exit code is 3. Alone each is an error.
+    that is not one, they are named, the others are answered from, and the exit code is 3. Alone each is an error.
     """
     experiment(tmp_path / "good", [row(0), row(1)])
     experiment(tmp_path / "zoo", [row(0)])
@@ -331,9 +333,9 @@ def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
         assert (alone.exit_code, alone.stdout) == (1, ""), name
     for name in ("good", "zoo", "cut"):
         shutil.rmtree(tmp_path / name)
-    nobody = run("SELECT count(*) FROM rows", tmp_path)
-    assert (nobody.exit_code, nobody.stdout) == (1, "")
-    assert "burnt" in nobody.stderr and "cannot be read" in nobody.stderr and "replay" in nobody.stderr
+    unread = run("SELECT count(*) FROM rows", tmp_path)
+    assert (unread.exit_code, unread.stdout) == (1, "")
+    assert "burnt" in unread.stderr and "cannot be read" in unread.stderr and "replay" in unread.stderr
 
 
 def test_actors_with_odd_names(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_reward_and_policy_lag(asynchronous: Path) -> None:
 
 
 def test_the_killed_rank(killed: Path) -> None:
-    """Its last words are told; rows hold the figures of the attempt that did the step again."""
+    """Its last words are reported; rows hold the figures of the attempt that did the step again."""
     last, attempts = answers("What did the killed rank do last, and which attempt's values stand?", killed)
     assert {(one["rank"], one["attempt"]) for one in last} == {(KILLED, 0)}
     words = {one["what"] for one in last if one["step"] == DEATH}

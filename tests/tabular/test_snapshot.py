@@ -1,4 +1,4 @@
-"""A look at a store: whoever owns it is not disturbed, and nothing is left behind."""
+"""A look at a store: its owner is not disturbed, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.tabular.stores import experiment, row, store
 
 LOCAL = pytest.mark.parametrize("local", [True, False], ids=["wal", "rollback journal"])
 
-# Commits rows of a store and is then killed: with a log that nobody emptied, or in the middle of a commit.
+# Commits rows of a store and is then killed: with a log that was not emptied, or in the middle of a commit.
 OWNER = """
 import os, signal, sqlite3, sys
 from pathlib import Path
@@ -43,7 +43,7 @@ def numbers(state: Path, *, every: bool = True) -> list[int]:
 
 @LOCAL
 def test_the_owner_goes_on(tmp_path: Path, local: bool) -> None:
-    """Rows that are committed while somebody reads do not wait for the reader, who sees what was there at first."""
+    """Rows that are committed while a reader looks do not wait for the reader, who sees what was there at first."""
     owner = store(tmp_path, [row(no) for no in range(1200)], local=local)
     with look(owner.path.parent) as snapshot:
         assert snapshot is not None
@@ -60,7 +60,7 @@ def test_the_owner_goes_on(tmp_path: Path, local: bool) -> None:
 
 @LOCAL
 def test_nothing_is_left(tmp_path: Path, local: bool) -> None:
-    """Of a store that nobody has open, by whoever looks, no file appears and none changes."""
+    """Beside a store that no process has open, no file appears and none changes."""
     made = store(tmp_path, [row(0)], local=local)
     made.close()
     state = made.path.parent

@@ -43,7 +43,7 @@ print(told.spans, threads.named, re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/s
 def run(
     experiment: Path, *, steps: str | None = None, counters: tuple[str, ...] = (), **options: Any
 ) -> tuple[Trace, ExportedTrace]:
-    """The trace of an experiment, checked against the format, and what is told of it."""
+    """The trace of an experiment, checked against the format, and what is reported of it."""
     stream = io.BytesIO()
     selection = Selection(None if steps is None else parse_steps(steps), counters)
     told = export(experiment, stream, selection, **({"align_clocks": True} | options))
@@ -187,7 +187,7 @@ def test_clocks_are_aligned(tmp_path: Path) -> None:
 
 
 def test_a_span_over_a_correction_keeps_what_was_measured(tmp_path: Path) -> None:
-    """Both ends are put on the common axis; the duration that was measured is told beside."""
+    """Both ends are put on the common axis; the duration that was measured is reported beside."""
     write(
         tmp_path,
         "a",
@@ -291,7 +291,7 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write(json.dumps(span("not there yet", 2, 1)))
     write(tmp_path, "future", opened(rlship=2), span("x", 0, 1))
-    write(tmp_path, "nobody", span("x", 0, 1))
+    write(tmp_path, "headless", span("x", 0, 1))
     trace, told = run(tmp_path, counters=("loss",))
     assert [event["name"] for event in trace.spans()] == ["good"]
     assert told.unusable == {
@@ -309,7 +309,7 @@ def test_what_cannot_be_used_is_told(tmp_path: Path) -> None:
             "line too long": 1,
         },
         "future.jsonl": {"unsupported format version": 1, "no open record": 1},
-        "nobody.jsonl": {"no open record": 1},
+        "headless.jsonl": {"no open record": 1},
     }
     assert not told.complete
 

@@ -194,7 +194,7 @@ def test_records_that_cannot_be_used(record: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("step", [None, -1, 3.0, True, "3"])
 def test_bad_steps(step: object) -> None:
-    """A step that is none is told as such, whatever else is wrong."""
+    """An invalid step is reported as such, whatever else is wrong."""
     reader = FileReader(Open("a", "trainer"))
     for kind in ("span", "event", "clock"):
         for record in ({"dur": 1, "name": "fwd", "offset": 0, "err": 0}, {}):

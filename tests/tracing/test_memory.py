@@ -101,7 +101,7 @@ def test_threads_do_not_take_each_others_peak(tmp_path: Path, torch: Any) -> Non
 def test_a_failing_allocator_costs_nothing_but_its_figures(
     tmp_path: Path, torch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where torch cannot say, the span is recorded by the CPU's clock, and the error is told once."""
+    """Where torch cannot say, the span is recorded by the CPU's clock, and the error is reported once."""
     torch.cuda.memory_stats = None
     logger = logger_at(tmp_path)
     for _ in range(2):

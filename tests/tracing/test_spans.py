@@ -99,7 +99,7 @@ def test_an_exception_is_named_and_goes_on(tmp_path: Path) -> None:
 
 def test_names_and_lanes_of_any_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Percent signs, quotes and letters of any script are kept; a long name is cut, an empty one gets a name, and both
-    are told once, on stderr and in the file.
+    are reported once, on stderr and in the file.
     """
     logger = logger_at(tmp_path)
     given = ['50 % "x"\\', "é漢🙂", "x" * 600, "", "\ud800"]
@@ -225,7 +225,7 @@ def test_an_async_generator_that_is_left_is_closed(tmp_path: Path) -> None:
 
 
 def test_without_parentheses_the_function_gives_the_name(tmp_path: Path) -> None:
-    """`@span` alone names the span for the function; something that cannot be called is given back and told of."""
+    """`@span` alone names the span for the function; something that cannot be called is given back and reported."""
     logger = logger_at(tmp_path)
 
     @logger.span  # type: ignore[arg-type]
@@ -390,7 +390,7 @@ def test_a_span_may_end_in_another_lane(tmp_path: Path) -> None:
 
 
 def test_many_spans_are_all_there(tmp_path: Path) -> None:
-    """More than are kept waiting, from several threads, while the writing thread writes: none is lost or doubled."""
+    """More than are kept waiting, from several threads, while the writing thread writes: no span is lost or doubled."""
     logger = logger_at(tmp_path)
 
     def work(n: int) -> None:

@@ -347,7 +347,7 @@ def test_a_short_record_that_does_not_fit_the_limit_is_split_too() -> None:
 
 @pytest.mark.parametrize("length", [MAX_NAME + 1, MAX_LINE_BYTES])
 def test_a_name_that_is_too_long_is_left_out(length: int) -> None:
-    """It is told with its length, and its record's other values are kept; one of the longest name is kept."""
+    """It is reported with its length, and its record's other values are kept; one of the longest name is kept."""
     (record,), heard = encode({"a" * length: 1.0, "b": 2.0, "c" * MAX_NAME: 3.0})
     assert record["m"] == {"b": 2.0, "c" * MAX_NAME: 3.0}
     assert [why for _, why in heard.told] == [f"the name has {length} characters, 1000 are allowed"]

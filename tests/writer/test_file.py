@@ -282,7 +282,9 @@ def test_a_file_that_is_gone_for_good_is_replaced_by_a_new_one(tmp_path: Path) -
 
 
 def test_a_file_that_nobody_finds_under_its_name_is_replaced_by_a_new_one(tmp_path: Path) -> None:
-    """An NFS client gives a removed file another name while it is open: lines since the last look are told as lost."""
+    """An NFS client gives a removed file another name while it is open: lines since the last look are reported as
+    lost.
+    """
     bench = Bench(tmp_path)
     bench.put("first line\n", step=1)
     bench.write()
@@ -299,7 +301,7 @@ def test_a_file_that_nobody_finds_under_its_name_is_replaced_by_a_new_one(tmp_pa
 
 
 def test_a_folder_that_got_a_new_name_keeps_its_file(tmp_path: Path) -> None:
-    """Somebody renames the experiment while the job runs: the file goes on where it is found now."""
+    """A user renames the experiment while the job runs: the file goes on where it is found now."""
     bench = Bench(tmp_path / "job")
     bench.put("first line\n")
     bench.write()
@@ -327,10 +329,10 @@ def test_an_existing_file_is_never_written_to(tmp_path: Path) -> None:
     """If the name is taken, another one is chosen."""
     bench = Bench(tmp_path)
     bench.folder.mkdir()
-    (bench.folder / "part1.jsonl").write_text("somebody else's\n")
+    (bench.folder / "part1.jsonl").write_text("another program's\n")
     bench.put("mine\n")
     bench.write()
-    assert bench.lines(1) == ["somebody else's"]
+    assert bench.lines(1) == ["another program's"]
     assert bench.lines(2) == ["open 2", "mine"]
 
 

@@ -77,7 +77,7 @@ def test_a_sync_that_fails_from_the_start_makes_few_files(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
 def test_a_filesystem_without_sync_is_taken_as_it_is(tmp_path: Path, number: int) -> None:
-    """What cannot be synced is not in doubt for ever: nothing is told, and nothing is kept to be told later."""
+    """What cannot be synced is not in doubt for ever: nothing is reported, and nothing is kept to be reported later."""
 
     class NoSync(Disk):
         def sync(self, fd: int) -> None:

@@ -119,7 +119,7 @@ assert threading.active_count() == 1
 
 
 def test_init_never_raises(tmp_path: Path) -> None:
-    """Arguments of the wrong type are told and left out, or make a Logger that drops."""
+    """Arguments of the wrong type are reported and left out, or make a Logger that drops."""
     done = program(
         """
 import sys, rlship

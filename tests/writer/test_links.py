@@ -1,4 +1,4 @@
-"""Links that somebody planted in the experiment's folder steer no write of a job."""
+"""Planted links in the experiment's folder steer no write of a job."""
 
 from __future__ import annotations
 

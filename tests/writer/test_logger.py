@@ -413,7 +413,9 @@ class Explosive:
 
 
 def test_a_value_that_raises_costs_only_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever a value's own code raises, the other values of the call are kept, and it is told once by its name."""
+    """Whatever a value's own code raises, the other values of the call are kept, and it is reported once by its
+    name.
+    """
     logger = logger_at(tmp_path, timing=SLOW)
     for _ in range(2):
         logger.log({"a": Explosive(), "b": 1.0}, step=1)

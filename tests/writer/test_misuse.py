@@ -135,7 +135,7 @@ def test_more_values_than_can_be_written(
 
 
 def test_dicts_without_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A group that holds itself is left out and told of; its line has the other values."""
+    """A group that holds itself is left out and reported; its line has the other values."""
     group: dict[str, Any] = {"a": 1}
     group[""] = group
     logger = logger_at(tmp_path)

@@ -114,7 +114,9 @@ def test_tags_are_those_of_the_task(tmp_path: Path) -> None:
 def test_an_event_that_looks_like_a_tag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], attrs: dict[str, Any]
 ) -> None:
-    """The name belongs to tags: without one the line would be of no use to the sidecar, so it is told and left out."""
+    """The name belongs to tags: without one the line would be of no use to the sidecar, so it is reported and left
+    out.
+    """
     logger = logger_at(tmp_path)
     logger.event("step_tag", step=1, **attrs)
     logger.event("step_tag", step=1, tag="eval")
@@ -192,7 +194,7 @@ class Unreadable:
 
 
 def test_anything_else_is_its_repr_and_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each column is told once on stderr and once in the file; the row is kept whatever its parts do."""
+    """Each column is reported once on stderr and once in the file; the row is kept whatever its parts do."""
     itself: list[Any] = []
     itself.append(itself)
     logger = logger_at(tmp_path)
@@ -340,7 +342,7 @@ def test_events_are_shortened_too() -> None:
 
 
 def test_a_row_that_cannot_fit_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A hundred thousand columns are told once and counted; the file says that lines are missing."""
+    """A hundred thousand columns are reported once and counted; the file says that lines are missing."""
     logger = logger_at(tmp_path)
     logger.sample("t", {f"column {i}": "x" * 100 for i in range(100_000)})
     logger.close()

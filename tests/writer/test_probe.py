@@ -143,7 +143,7 @@ def test_a_change_is_written_and_sameness_is_not(tmp_path: Path, monkeypatch: py
 
 
 def test_what_failed_to_sync_is_no_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a sync that fails nobody knows when its data arrived."""
+    """When the data of a failed sync arrived is unknown."""
     disk = Server(7.0)
     logger = logger_at(tmp_path, disk=disk, clock=time.time, network=lambda path: True, timing=OFTEN)
     busy(logger, 0.4)
@@ -175,8 +175,8 @@ class Counting(Server):
 
 
 def test_it_costs_no_call_of_the_filesystem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look before each write is enough: none is added after a sync, and on a local filesystem nothing is measured,
-    not even the time.
+    """The look before each write is enough: no look is added after a sync, and on a local filesystem nothing is
+    measured, not even the time.
     """
     disk = Counting()
     logger = logger_at(tmp_path / "network", disk=disk, clock=time.time, network=lambda path: True, timing=OFTEN)

@@ -63,7 +63,7 @@ def test_a_barrier_settles_lower_steps_only() -> None:
 
 
 def test_a_new_step_tells_what_it_leaves_behind() -> None:
-    """Lower steps when one begins, the ten seconds before when others begin; each drop is told once."""
+    """Lower steps when one begins, the ten seconds before when others begin; each drop is reported once."""
     quota = Quota(100)
     offer(quota, 1, 0.5, 200)
     offer(quota, 1, 0.25, 200)
@@ -81,10 +81,10 @@ def test_a_new_step_tells_what_it_leaves_behind() -> None:
 
 
 def test_memory_is_bounded_and_forgets_nothing_untold() -> None:
-    """Of thousands of open steps only the newest are held; what was dropped of the others is told."""
+    """Of thousands of open steps only the newest are held; what was dropped of the others is reported."""
     quota = Quota(100)
     told = 0
-    for step in range(5000, 0, -1):  # downwards, so that none is passed
+    for step in range(5000, 0, -1):  # downwards, so that no step is passed
         offer(quota, step, 0.5, 200)
         offer(quota, step, 0.5, 200)
         told += sum(one.n for one in quota.passed())

@@ -38,7 +38,9 @@ def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 def test_an_observation_that_cannot_be_encoded_costs_only_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those before and behind it are written, of its step as well, and barriers; a gap counts it, it is told once."""
+    """Those before and behind it are written, of its step as well, and barriers; a gap counts it, it is reported
+    once.
+    """
     logger = logger_at(tmp_path, timing=SLOW)
     for step in (3, 4):
         logger.set_step(step)
@@ -91,7 +93,7 @@ def test_a_span_that_cannot_be_encoded_costs_only_itself(tmp_path: Path, capsys:
 
 
 def test_observations_that_cannot_be_encoded_together_are_lost_together(tmp_path: Path) -> None:
-    """Where each could be a line, but all of them cannot, all are counted and none is tried for ever."""
+    """Where each could be a line, but all of them cannot, all are counted and no value is tried for ever."""
     logger = logger_at(tmp_path, timing=SLOW)
     logger.log({"a": 1.0}, step=3)
     logger.set_step(3)

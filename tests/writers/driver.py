@@ -1,4 +1,4 @@
-"""The conformance driver of a language as a process: what it is told, and the files that it leaves."""
+"""The conformance driver of a language as a process: the orders that it gets, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def records(path: Path) -> list[Record]:
 
 
 def all_records(experiment: Path) -> list[Record]:
-    """Those of all files; a line that a full disk tore, and that is told by a gap, is passed over."""
+    """Those of all files; a line that a full disk tore, and that a gap reports, is passed over."""
     found = []
     for path in files(experiment):
         for line in lines(path):

@@ -22,7 +22,7 @@ PLAYED = [
     for name, script in SCRIPTS.items()
     if language.able.issuperset(script["needs"])
 ]
-# The records of some calls that are told once, and the one line that says so.
+# The records of some calls that are reported once, and the one line that says so.
 TOLD = {"weights-bad", "names-long", "unusable-values", "after-close"}
 
 

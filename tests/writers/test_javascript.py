@@ -1,4 +1,4 @@
-"""What only Node has: worker threads, an event loop, exceptions that nobody catches, and types."""
+"""What only Node has: worker threads, an event loop, uncaught exceptions, and types."""
 
 from __future__ import annotations
 
@@ -369,7 +369,9 @@ def test_a_sync_that_fails_puts_its_lines_in_doubt(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_first_line_cannot_be_synced_is_given_up(tmp_path: Path) -> None:
-    """Then nobody may see the `open`: the next file has another id, its definitions and a gap for what is in doubt."""
+    """Then no reader may see the `open`: the next file has another id, its definitions and a gap for what is in
+    doubt.
+    """
     done = run(
         tmp_path,
         _NFS,
@@ -413,7 +415,7 @@ def test_a_stale_handle_is_opened_again(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_while_nothing_can_be_written(tmp_path: Path) -> None:
-    """Of 40 MB of lines the first 8 MiB are kept; the rest is told by one gap once there is room, barriers are kept."""
+    """Of 40 MB of lines the first 8 MiB are kept; one gap reports the rest once there is room, barriers are kept."""
     done = run(
         tmp_path,
         'import fs from "node:fs";',

@@ -1,4 +1,4 @@
-"""Programs that nobody thinks of: standard error closed, a name twice in a call, fast arithmetic, odd settings."""
+"""Unusual programs: standard error closed, a name twice in a call, fast arithmetic, odd settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHELLS = ("dash", "ash", "bash")
 
 @pytest.mark.parametrize("language", NAMES)
 def test_nobody_reading_standard_error_ends_no_program(language: str, tmp_path: Path) -> None:
-    """Where standard error is a closed pipe what is told there is lost, and the program goes on to its end."""
+    """Where standard error is a closed pipe what is written there is lost, and the program goes on to its end."""
     reading, writing = os.pipe()
     os.close(reading)
     own = language_of(language)
@@ -41,7 +41,7 @@ def test_nobody_reading_standard_error_ends_no_program(language: str, tmp_path: 
     done = subprocess.run(
         own.command(),
         cwd=tmp_path,
-        env={**CLEAN, **own.settings, "RANK": "none"},  # which is told before there is a file
+        env={**CLEAN, **own.settings, "RANK": "none"},  # which is reported before there is a file
         input="".join(calls).encode(),
         stdout=subprocess.PIPE,
         stderr=writing,
@@ -172,7 +172,7 @@ echo reached
 @pytest.mark.parametrize("separators", [",", "", "\n", ":. ", "0123456789"], ids=repr)
 @pytest.mark.parametrize("shell", SHELLS)
 def test_no_ifs_and_no_missing_argument_troubles_a_shell(shell: str, separators: str, tmp_path: Path) -> None:
-    """Under `set -eu`, with any IFS and with calls that lack everything, the script goes on to its end, nobody says
+    """Under `set -eu`, with any IFS and with calls that lack everything, the script goes on to its end, no message says
     more than the writer does, and there is one file.
     """
     command_line = language_of(shell).command()[:-1]

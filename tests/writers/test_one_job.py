@@ -20,7 +20,7 @@ STEPS = 5
 
 def test_workers_of_all_languages_land_in_one_run(tmp_path: Path) -> None:
     """Rank i is a worker in the language i and logs i + 0.1 * step: rows hold mean, weighted mean, sum and maximum over
-    all ranks, spans and events of all, and miss nobody.
+    all ranks, spans and events of all, and miss no rank.
     """
     experiment, world = tmp_path / "job", len(LANGUAGES)
     with ExitStack() as stack:

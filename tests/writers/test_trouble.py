@@ -1,4 +1,4 @@
-"""Full disks, missing folders and files that vanish: the program goes on, and losses are told."""
+"""Full disks, missing folders and files that vanish: the program goes on, and losses are reported."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class LimitedFiles:
 
 @pytest.mark.parametrize("language", NAMES)
 def test_a_full_disk_is_survived_and_told(language: str, tmp_path: Path) -> None:
-    """While nothing can be written every call returns at once, lines flow again afterwards, none is there twice, what
-    is missing is within a gap, and standard error has one line of it.
+    """While nothing can be written every call returns at once, lines flow again afterwards, no line is there twice,
+    what is missing is within a gap, and standard error has one line of it.
     """
     disk = LimitedFiles()
     many = 4000
@@ -67,8 +67,8 @@ def _size(experiment: Path) -> int:
 
 @pytest.mark.parametrize("language", NAMES)
 def test_a_folder_that_cannot_be_made_is_waited_for(language: str, tmp_path: Path) -> None:
-    """Where a file stands in the place of the folder the program goes on and is told once; when the folder can be made
-    lines are written, and what was lost is told.
+    """Where a file stands in the place of the folder the program goes on and is reported once; when the folder can be
+    made lines are written, and what was lost is reported.
     """
     blocked = tmp_path / "outputs"
     blocked.write_text("not a folder")

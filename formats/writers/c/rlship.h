@@ -404,7 +404,7 @@ typedef struct rlship__file {
     size_t chunk_at, front_at; /* bytes of them that are in the file */
     rlship__tally unsynced, unseen, lost;
     double look_at;
-    struct rlship__file *inherited; /* in a forked child: the parent's, which nobody uses here */
+    struct rlship__file *inherited; /* in a forked child: the parent's, unused here */
 } rlship__file;
 
 typedef struct rlship__entry {
@@ -440,7 +440,7 @@ static int rlship__hooked;
 static void *rlship__run(void *);
 static void rlship__append(rlship *, const char *, size_t, int64_t step, int control);
 
-/* One line on stderr; whoever does not read a pipe is not waited for, and one that is closed ends nobody. */
+/* One line on stderr. It does not wait for the reader of a pipe, and a closed pipe ends no process. */
 static void rlship__say(const char *format, ...) {
     char line[600];
     struct pollfd ready;
@@ -593,7 +593,7 @@ static void rlship__refuse(rlship *w, unsigned topic, const char *where, const c
     }
 }
 
-/* 0, and told, where a step is none. `needed`: the call cannot do without. */
+/* 0, and reported, where a step is not valid. `needed`: the call cannot do without. */
 static int rlship__step(rlship *w, const char *where, int64_t step, int needed) {
     if (step >= (needed ? 0 : -1) && step <= RLSHIP__LAST_STEP) return 1;
     if (rlship__enter(w)) {
@@ -1229,7 +1229,7 @@ static void rlship__make_folders(char *path) {
     char *slash;
     for (slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(path, 0777); /* what could not be made is told by opening the file */
+        mkdir(path, 0777); /* opening the file reports what could not be made */
         *slash = '/';
     }
 }
@@ -1329,7 +1329,7 @@ static void rlship__abandon(rlship *w) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Nobody knows what of the line in hand is in the file: it is given up. */
+/* How much of the line in hand is in the file is unknown: it is given up. */
 static int rlship__break_line(rlship *w) {
     rlship__file *file = w->file;
     if (file->front_at < file->front.size && !file->header_safe && !file->chunk_at) {
@@ -1466,7 +1466,7 @@ static int rlship__ready(rlship *w) {
         return error;
     }
     if (status.st_dev != file->dev || status.st_ino != file->ino) {
-        file->fd = -1; /* somebody closed our descriptor, and the number is another file's now */
+        file->fd = -1; /* the program closed our descriptor, and the number is another file's now */
         return rlship__reopen(w);
     }
     if (!status.st_nlink) {
@@ -1634,7 +1634,7 @@ static void *rlship__run(void *argument) {
         }
         if (closed && ((!error && !w->pending.size) || rlship__ticks() - closing >= RLSHIP__END_S)) break;
         if (failing) {
-            /* Nobody's wake shortens the wait, or each line logged would be one more attempt. */
+            /* No wake shortens the wait, or each line logged would be one more attempt. */
             double until = rlship__ticks() + backoff;
             while (rlship__ticks() < until && !(w->closed && !closed))
                 rlship__wait(&w->wake, &w->lock, closed ? 0.05 : until - rlship__ticks());

@@ -532,7 +532,7 @@ func (w *Writer) refuse(call, why string) {
 	w.buffer.dropped.add(NoStep)
 }
 
-// say writes one line to stderr, from a goroutine of its own: nobody may read the pipe. Past os.Stderr, which ends the
+// say writes one line to stderr, from a goroutine of its own: a pipe may have no reader. Past os.Stderr, which ends the
 // program where the pipe is closed. The channel is closed after it.
 func say(message string) <-chan struct{} {
 	text := strings.ToValidUTF8(strings.ReplaceAll(firstChars(message, 600), "\n", " "), "?")
@@ -650,7 +650,7 @@ func usableReduction(name string) bool {
 	return slices.Contains(reductions, name) || strings.Contains(name, ".") && utf8.RuneCountInString(name) <= 100
 }
 
-// number appends a number that is neither in a slice nor weighted; false if it is none.
+// number appends a number that is neither in a slice nor weighted; false if value is not a number.
 func number(line []byte, value reflect.Value) ([]byte, bool) {
 	switch {
 	case value.Kind() == reflect.Bool:
@@ -1279,7 +1279,7 @@ func (f *lineFile) ready() error {
 	if info.Size() < f.offset { // cut by another hand, perhaps in the midst of a line
 		f.settle(info.Size())
 	}
-	// A descriptor stays good where nobody finds the file any more, as under a mount that was taken away.
+	// A descriptor stays good where the file can no longer be found, as under a mount that was taken away.
 	if now := time.Now(); now.After(f.lookAt) {
 		f.lookAt = now.Add(lookEvery)
 		if !f.inPlace() {
@@ -1384,7 +1384,7 @@ func (f *lineFile) abandon() {
 	f.piece = f.piece.after(written, &f.freed)
 }
 
-// after is the piece from the n-th line on; nil: there is none.
+// after is the piece from the n-th line on; nil if there is no such line.
 func (p *piece) after(n int, freed *int) *piece {
 	from := 0
 	if n > 0 {
@@ -1593,7 +1593,7 @@ var networks = []string{
 	"nfs4", "ocfs2", "openafs", "orangefs", "panfs", "pvfs2", "quobyte", "smb3", "smbfs", "vastnfs", "virtiofs", "wekafs",
 }
 
-// isNetwork says whether path lies on a network filesystem; FUSE counts as one, as nobody knows what is behind it.
+// isNetwork says whether path lies on a network filesystem; FUSE counts as one, as what is behind it is unknown.
 func isNetwork(path string) bool {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -98,7 +98,7 @@ function double(value) {
   return Number.isNaN(value) ? '"NaN"' : value > 0 ? '"Infinity"' : '"-Infinity"';
 }
 
-/** One observation. Booleans are 1 and 0; null and undefined are none. */
+/** One observation. Booleans are 1 and 0; null and undefined are no observation. */
 function observation(value) {
   switch (typeof value) {
     case "number":
@@ -580,7 +580,7 @@ function systemError(code, message) {
 
 const keyOf = (status) => `${status.dev}:${status.ino}`;
 
-/** Whether `file` is there. Errors other than "there is none" tell nothing, and are thrown. */
+/** Whether `file` is there. Errors other than "no such file" prove nothing, and are thrown. */
 function statusAt(file) {
   return fs.statSync(file, { bigint: true, throwIfNoEntry: false });
 }
@@ -1129,7 +1129,7 @@ function priority() {
 }
 
 /**
- * At most about 1 MiB of samples for each step. The first half is for whoever comes; after that the threshold for `pri`
+ * At most about 1 MiB of samples for each step. The first half takes every sample; after that the threshold for `pri`
  * goes down as samples come and as the budget is used. Whether one is kept does not depend on what is in it.
  */
 class Quota {
@@ -1259,10 +1259,10 @@ class Notices {
 
   static say(message) {
     try {
-      // Past process.stderr, which throws in the program's face where nobody reads it any more.
+      // Past process.stderr, which throws inside the program once the pipe's reader is gone.
       fs.writeSync(2, `rlship: ${message.slice(0, 1000).replace(/[\n\r]/g, " ")}\n`);
     } catch {
-      // There is nobody to tell.
+      // There is nowhere to report it.
     }
   }
 }
@@ -1531,7 +1531,7 @@ export class Logger {
     return this.#who !== null && !this.#closed;
   }
 
-  /** Run a call's body. What cannot be used is told and, where a line is missing for it, counted. */
+  /** Run a call's body. What cannot be used is reported and, where a line is missing for it, counted. */
   #call(where, body, counted = true) {
     this.#guarded(where, () => {
       if (!this.#live) {
@@ -1723,7 +1723,7 @@ function optionsOf(given, form) {
   return given;
 }
 
-/** A step as a number; null where there is none. */
+/** A step as a number; null without a step. */
 function stepOf(step) {
   if (step === undefined || step === null) return null;
   const number = typeof step === "bigint" ? Number(step) : step;

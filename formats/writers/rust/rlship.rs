@@ -395,7 +395,7 @@ impl Writer {
         self.shared.as_deref().filter(|shared| shared.pid == process::id())
     }
 
-    /// Where to write a line of `step`; None where there is nothing to write to, or the step is none.
+    /// Where to write a line of `step`; None where there is nothing to write to, or the step is not valid.
     fn ready(&self, step: Step, call: &str) -> Option<(&Shared, Option<u64>)> {
         let shared = self.alive()?;
         match step.0 {
@@ -1053,7 +1053,7 @@ fn random(seed: &RandomState) -> u64 {
     seed.hash_one((process::id(), SystemTime::now(), Instant::now(), thread::current().id()))
 }
 
-/// One line on stderr, by a thread of its own: the program may hold its lock, or nobody may read the pipe.
+/// One line on stderr, by a thread of its own: the program may hold its lock, or a pipe may have no reader.
 fn say(message: String) -> Option<thread::JoinHandle<()>> {
     let text = format!("rlship: {}\n", first_chars(&message, 600).replace(char::is_control, " "));
     let speak = move || {
@@ -1179,7 +1179,7 @@ fn run(mut file: LineFile, sync_every: Duration) {
             Some(_) => wait.min(Duration::from_millis(50)),
             None => wait,
         };
-        // While the disk fails nobody's wake shortens the wait, or each barrier would be one more attempt.
+        // While the disk fails no wake shortens the wait, or each barrier would be one more attempt.
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -1353,7 +1353,7 @@ impl LineFile {
         if metadata.len() < self.offset {
             self.settle(metadata.len()); // cut by another hand, perhaps in the midst of a line
         }
-        // A descriptor stays good where nobody finds the file any more, as under a mount that was taken away.
+        // A descriptor stays good where the file can no longer be found, as under a mount that was taken away.
         if Instant::now() >= self.look_at {
             self.look_at = Instant::now() + LOOK;
             if self.in_place() {
@@ -1696,7 +1696,7 @@ const NETWORK: [&str; 25] = [
     "wekafs",
 ];
 
-/// Whether `path` lies on a network filesystem; FUSE counts as one, as nobody knows what is behind it.
+/// Whether `path` lies on a network filesystem; FUSE counts as one, as what is behind it is unknown.
 fn is_network(path: &Path) -> bool {
     let Ok(mounts) = fs::read("/proc/self/mountinfo") else { return false };
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -130,7 +130,7 @@ _rlship_time() {
   _rlship_t="\"t\":$_rlship_s"
 }
 
-# One line on stderr, in a process of its own: where nobody reads any more a signal ends whoever writes.
+# One line on stderr, in a process of its own: without a reader a signal ends the process that writes.
 _rlship_say() { (printf 'rlship: %s\n' "$1" >&2) || :; }
 
 # What is wrong, once for each topic.
@@ -157,7 +157,7 @@ _rlship_lose() { # step
 
 _rlship_random() { od -An -v -N8 -tx1 /dev/urandom | tr -d ' \n'; }
 
-# A file of our own, with its first line and what was defined before. Status 1 where there is none.
+# A file of our own, with its first line and what was defined before. Status 1 where no file can be made.
 _rlship_create() {
   if [ ! -d "$_rlship_dir/rlship" ]; then mkdir -p "$_rlship_dir/rlship" 2>/dev/null || return 1; fi
   _rlship_id=$(_rlship_random)
@@ -202,7 +202,7 @@ _rlship_put() { # lines step
       return 0
     fi
   fi
-  if [ -n "$_rlship_file" ] && [ ! -e "$_rlship_file" ]; then # somebody removed it, perhaps before the last line
+  if [ -n "$_rlship_file" ] && [ ! -e "$_rlship_file" ]; then # another program removed it, perhaps before the last line
     _rlship_file=''
     _rlship_lose "$_rlship_before"
   fi
@@ -316,7 +316,7 @@ _rlship_name() { # where name
 
 _rlship_digits() { case $1 in '' | *[!0123456789]*) return 1 ;; esac }
 
-# A number as JSON in _rlship_json; status 1 where it is none.
+# A number as JSON in _rlship_json; status 1 where it is not a number.
 _rlship_number() {
   case $1 in
   [Nn][Aa][Nn] | [+-][Nn][Aa][Nn]) _rlship_json='"NaN"' && return 0 ;;
@@ -350,7 +350,7 @@ _rlship_number() {
   [ "$(printf '%s\n' "$_rlship_json" | LC_ALL=C awk '{ x = $1 + 0; if (x < 0) x = -x; print (x <= 1.7976931348623157e308) }')" = 1 ]
 }
 
-# `"step":12,` in _rlship_step, or nothing; status 1, and told, where a step is none.
+# `"step":12,` in _rlship_step, or nothing; status 1, and reported, where a step is not valid.
 _rlship_stepped() { # where step
   _rlship_step=
   [ -n "$2" ] || [ "$1" = barrier ] || [ "$1" = rollback ] || return 0
@@ -418,7 +418,7 @@ _rlship_log() { # "log" or "weighted", WEIGHT, STEP [WEIGHT of STEP] [NAME VALUE
   _rlship_put "{$_rlship_step$_rlship_t,\"m\":{$_rlship_m}}$_rlship_nl" "$_rlship_at"
 }
 
-# A weight as JSON in _rlship_json; status 1, and told, where it is none.
+# A weight as JSON in _rlship_json; status 1, and reported, where it is not a weight.
 _rlship_weighs() {
   if _rlship_number "$1"; then case $_rlship_json in -* | \"*) ;; *) return 0 ;; esac; fi
   _rlship_tell weight log "weight '$1' is negative or not finite; its values are left out"

@@ -40,7 +40,8 @@ class _State(msgspec.Struct, array_like=True):
     """What the store keeps of a file besides its position: enough to go on as if there had been no restart.
 
     It is stored as a JSON array, so the order of the fields is the format, which stores of former releases have. A new
-    field goes to the end, with a default; none is moved or removed. `tests/pipeline/test_source.py` has such arrays.
+    field goes to the end, with a default; no field is moved or removed. `tests/pipeline/test_source.py` has such
+    arrays.
     """
 
     open: Open | None

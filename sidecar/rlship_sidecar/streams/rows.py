@@ -33,7 +33,7 @@ _SLACK_S = 1.0  # ranges of the files' own times may be too wide, but never too 
 
 class RowContext(NamedTuple):
     """What all rows of an experiment's streams depend on. `axis`: the lead's, None without a lead; `origin`: the least
-    `open.t`, 0 if there is none.
+    `open.t`, 0 without any.
     """
 
     ledger: Ledger
