@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,24 @@ def test_progress_comes_at_most_every_30_seconds() -> None:
         now = float(second)
         plain([a_status(rows=420, sinks=[a_sink(next_row=420)])])
     assert told == []
+
+
+def test_a_refusal_is_told_once_for_all_experiments() -> None:
+    """One key lacks for all of them: one line, also when further experiments find that out later."""
+    told: list[str] = []
+    plain = PlainReport(told.append)
+    statuses = [a_status(experiment=f"/o/exp{number}") for number in range(3)]
+    plain(statuses)
+    del told[:]
+    statuses[:2] = [replace(one, sinks=[a_sink(state="refused", error="no key: log in")]) for one in statuses[:2]]
+    plain(statuses)
+    statuses[2] = replace(statuses[2], sinks=[a_sink(state="refused", error="no key: log in")])
+    plain(statuses)
+    plain(statuses)
+    assert told == ["2 experiments: sink wandb: refused: no key: log in"]
+    statuses[2] = replace(statuses[2], sinks=[a_sink(state="refused", error="another store")])
+    plain(statuses)
+    assert told[1:] == ["exp2: sink wandb: refused: another store"]
 
 
 def test_whom_a_step_waits_for_is_told_when_it_changes_or_goes_on() -> None:

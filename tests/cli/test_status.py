@@ -106,11 +106,17 @@ def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:
 
 def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> None:
     """`wandb sync` of an offline run is shown as long as there is one."""
-    folder = tmp_path / "offline run"
-    folder.mkdir()
-    watched(tmp_path, sinks=[a_sink(where=f"wandb sync '{folder}'")])
-    assert f"-> wandb sync '{folder}'" in run(tmp_path).stdout
-    folder.rmdir()
+    folder = tmp_path / "of all" / "offline-run-20260101_000000-abc"
+    for command in (
+        f"wandb sync '{folder.parent}'",
+        f"wandb sync '{folder.parent}/'offline-run-????????_??????-abc",
+        f"wandb sync '{folder}'",
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        watched(tmp_path, sinks=[a_sink(where=command)])
+        assert f"-> {command}" in run(tmp_path).stdout
+        folder.rmdir()
+        assert "wandb sync" not in run(tmp_path).stdout
     assert "wandb sync" not in run(tmp_path).stdout
     assert json.loads(run(tmp_path, "--json").stdout)["sinks"][0]["where"] == ""
 

@@ -212,12 +212,6 @@ def test_a_sink_that_is_soon_well_again_is_not_told() -> None:
     assert terminal.lines(a_status(), brief) == terminal.lines(brief, a_status()) == []
 
 
-def test_an_offline_run_that_was_written_anew_is_told() -> None:
-    """The folder named before is not there any more, and that is said with the new one."""
-    old, new = (a_status(sinks=[a_sink(where=f"wandb sync /o/{name}")]) for name in ("one", "two"))
-    assert terminal.lines(old, new) == ["sink wandb -> wandb sync /o/two, in place of the former, which is gone"]
-
-
 def test_a_refusal_is_shown_to_its_end() -> None:
     """The way out stands at the end of a long error, and is not cut off."""
     long = "x" * 300 + ": move it away"

@@ -373,23 +373,44 @@ def test_a_sink_that_warns_is_heard_unless_quiet(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_whole_offline_run_is_offered_by_its_folder_alone(tmp_path: Path) -> None:
-    """A second sidecar finds the run whole and names its folder, but does not advise on it a second time: a row that
-    comes has it written anew elsewhere, and only then there is something new to say.
+def test_a_whole_offline_run_is_offered_without_advice(tmp_path: Path) -> None:
+    """A second sidecar finds the run whole and prints the command, but does not advise a second time. A later row has
+    the run written again in another folder: the command is the same.
     """
     experiment = an_experiment(tmp_path / "exp")
     arguments = ("watch", experiment, "--once", "--sink", "wandb")
     assert "no W&B API key" in run(tmp_path, *arguments).stderr
-    (folder,) = (experiment / "rlship/state/wandb").glob("offline-run-*")
+    command = f"-> wandb sync {experiment / 'rlship/state/wandb'}\n"
     again = run(tmp_path, *arguments).stderr
-    assert "no W&B API key" not in again and f"-> wandb sync {folder}" in again
+    assert "no W&B API key" not in again and command in again
     with open(experiment / "rlship" / "trainer-0-r0.jsonl", "a") as lines:
         lines.write(
             '{"t": 1763600009, "step": 3, "m": {"loss": 1.0}}\n{"kind": "barrier", "step": 3, "t": 1763600009}\n'
         )
     more = run(tmp_path, *arguments).stderr
-    (folder,) = (experiment / "rlship/state/wandb").glob("offline-run-*")
-    assert f"ship it later with: wandb sync {folder}" in more
+    assert "no W&B API key" in more and command in more
+
+
+def test_a_lacking_key_is_said_once_for_all_experiments(tmp_path: Path) -> None:
+    """Three experiments, one message with their number and the ways out; it has no path that a terminal would break."""
+    for number in range(3):
+        an_experiment(tmp_path / "runs" / f"exp{number}")
+    done = run(tmp_path, "watch", tmp_path / "runs", "--once", "--sink", "wandb")
+    [line] = [line for line in done.stderr.splitlines() if "no W&B API key" in line]
+    assert line.startswith("rlship: 3 experiments: no W&B API key: runs are written offline.")
+    assert "`wandb login`" in line and 'mode = "offline"' in line and str(tmp_path) not in line
+
+
+def test_a_refusal_for_lack_of_a_key_is_said_once_for_all_experiments(tmp_path: Path) -> None:
+    """The same with `mode = "online"`, where nothing is written: the message has the ways out."""
+    for number in range(3):
+        an_experiment(tmp_path / "runs" / f"exp{number}")
+    (tmp_path / "runs" / "rlship.toml").write_text('[sink.wandb]\nmode = "online"\n')
+    done = run(tmp_path, "watch", tmp_path / "runs", "--once", "--sink", "wandb")
+    assert done.returncode == 4, done.stderr
+    [line] = [line for line in done.stderr.splitlines() if "WANDB_API_KEY" in line]
+    assert line.startswith("rlship: 3 experiments: sink wandb: refused: ")
+    assert "`wandb login`" in line and 'mode = "offline"' in line
 
 
 def test_who_stops_the_sidecar_may_have_its_own_words(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -137,12 +138,11 @@ def test_without_a_key_the_run_is_offline_and_can_be_synced_after_a_crash(
     sink.close()
     (folder,) = offline_folders(tmp_path / "rlship" / "state")
 
-    assert sink.where == f"wandb sync {folder}"
-    assert f"no W&B API key: the run is written offline; ship it later with: wandb sync {folder}" in caplog.text
+    assert sink.where == f"wandb sync {folder.parent}"
+    assert sink.advice.startswith("no W&B API key: runs are written offline.") and caplog.text == ""
     with LoopbackBackend() as backend:
         env = client_env(backend.environment(tmp_path / "home"))
-        command = [sys.executable, "-m", "wandb", "sync", str(folder)]
-        subprocess.run(command, env=env, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+        printed_sync(sink.where, env)
         run = backend.run("rlship", "store1")
         assert run.steps() == [0, 1, 2, 3, 4]
         assert run.display_name == "grpo" and run.value("store_id") == "store1" and run.finished
@@ -176,6 +176,57 @@ def test_a_restart_without_news_leaves_the_folder_and_one_with_news_writes_it_an
 
     assert [row["_step"] for row in offline_rows(state)] == [0, 1, 2, 3, 4]
     assert source.cursors["wandb"] == 5
+
+
+def printed_sync(where: str, env: dict[str, str]) -> None:
+    """Run a printed command as a shell does, with the client of the tests."""
+    command = where.replace("wandb", f"{shlex.quote(sys.executable)} -m wandb", 1)
+    subprocess.run(["/bin/sh", "-c", command], env=env, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("options", [{}, {"dir": "off line"}])
+def test_the_command_of_the_first_start_uploads_every_row_after_each_later_one(
+    tmp_path: Path, backend: LoopbackBackend, options: dict[str, str]
+) -> None:
+    """Each start with news writes a folder of another name, and removes the one that nothing uploaded. Rows that come
+    after an upload are in a run of their own, with all rows: the first run has each row once.
+    """
+    env = client_env(isolated(tmp_path / "home"))
+    source = MemorySource()
+    wheres = []
+
+    def start(count: int) -> None:
+        source.append(make_rows(len(source.rows), count))
+        sinks: list[WandbSink] = []
+
+        def make() -> WandbSink:
+            sinks.append(WandbSink(env=env))
+            return sinks[-1]
+
+        run = make_run(tmp_path, project=project, **options)
+        shipper = Shipper("wandb", make, run, source, pace=Pace(backoff_min_s=0.01))
+        shipper.start()
+        assert shipper.drain(30.0)
+        assert shipper.stop()
+        wheres.append(sinks[-1].where)
+
+    project = "again-in-dir" if options else "again"
+    root = tmp_path / "off line" if options else tmp_path / "rlship" / "state"
+    start(3)
+    (first,) = offline_folders(root)
+    first = first.rename(first.with_name(first.name.replace("-20", "-19", 1)))  # two starts within one second
+    start(5)
+    (second,) = offline_folders(root)
+    assert second != first
+    there = client_env(backend.environment(tmp_path / "home"))
+    printed_sync(wheres[0], there)
+    check_whole(backend.run(project, "store1"), 5)
+    start(8)
+    printed_sync(wheres[2], there)
+    printed_sync(wheres[2], there)
+    check_whole(backend.run(project, "store1"), 5)
+    check_whole(backend.run(project, "store1-2"), 8)
+    assert wheres[1] == wheres[0] and (options or wheres[2] == wheres[0])
 
 
 def sync(folder: Path, home: Path, backend: LoopbackBackend) -> None:

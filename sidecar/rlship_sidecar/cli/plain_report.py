@@ -43,19 +43,37 @@ class PlainReport:
         self._last: dict[str, Status] = {}
         self._shown_progress: dict[str, str] = {}
         self._shown_waits: dict[tuple[str, str], tuple[str, float]] = {}
+        self._refused: set[str] = set()
         self._next = clock() + every_s
 
     def __call__(self, statuses: list[Status]) -> None:
         """Print what changed since the last call."""
         for status in statuses:
-            for line in terminal.lines(self._last.get(status.experiment), status, refusals=not self._once):
+            for line in terminal.lines(self._last.get(status.experiment), status, refusals=False):
                 self._echo(_prefix(status, statuses) + line)
             for line in self._waits(status):
                 self._echo(_prefix(status, statuses) + line)
             self._last[status.experiment] = status
+        if not self._once:
+            for line in self._refusals(statuses):
+                self._echo(line)
         if self._clock() >= self._next:
             self._next = self._clock() + self._every_s
             self._progress(statuses)
+
+    def _refusals(self, statuses: list[Status]) -> list[str]:
+        """The new refusals, each once for all experiments whose sinks refuse for one reason, such as a lacking key."""
+        found: dict[str, list[Status]] = {}
+        for status in statuses:
+            for sink in status.sinks:
+                if sink.state == "refused":
+                    found.setdefault(terminal.refusal(sink), []).append(status)
+        new = [(line, alike) for line, alike in found.items() if line not in self._refused]
+        self._refused = set(found)
+        return [
+            f"{len(alike)} experiments: {line}" if len(alike) > 1 else _prefix(alike[0], statuses) + line
+            for line, alike in new
+        ]
 
     def _waits(self, status: Status) -> list[str]:
         """The ranks that each actor waits for, if they changed or were last printed `every_s` ago."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STALE_S = 30.0  # a sidecar writes a status at least every few seconds
 DATED_S = 120.0  # older than that, a person wants to see a date
+OFFLINE_RUN = "offline-run-"  # how names of W&B's folders of offline runs begin
 ENDS_S = 2.0  # the time that a process may need to end once it has released its lease
 
 
@@ -146,8 +147,12 @@ def _read(state_dir: Path, lease_ttl_s: float) -> tuple[Status, Owner | None] | 
 
 def _still_there(where: str) -> str:
     """The destination of a sink; "" for a command on a folder that was removed since."""
-    words = shlex.split(where) if where.startswith("wandb sync ") else []
-    return "" if words and not os.path.exists(words[-1]) else where
+    if not where.startswith("wandb sync "):
+        return where
+    # The folder of all offline runs, or a pattern of folders in it, or one of them, as an earlier rlship wrote it.
+    named = Path(shlex.split(where)[-1])
+    runs = (named.parent, named.name) if named.name.startswith(OFFLINE_RUN) else (named, f"{OFFLINE_RUN}*")
+    return where if any(runs[0].glob(runs[1])) else ""
 
 
 def _alive(holder: Owner, known: Status, lease_ttl_s: float) -> bool:

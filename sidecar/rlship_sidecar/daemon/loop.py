@@ -12,11 +12,13 @@ beside those that run.
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,6 +49,7 @@ from rlship_sidecar.ownership.lease import LeaseLost
 from rlship_sidecar.ownership.place import UntrustedState
 from rlship_sidecar.ownership.state_owner import StateOfAnother
 from rlship_sidecar.report.status import Status
+from rlship_sidecar.report.terminal import counted
 from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tail.discover import NegativeCache, excluded, experiments, is_experiment, newest_change
@@ -71,6 +74,9 @@ _AGES_S = (LATELY_S, 3600.0, 86_400.0)
 _LASTING = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
 _UNOPENED = (OSError, sqlite3.Error, StoreUnusable, StateOfAnother, UntrustedState, RuntimeError, MemoryError)
 
+ADVISE_AFTER_S = 10.0  # seconds without another experiment that needs the same advice
+
+logger = logging.getLogger("rlship.daemon")
 OnStatus = Callable[[list[Status]], None]
 SettingsOf = Callable[[Path], Config]  # raises UsageProblem
 
@@ -175,6 +181,26 @@ class _Fleet:
                 self.rest.add(path, kept)
 
 
+class _Advice:
+    """Says once what the sinks of several experiments advise alike, with the number of experiments."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, float]] = {}  # by advice: the number of experiments, and since when it is so
+        self._said: set[str] = set()
+
+    def look(self, statuses: list[Status], now: float, *, last: bool) -> None:
+        """Say each advice that no further experiment has needed for a while; all of it if this is the `last` look."""
+        found = Counter(sink.advice for status in statuses for sink in status.sinks if sink.advice)
+        for advice, count in found.items():
+            before, since = self._counts.get(advice, (0, now))
+            if count != before:
+                since = now
+                self._counts[advice] = count, since
+            if advice not in self._said and (last or now - since >= ADVISE_AFTER_S):
+                self._said.add(advice)
+                logger.warning("%s%s", f"{counted(count, 'experiment')}: " if count > 1 else "", advice)
+
+
 class _Daemon:
     def __init__(
         self,
@@ -200,6 +226,7 @@ class _Daemon:
         self._budget = Budget(self._config.sinks)
         self._fleet = _Fleet()
         self._setbacks = Setbacks(self._config, say)
+        self._advice = _Advice()
         self._statuses: list[Status] = []
         self._not_experiments = NegativeCache()
         self._found_any = False
@@ -585,6 +612,7 @@ class _Daemon:
         resting = fleet.resting
         statuses |= {path: kept.status for path, kept in resting.items()}
         self._statuses = [statuses[path] for path in sorted(statuses, key=str)]
+        self._advice.look(self._statuses, now, last=force)
         if self._on_status is not None:
             self._on_status(self._statuses)
         tallies: list[Tally] = [watched.tally() for watched in fleet.active.values()]
@@ -638,8 +666,8 @@ class _Daemon:
         resting = fleet.resting.values()
         refused += [line for kept in resting for line in kept.refused]
         lacks = [line for kept in resting for line in kept.lacks]
-        for line in refused:
-            self._say(line)
+        for line, count in Counter(refused).items():
+            self._say(f"{counted(count, 'experiment')}: {line}" if count > 1 else line)
         suspended = self._setbacks.suspended
         undone = [path for path in suspended if path not in fleet.active and is_experiment(path)]
         for path in undone:

@@ -122,7 +122,7 @@ class SinkStatus:
     """One sink. It confirmed all rows below `next_row` and received those below `sent`.
 
     `state` is "shipping", "idle", "waiting" (will retry), "refused" or "closed". `trouble_s` counts the seconds for
-    which it has had the `error` and confirmed nothing.
+    which it has had the `error` and confirmed nothing. `advice` is what a person can do for all experiments alike.
     """
 
     name: str
@@ -133,6 +133,7 @@ class SinkStatus:
     error: str = ""
     trouble_s: float = 0.0
     note: str = ""
+    advice: str = ""
 
 
 @dataclass(slots=True)

@@ -272,7 +272,7 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
         seconds, kept = duration(now.trouble_s), f"rows from {now.next_row} on are kept in the store"
         return [f"sink {name}: cannot deliver for {seconds} now, tries again: {clean(now.error)}; {kept}"]
     if now.state == "refused":
-        return [] if was == "refused" else [f"sink {name}: refused: {clean(now.error, MAX_ERROR_CHARS)}"]
+        return [] if was == "refused" else [refusal(now)]
     if now.state == "closed":
         return [] if was == "closed" else [f"sink {name}: closed, holds {counted(now.next_row, 'row')}{_where(now)}"]
     if before is not None and (lost or was in ("refused", "closed")):
@@ -280,8 +280,12 @@ def _sink_changes(before: SinkStatus | None, now: SinkStatus) -> list[str]:
     if before is None:
         return [f"sink {name}{_where(now)}"] if now.where else []
     # A change between shipping and idle is not reported, but the place of the rows may be known only now.
-    former = ", in place of the former, which is gone" if before.where.startswith("wandb sync ") else ""
-    return [f"sink {name}{_where(now)}{former}"] if now.where != before.where and now.where else []
+    return [f"sink {name}{_where(now)}"] if now.where != before.where and now.where else []
+
+
+def refusal(sink: SinkStatus) -> str:
+    """Report that a sink refused the rows; the end of its error is the way out."""
+    return f"sink {clean(sink.name)}: refused: {clean(sink.error, MAX_ERROR_CHARS)}"
 
 
 def _is_lost(sink: SinkStatus) -> bool:

@@ -75,6 +75,10 @@ class Sink(ABC):
     """A path, an address or a command that shows the destination; the status shows it."""
     note: str = ""
     """A notice for people although rows are delivered; the status shows it."""
+    advice: str = ""
+    """What a person can do that concerns other experiments alike, such as to log in; read after each `open`. The
+    sidecar says it once, with the number of experiments. It names none of them.
+    """
     trouble: str = ""
     """The reason why rows are not delivered right now. Any thread may read it."""
 

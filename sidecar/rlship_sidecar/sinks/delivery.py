@@ -130,7 +130,8 @@ class Unflushed:
 
 @dataclass(slots=True)
 class Facts:
-    """The part of a status that a delivery knows. `note`: a notice for people although rows are taken.
+    """The part of a status that a delivery knows. `note`: a notice for people although rows are taken. `advice`: the
+    sink's advice for all experiments alike.
 
     `store_error`: the store's last exception, until the store answers again.
     """
@@ -138,6 +139,7 @@ class Facts:
     error: str = ""
     where: str = ""
     note: str = ""
+    advice: str = ""
     refused: SinkRefused | None = None
     store_error: Exception | None = None
 
@@ -372,7 +374,7 @@ class Delivery:
     def _ask_sink(self, sink: Sink, limit: int) -> int:
         """Open the sink, which can have at most `limit` of our rows; returns the first row number that it lacks."""
         answer = sink.open(replace(self._run, rows=limit))
-        self.facts.where = sink.where
+        self.facts.where, self.facts.advice = sink.where, sink.advice
         self._tells = answer is not None
         if answer is None:
             return self._ask(self._source.load_cursor, self.name)

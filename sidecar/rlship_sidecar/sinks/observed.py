@@ -55,7 +55,7 @@ class ObservingSink(Sink):
         """Open the sink, and begin to observe if it wants that."""
         answer = self._sink.open(run)
         self.where = self._sink.where
-        self.note = self._sink.note
+        self.note, self.advice = self._sink.note, self._sink.advice
         if self._sink.observes:
             self._following = _Following(self._name, self._sink, run, self._calls)
         return answer

@@ -198,6 +198,7 @@ class Shipper:
             complaint,
             trouble_s,
             facts.note,
+            facts.advice,
         )
 
     def step(self) -> float | None:

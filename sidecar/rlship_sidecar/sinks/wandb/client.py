@@ -67,7 +67,9 @@ def connect() -> Execute:
     except wandb.errors.AuthenticationError as error:
         raise _translated(error, error.__cause__) from error
     except wandb.errors.UsageError as error:
-        raise SinkRefused(f'sink wandb: {error}: set WANDB_API_KEY, or [sink.wandb] mode = "offline"') from error
+        raise SinkRefused(
+            f'sink wandb: {error}: run `wandb login` or set WANDB_API_KEY, or set [sink.wandb] mode = "offline"'
+        ) from error
     from wandb.sdk.lib.service.service_connection import WandbApiFailedError
 
     service = api._service_api

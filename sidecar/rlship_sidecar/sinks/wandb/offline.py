@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.wandb.file import HeldRows, store_of
+
+_NAME = re.compile(r"offline-run-\d{8}_\d{6}-(?P<id>.+)")
 
 
 class Whole(NamedTuple):
@@ -26,6 +29,21 @@ class Found(NamedTuple):
     run_id: str
     held: HeldRows
     synced: bool
+
+
+def sync_command(root: Path, folder: Path, *, shared: bool) -> str:
+    """The shell command that uploads the run in `folder`, which lies in `root`/wandb, also after later starts.
+
+    A start with further rows gives the folder another name. So the command names the folder above, of which `wandb
+    sync` uploads each run that it has not uploaded yet. If other experiments may write there (`shared`), the command
+    matches this run's id alone: a run that is uploaded while it is written would be uploaded again from its first row.
+    """
+    above = root / "wandb"
+    if not shared:
+        return f"wandb sync {shlex.quote(str(above))}"
+    run = _NAME.fullmatch(folder.name)
+    assert run is not None, folder
+    return f"wandb sync {shlex.quote(f'{above}/')}offline-run-????????_??????-{shlex.quote(run['id'])}"
 
 
 def prepare(root: Path, run_id: str, store_id: str, rows: int, online: Collection[str] = ()) -> Whole | str:

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import re
-import shlex
 import shutil
 import tempfile
 import time
@@ -41,6 +40,7 @@ from rlship_sidecar.sinks.names import (
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.tables import safe_name, table, tables
 from rlship_sidecar.sinks.wandb.link import ChildLink, environment
+from rlship_sidecar.sinks.wandb.offline import sync_command
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
@@ -72,6 +72,10 @@ OPTIONS = (
 # State directories whose run this process has opened: if the server rejects us there later, that may pass by itself.
 _accepted: set[Path] = set()
 
+NO_KEY = (
+    "no W&B API key: runs are written offline. To send them, run `wandb login` or set WANDB_API_KEY and start again; "
+    'to keep them offline, set mode = "offline" in [sink.wandb]. `rlship status` shows the command that uploads them'
+)
 MAX_POINT_BYTES = 1_000_000
 DROPPED_KEYS = f"{EXTRAS}/dropped_keys"
 _NO_RANKS: Mapping[str, float] = {}
@@ -265,7 +269,7 @@ class WandbSink(Sink):
         self._scratch = scratch, _ = _scratch(run.state_dir, folder)
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
-        self.note = ""
+        self.note = self.advice = ""
         self._declared = DeclaredConfig(run.experiment)
         request = _open_request(
             run, options, env, self._limits, scratch, folder, axes=axes.pairs, config=self._declared.news()
@@ -296,13 +300,10 @@ class WandbSink(Sink):
         if opened["mode"] == "online":
             _accepted.add(state_dir)
         else:
-            # An earlier complete run stays as it is. A new row makes the next child write it again: warn then.
+            # An earlier complete run stays as it is. A new row makes the next child write it again: advise then.
             if options["mode"] == "auto" and self._next == 0:
-                logger.warning(
-                    "no W&B API key: the run is written offline; ship it later with: wandb sync %s",
-                    shlex.quote(self.where),
-                )
-            self.where = f"wandb sync {shlex.quote(self.where)}"
+                self.advice = NO_KEY
+            self.where = sync_command(folder or state_dir, Path(self.where), shared=folder is not None)
         return self._next
 
     def write(self, rows: Sequence[Row]) -> None:
