@@ -52,7 +52,7 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "live": live.measure,
     "network": network.measure,
 }
-PARTS = {"shapes": shapes.PARTS, "live": live.PARTS, "network": network.PARTS}
+PARTS = {"writer": writer.PARTS, "shapes": shapes.PARTS, "live": live.PARTS, "network": network.PARTS}
 
 
 def main() -> None:

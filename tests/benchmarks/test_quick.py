@@ -20,7 +20,15 @@ from tests.kit.tools import needed
 BESIDE_LOG = ("json.dumps + os.write", "wandb with wandb-core", "tensorboardX add_scalar")
 # Figures and what each is compared with, where that needs no optional package.
 WANTED = {
-    "writer": {(f"log of {keys} keys", name) for keys in (1, 5, 20) for name in BESIDE_LOG},
+    "writer": {
+        *((f"log of {keys} keys", name) for keys in (1, 5, 20) for name in BESIDE_LOG),
+        *(
+            (f"loop, log + barrier, {whose}", name)
+            for whose in ("all-in", "calling thread")
+            for name in ("json.dumps + os.write", "json.dumps, buffered", "orjson + os.write")
+        ),
+        ("tight, log + barrier, all-in", "json.dumps + os.write"),
+    },
     "tracing": {
         *((name, "logging, a line each") for name in ("span", "record_metric")),
         ("step of a busy loop, p99", "without logging"),
