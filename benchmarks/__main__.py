@@ -52,7 +52,13 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "live": live.measure,
     "network": network.measure,
 }
-PARTS = {"writer": writer.PARTS, "shapes": shapes.PARTS, "live": live.PARTS, "network": network.PARTS}
+PARTS = {
+    "writer": writer.PARTS,
+    "restart": restart.PARTS,
+    "shapes": shapes.PARTS,
+    "live": live.PARTS,
+    "network": network.PARTS,
+}
 
 
 def main() -> None:

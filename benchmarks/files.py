@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
@@ -93,14 +94,20 @@ def barrier_line(step: int, t: float) -> bytes:
     return b'{"kind":"barrier","step":%d,"t":%.3f}\n' % (step, t)
 
 
-def write_job(folder: Path, *, ranks: int, steps: int, metrics: int) -> Path:
-    """Write the files of a whole job in `folder`: per step a metrics line and a barrier.
+class Job(NamedTuple):
+    """The files of a whole job in `folder`, their bytes, and a file of all metrics lines, one rank after the other."""
 
-    Returns a file of all metrics lines, one rank after the other.
-    """
+    folder: Path
+    size: int
+    together: Path
+
+
+def write_job(experiment: Path, *, ranks: int, steps: int, metrics: int) -> Job:
+    """Write the files of a whole job in a new experiment: per step a metrics line and a barrier."""
     source = random.Random(1)
-    together = folder.parent / "metrics-lines.jsonl"
-    with together.open("wb") as copy:
+    folder = writers_folder(experiment)
+    job = Job(folder, 0, experiment / "metrics-lines.ndjson")
+    with job.together.open("wb") as copy:
         for rank in range(ranks):
             logged = [metrics_line(step, T0 + step, values(metrics, source)) for step in range(steps)]
             copy.writelines(logged)
@@ -108,4 +115,5 @@ def write_job(folder: Path, *, ranks: int, steps: int, metrics: int) -> Path:
                 file.write(open_line(rank, ranks))
                 for step, line in enumerate(logged):
                     file.write(line + barrier_line(step, T0 + step))
-    return together
+                job = job._replace(size=job.size + file.tell())
+    return job

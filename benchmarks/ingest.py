@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.files import names, write_job, writers_folder
+from benchmarks.files import names, write_job
 from benchmarks.report import Finding, Result, complain, median, ratio
 from benchmarks.rounds import Figures, column, in_child, in_turn
 
@@ -27,8 +27,9 @@ METHOD = (
     "with every row committed (SQLite, synchronous=FULL). orjson: orjson.loads of every line of the same files "
     "and nothing else. polars: one thread; read_ndjson of one file of the metrics lines, unnest, group_by(step) "
     "with means. Not like for like: polars reads no barriers, knows neither coverage nor order, holds everything "
-    "in memory ({polars_mb:.0f} MB at its peak, rlship {ours_mb:.0f} MB) and makes nothing durable. All means "
-    "were compared: equal to 1e-9."
+    "in memory ({polars_mb:.0f} MB at its peak, rlship {ours_mb:.0f} MB) and makes nothing durable. DuckDB: "
+    "one thread; read_json of the same files, barriers included, told their columns; GROUP BY step with means; nothing "
+    "durable either. All means were compared: equal to 1e-9."
 )
 
 
@@ -36,8 +37,7 @@ def measure(folder: Path, quick: bool) -> Result:
     """Make the files in `folder`, run the rounds."""
     ranks, steps, metrics, rounds = (8, 50, 10, 1) if quick else (64, 2_000, 50, 5)
     experiment = folder / "job"
-    writers = writers_folder(experiment)
-    together = write_job(writers, ranks=ranks, steps=steps, metrics=metrics)
+    job = write_job(experiment, ranks=ranks, steps=steps, metrics=metrics)
     os.sync()
     place = iter(range(1_000_000))
     subjects = {
@@ -46,14 +46,17 @@ def measure(folder: Path, quick: bool) -> Result:
             "rlship_cpu",
             {"experiment": str(experiment), "store": str(folder / f"store.{next(place)}.db")},
         ),
-        "orjson": lambda: in_child("benchmarks.ingest", "orjson_cpu", {"folder": str(writers)}),
+        "orjson": lambda: in_child("benchmarks.ingest", "orjson_cpu", {"folder": str(job.folder)}),
         "polars": lambda: in_child(
-            "benchmarks.ingest", "polars_cpu", {"path": str(together), "metrics": metrics}, SINGLE
+            "benchmarks.ingest", "polars_cpu", {"path": str(job.together), "metrics": metrics}, SINGLE
         ),
     }
-    if importlib.util.find_spec("polars") is None:
-        complain("polars is not installed and so left out: pip install -e '.[bench]'")
-        del subjects["polars"]
+    arguments = {"files": str(job.folder / "*.jsonl"), "metrics": metrics, "how": "given"}
+    subjects["duckdb"] = lambda: in_child("benchmarks.replay", "duckdb_s", arguments)
+    for name in ("polars", "duckdb"):
+        if importlib.util.find_spec(name) is None:
+            complain(f"{name} is not installed and so left out: pip install -e '.[bench]'")
+            del subjects[name]
     found = in_turn(subjects, rounds)
     for runs in found.values():
         _agree(runs[0], found["rlship"][0], steps, ranks)
@@ -66,11 +69,18 @@ def measure(folder: Path, quick: bool) -> Result:
     ]
     if "polars" in speeds:
         findings.append(_beside(ours, speeds["polars"], "polars, one thread", 0.9))
-    size = sum(file.stat().st_size for file in writers.iterdir()) / 1e6
+    if "duckdb" in speeds:
+        findings.append(_beside(ours, speeds["duckdb"], "DuckDB, columns given, one thread", 0.5))
     polars_mb = median(column(found["polars"], "peak_mb")) if "polars" in found else float("nan")
     ours_mb = median(column(found["rlship"], "peak_mb"))
     method = METHOD.format(
-        ranks=ranks, steps=steps, metrics=metrics, size=size, rounds=rounds, polars_mb=polars_mb, ours_mb=ours_mb
+        ranks=ranks,
+        steps=steps,
+        metrics=metrics,
+        size=job.size / 1e6,
+        rounds=rounds,
+        polars_mb=polars_mb,
+        ours_mb=ours_mb,
     )
     return Result("files on disk to rows in the store", method, findings)
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.files import names, write_job, writers_folder
+from benchmarks.files import names, write_job
 from benchmarks.report import Finding, Result, median
 from benchmarks.rounds import ROOT, SubjectFailed, clean_environment
 
@@ -31,9 +31,7 @@ def measure(folder: Path, quick: bool) -> Result:
     """Ask in `folder`."""
     ranks, steps, metrics, rounds = (2, 200, 5, 1) if quick else (16, 12_000, 30, 3)
     experiment = folder / "experiment"
-    files = writers_folder(experiment)
-    write_job(files, ranks=ranks, steps=steps, metrics=metrics)
-    size = sum(file.stat().st_size for file in files.iterdir())
+    job = write_job(experiment, ranks=ranks, steps=steps, metrics=metrics)
     times: dict[str, list[float]] = {name: [] for name in QUESTIONS}
     for _ in range(rounds):
         for name, sql in QUESTIONS.items():
@@ -45,7 +43,7 @@ def measure(folder: Path, quick: bool) -> Result:
         for name, taken in times.items()
         if name != EVERYTHING
     ]
-    return Result("query", METHOD.format(ranks=ranks, metrics=metrics, mb=size / 1e6, rounds=rounds), findings)
+    return Result("query", METHOD.format(ranks=ranks, metrics=metrics, mb=job.size / 1e6, rounds=rounds), findings)
 
 
 def _asked(sql: str, experiment: Path) -> float:

@@ -1,10 +1,15 @@
-"""How long a sidecar takes to resume after a kill with a long history, and how much memory it needs."""
+"""How long a sidecar takes to resume after a kill with a long history, and how much memory it needs.
+
+And its CPU for many files in which nothing is new.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks.files import T0, barrier_line, file_of, metrics_line, open_line, values, writers_folder
@@ -16,6 +21,10 @@ LIMIT_S = 5.0
 METRICS = 50
 OPEN_STEPS = 3
 
+MANY = (1_000, 4_000, 10_000)  # files in which nothing is new
+MANY_STEPS, MANY_METRICS = 20, 5
+MANY_CPU_S = 2.0
+
 METHOD = (
     "{writers:,} writers' files of {metrics} metrics a step, {size:.2f} GB together ({steps:,} rows in the store "
     "and in rows.jsonl), read by `rlship watch --sink jsonl`, which is then killed with SIGKILL while {open} steps "
@@ -25,9 +34,54 @@ METHOD = (
     "Memory: peak resident (VmHWM) of the sidecar that read all of it and of the one that went on, with this "
     "history and with a tenth of it."
 )
+MANY_METHOD = (
+    "Many files: {steps} steps of {metrics} metrics in each, delivered, the sidecar stopped and started again with "
+    "nothing new: its CPU (/proc/<pid>/stat, the interpreter's start included) until its status has every file and all "
+    "is delivered; the median of {rounds} starts. Beside: the fewest files."
+)
+PARTS = ("history", "files")
 
 
-def measure(folder: Path, quick: bool) -> Result:
+def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
+    """Restart with these in `folder`."""
+    both = [(_measure_files if part == "files" else _measure_history)(folder, quick) for part in parts]
+    return Result("restart", " ".join(method for method, _ in both), [one for _, found in both for one in found])
+
+
+def _measure_files(folder: Path, quick: bool) -> tuple[str, list[Finding]]:
+    counts, rounds = ((20, 40, 100), 1) if quick else (MANY, 3)
+    took = {files: _starts(folder / f"files-{files}", files, rounds) for files in counts}
+    least, most = counts[0], counts[-1]
+    findings = []
+    for files in counts:
+        cpu_s, beside = median(took[files]), median(took[least])
+        aims = (f"< {MANY_CPU_S:g} s", cpu_s < MANY_CPU_S) if files == most else ("", None)
+        findings.append(
+            Finding(f"start with {files:,} files", cpu_s, "s", f"{least:,} files", beside, cpu_s / beside, *aims)
+        )
+    return MANY_METHOD.format(steps=MANY_STEPS, metrics=MANY_METRICS, rounds=rounds), findings
+
+
+def _starts(experiment: Path, files: int, rounds: int) -> list[float]:
+    """The CPU of each start, after one that delivered everything."""
+    job = _Job(experiment, files, MANY_STEPS, MANY_METRICS)
+    with watching(experiment) as watcher:
+        watcher.wait_until(lambda status: _confirmed(status) == MANY_STEPS, "done with the history")
+    took = []
+    for _ in range(rounds):
+        with watching(experiment) as watcher:
+            watcher.wait_until(partial(_has_all, len(job.paths), time.time()), f"back at {files} files")
+            took.append(watcher.cpu_s())
+    return took
+
+
+def _has_all(files: int, since: float, status: Status) -> bool:
+    """Whether a status of the new start has everything."""
+    everything = len(status.writers) == files and not any(writer.unread for writer in status.writers)
+    return status.t >= since and everything and _confirmed(status) == MANY_STEPS
+
+
+def _measure_history(folder: Path, quick: bool) -> tuple[str, list[Finding]]:
     """Build both histories in `folder`, kill and restart."""
     writers, steps, rounds = (40, 40, 1) if quick else (1_000, 1_600, 5)
     long, short = _Job(folder / "long", writers, steps), _Job(folder / "short", writers, steps // 10)
@@ -61,25 +115,26 @@ def measure(folder: Path, quick: bool) -> Result:
             Finding(figure, ours, "MB", "a tenth of the history", beside, ours / beside, "< 1.25", ours / beside < 1.25)
         )
     method = METHOD.format(writers=writers, metrics=METRICS, size=size, steps=steps, open=OPEN_STEPS, rounds=rounds)
-    return Result("restart", method, findings)
+    return method, findings
 
 
 class _Job:
     """Writers' files of a job that continues a few steps at a time. Rank 0 holds its barriers back."""
 
-    def __init__(self, experiment: Path, writers: int, steps: int) -> None:
+    def __init__(self, experiment: Path, writers: int, steps: int, metrics: int = METRICS) -> None:
         self.experiment = experiment
         folder = writers_folder(experiment)
         self.paths = [file_of(folder, rank) for rank in range(writers)]
         self._source = random.Random(5)
         self._next = steps
+        self._metrics = metrics
         # Ranks log the same numbers: making others would take longer than reading them.
         lines = b"".join(self._step(step) for step in range(steps))
         for rank, path in enumerate(self.paths):
             path.write_bytes(open_line(rank, writers) + lines)
 
     def _step(self, step: int) -> bytes:
-        return metrics_line(step, T0 + step, values(METRICS, self._source)) + barrier_line(step, T0 + step)
+        return metrics_line(step, T0 + step, values(self._metrics, self._source)) + barrier_line(step, T0 + step)
 
     def read_and_kill(self) -> float:
         """Let the sidecar read everything, leave steps open, and kill it; returns its peak memory in MB."""

@@ -49,7 +49,8 @@ WANTED = {
     "streams": {("8 generators, windows of 2 s", "bare read + orjson loop"), ("end of a window to its row, p99", "")},
     "memory": {("pipeline and store", "imports alone"), ("rlship watch --sink jsonl", "imports alone")},
     "restart": {
-        (f"peak memory {what}", "a tenth of the history") for what in ("while reading it all", "after going on")
+        ("start with 100 files", "20 files"),
+        *((f"peak memory {what}", "a tenth of the history") for what in ("while reading it all", "after going on")),
     },
     "replay": {
         *(("metrics, CPU", "Python aggregator"), ("wall time, --jobs 2", "one core")),
