@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    documents,
     experiments,
     idle,
     ingest,
@@ -72,6 +73,12 @@ def main() -> None:
         "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where files go (default: %(default)s)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE as well")
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        metavar="FILE",
+        help="renew the tables of these benchmarks in FILE, as docs/benchmarks.md has",
+    )
     options = parser.parse_args()
     chosen: dict[str, list[str]] = {}
     for word in options.names or BENCHMARKS:
@@ -82,6 +89,8 @@ def main() -> None:
         for part in chosen[name]:
             if part not in PARTS.get(name, ()):
                 parser.error(f"{name} has no part {part!r}: choose from {' '.join(PARTS.get(name, ())) or 'none'}")
+
+    documented = _documented(parser, options)
 
     print("\n".join(machine(options.dir)), end="\n\n")
     found: dict[str, object] = {"machine": machine(options.dir), "quick": options.quick}
@@ -103,8 +112,26 @@ def main() -> None:
         print(f"   {before} before, {load()} after", end="\n\n")
         print(table(result.findings), end="\n\n", flush=True)
         found[name] = asdict(result) | {"before": before, "after": load()}
+        word = ":".join([name, *([",".join(parts)] if parts else [])])
+        if word in documented:
+            table_ = documents.block(word, result, machine(options.dir)[0], f"{before} before, {load()} after")
+            text = documents.renewed(options.docs.read_text(encoding="utf-8"), word, table_)
+            options.docs.write_text(text, encoding="utf-8")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _documented(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    """The benchmarks whose tables are to be renewed; ends the program if one has no table."""
+    if options.docs is None:
+        return []
+    if options.quick:
+        parser.error("--quick measures nothing that belongs in a document: leave out --docs or --quick")
+    known = documents.tables_in(options.docs.read_text(encoding="utf-8"))
+    for word in options.names:
+        if word not in known:
+            parser.error(f"{options.docs} has no table of {word}: choose from {' '.join(known)}")
+    return known
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def table(findings: Sequence[Finding]) -> str:
     """Findings as columns of text."""
-    rows = [_HEADINGS, *(_cells(finding) for finding in findings)]
+    rows = [_HEADINGS, *(cells(finding) for finding in findings)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
@@ -91,7 +91,8 @@ def complain(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _cells(finding: Finding) -> tuple[str, ...]:
+def cells(finding: Finding) -> tuple[str, ...]:
+    """One line of a table."""
     beside = "" if finding.beside is None else f"{_figure(finding.beside)} {finding.unit}"
     reached = {None: "", True: "yes", False: "NO"}[finding.reached]
     return (

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.report import Finding, percentile, ratio, table
+from benchmarks.__main__ import BENCHMARKS, PARTS
+from benchmarks.documents import block, renewed, tables_in
+from benchmarks.report import Finding, Result, percentile, ratio, table
 from benchmarks.shapes import SHAPES
 from tests.guards.tree import ROOT
 from tests.kit.cases import long
@@ -141,6 +143,33 @@ def test_an_unknown_part_is_refused() -> None:
     done = run("idle:few")
     assert done.returncode == 2
     assert "idle has no part 'few': choose from none" in done.stderr
+
+
+def test_tables_in_documents_are_renewed_alone() -> None:
+    """A new table takes the place of the old one, and everything around it stays."""
+    text = "a\n<!-- benchmarks idle -->\nold\n<!-- end -->\nb\n<!-- benchmarks live -->\nold\n<!-- end -->\nc\n"
+    assert tables_in(text) == ["idle", "live"]
+    found = renewed(text, "live", block("live", Result("", "", [Finding("x", 1.0, "s", reached=False)]), "it", "busy"))
+    before, _, after = found.partition("<!-- benchmarks live -->\n")
+    assert before == "a\n<!-- benchmarks idle -->\nold\n<!-- end -->\nb\n"
+    assert after.startswith("`.venv/bin/python -m benchmarks live`, as of ")
+    assert after.endswith("| x | 1 s |  |  |  |  | **no** |\n\n<!-- end -->\nc\n")
+
+
+def test_each_documented_table_has_its_benchmark() -> None:
+    """A table in docs/benchmarks.md names a benchmark, and parts that it has."""
+    for word in tables_in((ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")):
+        name, _, parts = word.partition(":")
+        assert name in BENCHMARKS
+        assert set(parts.split(",")) - {""} <= set(PARTS.get(name, ()))
+
+
+def test_a_document_without_the_table_is_refused(tmp_path: Path) -> None:
+    """Nothing is measured for a table that is not there."""
+    (tmp_path / "page.md").write_text("<!-- benchmarks idle -->\n<!-- end -->\n")
+    done = run("live", "--docs", str(tmp_path / "page.md"))
+    assert done.returncode == 2
+    assert "page.md has no table of live: choose from idle" in done.stderr
 
 
 def test_ratios_are_of_rounds() -> None:
