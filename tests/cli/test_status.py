@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -119,6 +120,44 @@ def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> N
         assert "wandb sync" not in run(tmp_path).stdout
     assert "wandb sync" not in run(tmp_path).stdout
     assert json.loads(run(tmp_path, "--json").stdout)["sinks"][0]["where"] == ""
+
+
+def test_a_dead_job_is_called_dead(tmp_path: Path, lease: Lease) -> None:
+    """Processes that ended without a close are named, with the time of their last line and the way on. Other files say
+    nothing: who closed, another attempt's, an agent's, or one that was written just now.
+    """
+    writers = [
+        a_writer(file="a.jsonl", host="n07", pid=4121, silent_s=90.0, beats=True, awaited=True),
+        a_writer(file="b.jsonl", rank=1, silent_s=900.0, awaited=True),
+        a_writer(file="c.jsonl", rank=2, silent_s=900.0),
+    ]
+    idle: dict[str, Any] = {"actors": [an_actor(open_units=0)], "sinks": [a_sink(next_row=120)]}
+    died = watched(tmp_path, t=time.time() - 750.0, writers=writers, **idle)
+    for writer in writers:
+        place = tmp_path / "rlship" / writer.file
+        place.touch()
+        os.utime(place, (died.t - writer.silent_s, died.t - writer.silent_s))
+    lines = run(tmp_path).stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("ended")]
+    assert re.match(r"ended without a close: trainer r0 \(n07 pid 4121\), r1, last line 14\.0 min ago \(20", line)
+    assert "start the job again in the same folder" in lines[lines.index(line) + 1]
+    assert lines[-1].endswith(f". All rows are delivered; once the job goes on: rlship watch {tmp_path}")
+    watched(tmp_path, t=died.t, writers=writers, actors=[an_actor()])
+    assert run(tmp_path).stdout.endswith(f"the last rows: rlship watch --once {tmp_path}\n")
+    os.utime(tmp_path / "rlship" / "a.jsonl")
+    lines = run(tmp_path).stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("ended")]
+    assert line.startswith("ended without a close: trainer r1, last line 27.5 min ago")
+    assert lines[-1].endswith(f". To go on: rlship watch {tmp_path}")
+
+
+def test_a_process_that_is_silent_while_a_sidecar_runs_is_named(tmp_path: Path, lease: Lease) -> None:
+    """Its file is read to its end, so the status knows; one without a heartbeat may be in a long step."""
+    lease(owner(True))
+    watched(tmp_path, writers=[a_writer(silent_s=90.0, beats=True, awaited=True)])
+    assert "ended without a close: trainer r0, last line 90 s ago" in run(tmp_path).stdout
+    watched(tmp_path, writers=[a_writer(silent_s=120.0, awaited=True)])
+    assert "ended" not in run(tmp_path).stdout
 
 
 def test_a_running_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:

@@ -87,9 +87,7 @@ def test_whose_watchdog_it_is(variables: dict[str, str], expected: int, played: 
     assert said == [b"WATCHDOG=1"] * expected
 
 
-@pytest.mark.parametrize(
-    "address", ["", "@no-listener-here", "/nowhere/at/all", "vsock:2:1234", "relative", "/" * 300]
-)
+@pytest.mark.parametrize("address", ["", "@no-listener-here", "/nowhere/at/all", "vsock:2:1234", "relative", "/" * 300])
 def test_a_socket_that_is_not_there_is_like_none(address: str) -> None:
     """Nothing is raised into the work."""
     notifier = from_environment({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1"})

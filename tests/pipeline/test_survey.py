@@ -86,7 +86,7 @@ def test_writers(sim: Simulation) -> None:
     sim.tick()
     sim.wait(7)
     assert status(sim).writers == [
-        WriterStatus("a.jsonl", "trainer", "b", 2, 1, 4, 3, WALL - T0, 4, False),
+        WriterStatus("a.jsonl", "trainer", "b", 2, 1, 4, 3, WALL - T0, 4, False, awaited=True),
         WriterStatus("b.jsonl", "reward", "0", 0, 0, None, None, WALL - T0, 0, True),
         WriterStatus("c.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "empty"),
         WriterStatus("d.jsonl", "", "", 0, 0, None, None, 0.0, 0, False, "no open record yet"),
@@ -200,9 +200,11 @@ def test_a_rank_that_the_job_goes_on_without_is_done(sim: Simulation) -> None:
     """Of a world of two one died, and the next attempt has a world of one."""
     sim.write("a.jsonl", file(log(0, loss=1), barrier(0), id="a", world=2))
     sim.write("b.jsonl", file(log(0, loss=1), barrier(0), id="b", rank=1, world=2))
+    assert [writer.awaited for writer in status(sim).writers] == [True, True]
     sim.write("c.jsonl", file(log(1, loss=1), barrier(1), CLOSE, id="c", world=1, attempt=1, t=T0 + 1))
     sim.finish()
     assert status(sim).finished
+    assert [writer.awaited for writer in status(sim).writers] == [False, False, False]
 
 
 def test_who_writes_beside_the_job(sim: Simulation) -> None:

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from rlship_sidecar.report import terminal
 
 if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
+    from rlship_sidecar.report.ended import EndedProcesses
     from rlship_sidecar.report.status import Status
 
 STALE_S = 30.0  # a sidecar writes a status at least every few seconds
@@ -199,7 +201,10 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
         click.echo(line)
     for line in _config(Path(now.experiment)):
         click.echo(line)
-    click.echo(_sidecar(now, owner))
+    ended = _ended(now)
+    for line in ended.lines(now, time.time()):
+        click.echo(line)
+    click.echo(_sidecar(now, owner, ended))
     listed = [writer for writer in now.writers if all_writers or writer.note]
     listed.sort(key=lambda writer: (terminal.natural(writer.actor), terminal.natural(writer.replica), writer.rank))
     if listed:
@@ -209,6 +214,25 @@ def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
             click.echo(line)
         if len(shown) < len(listed):
             click.echo(f"and {len(listed) - len(shown)} more files with a note: --writers lists all")
+
+
+def _ended(now: Status) -> EndedProcesses:
+    """The processes that ended without a close. Where no sidecar has read on since, the files' own times say whether
+    they wrote on.
+    """
+    from rlship_sidecar.report.ended import ended_processes
+    from rlship_sidecar.tail.listing import WRITERS_FOLDER
+
+    t = time.time()
+    silent_s = {}
+    for writer in now.writers:
+        if writer.awaited:
+            silent_s[writer.file] = max(0.0, writer.silent_s + t - now.t)
+            if not now.running and not writer.format:
+                with suppress(OSError):
+                    written = os.lstat(os.path.join(now.experiment, WRITERS_FOLDER, writer.file)).st_mtime
+                    silent_s[writer.file] = min(silent_s[writer.file], max(0.0, t - written))
+    return ended_processes(now, silent_s)
 
 
 def _config(experiment: Path) -> list[str]:
@@ -227,7 +251,7 @@ def _config(experiment: Path) -> list[str]:
     return lines
 
 
-def _sidecar(now: Status, owner: Owner | None) -> str:
+def _sidecar(now: Status, owner: Owner | None, ended: EndedProcesses) -> str:
     age_s = max(0.0, time.time() - now.t)
     age = f"{terminal.duration(age_s)} ago{f' ({terminal.date(now.t)})' if age_s >= DATED_S else ''}"
     who = f"pid {owner.pid} on {terminal.clean(owner.host)}" if owner else ""
@@ -246,5 +270,19 @@ def _sidecar(now: Status, owner: Owner | None) -> str:
     if terminal.finished(now):
         return f"finished: all writers closed, all rows delivered; as of {age}"
     last = f" (the last was {who})" if who else ""
-    again = f"rlship watch {shlex.quote(terminal.clean(now.experiment))}"
-    return f"no sidecar running{last}; as of {age}. To go on: {again}"
+    where = shlex.quote(terminal.clean(now.experiment))
+    without = f"no sidecar running{last}; as of {age}"
+    if not ended.all:
+        return f"{without}. To go on: rlship watch {where}"
+    if _is_left(now, ended, age_s):
+        return f"{without}. To make and deliver the last rows: rlship watch --once {where}"
+    return f"{without}. All rows are delivered; once the job goes on: rlship watch {where}"
+
+
+def _is_left(now: Status, ended: EndedProcesses, age_s: float) -> bool:
+    """True if a sidecar would find something to do: steps without a row, a sink without all rows, lines not read."""
+    return (
+        any(actor.open_units for actor in now.actors)
+        or any(sink.next_row < now.rows for sink in now.sinks)
+        or any(ended.silent_s[writer.file] < age_s for writer in ended.writers)
+    )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from rlship_sidecar.report.ended import SILENT_S, patience_s
 from rlship_sidecar.report.status import ActorStatus, ShortStatus, SinkStatus, Status, TrendStatus, WriterStatus
 from rlship_sidecar.report.terminal import (
     REPORT_AFTER_S,
@@ -36,8 +37,6 @@ from rlship_sidecar.report.terminal import (
 from rlship_sidecar.tally import OWN_ACTOR
 
 BARS = "▁▂▃▄▅▆▇█"
-SILENT_S = 60.0  # a writer that beats and lives writes in this time
-SILENT_WITHOUT_BEAT_S = 600.0  # others write once in a step, which may take minutes
 LATELY_SILENT_S = 3600.0  # for so long a silent experiment has details, because it may hang
 LATELY_SHORT = 100  # for so many steps a rank that left out a metric is trouble; then it is a note
 LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
@@ -182,8 +181,8 @@ class _View:
             return _FINISHED
         if not (self._screen.watched or self._status.running):
             return _UNWATCHED
-        patience_s = SILENT_S if all(writer.beats for writer in self._writers) else SILENT_WITHOUT_BEAT_S
-        return _SILENT if self._silent_s >= patience_s else _RUNNING
+        longest_s = max(map(patience_s, self._writers), default=SILENT_S)
+        return _SILENT if self._silent_s >= longest_s else _RUNNING
 
     @cached_property
     def _writers(self) -> list[WriterStatus]:

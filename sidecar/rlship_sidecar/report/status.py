@@ -24,7 +24,8 @@ class WriterStatus:
     not yet applied. `format` names the reader of a foreign file, "" for rlship's own. `observes` is True if the writer
     is no part of the job and may write without it. `host` is "" and `pid` 0 where the file does not name them. `beats`
     is True if the writer promised to write at intervals, so that silence means something. `writer` is the
-    implementation and version that the file names.
+    implementation and version that the file names. `awaited` is True for a process of the job that has not closed,
+    unless its rank began a later life.
     """
 
     file: str
@@ -44,6 +45,7 @@ class WriterStatus:
     pid: int = 0
     beats: bool = False
     writer: str = ""
+    awaited: bool = False
 
 
 @dataclass(slots=True)

@@ -66,6 +66,7 @@ def survey(
     dead_letters = sum(count for _, _, is_value, count, _, _ in dead if not is_value)
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
     claims, restarts = shared_ranks(experiment)
+    awaited = {writer.file for writer in experiment.awaited()}
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
         experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
@@ -75,7 +76,10 @@ def survey(
         rows=store.row_count(),
         complete=not (lacking or dead_letters or dead_values or claims or _unread(experiment)),
         actors=actors,
-        writers=[_writer(source, present.silent_s(source)) for source in _first(experiment.sources.values())],
+        writers=[
+            _writer(source, present.silent_s(source), awaited=source.name in awaited)
+            for source in _first(experiment.sources.values())
+        ],
         sinks=shipping,
         dead_letters=[
             DeadLetterStatus(file, reason, count, offset, excerpt)
@@ -194,7 +198,7 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
     return whom, f"step {step} has waited {waited_s:.0f} s for {who}; {end}"
 
 
-def _writer(source: Source, silent_s: float) -> WriterStatus:
+def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
     unread = max(0, source.size - source.read)
     writer = source.writer
     if writer is None:
@@ -219,6 +223,7 @@ def _writer(source: Source, silent_s: float) -> WriterStatus:
         pid=writer.open.pid,
         beats=writer.open.beat is not None,
         writer="" if is_foreign(source.name) else writer.open.writer,
+        awaited=awaited,
     )
 
 
