@@ -154,6 +154,33 @@ def test_wrong_use(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
     assert os.listdir(tmp_path / "job" / "rlship") == ["r0.jsonl"]
 
 
+def test_a_place_in_another_experiment(tmp_path: Path) -> None:
+    """A replay goes neither into an experiment nor into the folder of another one; the way out is named."""
+    job, other = a_job(tmp_path / "outputs" / "job"), a_job(tmp_path / "outputs" / "other")
+    for out, said in (
+        (other, "other is an experiment"),
+        (job, "job is an experiment"),
+        (other / "new", f"new is in the experiment {other}, and this is a replay of {job}\n"),
+        (other / "rlship" / "state" / "replay-1", "replay-1 is in the experiment"),
+    ):
+        result = run(job, "--sink", "jsonl", "--out", out)
+        assert result.exit_code == 2 and said in result.stderr and "or omit --out" in result.stderr
+    assert os.listdir(other) == ["rlship"] and os.listdir(other / "rlship") == ["r0.jsonl"]
+    for out in (tmp_path / "outputs" / "new", job / "new", tmp_path / "new"):
+        assert run(job, "--sink", "jsonl", "--out", out).exit_code == 0
+
+
+def test_steps_that_are_not_there(tmp_path: Path) -> None:
+    """A replay that made no row because of --steps says so, and how to find the steps: exit code 1."""
+    job = a_job(tmp_path / "job")
+    for quiet in ((), ("--quiet",)):
+        result = run(job, "--sink", "jsonl", "--steps", "500:", *quiet)
+        assert result.exit_code == 1
+        assert f"{job} has no row of the steps 500:. " in result.stderr
+        assert f"rlship replay --dry-run {job}\n" in result.stderr
+    assert run(job, "--sink", "jsonl", "--steps", "2:").exit_code == 0
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     """A folder without an experiment is distinguished from one that is not there."""
     result = run(tmp_path)

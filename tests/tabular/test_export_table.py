@@ -251,6 +251,19 @@ def test_standard_output_and_compression(grpo: Path, tmp_path: Path) -> None:
         (("-o", "x.csv", "--table", "spans", "--actor", "nope"), "has no actor nope\n  its actors are: "),
         (("-o", "x.csv", "--wide", "--actor", "nope"), "has no actor nope"),
         (("-o", "x.csv", "--table", "steps"), "there is no table steps\n  there are: rows"),
+        (
+            ("-o", "x.csv", "--kind", "steps"),
+            "--kind steps: there is no such kind of rows\n  did you mean step? there are: step, aligned, ",
+        ),
+        (("-o", "x.csv", "--kind", "x"), "there is no such kind of rows\n  there are: step, aligned, clock, point\n"),
+        (
+            ("--chrome-trace", "-o", "x.json", "--actor", "nope"),
+            "--actor nope is for a table of rows or records; a trace shows all actors\n  leave it out",
+        ),
+        (
+            ("--samples", "rollouts", "--actor", "trainer", "--kind", "step"),
+            "--table samples -o rollouts.csv --actor trainer\n",
+        ),
     ],
 )
 def test_wrong_use(grpo: Path, given: tuple[str, ...], told: str) -> None:
@@ -258,6 +271,18 @@ def test_wrong_use(grpo: Path, given: tuple[str, ...], told: str) -> None:
     result = run(grpo, *given)
     assert (result.exit_code, result.stdout) == (2, "")
     assert told in result.stderr
+
+
+@pytest.mark.parametrize("options", [("--table", "rows"), (), ("--wide",), ("--table", "rows", "--actor", "generator")])
+def test_steps_that_are_not_there(grpo: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A table that has records, but none of these steps, is not written, and the steps that there are are named."""
+    target = tmp_path / "x.csv"
+    result = run(grpo, "-o", target, *options, "--step", "500:")
+    assert (result.exit_code, result.stdout, target.exists()) == (1, "", False)
+    last = 0 if "generator" in options else 6
+    assert f"{grpo} has none of the steps 500:: it has steps 0 to {last}\n  choose others, or" in result.stderr
+    if not options:
+        assert run(grpo, "--table", "spans", "--format", "csv", "--step", "500:").exit_code == 0
 
 
 def test_an_experiment_that_was_never_watched(tmp_path: Path) -> None:

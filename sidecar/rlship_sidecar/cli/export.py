@@ -13,6 +13,7 @@ from rlship_sidecar.cli import places
 from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.errors import INCOMPLETE, OK, RlshipError, UsageProblem, no_experiment
 from rlship_sidecar.report import terminal
+from rlship_sidecar.similar import similar
 
 if TYPE_CHECKING:
     from rlship_sidecar.export.trace import ExportedTrace
@@ -53,10 +54,10 @@ VIEWERS = "https://ui.perfetto.dev or chrome://tracing"
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice(KINDS),
+    metavar="KIND",
     multiple=True,
     show_envvar=True,
-    help="Only rows of this kind.",
+    help=f"Only rows of this kind: {', '.join(KINDS)}.",
 )
 @click.option(
     "-o",
@@ -116,6 +117,9 @@ def export(
     Rows and dead letters are those that the sidecar made so far; all else is read from the writers' files alone. Exits
     with 3 if files could not be read, or lines of a trace not be used.
     """
+    _require_kinds(kinds)
+    if chrome_trace or table is not None:
+        _require_no_filter(actors, kinds, "" if table is None else table)
     of_table = form or name or wide or actors or kinds
     form = form or (format_of(output) if table is None else None)
     if (wanted := (chrome_trace, table is not None, bool(form or of_table)).count(True)) != 1:
@@ -169,6 +173,31 @@ def _the_experiment(directory: Path) -> Path:
             f"{directory} holds {len(found)} experiments, and export takes one", f"name it, such as {found[0]}"
         )
     return found[0]
+
+
+def _require_kinds(kinds: tuple[str, ...]) -> None:
+    for kind in kinds:
+        if kind not in KINDS:
+            near = [f"did you mean {one}?" for one in similar(kind, KINDS)]
+            there_are = f"there are: {', '.join(KINDS)}"
+            raise UsageProblem(
+                f"--kind {terminal.clean(kind)}: there is no such kind of rows", " ".join([*near, there_are])
+            )
+
+
+def _require_no_filter(actors: tuple[str, ...], kinds: tuple[str, ...], samples_of: str) -> None:
+    """Raise for options that choose records of a table, which neither a trace nor --samples is."""
+    if not (actors or kinds):
+        return
+    option, given = ("--actor", actors[0]) if actors else ("--kind", kinds[0])
+    given = terminal.clean(given)
+    if samples_of:
+        what, instead = "--samples writes all actors", f"--table samples -o {terminal.clean(samples_of)}.csv"
+        hint = f"write the table of all samples instead: {instead}{f' --actor {given}' if actors else ''}"
+    else:
+        what = "a trace shows all actors"
+        hint = "leave it out: a viewer can hide processes, and --step keeps a part of the time"
+    raise UsageProblem(f"{option} {given} is for a table of rows or records; {what}", hint)
 
 
 def _require_of_tables(output: str, counters: tuple[str, ...], *, align_clocks: bool) -> None:

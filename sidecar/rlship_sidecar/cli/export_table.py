@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 import click
 
 from rlship_sidecar.cli.outfile import STDOUT, outages, writing
 from rlship_sidecar.cli.sources import sources_of, unreadable_code
-from rlship_sidecar.errors import UsageProblem
+from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.report import terminal
 from rlship_sidecar.similar import similar
 from rlship_sidecar.tabular.columns import TABLES, TableSpec
@@ -48,17 +50,36 @@ def export_table(
         if table.of != "records":
             source.stored()
         _require_actors(source, table, choice.actors)
-        with outages(output, "the table"), writing(output) as stream:
-            if wide:
-                keys = keys_of(source.rows(choice, every=False))
-                columns = wide_columns(keys)
-                records = wide_records(source.name, source.rows(choice, every=False), keys)
-            else:
-                columns, records = table.columns, source.records(table, choice)
-            count = write(form, columns, records, stream)
+        if wide:
+            keys = keys_of(source.rows(choice, every=False))
+            columns = wide_columns(keys)
+            records = wide_records(source.name, source.rows(choice, every=False), keys)
+        else:
+            columns, records = table.columns, source.records(table, choice)
+        with outages(output, "the table"):
+            first = list(islice(records, 1))
+            if not first:
+                _require_steps(source, table, choice)
+            with writing(output) as stream:
+                count = write(form, columns, chain(first, records), stream)
         where = "standard output" if output == STDOUT else terminal.clean(output)
         click.echo(f"{where}: {terminal.counted(count, 'record')} of {'rows, wide' if wide else table.name}", err=True)
         return unreadable_code(sources)
+
+
+def _require_steps(source: ExperimentTables, table: TableSpec, choice: RecordFilter) -> None:
+    """Raise if a table without any chosen record has records of other steps, which it names."""
+    if choice.steps is None:
+        return
+    place = [column.name for column in table.columns].index("step")
+    found = (record[place] for record in source.records(table, replace(choice, steps=None)))
+    there = {step for step in found if step is not None}
+    if there:
+        has = f"it has steps {min(there)} to {max(there)}"
+        raise RlshipError(
+            f"{table.name} of {source.path} has none of the steps {choice.steps}: {has}",
+            "choose others, or leave --step out",
+        )
 
 
 def _require_actors(source: ExperimentTables, table: TableSpec, asked: tuple[str, ...]) -> None:

@@ -152,6 +152,12 @@ def replay(
                 for line in undelivered(done):
                     _say(f"{terminal.clean(done.experiment)}: {line}")
             codes.append(_code(done))
+            if chosen is not None and done.finished and not done.rows:
+                _say(
+                    f"{terminal.clean(done.experiment)} has no row of the steps {chosen}. The steps that there are: "
+                    f"rlship replay --dry-run {shlex.quote(terminal.clean(done.experiment))}"
+                )
+                codes.append(FAILED)
             if stop.is_set():
                 _say(f"stopped: `{again(sys.argv)}` goes on from there" if not dry_run else "stopped")
                 break

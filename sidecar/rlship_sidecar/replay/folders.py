@@ -18,9 +18,13 @@ from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.errors import UsageProblem
 from rlship_sidecar.plainfiles import NotAFile, read_plain
 from rlship_sidecar.steps import Steps
+from rlship_sidecar.tail.discover import is_experiment
 
 MARKER = "replay.json"
 _MAX_BYTES = 1 << 20
+_ANOTHER = (
+    "give a folder that is empty or does not exist yet with --out, or omit --out: then it is beside the live state"
+)
 _FOLDER = re.compile(r"replay-(\d{1,9})")
 
 
@@ -62,16 +66,21 @@ def choose(experiment: Path, config: Config, marker: Marker) -> Path:
     return state_dir / f"replay-{numbers[-1] + 1 if numbers else 1}"
 
 
-def check(out: Path, marker: Marker, live: Path) -> None:
-    """Raise UsageProblem unless a folder that the user named is usable for a replay of these steps.
+def check(out: Path, marker: Marker, live: Path, experiment: Path) -> None:
+    """Raise UsageProblem unless a folder that the user named is usable for a replay of these steps of `experiment`.
 
-    It must not hold anything else, and it must not be `live`, the folder where the sidecar has or will have its state.
+    It must not hold anything else, nor lie in another experiment. And it must not be `live`, the folder where the
+    sidecar has or will have its state.
     """
     if os.path.realpath(out) == os.path.realpath(live):
         raise UsageProblem(
             f"{out} is for the state of the sidecar, which would continue from the replay's rows",
-            "give another folder with --out, or omit --out",
+            _ANOTHER,
         )
+    if is_experiment(out):
+        raise UsageProblem(f"{out} is an experiment, and a replay keeps its rows in a folder of its own", _ANOTHER)
+    if (other := _experiment_around(out, experiment)) is not None:
+        raise UsageProblem(f"{out} is in the experiment {other}, and this is a replay of {experiment}", _ANOTHER)
     found = read_marker(out)
     if found is not None and found.steps != marker.steps:
         raise UsageProblem(
@@ -82,6 +91,17 @@ def check(out: Path, marker: Marker, live: Path) -> None:
         raise UsageProblem(
             f"{out} holds something other than a replay", "give an empty folder, or one that does not exist yet"
         )
+
+
+def _experiment_around(out: Path, experiment: Path) -> Path | None:
+    """The experiment in whose folder `out` lies, if it is neither `experiment` nor around that, too."""
+    own = Path(os.path.realpath(experiment))
+    for folder in Path(os.path.realpath(out)).parents:
+        if own.is_relative_to(folder):
+            return None
+        if is_experiment(folder):
+            return folder
+    return None
 
 
 def _is_empty(folder: Path) -> bool:

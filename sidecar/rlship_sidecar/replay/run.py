@@ -92,7 +92,7 @@ def replay(
             config = _without_sinks(config)
         else:
             if order.out is not None:
-                folders.check(folder, marker, state_dir_for(order.experiment, order.config))
+                folders.check(folder, marker, state_dir_for(order.experiment, order.config), order.experiment)
             make_place(order.experiment, folder)
             if folders.read_marker(folder) is not None:
                 say(f"continuing the replay in {folder}")
