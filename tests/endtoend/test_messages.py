@@ -219,7 +219,9 @@ def test_a_lease_from_another_host_does_not_hold_up_the_others(tmp_path: Path) -
         assert time.monotonic() - came >= ttl_s and step >= 5
 
         (tmp_path / "left-too").rename(outputs / "left-too")
-        time.sleep(1.5)  # until it was found
+        # One look finds both, and opens them by name: the first has rows, so the second is being waited for.
+        an_experiment(tmp_path / "free").rename(outputs / "free")
+        sidecar.until(lambda: has_step(outputs / "free", 2))
         worker.end()
         began = time.monotonic()
         assert sidecar.stop() == 0, sidecar.said()

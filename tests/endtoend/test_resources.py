@@ -17,6 +17,7 @@ from rlship_sidecar.daemon import resting
 from rlship_sidecar.report.status import Status, read_status
 from tests.endtoend.evidence import check_rows, shipped, state_of, stored
 from tests.endtoend.sidecar import DEADLINE_S, RLSHIP, Sidecar, environment, rlship, watching
+from tests.kit.waiting import wait_until
 from tests.reference.building import barrier, file, log
 
 STEPS = 3
@@ -160,10 +161,10 @@ def test_without_threads_rows_wait_and_that_is_said(tmp_path: Path, monkeypatch:
     )
     watch.start()
     try:
-        until(lambda: any(one.rows == STEPS and "raise ulimit -u" in one.sinks[0].error for one in last(statuses)))
+        wait_until(lambda: any(one.rows == STEPS and "raise ulimit -u" in one.sinks[0].error for one in last(statuses)))
         assert not (state_of(experiment) / "rows.jsonl").exists()
         limited[0] = False
-        until(lambda: delivered([experiment])())
+        wait_until(lambda: delivered([experiment])())
     finally:
         stop.set()
         watch.join(30.0)
@@ -187,9 +188,9 @@ def test_an_experiment_that_pauses_for_long_rests_without_a_close(
     )
     watch.start()
     try:
-        until(lambda: released(experiment))
+        wait_until(lambda: released(experiment))
         grow(experiment, STEPS)
-        until(lambda: delivered([experiment], STEPS + 1)())
+        wait_until(lambda: delivered([experiment], STEPS + 1)())
     finally:
         stop.set()
         watch.join(30.0)
@@ -197,10 +198,3 @@ def test_an_experiment_that_pauses_for_long_rests_without_a_close(
 
 def last(statuses: list[list[Status]]) -> list[Status]:
     return statuses[-1] if statuses else []
-
-
-def until(ready: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline, f"not so after {timeout_s} s"
-        time.sleep(0.02)

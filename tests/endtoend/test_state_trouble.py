@@ -265,12 +265,21 @@ def test_a_damaged_store_among_others_is_left_out_until_it_is_moved(
             raise MALFORMED
         real(store, changes)
 
+    looks: list[float] = []
+    look = daemon.experiments
+
+    def counted(*arguments: Any) -> list[Path]:
+        looks.append(time.monotonic())
+        return look(*arguments)
+
     monkeypatch.setattr(Store, "commit", commit)
+    monkeypatch.setattr(daemon, "experiments", counted)
     with running(outputs) as sidecar:
         sidecar.until(lambda: len(shipped(good)) == 3)
         sidecar.until(lambda: any("it is left out until that is done" in line for line in sidecar.said))
         before = sorted(path.name for path in state_of(bad).iterdir())
-        time.sleep(1.0)
+        seen = len(looks)
+        sidecar.until(lambda: len(looks) >= seen + 8)
         assert sorted(path.name for path in state_of(bad).iterdir()) == before
         damaged[0] = False
         for path in state_of(bad).glob("store.*"):
@@ -375,7 +384,6 @@ def test_a_small_disk_that_fills_up_and_has_room_again(tmp_path: Path) -> None:
         worker.tell("run", 101, 300, seed=2, pause=0.0)
         worker.end()
         sidecar.until(lambda: "trying again" in sidecar.said() or "No space left" in sidecar.said())
-        time.sleep(1.0)
         if mounts:
             (there / "ballast").unlink()
         else:

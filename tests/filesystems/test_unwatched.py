@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from tests.endtoend.hostile import line, metrics, opened
 from tests.endtoend.job import CLEAN, ROOT
 from tests.filesystems.mirror import REMEMBERED_S, TYPE
 from tests.filesystems.shares import unshare_for
+from tests.kit.waiting import wait_until
 
 SLOW_MACHINE_S = 2.0
 STEPS = 5
@@ -61,14 +61,14 @@ def pretended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             file = writers / f"trainer-{step}.jsonl"
             text = [opened("trainer", id=f"w{step}", replica=str(step)), metrics(step, loss=1)]
             text += [line(kind="barrier", step=step), line(kind="close", reason="exit")]
-            began = time.monotonic()
             file.write_bytes(b"".join(one + b"\n" for one in text))
-            while len(shipped(experiment)) <= step:
-                assert time.monotonic() - began < NETWORK_POLL_S + SLOW_MACHINE_S
-                time.sleep(0.01)
+            wait_until(
+                lambda step=step: len(shipped(experiment)) > step, "its row", timeout_s=NETWORK_POLL_S + SLOW_MACHINE_S
+            )
         before = len(looks)
-        time.sleep(3 * NETWORK_POLL_S)
-        assert len(looks) >= before + 2 * STEPS
+        wait_until(
+            lambda: len(looks) >= before + 2 * STEPS, "more looks", timeout_s=3 * NETWORK_POLL_S + SLOW_MACHINE_S
+        )
         assert not any(looks)
     finally:
         stop.set()

@@ -12,6 +12,7 @@ from rlship_sidecar.sinks import pool
 from rlship_sidecar.sinks.gate import STARTING_S, Gate
 from rlship_sidecar.sinks.pool import Lane
 from tests.kit.clocks import Clock
+from tests.kit.waiting import wait_until
 
 
 class Job:
@@ -52,9 +53,9 @@ def test_many_tasks_share_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         lane.schedule(job)
     assert all(job.done.wait(10.0) for job in jobs)
     assert max(most) <= 4
-    until(lambda: at_work(lane) == 0)
+    wait_until(lambda: at_work(lane) == 0)
     lane.schedule(jobs[0])
-    until(lambda: jobs[0].steps == 2)
+    wait_until(lambda: jobs[0].steps == 2)
 
 
 def test_calls_that_hang_hold_up_no_other_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +75,7 @@ def test_calls_that_hang_hold_up_no_other_for_long(monkeypatch: pytest.MonkeyPat
         assert healthy.done.wait(10.0)
     finally:
         release.set()
-    until(lambda: all(job.done.is_set() for job in stuck))
+    wait_until(lambda: all(job.done.is_set() for job in stuck))
 
 
 def test_a_task_is_run_when_it_said_and_once_more_if_it_was_scheduled_meanwhile() -> None:
@@ -91,15 +92,15 @@ def test_a_task_is_run_when_it_said_and_once_more_if_it_was_scheduled_meanwhile(
     assert inside.wait(10.0)
     lane.schedule(job)
     go_on.set()
-    until(lambda: job.steps == 2)
+    wait_until(lambda: job.steps == 2)
     time.sleep(0.05)
     assert job.steps == 2
     lane.schedule(job)
-    until(lambda: job.steps == 3)
+    wait_until(lambda: job.steps == 3)
     assert lane.withdraw(job)
     quick = Job(lambda: 0.01)
     lane.schedule(quick)
-    until(lambda: quick.steps >= 3)
+    wait_until(lambda: quick.steps >= 3)
     lane.withdraw(quick)
 
 
@@ -127,10 +128,3 @@ def test_a_gate_lets_few_in_and_gives_the_place_of_slow_ones_away() -> None:
     assert gate.enter(3) and not gate.enter(4)
     clock.sleep(STARTING_S)
     assert gate.enter(4) and gate.enter(5) and not gate.enter(6)
-
-
-def until(ready: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline, "not so in time"
-        time.sleep(0.002)

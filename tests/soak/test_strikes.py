@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from rlship_sidecar.store.store import Store
+from tests.kit.waiting import wait_until
 from tests.loopback.backend import FILE_STREAM, GRAPHQL, LoopbackBackend, Request
 from tests.reference.lines import read_file
 from tests.soak import values
@@ -156,7 +157,6 @@ def test_a_sidecar_that_is_stopped_before_it_could_try_again_is_in_order(tmp_pat
         with open(log, "wb") as err:
             process = subprocess.Popen(["/bin/sh", "-c", script], stderr=err)
         sidecars.daemons.append(Daemon(number, process, log, ""))
-        while not ready.exists():
-            time.sleep(0.01)
+        wait_until(ready.exists, "the trap is set")
     (problem,) = sidecars.stop(10.0)
     assert "sidecar 1 ended with 1" in problem and sidecars.exits == [1, 1]
