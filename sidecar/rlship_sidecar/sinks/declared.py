@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from rlship_sidecar.tail.tail import START, Descriptors, Tail
 EVERY_S = 10.0
 HEAD_BYTES = 256 << 10  # a configuration stands where the writer begins
 OPEN_BYTES = 16 << 10
+MAX_WHOLE = 1 << 53  # from here on readers of JSON may round
 
 Config = dict[str, dict[str, Any]]
 
@@ -25,7 +28,7 @@ class DeclaredConfig:
     """The configuration of an experiment, read from the beginnings of its files.
 
     Of each actor it is that of the lowest rank, of its writers the one that opened last: its labels, and over them its
-    `config` events in their order.
+    `config` events in their order. Other ranks add nothing: a mixture would be the configuration of no process.
     """
 
     def __init__(self, experiment: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +82,23 @@ def _config_of(tail: Tail) -> dict[str, Any]:
         record = reader.read(line)
         if isinstance(record, Event) and record.name == CONFIG:
             config.update(record.attrs)
-    return {**reader.labels, **config}
+    return {**{name: _typed(text) for name, text in reader.labels.items()}, **config}
+
+
+def _typed(text: str) -> str | int | float | bool:
+    """The number or bool of which a label is the text, because files keep labels as text; any other text as it is.
+
+    Only the text that `str` gives counts. So "007" and "1.10" stay as they are, and so does a number that no JSON has.
+    """
+    if text in ("True", "False"):
+        return text == "True"
+    with suppress(ValueError):
+        if str(whole := int(text)) == text and abs(whole) < MAX_WHOLE:
+            return whole
+    with suppress(ValueError):
+        if repr(real := float(text)) == text and math.isfinite(real):
+            return real
+    return text
 
 
 def _lines(tail: Tail, size: int) -> list[bytes]:
