@@ -1,15 +1,29 @@
-"""The configuration that a job declares: its labels and its events named `config`, in W&B."""
+"""The configuration that a job declares: its labels and its events named `config`, at each sink."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped, unused-ignore]
+    EventAccumulator,
+)
+
 import rlship
+from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks.contract import Config, Sink
 from rlship_sidecar.sinks.declared import EVERY_S, DeclaredConfig
+from rlship_sidecar.sinks.jsonl import JsonlSink
+from rlship_sidecar.sinks.observed import ObservingSink
+from rlship_sidecar.sinks.ship import Clocks, Shipper
+from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from tests.kit.files import T0, event, file, log
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend
-from tests.sinks.rows import make_row, make_run
+from tests.sinks.readback import run_folder, tensorboard_points
+from tests.sinks.rows import MemorySource, make_row, make_rows, make_run
 from tests.sinks.test_wandb_online import make_sink
 
 
@@ -73,28 +87,100 @@ def test_wandb_has_it_as_the_configuration_of_the_run(tmp_path: Path) -> None:
     rlship.init(tmp_path, "trainer", labels={"model": "7b", "tp": 2, "zero": True})
     rlship.event("config", lr=0.1, layers=[1, 2], optimizer={"name": "adam"})
     rlship.close()
+    trainer = {"model": "7b", "tp": 2, "zero": True, "lr": 0.1, "layers": [1, 2], "optimizer": {"name": "adam"}}
+    now = 0.0
+    source = MemorySource([make_row(0)])
     with LoopbackBackend() as backend:
-        sink = make_sink(backend, tmp_path)
-        sink.open(make_run(tmp_path, rows=3))
-        sink.write([make_row(0)])
-        sink.flush()
+
+        def shipper() -> Shipper:
+            return Shipper(
+                "wandb",
+                lambda: make_sink(backend, tmp_path),
+                make_run(tmp_path),
+                source,
+                clocks=Clocks(lambda: time.monotonic() + now),
+            )
+
+        first = shipper()
+        first.start()
+        assert first.drain(30.0), first.status()
         run = backend.run("rlship", "store1")
-        trainer = {"model": "7b", "tp": 2, "zero": True, "lr": 0.1, "layers": [1, 2], "optimizer": {"name": "adam"}}
         wait_until(lambda: "trainer" in run.config)
         assert run.value("trainer") == trainer and run.value("trainer")["zero"] is True
         assert run.value("store_id") == "store1"
         put(tmp_path, "g.jsonl", file(event("config", attrs={"tp": 2}), id="g", actor="generator"))
-        assert sink._declared is not None
-        sink._declared._looked_at = None
-        sink.write([make_row(1)])
-        sink.flush()
+        now = EVERY_S
+        source.append([make_row(1)])
+        assert first.drain(30.0), first.status()
         wait_until(lambda: "generator" in run.config)
         assert (run.value("generator"), run.value("trainer")) == ({"tp": 2}, trainer)
-        sink.close()
-        again = make_sink(backend, tmp_path)
-        assert again.open(make_run(tmp_path, rows=3)) == 2
-        again.write([make_row(2)])
-        again.flush()
-        again.close()
+        assert first.stop()
+        source.append([make_row(2)])
+        again = shipper()
+        again.start()
+        assert again.drain(30.0), again.status()
+        assert again.stop()
+        assert run.steps() == [0, 1, 2]
         assert (run.value("generator"), run.value("trainer")) == ({"tp": 2}, trainer)
         assert run.value("store_id") == "store1"
+
+
+def ship(experiment: Path, make: Callable[[], Sink], rows: int) -> None:
+    """One life of a sidecar's sink, which gets all rows that it lacks."""
+    shipper = Shipper("any", make, make_run(experiment), MemorySource(make_rows(0, rows)))
+    shipper.start()
+    assert shipper.drain(30.0), shipper.status()
+    assert shipper.stop()
+
+
+def texts_of(experiment: Path, tag: str) -> list[tuple[int, str]]:
+    """(step, text) of every text of a tag, as TensorBoard itself reads them."""
+    found = EventAccumulator(str(run_folder(experiment / "rlship/state/tensorboard")), size_guidance={"tensors": 0})
+    found.Reload()
+    assert tag in found.PluginTagToContent("text"), found.Tags()
+    return [(one.step, one.tensor_proto.string_val[0].decode()) for one in found.Tensors(tag)]
+
+
+def test_tensorboard_shows_it_once_as_a_text(tmp_path: Path) -> None:
+    """By actor, with the first row; a restart does not repeat it, a change shows it again, and rows stay whole."""
+    put(tmp_path, "a.jsonl", file(event("config", attrs={"lr": 0.1, "opt": {"betas": [1, 2], "name": "a|b"}}), id="a"))
+    table = "| key | value |\n| --- | --- |\n"
+    first = table + "| lr | 0.1 |\n| opt.betas | [1,2] |\n| opt.name | a\\|b |"
+    ship(tmp_path, TensorBoardSink, 1)
+    ship(tmp_path, TensorBoardSink, 3)
+    assert texts_of(tmp_path, "config/trainer") == [(0, first)]
+    put(tmp_path, "b.jsonl", file(event("config", attrs={"lr": 0.2}), id="b", t=T0 + 5))
+    put(tmp_path, "g.jsonl", file(id="g", actor="generator", labels={"tp": "2"}))
+    ship(tmp_path, TensorBoardSink, 5)
+    assert texts_of(tmp_path, "config/trainer") == [(0, first), (3, table + "| lr | 0.2 |")]
+    assert texts_of(tmp_path, "config/generator") == [(3, table + "| tp | 2 |")]
+    points = tensorboard_points(tmp_path / "rlship/state/tensorboard", "aa_headline/trainer/loss")
+    assert points == [(step, float(step)) for step in range(5)]
+
+
+def test_tensorboard_shows_it_again_if_the_row_that_brought_it_is_lost(tmp_path: Path) -> None:
+    """The rows are written again from the store, and the text with them."""
+    put(tmp_path, "a.jsonl", file(event("config", attrs={"lr": 0.1}), id="a"))
+    ship(tmp_path, TensorBoardSink, 2)
+    for part in run_folder(tmp_path / "rlship/state/tensorboard").glob("events.*"):
+        part.unlink()
+    ship(tmp_path, TensorBoardSink, 2)
+    assert [step for step, _ in texts_of(tmp_path, "config/trainer")] == [0]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_plug_in_gets_it_before_the_first_row(tmp_path: Path, wrapped: bool) -> None:
+    """Whether or not it wants observations."""
+    put(tmp_path, "a.jsonl", file(event("config", attrs={"lr": 0.1}), id="a", labels={"tp": "2"}))
+    calls: list[object] = []
+
+    class Recorder(JsonlSink):
+        def configure(self, config: Config) -> None:
+            calls.append(config)
+
+        def write(self, rows: Sequence[Row]) -> None:
+            calls.append(len(rows))
+            super().write(rows)
+
+    ship(tmp_path, (lambda: ObservingSink("any", Recorder())) if wrapped else Recorder, 3)
+    assert calls == [{"trainer": {"tp": 2, "lr": 0.1}}, 3]

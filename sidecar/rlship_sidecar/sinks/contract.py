@@ -56,12 +56,13 @@ class SinkContext:
 
 Run = SinkContext  # the name that plug-ins of earlier releases import
 
+Config = Mapping[str, Mapping[str, Any]]  # by actor
 Observed = Mapping[str, Any]  # how far each file was observed: a sink keeps it and returns it unchanged
 
 
 class Sink(ABC):
-    """One destination. Calls come one at a time, from any thread: open, (write | flush | observe)*, close; then open
-    again.
+    """One destination. Calls come one at a time, from any thread: open, (configure | write | flush | observe)*, close;
+    then open again.
 
     A sink defines open, write, flush and close. Every other member has the default that stands here. Any call may raise
     SinkUnavailable (retried) or SinkRefused (final); any other exception counts as unavailable. The status shows it.
@@ -101,6 +102,13 @@ class Sink(ABC):
     def ends_with(self, row: Row) -> bool:
         """Whether `row` is the last one that the destination holds; called after an `open` that returned a number."""
         return True
+
+    def configure(self, config: Config) -> None:  # noqa: B027 - a default
+        """Take what the job declared of itself, by actor: its labels and its events named `config`.
+
+        Called before the first `write` after each `open` with all actors that declared anything, and before a later one
+        with those that declare something new. Only a sink that defines this method costs a look at the files.
+        """
 
     @abstractmethod
     def write(self, rows: Sequence[Row]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from rlship_formats.reading import Event, FileReader
 from rlship_formats.records import CONFIG, Open
 from rlship_sidecar.align.lineage import replica_key
+from rlship_sidecar.sinks.contract import Sink
 from rlship_sidecar.tail.listing import is_foreign
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import START, Descriptors, Tail
@@ -21,7 +22,12 @@ HEAD_BYTES = 256 << 10  # a configuration stands where the writer begins
 OPEN_BYTES = 16 << 10
 MAX_WHOLE = 1 << 53  # from here on readers of JSON may round
 
-Config = dict[str, dict[str, Any]]
+Config = dict[str, dict[str, Any]]  # by actor
+
+
+def declared_for(sink: Sink, experiment: Path, clock: Callable[[], float]) -> DeclaredConfig | None:
+    """The configuration of the experiment, for a sink that takes it."""
+    return None if type(sink).configure is Sink.configure else DeclaredConfig(experiment, clock=clock)
 
 
 class DeclaredConfig:

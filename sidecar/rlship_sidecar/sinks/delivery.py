@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.declared import DeclaredConfig, declared_for
 from rlship_sidecar.sinks.gate import Gate
 from rlship_sidecar.tally import Shipping
 
@@ -184,6 +185,7 @@ class Delivery:
         self._may_ship = may_ship
         self._starts = starts
         self._sink: Sink | None = None
+        self._declared: DeclaredConfig | None = None
         self._tells = False
         self._backoff = Backoff()
         self._unflushed = Unflushed()
@@ -350,6 +352,7 @@ class Delivery:
 
     def _open(self, sink: Sink, count: int) -> None:
         self._sink = sink
+        self._declared = declared_for(sink, self._run.experiment, self._clocks.clock)
         progress = self.progress
         # A store that was restored from an older copy makes the later rows again, perhaps with other numbers, and
         # soon has as many as the destination. It must not be mistaken then for the store that delivered them.
@@ -410,6 +413,8 @@ class Delivery:
         self._make_sure()
         if progress.given_below == progress.confirmed_below:
             unflushed.since = self._clocks.clock()
+        if self._declared is not None and (config := self._declared.news()):
+            sink.configure(config)
         sink.write(rows)
         self.facts.note = sink.note
         progress.given_below += len(rows)

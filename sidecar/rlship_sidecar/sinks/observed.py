@@ -12,7 +12,7 @@ import msgspec
 
 from rlship_sidecar import state_file
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Config, Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.observing import FilePlace, Observer
 
 EVERY_S = 0.5
@@ -67,6 +67,11 @@ class ObservingSink(Sink):
     def ends_with(self, row: Row) -> bool:
         """The sink's own answer."""
         return self._sink.ends_with(row)
+
+    def configure(self, config: Config) -> None:
+        """Pass the configuration on."""
+        with self._calls:
+            self._sink.configure(config)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write the rows; raises the error that keeps observations from being delivered."""

@@ -79,7 +79,7 @@ def markdown(samples: Sequence[Sample], *, max_columns: int = 8, max_cell_bytes:
     more = (
         f"\n\n{left} more column{'s' if left > 1 else ''}: {', '.join(found.columns[max_columns:])}" if left > 0 else ""
     )
-    return "\n".join(f"| {' | '.join(_escaped(cell) for cell in cells)} |" for cells in lines) + more
+    return "\n".join(f"| {' | '.join(escaped(cell) for cell in cells)} |" for cells in lines) + more
 
 
 def brief(samples: Sequence[Sample]) -> str:
@@ -112,6 +112,6 @@ def _plain(cell: Cell) -> str:
     return "" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """A text that cannot break out of its cell."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r", "").replace("\n", "<br>")

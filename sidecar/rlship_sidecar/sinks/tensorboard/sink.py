@@ -17,7 +17,7 @@ from rlship_sidecar.plainfiles import make_folder, make_plain
 from rlship_sidecar.rows import Row, axis
 from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Config, Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
     REWARD_AND_LOSS,
     SinkNames,
@@ -30,6 +30,7 @@ from rlship_sidecar.sinks.names import (
 )
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
+from rlship_sidecar.sinks.tensorboard.config import ConfigTexts, is_config
 from rlship_sidecar.sinks.tensorboard.events import encode, read
 from rlship_sidecar.sinks.tensorboard.parts import chain, find_parts, part_name
 
@@ -62,6 +63,7 @@ class TensorBoardSink(Sink):
         self._claim: Claim | None = None
         self._part = Path()
         self._budget: budget.KeyBudget | None = None
+        self._texts: ConfigTexts | None = None
         self._fd: int | None = None
         self._last_event = b""
         self._end = 0
@@ -100,6 +102,7 @@ class TensorBoardSink(Sink):
                 claim.copy(found.kept[-1].path, found.end)
             if fence:
                 claim.fenced()
+            self._texts = ConfigTexts(run.state_dir, found.rows)
             self._last_event = b"" if found.last is None else read(found.kept[-1].path, found.last)
             renamed.tell_once("tensorboard", run.state_dir, found.rows, names_of(run.options, first=CHARTS.first))
         return found.rows
@@ -124,9 +127,14 @@ class TensorBoardSink(Sink):
             (held.step, held.wall_time) == (made.step, made.wall_time)
             and all(
                 key in ranks or key in row.x or allowed.get(key) == value
-                for key, value in _by_key(held.summary.value).items()
+                for key, value in _by_key(one for one in held.summary.value if not is_config(one)).items()
             )
         )
+
+    def configure(self, config: Config) -> None:
+        """Show it as a text of each actor with the next row, unless that text is there."""
+        assert self._texts is not None
+        self._texts.take(config)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
@@ -137,6 +145,9 @@ class TensorBoardSink(Sink):
             if self._budget is not None:
                 self._budget.save()
                 self.note = self._budget.note
+            assert self._texts is not None
+            texts = self._texts.due()
+            events[0].summary.value.extend(_text(name, text) for name, text in texts.items())
             data = memoryview(b"".join(encode(made.SerializeToString(deterministic=True)) for made in events))
             if self._fd is None or self._end >= PART_BYTES:
                 self._begin(rows[0])
@@ -146,6 +157,8 @@ class TensorBoardSink(Sink):
                 written = os.pwrite(self._fd, data, self._end)
                 self._end += written
                 data = data[written:]
+            if texts:
+                self._texts.shown(rows[0].row_number)
 
     def flush(self) -> None:
         """Sync the part to the disk."""

@@ -174,7 +174,6 @@ def _take_rows(
     defined = {(actor, axis) for actor, axis in request["axes"]}
     for actor, axis in request["axes"]:
         client.define(run, actor, axis)
-    client.configure(run, request["config"])
     while True:
         message = inbox.get()
         if "row_number" in message:

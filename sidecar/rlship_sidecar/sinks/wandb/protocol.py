@@ -36,7 +36,6 @@ class OpenRequest(TypedDict):
     store_id: str
     rows: int  # that the store holds
     axes: list[tuple[str, str]]  # (actor, axis), as defined so far
-    config: dict[str, dict[str, Any]]  # by actor, as the job declared it so far
     scratch: str  # the folder of the client's own files, removed with the child
     state_dir: str
     offline_root: str
@@ -68,7 +67,7 @@ class RowMessage(TypedDict):
 
 @final
 class ConfigMessage(TypedDict):
-    """The configuration of actors that declared it after the start."""
+    """What the job declared of itself, by actor."""
 
     config: dict[str, dict[str, Any]]
 

@@ -24,8 +24,7 @@ from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row, axis
 from rlship_sidecar.scratch import own, remove_left_behind
 from rlship_sidecar.sinks import budget, names, renamed
-from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
-from rlship_sidecar.sinks.declared import Config, DeclaredConfig
+from rlship_sidecar.sinks.contract import Config, Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
     DEFAULT_NAMES,
     EXTRAS,
@@ -207,7 +206,6 @@ class WandbSink(Sink):
         self._scratch: tuple[Path, int] | None = None  # with the descriptor that shows whose it is
         self._axes: Axes | None = None
         self._budget: budget.KeyBudget | None = None
-        self._declared: DeclaredConfig | None = None
         self._next = 0
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
@@ -270,10 +268,7 @@ class WandbSink(Sink):
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = self.advice = ""
-        self._declared = DeclaredConfig(run.experiment)
-        request = _open_request(
-            run, options, env, self._limits, scratch, folder, axes=axes.pairs, config=self._declared.news()
-        )
+        request = _open_request(run, options, env, self._limits, scratch, folder, axes=axes.pairs)
         link = self._link = ChildLink(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
         )
@@ -306,11 +301,14 @@ class WandbSink(Sink):
             self.where = sync_command(folder or state_dir, Path(self.where), shared=folder is not None)
         return self._next
 
+    def configure(self, config: Config) -> None:
+        """Make it the run's config, by actor."""
+        assert self._link is not None
+        self._link.send({"config": {actor: dict(declared) for actor, declared in config.items()}})
+
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
         assert self._link is not None and self._axes is not None and self._run is not None
-        if self._declared is not None and (config := self._declared.news()):
-            self._link.send({"config": config})
         shown = names_of(self._run.options, over_time=self._run.over_time())
         for row in rows:
             if row.row_number != self._next:
@@ -407,7 +405,6 @@ def _open_request(
     folder: Path | None,
     *,
     axes: list[tuple[str, str]],
-    config: Config,
 ) -> OpenRequest:
     """The child's request to open the run. Variables of W&B replace options that are not set."""
     return {
@@ -424,7 +421,6 @@ def _open_request(
         "store_id": run.store_id,
         "rows": run.rows,
         "axes": axes,
-        "config": config,
         "state_dir": str(run.state_dir.absolute()),
         "offline_root": str(folder or run.state_dir.absolute()),
         "stall_s": limits.stall_s,
