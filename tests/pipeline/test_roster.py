@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_WORLD, Gap, Open
 from rlship_sidecar.align.lineage import (
@@ -16,6 +19,7 @@ from rlship_sidecar.align.lineage import (
     replica_key,
     side_by_side,
     still_in_world,
+    submissions,
 )
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.rows import name_ranks
@@ -289,3 +293,28 @@ def test_answers_are_not_kept_beyond_a_change() -> None:
     rival.newest_t, rival.segments[0].barrier, late.segments[0].barrier = T0 + 100, 5, 9
     made.changed(rival)
     assert waited(made, 9, now=1e6) == (["c"], False)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.integers(0, 2),
+            st.sampled_from((0.0, 30.0, 59.0, 61.0, 200.0, 1000.0)),
+            st.sampled_from((None, "a", "b")),
+        ),
+        max_size=12,
+    )
+)
+def test_submissions_are_the_same_in_whatever_order_writers_come(
+    found: list[tuple[int, int, float, str | None]],
+) -> None:
+    made = Roster()
+    for number, (rank, attempt, t, job) in enumerate(found):
+        one = writer(f"w{number}", rank, attempt=attempt, t=T0 + t)
+        one.open = replace(one.open, job=job)
+        made.add(one)
+        roots = list(made.writers.values())
+        assert {root.file: root.submission for root in roots} == {
+            root.file: number for root, number in submissions(roots).items()
+        }

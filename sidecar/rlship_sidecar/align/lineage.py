@@ -193,7 +193,7 @@ def submissions(roots: Iterable[Writer]) -> dict[Writer, int]:
     another job, or whose attempt is lower than that of one that opened more than `SIDE_BY_SIDE_S` before it. Within
     that time the attempts are trusted more than the clocks of two hosts.
     """
-    ordered = sorted(roots, key=_submitted)
+    ordered = sorted(roots, key=submitted)
     found: dict[Writer, int] = {}
     number, passed, highest = 0, 0, -1  # `highest` attempt of those of this submission before `passed`
     for root in ordered:
@@ -206,7 +206,7 @@ def submissions(roots: Iterable[Writer]) -> dict[Writer, int]:
     return found
 
 
-def _submitted(root: Writer) -> tuple[float, str, float, str, int]:
+def submitted(root: Writer) -> tuple[float, str, float, str, int]:
     """The order in which root writers of one replica were submitted: those of one job together."""
     opened = root.open
     start, name = (opened.t, "") if root.job is None else root.job.order

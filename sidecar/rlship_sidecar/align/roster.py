@@ -5,7 +5,6 @@ The terms are those of docs/semantics.md, "Coverage".
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from rlship_sidecar.align.lineage import (
     side_by_side,
     still_in_world,
     submissions,
+    submitted,
 )
 from rlship_sidecar.rows import RankName
 
@@ -64,31 +64,71 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Submission:
+    """One submission of a replica, as far as a writer that joins it has to know.
+
+    `first` is its first writer in the order of `submissions`. `opened` maps each attempt to its first and last open.
+    """
+
+    job: SubmittedJob | None
+    number: int
+    first: Writer
+    opened: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def takes_in(self, writer: Writer) -> bool:
+        """True if `writer`, which no later submission begins before, is of this one and changes no number: the attempts
+        of those that opened long before it are not above its own, and those long after it are not below.
+        """
+        if writer.job is not self.job or (self.number and submitted(writer) < submitted(self.first)):
+            return False
+        attempt, t = writer.open.attempt, writer.open.t
+        return all(
+            attempt == other or (last <= t + SIDE_BY_SIDE_S if other < attempt else t <= first + SIDE_BY_SIDE_S)
+            for other, (first, last) in self.opened.items()
+        )
+
+    def add(self, writer: Writer) -> None:
+        """Take in a writer."""
+        t = writer.open.t
+        first, last = self.opened.get(writer.open.attempt, (t, t))
+        self.opened[writer.open.attempt] = min(first, t), max(last, t)
+
+
+@dataclass(slots=True)
 class _Replica:
     roots: dict[int, list[Writer]] = field(default_factory=dict)
     joining: list[Writer] = field(default_factory=list)  # roots that have not shown yet where they begin
     answers: dict[int, ReplicaAtStep] = field(default_factory=dict)  # by how many of `begins` a step has passed
     begins: list[int] | None = None  # where segments begin and jobs are over, ascending; None: to be worked out anew
     newest_first: list[tuple[int, list[Segment]]] = field(default_factory=list)
-    attempts: set[int] = field(default_factory=set)
     jobs: set[SubmittedJob | None] = field(default_factory=set)
-    last_open: float = -math.inf
+    worlds: set[int | None] = field(default_factory=set)
+    submissions: list[_Submission] = field(default_factory=list)
     least_world: int = MAX_WORLD
 
     def seat(self, writer: Writer) -> list[Writer]:
         """Take in a root writer. Returns the others whose submission has another number because of it."""
         opened = writer.open
-        # As most are, and as a restart by the launcher is: its attempt is not below others, and none opened long after.
-        last = opened.attempt >= max(self.attempts, default=0) and opened.t + SIDE_BY_SIDE_S >= self.last_open
         self.roots.setdefault(opened.rank, []).append(writer)
         self.joining.append(writer)
-        self.attempts.add(opened.attempt)
         self.jobs.add(writer.job)
-        self.last_open = max(self.last_open, opened.t)
+        self.worlds.add(opened.world)
         self.least_world = min(self.least_world, opened.world or MAX_WORLD)
         self.forget()
-        ordinary = last and len(self.jobs) == 1 and not any(root.submission for root in self.each())
-        return [] if ordinary else [root for root in self.renumber() if root is not writer]
+        # Thousands of writers join one submission, so that none of them looks at all others.
+        joined = self._submission_of(writer)
+        if joined is not None and joined.takes_in(writer):
+            writer.submission = joined.number
+            joined.add(writer)
+            return []
+        return [root for root in self.renumber() if root is not writer]
+
+    def _submission_of(self, writer: Writer) -> _Submission | None:
+        """The last submission that does not begin behind a writer; None if there is no submission yet."""
+        for one in reversed(self.submissions):
+            if not one.number or submitted(one.first) <= submitted(writer):
+                return one
+        return None
 
     def unseat(self, writer: Writer) -> list[Writer]:
         """Take out a writer that gets another root. Returns the others whose submission has another number now."""
@@ -100,13 +140,14 @@ class _Replica:
             self.joining.remove(writer)
         self.forget()
         writer.submission = 0
+        if len(self.submissions) == 1 and len(self.submissions[0].opened) == 1:
+            return []  # of one attempt, the others stay one submission
         return self.renumber()
 
     def renumber(self) -> list[Writer]:
         """Find the submission of each root writer. Returns those whose number is another one now."""
-        if len(self.attempts) == len(self.jobs) == 1:
-            return []
         numbers = submissions(self.each())
+        self.submissions = _each_submission(numbers)
         moved = [root for root, number in numbers.items() if root.submission != number]
         for root in moved:
             root.submission = numbers[root]
@@ -287,12 +328,10 @@ class Roster:
         """
         opened = segment.writer.open
         replica = self._replicas[opened.replica]
-        begun = [s for roots in replica.roots.values() for w in roots for s in w.segments if s.begins is not None]
-        if len(self._jobs) > 1 or any(s.writer.open.world != opened.world for s in begun):
+        if len(self._jobs) > 1 or len(replica.worlds) > 1:
             return step - 1
-        same_rank = [
-            s for s in begun if s.writer.open.rank == opened.rank and s.begins is not None and s.begins <= step
-        ]
+        roots = replica.roots[opened.rank]
+        same_rank = [s for root in roots for s in root.segments if s.begins is not None and s.begins <= step]
         return max((s.covers_to for s in same_rank), default=step - 1)
 
     def order(self, owners: tuple[Segment, ...]) -> Order | None:
@@ -461,6 +500,16 @@ class Roster:
             if gap.first is not None and gap.last is not None and gap.first <= step <= gap.last
         )
         return min(dropped, MAX_STEP)  # an absurd count must still be a JSON integer
+
+
+def _each_submission(numbers: Mapping[Writer, int]) -> list[_Submission]:
+    """The submissions of a replica, given the number of each root writer in the order of `submissions`."""
+    found: list[_Submission] = []
+    for root, number in numbers.items():
+        if number == len(found):
+            found.append(_Submission(root.job, number, root))
+        found[-1].add(root)
+    return found
 
 
 def _at_step(

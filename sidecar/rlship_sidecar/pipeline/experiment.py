@@ -248,8 +248,11 @@ class Experiment:
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
             self.sources[saved.file] = source
-            if source.writer is not None:
-                self._actor(source.writer.open.actor).add_writer(source.writer, now)
+        writers = [source.writer for source in self.sources.values() if source.writer is not None]
+        # As they opened: each is then of the latest submission, and the roster looks at no other writer.
+        writers.sort(key=lambda writer: writer.open.t)
+        for writer in writers:
+            self._actor(writer.open.actor).add_writer(writer, now)
         for actor in self.actors.values():
             actor.revisions.clear()  # a child that was loaded before its parent made rows dirty: the store knows better
         dirty = self.store.dirty()
@@ -257,7 +260,6 @@ class Experiment:
             if unit.kind == STEP:
                 actor = self._actor(unit.actor)
                 actor.revisions.restore(unit, now, partial=actor.rows.lacks_ranks(unit.index) is True)
-        writers = [source.writer for source in self.sources.values() if source.writer is not None]
         self.streaming = ExperimentStreams(
             self.store, self.actors, self._recall.files(), self._streams, self.patience, self.rules
         )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rlship_sidecar.align.actor import Actor
-from rlship_sidecar.align.lineage import Segment, Writer
+from rlship_sidecar.align.lineage import MergeKey, Segment, Writer
 from rlship_sidecar.align.units import MAX_KEPT, Patience, StreamConfig
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Adoption, Batch, Dense, Sparse, StreamLine
@@ -58,6 +58,7 @@ class ExperimentStreams:
         self.timeline = Timeline(store, self.clocks, self._writer_of_lead)
         self.origin = 0.0
         self.axis: str | None = None
+        self._first_of_lead: MergeKey | None = None
         self._store = store
         self._actors = actors
         self._files = files
@@ -144,7 +145,7 @@ class ExperimentStreams:
             self.origin = opened.t
             self._all_affected(_BY_ORIGIN, now)
         if name == self.config.lead:
-            self._take_axis(now)
+            self._take_axis(writer, now)
         if moved:
             self.of(name).moved_home(now)
         for child in moved:
@@ -155,12 +156,14 @@ class ExperimentStreams:
             if any(one.root is one or one.file in known for one in moved):
                 self._rebuild(now)
 
-    def _take_axis(self, now: float) -> None:
-        """The lead's axis is that of its first writer."""
-        writers = self._actors[self.config.lead].roster.writers.values()
-        axis = min(writers, key=lambda writer: writer.segments[0].merge_key).open.axis
-        if axis != self.axis:
-            self.axis = axis
+    def _take_axis(self, writer: Writer, now: float) -> None:
+        """The lead's axis is that of its first writer, which a new one may turn out to be."""
+        key = writer.segments[0].merge_key
+        if self._first_of_lead is not None and self._first_of_lead <= key:
+            return
+        self._first_of_lead = key
+        if writer.open.axis != self.axis:
+            self.axis = writer.open.axis
             self._all_affected(frozenset((ALIGNED,)), now)
             if not self._loading:
                 for actor in self._actors.values():

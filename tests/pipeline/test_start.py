@@ -1,0 +1,39 @@
+"""A start looks at each file a bounded number of times, however many there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.counting import calls
+from tests.endtoend.hostile import line, metrics, opened
+from tests.pipeline.simulated import Simulation, simulation
+
+FEW, TIMES = 60, 4
+LEEWAY = 1.25  # what is done once weighs more with few files
+
+
+def job(sim: Simulation, ranks: int, kind: str) -> None:
+    """The files of a job that is over: two lives of each rank, or streams."""
+    for rank in range(ranks):
+        if kind == "streams":
+            lines = [opened("generator", id=f"g{rank}", replica=str(rank), world=1), line(t=2.0, m={"loss": 1.0})]
+            sim.write(f"g{rank}.jsonl", b"\n".join(lines) + b"\n")
+            continue
+        for life in range(2):
+            lived = {"attempt": life} if kind == "attempts" else {"job": f"job{life}"}
+            lines = [opened("trainer", id=f"w{rank}-{life}", rank=rank, world=ranks, t=1000.0 * (life + 1), **lived)]
+            lines += [metrics(life, loss=1), line(kind="barrier", step=life)]
+            sim.write(f"r{rank}-{life}.jsonl", b"\n".join(lines) + b"\n")
+
+
+@pytest.mark.parametrize("kind", ["attempts", "jobs", "streams"])
+def test_reading_and_going_on_take_so_much_for_each_file(kind: str) -> None:
+    first, again = [], []
+    for ranks in (FEW, FEW * TIMES):
+        with simulation() as sim:
+            job(sim, ranks, kind)
+            first.append(calls(sim.tick))
+            sim.experiment.save()
+            again.append(calls(sim.restart) + calls(sim.tick))
+    assert first[1] < LEEWAY * TIMES * first[0]
+    assert again[1] < LEEWAY * TIMES * again[0]
