@@ -309,6 +309,7 @@ def test_answers_are_not_kept_beyond_a_change() -> None:
 def test_submissions_are_the_same_in_whatever_order_writers_come(
     found: list[tuple[int, int, float, str | None]],
 ) -> None:
+    """A roster that gets its writers one by one gives each the submission that all of them together give it."""
     made = Roster()
     for number, (rank, attempt, t, job) in enumerate(found):
         one = writer(f"w{number}", rank, attempt=attempt, t=T0 + t)

@@ -28,6 +28,7 @@ def job(sim: Simulation, ranks: int, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["attempts", "jobs", "streams"])
 def test_reading_and_going_on_take_so_much_for_each_file(kind: str) -> None:
+    """Four times as many files take about four times as many calls, at the first reading and after a restart."""
     first, again = [], []
     for ranks in (FEW, FEW * TIMES):
         with simulation() as sim:
