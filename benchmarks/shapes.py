@@ -45,6 +45,7 @@ class Shape:
     """What one rank writes at one step, without the barrier. `values` counts the observations in it.
 
     `most_times` is the aim for the multiple of orjson's time, `least_rate` that for million values per CPU second.
+    `streams`: the ranks are generators that log without steps; `lead`: beside a trainer with a step a second.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Shape:
     most_times: float | None = 4.0
     least_rate: float | None = None
     streams: bool = False
+    lead: bool = False
 
 
 def _plain(rank: int, step: int, source: random.Random) -> bytes:
@@ -66,8 +68,14 @@ def _two_calls(rank: int, step: int, source: random.Random) -> bytes:
     return b"".join(metrics_line(step, T0 + step, half) for half in halves)
 
 
+def _by_step(rank: int, step: int, source: random.Random) -> bytes:
+    """The last ten metrics are logged at every tenth step only, by all ranks, as an evaluation is."""
+    logged = values(METRICS if step % 10 == 0 else METRICS - 10, source)
+    return metrics_line(step, T0 + step, logged)
+
+
 def _varying(rank: int, step: int, source: random.Random) -> bytes:
-    """Each of the last ten metrics is logged in turn, as what is evaluated now and then is, and not by all ranks."""
+    """Each of the last ten metrics is logged in turn, and by another rank at each step."""
     logged = values(METRICS, source)
     chosen = METRICS - 10 + (rank + step) % 10
     return metrics_line(
@@ -134,9 +142,11 @@ def _stream(rank: int, step: int, source: random.Random) -> bytes:
 SHAPES: Mapping[str, Shape] = {
     "plain": Shape("plain, 50 metrics a line", 300, METRICS, _plain, 2.8),
     "two-calls": Shape("two log calls a step", 300, METRICS, _two_calls),
-    "varying": Shape("keys that vary", 300, METRICS - 9, _varying),
+    "by-step": Shape("keys that vary by step", 300, METRICS - 9, _by_step),
+    "by-rank": Shape("keys that vary by rank and step", 300, METRICS - 9, _varying),
     "drawn": Shape("keys drawn for each line", 300, METRICS * 4 // 5, _drawn),
     "streams": Shape("streams, 20 keys", 750, 20, _stream, None, 2.0, streams=True),
+    "streams-lead": Shape("streams, 20 keys, beside a lead's steps", 750, 20, _stream, None, streams=True, lead=True),
     "arrays": Shape("arrays of 4", 100, METRICS * 4, _arrays),
     "line-each": Shape("a line per metric", 150, METRICS, _line_each),
     "spans": Shape("spans, 20 a step", 250, 20, _spans, None, 1.0),
@@ -202,6 +212,8 @@ def _check(shape: Shape, found: Figures, steps: int) -> None:
     wanted = {"dead": 0, "incomplete": 0}
     if not shape.streams:
         wanted["rows"] = steps
+    elif not found["rows"]:
+        raise RuntimeError(f"{shape.name}: there are no rows: the figures are void")
     for name, count in wanted.items():
         if found[name] != count:
             raise RuntimeError(f"{shape.name}: {name} is {found[name]:.0f}, not {count}: the figures are void")
@@ -219,7 +231,7 @@ def write_shape(experiment: Path, shape: Shape, ranks: int, steps: int) -> int:
                 barrier = b"" if shape.streams else barrier_line(step, T0 + step)
                 file.write(shape.lines(rank, step, source) + barrier)
             size += file.tell()
-    if shape.streams:
+    if shape.lead:
         with file_of(folder, ranks).open("wb") as file:
             file.write(open_line(0, 1))
             for step in range(max(1, round(steps * STREAM_EVERY_S))):
