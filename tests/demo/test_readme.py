@@ -107,3 +107,11 @@ def test_nothing_else_is_shown() -> None:
     }
     assert "VENV ?= .venv\n" in (ROOT / "Makefile").read_text()
     assert {line for line in LINES if not line.startswith(("rlship ", "pip "))} == elsewhere
+
+
+def test_git_ignores_what_the_commands_write() -> None:
+    """The files that README's commands write into a checkout are not offered for a commit."""
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    written = re.findall(r" -o (\S+)", "".join(BLOCKS))
+    assert written == ["trace.json.gz"]
+    assert {f"/{name}" for name in written} <= set(ignored)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,6 +13,7 @@ from rlship_sidecar.demo.plan import JobPlan
 from rlship_sidecar.demo.straggler import Straggler
 from rlship_sidecar.report.status import SinkStatus, Status
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, name_ranks
+from tests.guards.tree import ROOT
 
 PLAN = JobPlan(steps=20)
 
@@ -108,6 +111,15 @@ def test_the_newest_revision_of_a_row_counts() -> None:
     lines = [first.to_json(), second.to_json(), b'{"row":2,"act']
 
     assert report.series(report.final_rows(lines), "trainer/reward") == {0: 0.3}
+
+
+def test_the_picture_shows_the_words_of_today() -> None:
+    """The straggler's line in docs/images/demo.svg is written as the demo writes it."""
+    picture = html.unescape((ROOT / "docs" / "images" / "demo.svg").read_text(encoding="utf-8")).replace("\xa0", " ")
+    drawn = [line for line in re.findall(r">([^<]*)</text>", picture) if line.startswith("straggler: ")]
+    (whole,) = re.findall(r"([0-9]+) of ([0-9]+) steps, ([0-9]+) ms", drawn[0])
+    last, steps, later_ms = map(int, whole)
+    assert drawn == [report._verdict(Straggler("trainer r2", later_ms / 1000, last / steps, steps))]
 
 
 def test_summary_shows_the_change_the_coverage_and_the_straggler() -> None:
