@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.files import values
 from benchmarks.report import Finding, Result, median, ratio
@@ -44,7 +44,8 @@ LOOP_METHOD = (
     "Loop: {steps:,} steps of {keys} keys, {rounds} rounds, in turn. Each step reads through {swept} MB, so that the "
     "caches are cold, makes its calls, and sleeps {sleep:g} ms. All-in: the CPU of all threads less that of the "
     "reading and sleeping; calling thread: the CPU of its calls alone; µs a step. Beside are one write per step of the "
-    "same record, and json.dumps into a file with Python's buffer, which reaches the disk when that is full. The tight "
+    "same record, and json.dumps into a file with Python's buffer, which reaches the disk when that is full; and "
+    "wandb offline, whose calling process alone counts. The tight "
     "loop with barriers has neither reading nor sleep. Every line and barrier is counted in the file afterwards."
 )
 PARTS = ("tight", "loop")
@@ -89,7 +90,8 @@ def _measure_tight(folder: Path, quick: bool) -> tuple[str, list[Finding]]:
 
 
 _OURS = {"rlship log": "log", "rlship log + barrier": "log + barrier"}
-_LOOPS = (*_OURS, "json.dumps + os.write", "json.dumps, buffered", "orjson + os.write")
+_WANDB = "wandb run.log, calling process"
+_LOOPS = (*_OURS, "json.dumps + os.write", "json.dumps, buffered", "orjson + os.write", _WANDB)
 
 
 def _measure_loop(folder: Path, quick: bool) -> tuple[str, list[Finding]]:
@@ -185,7 +187,6 @@ def json_cpu(folder: str, calls: int) -> Figures:
 def wandb_cpu(folder: str, calls: int) -> Figures:
     """wandb's offline mode; "<keys> all" also counts its core process and finish()."""
     import psutil
-    import wandb
 
     me = psutil.Process()
 
@@ -197,12 +198,9 @@ def wandb_cpu(folder: str, calls: int) -> Figures:
         return float(time.process_time() + ended_s + sum(t.user + t.system for t in alive))
 
     figures = {}
-    settings = wandb.Settings(
-        console="off", silent=True, x_disable_stats=True, x_disable_meta=True, x_disable_machine_info=True
-    )
     for keys in KEYS:
         dicts = _dicts(keys)
-        run = wandb.init(project="benchmark", mode="offline", dir=folder, settings=settings)
+        run = _wandb_run(folder)
         run.log(dicts[0])
         began, began_all = time.process_time(), with_children()
         for step in range(calls):
@@ -211,6 +209,15 @@ def wandb_cpu(folder: str, calls: int) -> Figures:
         run.finish()
         figures[f"{keys} all"] = _micros(with_children() - began_all, calls)
     return figures
+
+
+def _wandb_run(folder: str) -> Any:
+    import wandb
+
+    settings = wandb.Settings(
+        console="off", silent=True, x_disable_stats=True, x_disable_meta=True, x_disable_machine_info=True
+    )
+    return wandb.init(project="benchmark", mode="offline", dir=folder, settings=settings)
 
 
 def tensorboardx_cpu(folder: str, calls: int) -> Figures:
@@ -251,8 +258,9 @@ def loop_cpu(folder: str, subject: str, steps: int, cold: bool) -> Figures:
         began = time.thread_time_ns()
     calling_ns += time.thread_time_ns() - began
     others_ns = time.process_time_ns() - time.thread_time_ns() - others_ns
-    (path,) = Path(folder).rglob("*.jsonl")
-    _all_there(path, b'"m":', steps)
+    if subject != _WANDB:
+        (path,) = Path(folder).rglob("*.jsonl")
+        _all_there(path, b'"m":', steps)
     if "barrier" in subject:
         _all_there(path, b'"barrier"', steps)
     return {"calling": calling_ns / steps / 1e3, "all": (calling_ns + others_ns) / steps / 1e3}
@@ -264,6 +272,10 @@ def _stepper(folder: Path, subject: str) -> Iterator[Callable[[int, dict[str, fl
     if subject in _OURS:
         with _rlship_stepper(folder, barriers="barrier" in subject) as write:
             yield write
+        return
+    if subject == _WANDB:  # the interpreter's exit finishes it: only the calls count
+        run = _wandb_run(str(folder))
+        yield lambda step, metrics: run.log(metrics)
         return
     fd = os.open(folder / "job.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     if subject == "orjson + os.write":

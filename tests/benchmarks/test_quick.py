@@ -27,7 +27,12 @@ WANTED = {
         *(
             (f"loop, log + barrier, {whose}", name)
             for whose in ("all-in", "calling thread")
-            for name in ("json.dumps + os.write", "json.dumps, buffered", "orjson + os.write")
+            for name in (
+                "json.dumps + os.write",
+                "json.dumps, buffered",
+                "orjson + os.write",
+                "wandb run.log, calling process",
+            )
         ),
         ("tight, log + barrier, all-in", "json.dumps + os.write"),
     },
@@ -61,7 +66,8 @@ WANTED = {
     "sysmon": {("CPU", ""), ("memory, most", "imports alone"), ("memory, last fifth / second fifth", "")},
     "query": {
         ("all values", ""),
-        *((name, "all values") for name in ("one metric", "barriers of a rank", "columns")),
+        *((name, "all values") for name in ("one metric", "barriers of a rank", "columns", "one metric of all rows")),
+        *((f"memory: {name}", "a tenth of the history") for name in ("one metric", "one metric of all rows")),
     },
     "shapes": {
         *((shape.name, "bare orjson.loads loop") for shape in SHAPES.values()),
