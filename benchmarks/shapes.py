@@ -34,9 +34,9 @@ METHOD = (
     "{ranks} ranks; of each shape about a million values where a line has many, {mb:.0f} MB in all, in the page cache. "
     "{rounds} rounds, in turn, each subject in a fresh process. CPU = its user + system time after the imports. Ours: "
     "as `watch --once` reads the files, with every row committed, less the same for a job of as many ranks and one "
-    "step, read before in the same process, so that the start is left out. Beside: orjson.loads of every line of the "
-    "same files, barriers included, and nothing else. A value is one observation: an array of 4 has four, a summary or "
-    "a span one. Void unless every step has a complete row and no line or value is dead."
+    "step, read before in the same process, so that the start is left out. Beside: the same files are read, split into "
+    "lines, and orjson.loads called on each, barriers included. A value is one observation: an array "
+    "of 4 has four, a summary or a span one. Void unless every step has a complete row and no line or value is dead."
 )
 
 
