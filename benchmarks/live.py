@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
         case = CASES[part]
         ranks = case.ranks // 64 if quick else case.ranks
         findings += _measured(folder / part, case, ranks, warm, steps)
+        shutil.rmtree(folder / part)  # gigabytes, which the disk must not be writing during the next case
     method = METHOD.format(bodies=16, plain=PLAIN, weights=WEIGHTS, warm=warm, steps=steps)
     return Result("a large job, a step a second", method, findings)
 
