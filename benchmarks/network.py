@@ -77,6 +77,7 @@ def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
         case = CASES[part]
         files = case.files // 64 if quick else case.files
         findings += _measured(folder / part, case, files, times, library)
+        shutil.rmtree(folder / part)
     method = METHOD.format(
         delay=DELAY_S * 1e3,
         type=NETWORK_TYPE,
