@@ -202,6 +202,26 @@ def test_a_restart_with_lines_that_wait() -> None:
         check(sim, files.whole)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_window_that_turns_out_to_be_filled(sim: Simulation, restarts: bool) -> None:
+    """A silent writer is given up, so its last window counts as a part; once it goes on the rate is of the whole."""
+    opening = {"kind": "define", "m": {"tokens": {"reduce": ["rate", "sum"]}}}
+    whole = file(opening, {"t": T0 + 17.5, "m": {"tokens": 6}}, actor="generator", id="g")
+    window = Unit("generator", "clock", math.floor((T0 + 10) / 10))
+    sim.write("g.jsonl", whole)
+    sim.tick()
+    sim.wait(31)
+    sim.tick()
+    assert sim.final()[window].values["clock/generator/tokens"] == 6 / 7.5
+    if restarts:
+        sim.restart()
+    late = b'{"kind":"beat","t":%.1f}\n{"kind":"close"}\n' % (T0 + 60)
+    sim.write("g.jsonl", late)
+    sim.finish()
+    assert sim.final()[window].values["clock/generator/tokens"] == 0.6
+    assert not differing(final_rows({"g.jsonl": whole + late}), sim.final())
+
+
 def test_points_come_at_once_but_not_too_many(sim: Simulation) -> None:
     """A line of a metric declared as a stream is a row at once, at most one a second of a file, by its own clock."""
     files = Files(sim)

@@ -110,9 +110,31 @@ def clock_row(
         unit=Unit(actor, "clock", stretch.index),
         x={"clock/elapsed_s": max(0.0, stretch.start - first_open(experiment))},
         within=lambda time: math.floor(time / window) == stretch.index,
-        seconds=window,
+        seconds=covered_seconds(experiment, crew, stretch),
         now=now[0] if now else None,
     )
+
+
+def covered_seconds(experiment: Experiment, crew: Sequence[Writer], stretch: Stretch) -> float:
+    """How long the streams ran in a window; the window where that is not known, and 0 for less than half of it."""
+    window, lives = experiment.settings.window, []
+    for writer in crew:
+        if has_streamed(experiment, writer, stretch):
+            begin = experiment.clocks.server_time(writer, writer.t)
+            end = experiment.clocks.server_time(writer, max(writer.times) if writer.closed is None else writer.closed)
+            if begin <= stretch.end and end >= stretch.start:
+                lives.append((begin, end))
+    begin, end = min((life[0] for life in lives), default=0.0), max((life[1] for life in lives), default=0.0)
+    if begin > end or not lives or (begin <= stretch.start and end >= stretch.end):
+        return window
+    covered = min(end, stretch.end) - max(begin, stretch.start)
+    return covered if covered >= window / 2 else 0.0
+
+
+def has_streamed(experiment: Experiment, writer: Writer, stretch: Stretch) -> bool:
+    """Whether a file has a stream line by the end of the stretch, by the least `t` of them."""
+    times = [line.t for _, _, line in lines_of([writer]) if line.step is None]
+    return times != [] and experiment.clocks.server_time(writer, min(times)) <= stretch.end
 
 
 def stretch_row(
@@ -172,18 +194,16 @@ def waited_for(
 
 def is_expected(experiment: Experiment, root: Writer, stretch: Stretch) -> bool:
     """Whether it has streamed by the end of the stretch, and had not closed when it began."""
-    streams = [line.t for _, _, line in lines_of([root]) if line.step is None]
     if root.closed is not None and experiment.clocks.server_time(root, root.closed) < stretch.start:
         return False
-    return streams != [] and experiment.clocks.server_time(root, min(streams)) <= stretch.end
+    return has_streamed(experiment, root, stretch)
 
 
 def is_alone(experiment: Experiment, crew: Sequence[Writer], stretch: Stretch) -> bool:
     """Whether those that have streamed by the end of the stretch, children too, are of one rank in a world of one."""
     streamed = []
     for writer in crew:
-        times = [line.t for _, _, line in lines_of([writer]) if line.step is None]
-        if times and experiment.clocks.server_time(writer, min(times)) <= stretch.end:
+        if has_streamed(experiment, writer, stretch):
             assert writer.root is not None
             streamed.append(writer.root)
     return len({rank_order(root) for root in streamed}) <= 1 and all(root.world in (None, 1) for root in streamed)

@@ -14,6 +14,7 @@ from tests.reference.building import (
     CLOSE,
     T0,
     barrier,
+    beat,
     clock,
     define,
     event,
@@ -208,7 +209,7 @@ def test_values_of_ranks_in_streams() -> None:
 
 def test_rates_of_streams() -> None:
     """The merged sum over the length of the unit: 6 in a step of 4 s, and in a window of 10 s."""
-    data = streams(define(x="rate"), stream(11, x=[1, 2]), stream(12, x=3), stream(1, y=1))
+    data = streams(define(x="rate"), stream(11, x=[1, 2]), stream(12, x=3), stream(1, y=1), beat(25))
     found = rows(lead(10, 14), data)
     assert aligned(found)[2].values["generator/x"] == 1.5
     assert clocked(found)[1].values["clock/generator/x"] == 0.6
@@ -216,6 +217,25 @@ def test_rates_of_streams() -> None:
     assert aligned(unknown)[2].coverage.underivable == ("generator/x",)
     nothing = rows(lead(10), streams(define(x="rate"), stream(1, x="NaN")))
     assert (aligned(nothing)[1].coverage.underivable, clocked(nothing)[0].coverage.underivable) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "rate"),
+    [(0, 30, 0.6), (14, 30, 1.0), (0, 18, 0.75), (12, 17.5, 6 / 5.5), (16, 30, None), (0, 13, None), (13, 17, None)],
+)
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_window_that_streams_did_not_fill(begins: float, ends: float, rate: float | None, closes: bool) -> None:
+    """Its rate is that of the part in which they ran, and underivable for less than half a window. They run from the
+    `open` to the close, or to the last line of a writer without one.
+    """
+    last = [beat(ends), CLOSE] if closes else [beat(ends)]
+    between = min(max(begins, 10.5), 17.0)
+    data = streams(define(x="rate"), stream(between, x=6), *last, t=T0 + begins)
+    found = clocked(rows(lead(10), data))[1]
+    if rate is None:
+        assert found.coverage.underivable == ("clock/generator/x",)
+    else:
+        assert found.values["clock/generator/x"] == rate
 
 
 def test_custom_reductions_of_streams() -> None:

@@ -91,7 +91,7 @@ class ActorStreams:
         if batch.newest_t:
             lately, t = self._lately.get(writer.file, before_t), batch.newest_t
             self._lately[writer.file] = t if t < lately - FAR_S else max(lately, t)
-        if writer.newest_t > before_t and writer.root is writer:
+        if writer.newest_t > before_t:
             self._heard(writer, before_t, now)
         if batch.streams:
             self.take_in(writer, [(writer.segments[line.segment], line) for line in batch.streams], now)
@@ -192,12 +192,18 @@ class ActorStreams:
     # What coverage depends on --------------------------------------------------------------------------------------
 
     def _heard(self, writer: Writer, before_t: float, now: float) -> None:
-        """Its rank is there up to a later time than before."""
-        # A rank is missing from a unit after whose end nothing of it came. So rows that end between the two times are
-        # concerned, and only those that lack ranks, unless a clock record turned the two around.
+        """It lived up to a later time than before."""
         host = writer.open.host
         before, after = self._clocks.corrected(host, before_t), self._clocks.corrected(host, writer.newest_t)
-        if before <= self._closed_to() or self.frontier.ahead:
+        if before > self._closed_to() and not self.frontier.ahead:
+            return
+        if writer.stream_t is not None:
+            # Rates go by how much of a window the streams ran.
+            low = max(min(before, after), self._clocks.corrected(host, writer.open.t))
+            self.affected.windows_between(low, max(before, after), now)
+        if writer.root is writer:
+            # A rank is missing from a unit after whose end nothing of it came. So rows that end between the two times
+            # are concerned, and only those that lack ranks, unless a clock record turned the two around.
             self.affected.between(min(before, after), max(before, after), now, partial=before <= after)
 
     def gone(self, writer: Writer, now: float) -> None:
@@ -221,8 +227,8 @@ class ActorStreams:
             self.affected.between(min(starts) - most, math.inf, now)
 
     def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
-        """The times that coverage goes by may be others on the common clock."""
-        for t in (writer.stream_t, writer.newest_t, writer.close_t):
+        """The times that coverage and rates go by may be others on the common clock."""
+        for t in (writer.open.t, writer.stream_t, writer.newest_t, writer.close_t):
             if t is not None and shift.concerns(t):
                 ends = t - shift.before, t - shift.after
                 self.affected.between(min(ends), max(ends), now)

@@ -117,7 +117,7 @@ def clock_row(actor: str, index: int, window: UnitLines, roster: Roster, at: Row
         roster,
         at,
         span=span,
-        seconds=at.window_s,
+        seconds=_covered_s(roster, at.clocks, *span, at.window_s),
         x={ELAPSED: max(0.0, span[0] - at.origin)},
         lead_step=at.timeline.current(span[1]),
     )
@@ -190,6 +190,25 @@ def _expected(roster: Roster, clocks: StoredClocks, start: float, end: float) ->
             continue
         waited[writer.rank] = waited.get(writer.rank, False) or not writer.closed
     return len(waited), [rank for rank, waits in waited.items() if waits and rank not in reached]
+
+
+def _covered_s(roster: Roster, clocks: StoredClocks, start: float, end: float, window_s: float) -> float | None:
+    """The seconds of a window during which the actor's streams ran; None for less than half of it, of which a rate
+    would say little.
+    """
+    begin, last = math.inf, -math.inf
+    for writer in roster.writers.values():
+        host = writer.open.host
+        if writer.stream_t is None or clocks.corrected(host, writer.stream_t) > end:
+            continue
+        opened = clocks.corrected(host, writer.open.t)
+        ended = clocks.corrected(host, writer.newest_t if writer.close_t is None else writer.close_t)
+        if opened <= end and ended >= start:
+            begin, last = min(begin, opened), max(last, ended)
+    if begin > last or (begin <= start and last >= end):
+        return window_s
+    covered_s = min(end, last) - max(start, begin)
+    return covered_s if covered_s >= window_s / 2 else None
 
 
 def _alone(roster: Roster, clocks: StoredClocks, end: float) -> bool:
