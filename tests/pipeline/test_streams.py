@@ -8,7 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from rlship_sidecar.align.units import Patience, StreamConfig
+from rlship_sidecar.decode.lines import Batch
+from rlship_sidecar.decode.schemas import Schemas
+from rlship_sidecar.pipeline import recall, rereading
+from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.rows import Row, Unit
+from rlship_sidecar.store.store import Store
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.building import CLOSE, T0, file
 from tests.reference.reduction import Settings, differing, final_rows
@@ -200,6 +205,30 @@ def test_a_restart_with_lines_that_wait() -> None:
         assert len(rows(sim, "clock")) == 4
         assert not [row for row in sim.rows() if row.arrival.revision]
         check(sim, files.whole)
+
+
+def test_many_submissions_read_the_leads_files_once(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of many files that come in any order may renumber all lives of a rank; the timeline is made anew only once
+    they are read.
+    """
+    read: list[str] = []
+
+    def counted(source: Source, store: Store, schemas: Schemas) -> Iterator[Batch]:
+        read.append(source.name)
+        return rereading.read_barriers(source, store, schemas)
+
+    monkeypatch.setattr(recall, "read_barriers", counted)
+    files, count = {}, 30
+    for life in range(count):
+        lines = [{"step": life, "m": {"loss": 1}}, {"kind": "barrier", "step": life, "t": T0 + 100 * life + 5}, CLOSE]
+        name = f"{count - life:02}.jsonl"
+        files[name] = file(*lines, id=f"w{life:02}", world=1, attempt=count - life, t=T0 + 100 * life)
+        sim.write(name, files[name])
+    files["g.jsonl"] = file({"t": T0 + 1003, "m": {"x": 1}}, CLOSE, actor="generator", id="g", t=T0)
+    sim.write("g.jsonl", files["g.jsonl"])
+    sim.finish()
+    assert len(read) <= 2 * count
+    assert not differing(final_rows(files), sim.final())
 
 
 @pytest.mark.parametrize("restarts", [False, True])

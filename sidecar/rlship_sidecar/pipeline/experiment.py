@@ -340,6 +340,7 @@ class Experiment:
         if self._unrecovered:
             self._recover(now)
         more = intake.read(now, self.sources if only is None else only, self._apply, end=end)
+        self.streaming.catch_up(now)
         # Where bytes are waited for it is not the end yet.
         more = more or (end and intake.holding)
         swept = not more and self._sweep_on(now)

@@ -68,6 +68,7 @@ class ExperimentStreams:
         self._by_host: dict[str, list[Writer]] = {}
         self._times = BarrierTimes()
         self._loading = False
+        self._is_stale = False  # the timeline has to be made anew
 
     def _writer_of_lead(self, file: str) -> Writer | None:
         lead = self._actors.get(self.config.lead)
@@ -149,12 +150,19 @@ class ExperimentStreams:
         if moved:
             self.of(name).moved_home(now)
         for child in moved:
-            self.of(name).affected.points(child, now)
+            if child.point_t is not None:
+                self.of(name).affected.points(child, now)
             self.of(name).counts_otherwise(child, now)
         if name == self.config.lead and moved:
             known = self.timeline.sources()
-            if any(one.root is one or one.file in known for one in moved):
-                self._rebuild(now)
+            self._is_stale = self._is_stale or any(one.root is one or one.file in known for one in moved)
+
+    def catch_up(self, now: float) -> None:
+        """Make the timeline anew if writers of the lead count otherwise. Call it once a look has read the files: each
+        of many new files may show that, and every time all files of the lead are read again.
+        """
+        if self._is_stale:
+            self._rebuild(now)
 
     def _take_axis(self, writer: Writer, now: float) -> None:
         """The lead's axis is that of its first writer, which a new one may turn out to be."""
@@ -289,6 +297,7 @@ class ExperimentStreams:
         """Make the timeline anew from the files of the lead; without those that cannot be read just now."""
         # A barrier that counts hides those that it beat, and only the files still have them. So whenever a writer stops
         # counting for its rank, taking its barriers out is not enough.
+        self._is_stale = False
         moved = Moved()
         self.timeline.clear(moved)
         lead = self._actors.get(self.config.lead)
