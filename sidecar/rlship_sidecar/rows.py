@@ -138,9 +138,9 @@ def count_short(coverage: Coverage) -> int:
 class Sample(NamedTuple):
     """A sample that a row shows.
 
-    `why` holds any of "top", "bottom" and "random". `rank` is named as in the coverage. `t` is Unix seconds. `score` is
-    a number, the word for one that is not finite, or None. `row` is the job's data. `cut` maps each shortened column to
-    its former length.
+    `why` holds "newest", or any of "top", "bottom" and "random". `rank` is named as in the coverage. `t` is Unix
+    seconds. `score` is a number, the word for one that is not finite, or None. `row` is the job's data. `cut` maps each
+    shortened column to its former length.
     """
 
     why: tuple[str, ...]

@@ -128,11 +128,16 @@ def test_samples_of_a_missing_file_come_back_as_a_revision(restarts: bool) -> No
 
 def test_samples_of_streams() -> None:
     """Windows of time show the samples that were taken in them, under keys of their own."""
-    with simulation() as sim:
-        sim.write("a.jsonl", file(stepless_sample(1.0, after=1), stepless_sample(2.0, after=12), actor="generator"))
+    with simulation(samples=SampleChoice(2, 7)) as sim:
+        first = [stepless_sample(score, after=after) for score, after in ((9.0, 1), (3.0, 5), (1.0, 3), (2.0, 3))]
+        sim.write("a.jsonl", file(*first, stepless_sample(2.0, after=12), actor="generator"))
         sim.finish()
         rows = [row for unit, row in sorted(sim.final().items()) if unit.kind == "clock"]
-    assert [[score for score, *_ in shown(row)] for row in rows] == [[1.0], [2.0]]
+    # The newest two of each window, whatever its number; of one time the last one.
+    assert [shown(row) for row in rows] == [
+        [(3.0, "newest", "0.0"), (2.0, "newest", "0.0")],
+        [(2.0, "newest", "0.0")],
+    ]
     assert rows[0].arrival.changed == ("clock/generator/samples/rollouts",)
 
 

@@ -113,6 +113,7 @@ def test_everything_happens() -> None:
 
 WHAT_HAPPENS = {
     *("step", "aligned", "clock", "point", "hist", "aligned/hist", "ranks", "tags", "top", "bottom", "random"),
+    "newest",
     *("spread_s", "last_rank", "last_replica", "argmax_rank", "argmax_replica", "gap", "missing", "event", "span"),
     *("step/policy_lag", "aligned/policy_lag", "clock/policy_lag", "step/rate", "aligned/rate", "clock/rate"),
     *("/aligned", "p50", "p99", "tests.recent", "tests.spread", "nonfinite", "underivable"),

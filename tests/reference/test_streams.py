@@ -192,6 +192,24 @@ def test_nothing_is_superseded_in_streams() -> None:
     ] == [0.0, 1.0]
 
 
+def test_windows_show_their_newest_samples() -> None:
+    """The last ones by time of each window, whatever number it has, over ranks; of one time the last in merge order."""
+    times = ((0, 1.0), (0, 4.0), (1, 4.0), (1, 3.0), (1, 11.0))
+    files = [
+        streams(
+            *({"t": T0 + t, **stepless(sample(t + rank / 2))} for of, t in times if of == rank), rank=rank, id=f"{rank}"
+        )
+        for rank in (0, 1)
+    ]
+    for most, first in ((1, [4.5]), (2, [4.0, 4.5]), (3, [4.0, 4.5, 3.5]), (0, None)):
+        found = clocked(rows(*files, settings=Settings(samples=most, samples_every=7)))
+        shown = [
+            [(one["score"], one["why"]) for one in row.samples.get("rollouts", ())] for _, row in sorted(found.items())
+        ]
+        windows = [first, [11.5]] if first else [[], []]
+        assert shown == [[(score, ["newest"]) for score in window] for window in windows]
+
+
 def stepless(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != "step"}
 

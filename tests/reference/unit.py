@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlship_sidecar.rows import Coverage, Unit
 from tests.reference.asking import Keys, Metrics, asked_for, entries, is_configured, owners
@@ -14,6 +15,7 @@ from tests.reference.order import Contribution, is_digits, rank_name, rank_order
 from tests.reference.records import Writer
 from tests.reference.rows import Histogram, ReferenceRow
 from tests.reference.samples import TAGS, samples_of, tags_of
+from tests.reference.settings import Settings
 
 POLICY = "policy_version"
 
@@ -204,6 +206,13 @@ def policy_lag(experiment: Experiment, counting: Sequence[Contribution], rate: R
     return None if figure is None or not math.isfinite(now - figure) else now - figure
 
 
+def shown_samples(unit: Unit, counting: Sequence[Contribution], settings: Settings) -> dict[str, list[dict[str, Any]]]:
+    """The newest of each window of time; the chosen ones at every so many steps, beside steps of the lead, too."""
+    if unit.kind == "clock":
+        return samples_of(counting, settings.samples, newest=True)
+    return {} if unit.index % settings.samples_every else samples_of(counting, settings.samples)
+
+
 def finished(
     experiment: Experiment,
     result: Reduced,
@@ -225,7 +234,7 @@ def finished(
         hists=result.hists,
         per_rank=result.per_rank,
         tags=tags_of(counting),
-        samples={} if unit.index % settings.samples_every else samples_of(counting, settings.samples),
+        samples=shown_samples(unit, counting, settings),
         sketched=result.sketched,
         sketched_ranks=result.sketched_ranks,
         chosen=result.chosen,

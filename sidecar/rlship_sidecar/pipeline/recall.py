@@ -130,10 +130,10 @@ class Recall:
         now. Where one is missing for long, its samples are left out; should it come back, the rows are made anew.
         """
         for unit, window in windows.items():
-            if not (window.samples and self._choice.shows(unit.index)):
+            if not (window.samples and self._choice.shows(unit)):
                 continue
             window.shown, room = {}, ROOM_BYTES
-            for table, chosen in choose(window.samples, self._choice.each, superseding=unit.kind == STEP).items():
+            for table, chosen in choose(window.samples, self._choice.each, unit.kind).items():
                 read = self._contents(chosen, room, now, end=end)
                 if read is None:
                     return False

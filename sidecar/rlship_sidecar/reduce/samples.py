@@ -1,4 +1,6 @@
-"""Which samples of a step a row shows: the highest and the lowest scores, and a fair random few. Pure.
+"""Which samples a row shows. Pure.
+
+Of a step these are the highest and the lowest scores, and a fair random few; of a window of time the newest ones.
 
 The terms are those of docs/semantics.md, "Tags, samples, policy lag".
 """
@@ -16,25 +18,25 @@ from rlship_formats.reading import Sample as SampleRecord
 from rlship_sidecar.align.lineage import Segment, newest
 from rlship_sidecar.decode.lines import SampleLine
 from rlship_sidecar.reduce.per_rank import rank_name
-from rlship_sidecar.rows import Sample
+from rlship_sidecar.rows import CLOCK, STEP, Sample, Unit
 
-TOP, BOTTOM, RANDOM = "top", "bottom", "random"
+TOP, BOTTOM, RANDOM, NEWEST = "top", "bottom", "random", "newest"
 
 
 @dataclass(frozen=True, slots=True)
 class SampleChoice:
-    """How many samples of each kind a row shows, and which rows show any: units whose index `every` divides."""
+    """How many samples of each kind a row shows, and which rows show any: of steps those that `every` divides."""
 
     each: int = 4
     every: int = 10
 
-    def shows(self, index: int) -> bool:
-        """Whether the row of a unit of this index shows samples."""
-        return self.each > 0 and index % self.every == 0
+    def shows(self, unit: Unit) -> bool:
+        """Whether the row of a unit shows samples. Windows of time have no numbers that mean anything: each does."""
+        return self.each > 0 and (unit.kind == CLOCK or unit.index % self.every == 0)
 
 
 class Chosen(NamedTuple):
-    """A sample that a row shows, and the reasons: any of "top", "bottom" and "random"."""
+    """A sample that a row shows, and the reasons: "newest", or any of "top", "bottom" and "random"."""
 
     segment: Segment
     line: SampleLine
@@ -60,15 +62,20 @@ def _counted(found: list[tuple[Segment, SampleLine]], superseding: bool) -> list
     return sorted((one for one in found if one[0] in kept), key=lambda one: (one[0].merge_key, one[1].offset))
 
 
-def choose(
-    lines: Iterable[tuple[Segment, SampleLine]], each: int, *, superseding: bool = True
-) -> dict[str, list[Chosen]]:
-    """The samples of each table, at most `each` of a kind, in merge and file order.
+def choose(lines: Iterable[tuple[Segment, SampleLine]], each: int, unit_kind: str) -> dict[str, list[Chosen]]:
+    """The samples of each table, at most `each` of a kind, in merge and file order, for a unit of this kind.
 
     The writers drew `pri` evenly from 0..1. So the lowest ones of all ranks are a fair choice among all their samples,
     whatever the order of reading.
     """
-    return {table: _choose(found, each) for table, found in counted(lines, superseding=superseding).items()}
+    choosing = _newest if unit_kind == CLOCK else _choose
+    tables = counted(lines, superseding=unit_kind == STEP)
+    return {table: choosing(found, each) for table, found in tables.items()}
+
+
+def _newest(found: list[tuple[Segment, SampleLine]], each: int) -> list[Chosen]:
+    by_time = sorted(range(len(found)), key=lambda place: (found[place][1].t, place))
+    return [Chosen(*found[place], (NEWEST,)) for place in sorted(by_time[-each:])]
 
 
 def _choose(found: list[tuple[Segment, SampleLine]], each: int) -> list[Chosen]:
