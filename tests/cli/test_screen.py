@@ -90,7 +90,7 @@ def test_ten_experiments_fit_24_by_80() -> None:
         "  wandb shipping, 120 of 120 rows -> wandb/x",
         f"  reported to the job: {MISUSE}",
         "  reads 2 files of verl",
-        *(f"sft-{i}    finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875" for i in range(8)),
+        *(f"sft-{i}    finished 2025-11-19 23:53 in 12 min 00 s  step 12  score 0.875" for i in range(8)),
     ]
 
 
@@ -164,7 +164,7 @@ def test_a_low_terminal_keeps_the_trouble() -> None:
         "  wandb refused, 118 of 120 rows: the file is another store's -> wandb/x",
         "  2 writers claim trainer/0/r0 at one time: set rank or replica",
         "  3 dead letters",
-        "old-0  finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875, loss 0.25",
+        "old-0  finished 2025-11-19 23:53 in 12 min 00 s  step 12  score 0.875  loss 0.25",
         "and 8 more: 8 finished",
     ]
 
@@ -183,6 +183,29 @@ def test_no_experiment_is_left_out_for_a_note() -> None:
 
 def begins(found: list[str], *words: str) -> list[str]:
     return [line for line in found if line.startswith(words)]
+
+
+def test_each_metric_has_a_column_of_its_own() -> None:
+    """Of experiments with one line, also where some lack a metric; not where a column would take one's only metric."""
+    some = [
+        finished("a", trends=[REWARD, LOSS], began=T - 3610),
+        finished("b", trends=[LOSS], began=T - 3605),
+        finished("c", trends=[], began=T - 3600),
+        finished("d", trends=[REWARD], began=T - 3600, dead_letter_count=1),
+        running("e", t=T - 9000),
+    ]
+    assert shown(*some, watched=False, width=90)[1:4] == [
+        "e  no sidecar since 2025-11-19 22:23  step 12  score 0.875  loss 0.25  tokens_per_s 18.25k",
+        "a  finished 2025-11-19 23:53 in 10 s  step 12  score 0.875  loss 0.25",
+        "b  finished 2025-11-19 23:53 in 5 s   step 12               loss 0.25",
+    ]
+    assert shown(*some[:4])[1:] == [
+        "a  finished 2025-11-19 23:53 in 10 s  step 12  score 0.875  loss 0.25",
+        "b  finished 2025-11-19 23:53 in 5 s   step 12               loss 0.25",
+        "c  finished 2025-11-19 23:53 in 0 s   step 12",
+        "d  finished 2025-11-19 23:53 in 0 s, step 12, 1 dead letter, score 0.875",
+    ]
+    assert shown(*some[:2], width=65)[2] == "b  finished 2025-11-19 23:53 in 5 s, step 12, loss 0.25"
 
 
 @pytest.mark.parametrize("watched", [True, False])
@@ -244,14 +267,14 @@ def test_states_of_experiments() -> None:
         "  score             0.875  ▁▂▃▄▅▆▇█",
     ]
     silent.writers = [a_writer(silent_s=7200.0)]
-    assert shown(silent)[1:] == ["quiet  silent for 2 h 00 min, step 12, score 0.875, loss 0.25"]
+    assert shown(silent)[1:] == ["quiet  silent for 2 h 00 min  step 12  score 0.875  loss 0.25"]
     for seconds, beats, state in ((61.0, True, "silent"), (599.0, False, "running"), (601.0, False, "silent")):
         one = running("one", writers=[a_writer(silent_s=seconds, beats=beats)])
         assert shown(one)[0].endswith(f"  1 {state}")
     left = running("left", t=T - 86400)
     assert shown(left, watched=False)[:2] == [
         "outputs/  2025-11-20 00:53:20  1 not watched",
-        "left  no sidecar since 2025-11-19 00:53, step 12, score 0.875, loss 0.25",
+        "left  no sidecar since 2025-11-19 00:53  step 12  score 0.875  loss 0.25",
     ]
     left.actors[0].missing = ["0.1"]
     assert shown(left, watched=False)[1].startswith(

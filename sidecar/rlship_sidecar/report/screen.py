@@ -88,8 +88,9 @@ def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
     kept = _kept(details[:fitting], room - len(shown) - bool(rest))
     names = max((min(MAX_NAME, cell_len(view.name)) for view in shown), default=0)
     found = [StyledLine(_header(screen, views, width), "bold")]
+    table = _table([view for view in shown if not (view.has_details or view.trouble_words)], names, width)
     for place, view in enumerate(shown):
-        found.append(view.line(names, width))
+        found.append(view.line(names, width, table.get(view.order)))
         found += kept[place] if place < len(kept) else []
     if rest and room:
         found.append(StyledLine(f"and {len(rest)} more: {_tally(rest)}", "dim"))
@@ -141,6 +142,25 @@ def span(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {name} {whole % size // part:02} {least}"
     return f"{whole} s"
+
+
+def _table(views: Sequence[_View], names: int, width: int) -> dict[tuple[object, ...], str]:
+    """The text behind the names of experiments that have one line, with each metric in a column of its own.
+
+    Without columns if they would be too wide and leave an experiment without a metric.
+    """
+    # Those with many metrics know their order.
+    labels = list(
+        dict.fromkeys(label for view in sorted(views, key=lambda one: -len(one.values)) for label in view.values)
+    )
+    rows = [[view.state_words, view.step_words, *(view.values.get(label, "") for label in labels)] for view in views]
+    widths = [max(map(cell_len, column)) for column in zip(*rows)]
+    fitting = [place for place in range(len(widths)) if names + sum(widths[: place + 1]) + 2 * (place + 1) <= width]
+    columns = len(fitting)
+    if any(not any(row[2:columns]) for row in rows if any(row[2:])):
+        return {}
+    cells = ([set_cell_size(text, size) for text, size in zip(row[:columns], widths)] for row in rows)
+    return {view.order: "  ".join(row).rstrip() for view, row in zip(views, cells)}
 
 
 def _kept(details: list[list[tuple[int, StyledLine]]], room: int) -> list[list[StyledLine]]:
@@ -202,46 +222,59 @@ class _View:
         actors = [actor for actor in self._status.actors if actor.actor != OWN_ACTOR]
         return sorted(actors, key=lambda one: (one.actor != self._status.lead, -(one.step or 0), natural(one.actor)))
 
-    def line(self, names: int, width: int) -> StyledLine:
-        """The experiment in one line; its name takes `names` cells."""
+    def line(self, names: int, width: int, in_columns: str | None) -> StyledLine:
+        """The experiment in one line; its name takes `names` cells. `in_columns` is what follows it in a table."""
         name = set_cell_size(fit(self.name, names), names)
+        if in_columns is not None:
+            style = "yellow" if self.state in (_SILENT, _UNWATCHED) else "dim" if self.state == _FINISHED else ""
+            return StyledLine(f"{name}  {in_columns}", style)
         words = self._ended() if self.state != _RUNNING else self._running()
-        trouble = self._trouble_words()
         text = f"{name}  {words[0]}"
         # Words that do not fit are left out. What is wrong stands before the values.
-        for word in [*words[1:2], *trouble, *words[2:]]:
+        for word in [*words[1:2], *self.trouble_words, *words[2:]]:
             if cell_len(f"{text}, {word}") <= width:
                 text = f"{text}, {word}"
-        doubtful = trouble or self.state in (_SILENT, _UNWATCHED)
+        doubtful = self.trouble_words or self.state in (_SILENT, _UNWATCHED)
         return StyledLine(text, "yellow" if doubtful else "dim" if self.state == _FINISHED else "")
 
     def _running(self) -> list[str]:
-        status, actors = self._status, self._actors
-        began = f"running {span(self._screen.t - status.began)}" if status.began else "running"
-        if not actors:
+        began = f"running {span(self._screen.t - self._status.began)}" if self._status.began else "running"
+        if not self._actors:
             return [began, "no lines yet"]
-        chief = actors[0]
-        step = [f"step {chief.step}"] if chief.step is not None else []
+        chief = self._actors[0]
+        step = [self.step_words] if self.step_words else []
         rate = [_rate(chief.steps_per_s)] if chief.steps_per_s else []
-        return [began, *step, *rate, *self._values()]
+        return [began, *step, *rate, *self.values.values()]
 
     def _ended(self) -> list[str]:
+        return [self.state_words, *([self.step_words] if self.step_words else []), *self.values.values()]
+
+    @property
+    def state_words(self) -> str:
+        """The state of an experiment that does not run, and since when."""
         status = self._status
-        ended = date(status.newest_t, self._screen.local)[:16] if status.newest_t else ""
         if self.state == _SILENT:
-            begun = [f"silent for {span(self._silent_s)}"]
-        elif self.state == _UNWATCHED:
-            begun = [f"no sidecar since {date(status.t, self._screen.local)[:16]}"]
-        else:
-            took = f" in {span(status.newest_t - status.began)}" if status.began and ended else ""
-            begun = [f"finished {ended}{took}".rstrip()]
-        step = [f"step {self._actors[0].step}"] if self._actors and self._actors[0].step is not None else []
-        return [*begun, *step, *self._values()]
+            return f"silent for {span(self._silent_s)}"
+        if self.state == _UNWATCHED:
+            return f"no sidecar since {date(status.t, self._screen.local)[:16]}"
+        ended = date(status.newest_t, self._screen.local)[:16] if status.newest_t else ""
+        took = f" in {span(status.newest_t - status.began)}" if status.began and ended else ""
+        return f"finished {ended}{took}".rstrip()
 
-    def _values(self) -> list[str]:
-        return [f"{self._label(trend)} {number(trend.value)}" for trend in self._status.trends[:3]]
+    @property
+    def step_words(self) -> str:
+        """The newest step of the first actor; "" without any."""
+        step = self._actors[0].step if self._actors else None
+        return "" if step is None else f"step {step}"
 
-    def _trouble_words(self) -> list[str]:
+    @cached_property
+    def values(self) -> dict[str, str]:
+        """The newest values, each with its name, by name."""
+        labels = ((self._label(trend), trend) for trend in self._status.trends[:3])
+        return {label: f"{label} {number(trend.value)}" for label, trend in labels}
+
+    @cached_property
+    def trouble_words(self) -> list[str]:
         """What is wrong, in a few words."""
         status = self._status
         found = [
