@@ -349,3 +349,14 @@ def test_what_is_incomplete_is_told_in_words() -> None:
     ]
     assert told[1].isprintable() and told[1].endswith(": 2 rows lack ranks, steps 0..9")
     assert terminal.shortcomings(a_status()) == []
+
+
+def test_a_report_of_a_wrong_call_is_cut_to_a_line() -> None:
+    """On a terminal, unless all is asked for; other notes and paths stay whole."""
+    notes = ["a writer reported once: value: " + "x" * 90, "reads 2 files of " + "y" * 90]
+    status = a_status(notes=notes)
+    (wrong, other) = terminal.columns(status, 80, whole=False)[-2:]
+    assert wrong.startswith("note: a writer reported once: value: xxx") and wrong.endswith("…") and len(wrong) == 80
+    assert other == f"note: {notes[1]}"
+    for found in (terminal.columns(status, 80), terminal.columns(status)):
+        assert found[-2:] == [f"note: {note}" for note in notes]

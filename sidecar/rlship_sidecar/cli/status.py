@@ -101,7 +101,7 @@ def status(
         else:
             if shown:
                 click.echo()
-            _print(now, owner, writers)
+            _print(now, owner, writers, full)
             shown += 1
     if overview:
         _print_overview(directory, overview)
@@ -191,13 +191,13 @@ def _print_overview(directory: Path, found: list[Status]) -> None:
     click.echo(screen.fit(f"more of one: rlship status {shlex.quote(str(directory))}/NAME; of all: --full", width))
 
 
-def _print(now: Status, owner: Owner | None, all_writers: bool) -> None:
+def _print(now: Status, owner: Owner | None, all_writers: bool, whole: bool) -> None:
     width = None
     if is_terminal(sys.stdout, os.environ):
         from rlship_sidecar.cli.live import terminal_size
 
         width, _ = terminal_size(sys.stdout)
-    for line in terminal.columns(now, width):
+    for line in terminal.columns(now, width, whole=whole):
         click.echo(line)
     for line in _config(Path(now.experiment)):
         click.echo(line)

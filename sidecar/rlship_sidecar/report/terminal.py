@@ -6,6 +6,7 @@ Names of actors, files and ranks come from the files and are not trusted: unprin
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -130,10 +131,11 @@ def finished(status: Status) -> bool:
     return status.finished and all(sink.next_row >= status.rows for sink in status.sinks)
 
 
-def columns(status: Status, width: int | None = None) -> list[str]:
-    """The actors as a table in aligned columns, then the footer. No other line is cut: a path stays whole.
+def columns(status: Status, width: int | None = None, *, whole: bool = True) -> list[str]:
+    """The actors as a table in aligned columns, then the footer. A path stays whole.
 
-    With `width`, what is missing and the note move to lines of their own where the table would be wider.
+    With `width`, what is missing and the note move to lines of their own where the table would be wider. Unless it is
+    to be `whole`, reports of wrong calls are cut to one line of it each.
     """
     names = RankNames(status)
     cells = _cells_of(status, names)
@@ -144,7 +146,7 @@ def columns(status: Status, width: int | None = None) -> list[str]:
         for line, row in zip(brief[1:], cells):
             missing = [f"  missing {row[-2]}"] if row[-2] != NOTHING else []
             table += [line, *missing, *([f"  {row[-1]}"] if row[-1] else [])]
-    return [clean(status.experiment), *table, *footer(status, names)]
+    return [clean(status.experiment), *table, *footer(status, names, None if whole else width)]
 
 
 def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
@@ -152,15 +154,21 @@ def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
     return align([WRITER_COLUMNS, *map(_writer_cells, writers)])
 
 
-def footer(status: Status, names: RankNames) -> list[str]:
-    """The lines below the table: rows, sinks, streams, clocks, incomplete data, and notes."""
+def footer(status: Status, names: RankNames, width: int | None = None) -> list[str]:
+    """The lines below the table: rows, sinks, streams, clocks, incomplete data, and notes.
+
+    With `width`, notes of wrong calls are cut to it.
+    """
     rows = [f"and {len(status.actors) - MAX_ROWS} more actors: --json"] if len(status.actors) > MAX_ROWS else []
     rows += [f"rows {status.rows}, row function {status.row_function}{_versions(status)}"]
     rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
     rows += [_stream(stream, names) for stream in status.streams[:MAX_LINES]]
     rows += [_clock(clock) for clock in status.clocks[:MAX_LINES]]
     rows += shortcomings(status, names)
-    rows += [f"note: {clean(note)}" for note in status.notes[:MAX_ROWS]]
+    cut = width or sys.maxsize
+    rows += [
+        clean(f"note: {clean(note)}", cut if is_of_misuse(note) else sys.maxsize) for note in status.notes[:MAX_ROWS]
+    ]
     return [*rows, *([f"and {len(status.notes) - MAX_ROWS} more notes: --json"] if status.notes[MAX_ROWS:] else [])]
 
 
