@@ -73,13 +73,13 @@ def main() -> int:
     parser.add_argument("--kept", type=Path, default=Path("build/fuzz"), help="where inputs that fail are kept")
     parser.add_argument("names", nargs="*", metavar="TARGET", help=", ".join(target.name for target in known))
     asked = parser.parse_args()
-    asked.governing.mkdir(parents=True, exist_ok=True)
+    asked.kept.mkdir(parents=True, exist_ok=True)
     failed = 0
     print("| target | inputs | a second | peak memory | reached | failed |\n|---|---|---|---|---|---|", flush=True)
     for target in known:
         if asked.names and target.name not in asked.names:
             continue
-        found = fuzz(target, asked.runs, asked.seed, asked.governing)
+        found = fuzz(target, asked.runs, asked.seed, asked.kept)
         failed += bool(found.failed)
         sizes = f"{found.inputs:,} | {found.speed:,} | {found.memory_mb} MiB | {found.reached}"
         print(f"| {target.name} | {sizes} | {'yes' if found.failed else 'none'} |", flush=True)

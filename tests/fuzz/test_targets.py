@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz import __main__ as fuzzing
 from tests.fuzz.targets import Target, targets
 
 TARGETS = {target.name: target for target in targets()}
@@ -49,3 +53,22 @@ def _play_many(target: Target) -> None:
         target.play(text)
 
     play()
+
+
+def test_the_command_fuzzes_what_is_named_and_fails_if_an_input_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`python -m tests.fuzz`, with a fuzzer that finds something in one target: a line for each, and exit code 1."""
+    kept = tmp_path / "kept"
+
+    def fuzz(target: Target, runs: int, seed: int, folder: Path) -> fuzzing.Found:
+        assert (runs, seed, folder) == (7, 3, kept) and folder.is_dir()
+        return fuzzing.Found(runs, 1, 2, 3, "crash" if target.name == "roll" else "")
+
+    monkeypatch.setattr(fuzzing, "fuzz", fuzz)
+    for names, code in ((["decoder"], 0), (["decoder", "roll"], 1)):
+        monkeypatch.setattr(sys, "argv", ["fuzz", "--runs", "7", "--seed", "3", "--kept", str(kept), *names])
+        assert fuzzing.main() == code
+        out, err = capsys.readouterr()
+        assert [line.split(" | ")[0] for line in out.splitlines()[2:]] == [f"| {name}" for name in names]
+        assert err.split() == ["crash"] * code
