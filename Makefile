@@ -9,7 +9,8 @@ SEED ?= 1
 RUNS ?= 200000
 
 BIN := $(VENV)/bin
-PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
+# Tests start some hundred Pythons: none of them compiles what another one has compiled, whatever the environment asks for.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # Markers of tests that `make test` leaves out: see pyproject.toml.
 APART := toolchain or ray or long
 .DEFAULT_GOAL := help

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from rlship_sidecar.rows import Row
 from tests.endtoend.evidence import check_rows, newest, shipped, state_of
 from tests.endtoend.job import Worker, crew
@@ -142,6 +144,7 @@ def test_a_job_that_grows(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_job_that_shrinks(tmp_path: Path) -> None:
     """Four ranks are killed after step 4 and come back at step 3 as two: in steps that are done again the ranks that
     are no more do not count, nor are they missing; what the two have not logged again stays.
@@ -234,6 +237,7 @@ def test_a_rank_that_dies_and_comes_back(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_ranks_that_join_and_leave(tmp_path: Path) -> None:
     """Rank 2 of three comes at step 2 and ends after step 3. Before, it is absent, and rows wait for it only at first;
     after, it is expected as before but not missing, as it said goodbye, and no row waits for it.
@@ -266,6 +270,7 @@ def test_ranks_that_join_and_leave(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_replicas_with_the_same_rank_numbers(tmp_path: Path) -> None:
     """Two replicas count their ranks from 0 each. One is started again with one rank instead of two: the other's
     attempt, size and values are its own.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from rlship_sidecar.report.status import SinkStatus, Status
 from rlship_sidecar.rows import Row
 from tests.endtoend.evidence import shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import Sidecar, rlship, watching
+from tests.kit.cases import long
 from tests.loopback.backend import FILE_STREAM, LoopbackBackend
 from tests.loopback.runs import Run
 from tests.sinks.readback import tensorboard_points
-
-ROWS = 10_000
 
 
 def sink_of(status: Status, name: str) -> SinkStatus:
@@ -46,8 +47,9 @@ def log_steps(experiment: Path, first: int, last: int) -> None:
         worker.end()
 
 
-def test_away_for_the_whole_run_then_back(tmp_path: Path) -> None:
-    """10,000 rows while nothing answers at W&B's address: TensorBoard and jsonl have them all by then. Once it is back
+@pytest.mark.parametrize("count", [1000, *long(10_000)])
+def test_away_for_the_whole_run_then_back(tmp_path: Path, count: int) -> None:
+    """Many rows while nothing answers at W&B's address: TensorBoard and jsonl have them all by then. Once it is back
     they arrive there within a minute, in order, each once.
     """
     experiment, home = tmp_path / "job", tmp_path / "home"
@@ -56,19 +58,19 @@ def test_away_for_the_whole_run_then_back(tmp_path: Path) -> None:
         backend.down()
         settings = backend.environment(home)
         with watching(experiment, "wandb", "tensorboard", "jsonl", home=home, settings=settings) as sidecar:
-            log_steps(experiment, 0, ROWS - 1)
+            log_steps(experiment, 0, count - 1)
             status = sidecar.until_status(
-                lambda status: min(sink_of(status, name).next_row for name in ("tensorboard", "jsonl")) == ROWS
+                lambda status: min(sink_of(status, name).next_row for name in ("tensorboard", "jsonl")) == count
             )
             away = sink_of(status, "wandb")
             assert away.next_row == 0 and away.state != "refused" and backend.runs == {}
             backend.up()
             began = time.monotonic()
-            sidecar.until(lambda: bool(backend.runs) and len(the_run(backend).history) == ROWS)
+            sidecar.until(lambda: bool(backend.runs) and len(the_run(backend).history) == count)
             assert time.monotonic() - began < 60.0
             assert sidecar.stop() == 0, sidecar.said()
         rows = stored(experiment)
-        assert [(row.unit.index, row.values["trainer/loss"]) for row in rows] == [(n, n / 7) for n in range(ROWS)]
+        assert [(row.unit.index, row.values["trainer/loss"]) for row in rows] == [(n, n / 7) for n in range(count)]
         check_history(the_run(backend), rows)
         arrived = the_run(backend).arrived
         assert arrived == sorted(arrived)
@@ -144,6 +146,7 @@ def kill_offline_in_the_middle(sidecar: Sidecar) -> None:
     sidecar.kill()
 
 
+@pytest.mark.long
 def test_offline_killed_and_online_later(tmp_path: Path) -> None:
     """Without a key the run is written offline, and the command that uploads it is printed. The sidecar is killed with
     rows on their way, and the next one leaves one whole folder; with a key the rows go to the server from row 0.

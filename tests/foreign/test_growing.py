@@ -94,7 +94,7 @@ def test_many_steps_are_read_again_from_their_blocks() -> None:
     """
     with reading(SHARED), simulation() as sim:
         path = sim.directory / "one.shared.jsonl"
-        lines = [json.dumps({"n": n, "a": n, "b": n, "pad": "x" * 900}).encode() + b"\n" for n in range(1500)]
+        lines = [json.dumps({"n": n, "a": n, "b": n, "pad": "x" * 2700}).encode() + b"\n" for n in range(500)]
         path.write_bytes(b"".join(lines))
         sim.tick()
         with open(path, "ab") as file:

@@ -21,6 +21,7 @@ from rlship_sidecar.streams import timeline as timing
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.recent import Recent
 from rlship_sidecar.streams.timeline import Moved, Timeline
+from tests.kit.cases import statistical
 
 TIMES = st.integers(0, 40).map(float)
 OFFSETS, ERRORS = st.sampled_from((0.0, -3.0, 7.5, 120.0)), st.sampled_from((0.1, 0.5))
@@ -115,7 +116,7 @@ def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: StoredClo
     return found
 
 
-@settings(deadline=None)
+@statistical(100)
 @given(barriers=BARRIERS, records=RECORDS, kept=st.sampled_from((1, 4096)))
 def test_the_timeline_is_that_of_the_lowest_rank(
     barriers: list[tuple[int, int, float]], records: list[Clock], kept: int

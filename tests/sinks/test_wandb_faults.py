@@ -81,6 +81,7 @@ def test_a_deleted_run_is_written_again_under_another_id(
     assert ("loopback/deleted", "store1") not in backend.runs
 
 
+@pytest.mark.long
 def test_a_deleted_project_is_made_again(
     tmp_path: Path, backend: LoopbackBackend, caplog: pytest.LogCaptureFixture
 ) -> None:

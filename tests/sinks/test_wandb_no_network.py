@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.endtoend.sidecar import RLSHIP, environment
+from tests.kit.cases import long
 from tests.kit.files import CLOSE, barrier, experiment, file, log
 
 KEY = "0123456789" * 4
@@ -30,7 +31,7 @@ def no_server(kind: str) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize("kind", ["closed port", "black hole"])
+@pytest.mark.parametrize("kind", [*long("closed port"), "black hole"])
 def test_what_holds_rows_back_is_named(tmp_path: Path, kind: str) -> None:
     """`watch --once` with the real client says within 10 s of its start to deliver that no server answers, and names
     `mode=offline`. It ends with 1, and its last words have the reason.

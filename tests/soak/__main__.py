@@ -18,7 +18,7 @@ from tests.soak.plan import SECONDS, Round, how_many_rounds, plan_round
 from tests.soak.report import Report
 from tests.soak.rounds import Outcome, run_round
 
-ROUND_S = SECONDS + 21.0  # with the start and the end
+ENDS_S = 21.0  # of a round: its start and its end
 
 
 def main(arguments: list[str]) -> int:
@@ -26,9 +26,9 @@ def main(arguments: list[str]) -> int:
     given = _parser().parse_args(arguments)
     if not given.plan:
         enter(arguments)
-    number_of_rounds = given.lanes * how_many_rounds(given.minutes, ROUND_S)
+    number_of_rounds = given.lanes * how_many_rounds(given.minutes, given.seconds + ENDS_S)
     numbers = [given.round] if given.round is not None else range(number_of_rounds)
-    plans = [plan_round(given.seed, number) for number in numbers]
+    plans = [plan_round(given.seed, number, given.seconds) for number in numbers]
     if given.plan:
         for plan in plans:
             print(f"round {plan.number}: {plan.theme}, a step every {plan.pace_s:.3f} s")
@@ -59,7 +59,7 @@ def _campaign(given: argparse.Namespace, plans: list[Round], out: Path) -> Repor
     def run(plan: Round) -> Outcome | None:
         if over.is_set():
             return None
-        return run_round(plan, SECONDS, scratch / f"round-{plan.number}", out / f"round-{plan.number}")
+        return run_round(plan, scratch / f"round-{plan.number}", out / f"round-{plan.number}")
 
     try:
         with ThreadPoolExecutor(given.lanes) as lanes:
@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     lanes = max(1, (os.cpu_count() or 1) // 2)
     parser.add_argument("--lanes", type=int, default=lanes, help=f"rounds at the same time (default here: {lanes})")
     parser.add_argument("--round", type=int, help="only this round of the seed's")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long a round strikes (default: 24)")
     parser.add_argument("--plan", action="store_true", help="print what would happen, and do nothing")
     parser.add_argument("--dir", help="where the experiments are made (default: the folder for temporary files)")
     parser.add_argument("--out", default="build/soak", help="where reports and failed rounds go (default: build/soak)")

@@ -36,7 +36,9 @@ class Strike:
 
 @dataclass(frozen=True)
 class Round:
-    """One fresh experiment. `disks`: its folders are small filesystems of their own, which can be filled."""
+    """One fresh experiment, struck for `seconds`. `disks`: its folders are small filesystems of their own, which can be
+    filled.
+    """
 
     number: int
     seed: str
@@ -44,6 +46,7 @@ class Round:
     pace_s: float
     disks: bool
     strikes: tuple[Strike, ...]
+    seconds: float
 
 
 def _endpoint(dice: random.Random) -> str:
@@ -141,7 +144,7 @@ def plan_round(seed: int, number: int, seconds: float = SECONDS) -> Round:
         hold_s, count, detail = KINDS[kind](dice)
         strikes.append(Strike(at, kind, dice.random(), hold_s, count, detail))
     disks = any(kind in weights for kind in DISKS)
-    return Round(number, name, theme, dice.uniform(0.05, 0.12), disks, tuple(strikes))
+    return Round(number, name, theme, dice.uniform(0.05, 0.12), disks, tuple(strikes), seconds)
 
 
 def how_many_rounds(minutes: float, each_s: float) -> int:

@@ -145,7 +145,8 @@ class Report:
         return {
             "round": outcome.plan.number,
             "theme": outcome.plan.theme,
-            "again": f"python -m tests.soak --seed {self.seed} --round {outcome.plan.number}",
+            "again": f"python -m tests.soak --seed {self.seed} --round {outcome.plan.number} "
+            f"--seconds {outcome.plan.seconds:g}",
             "kept": outcome.kept,
             "problems": outcome.problems,
             "differences": {v.place: v.differences for v in outcome.verdicts if not v.clean},

@@ -61,7 +61,7 @@ class Outcome:
         return not self.problems and bool(self.verdicts) and all(verdict.clean for verdict in self.verdicts)
 
 
-def run_round(plan: Round, seconds: float, folder: Path, keep: Path) -> Outcome:
+def run_round(plan: Round, folder: Path, keep: Path) -> Outcome:
     """Run it in `folder`, which must not exist and is removed; if something is wrong, all that is in it goes to
     `keep` first.
     """
@@ -72,7 +72,7 @@ def run_round(plan: Round, seconds: float, folder: Path, keep: Path) -> Outcome:
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
-            _run(plan, seconds, experiment, home, outcome, undo)
+            _run(plan, experiment, home, outcome, undo)
         except Exception:  # a broken round is reported like a wrong one, and the next ones still run
             outcome.problems.append(traceback.format_exc())
         if not outcome.clean:
@@ -83,7 +83,7 @@ def run_round(plan: Round, seconds: float, folder: Path, keep: Path) -> Outcome:
     return outcome
 
 
-def _run(plan: Round, seconds: float, experiment: Path, home: Path, outcome: Outcome, undo: ExitStack) -> None:
+def _run(plan: Round, experiment: Path, home: Path, outcome: Outcome, undo: ExitStack) -> None:
     state_dir = state_of(experiment)
     (experiment / "rlship").mkdir(parents=True)
     disks = {}
@@ -101,7 +101,7 @@ def _run(plan: Round, seconds: float, experiment: Path, home: Path, outcome: Out
     injector = Injector(job, sidecars, ServerFaults(backend), state_dir, disks, random.Random(plan.seed + "/injector"))
     try:
         job.start()
-        injector.run(plan.strikes, seconds)
+        injector.run(plan.strikes, plan.seconds)
     finally:
         outcome.tally, outcome.exits = injector.tally, sidecars.exits
         outcome.problems += injector.problems

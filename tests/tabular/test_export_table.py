@@ -329,7 +329,7 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
         finally:
             tracemalloc.stop()
 
-    assert peak(20_000) < 1.1 * peak(2_000) + 20_000 / 8
+    assert peak(10_000) < 1.1 * peak(1_000) + 10_000 / 8
 
 
 def test_a_cell_of_csv_may_begin_like_a_formula(tmp_path: Path) -> None:
