@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # More than cores: many tests wait for other processes.
-JOBS ?= $(shell echo $$(($$(nproc) + 1)))
+JOBS ?= $(shell echo $$(($$(nproc) + 2)))
 DIR ?= demo
 MINUTES ?= 10
 SEED ?= 1
