@@ -67,10 +67,10 @@ class MemorySource:
         with self._lock:
             return self.rows[first : first + limit]
 
-    def load_cursor(self, sink: str) -> int:
+    def load_cursor(self, key: str) -> int:
         with self._lock:
-            return self.cursors.get(sink, 0)
+            return self.cursors.get(key, 0)
 
-    def save_cursor(self, sink: str, next_row: int) -> None:
+    def save_cursor(self, key: str, row_number: int) -> None:
         with self._lock:
-            self.cursors[sink] = next_row
+            self.cursors[key] = row_number

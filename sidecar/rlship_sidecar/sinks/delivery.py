@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkReopen, SinkUnavailable
@@ -47,11 +47,31 @@ class RowSource(Protocol):
     def read_rows(self, first: int, limit: int) -> list[Row]:
         """The rows first, first + 1, …, at most `limit`; fewer if there are no more."""
 
-    def load_cursor(self, sink: str) -> int:
-        """The number saved last for this sink, 0 if none was saved."""
+    def load_cursor(self, key: str) -> int:
+        """The row number that was saved last under a key of `CursorKeys`, 0 without one."""
 
-    def save_cursor(self, sink: str, next_row: int) -> None:
-        """Save durably that the sink has every row below `next_row`."""
+    def save_cursor(self, key: str, row_number: int) -> None:
+        """Save it durably."""
+
+
+class CursorKeys(NamedTuple):
+    """The keys of the three row numbers that the store keeps for a sink."""
+
+    sink: str
+
+    @property
+    def given(self) -> str:
+        """The first row that the sink lacks, as far as this side knows: counts if the sink itself cannot say."""
+        return self.sink
+
+    @property
+    def refused(self) -> str:
+        """One more than the rows that the store had when the destination refused it; 0 if it did not."""
+        return f"{self.sink} (refused at)"
+
+    def confirmed(self, destination: str) -> str:
+        """The first row that this destination has not confirmed."""
+        return f"{self.sink} (confirmed by {destination})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +194,7 @@ class Delivery:
         starts: Gate = STARTS,
     ) -> None:
         self.name = name
+        self._keys = CursorKeys(name)
         self.shipping = Shipping()
         self.facts = Facts()
         self.progress = DeliveryProgress()
@@ -332,22 +353,18 @@ class Delivery:
                 self._starts.leave(id(self))
         return 0.0
 
-    @property
-    def _refusal(self) -> str:
-        return f"{self.name} (refused at)"
-
-    def _confirmed_by(self, sink: Sink) -> str:
-        """The name under which the store remembers what the sink's destination confirmed; "" without such a name."""
+    def _confirmed_key(self, sink: Sink) -> str:
+        """The key of what the sink's destination confirmed; "" if the destination has no name."""
         destination = sink.destination(self._run)
-        return f"{self.name} (confirmed by {destination})" if destination else ""
+        return self._keys.confirmed(destination) if destination else ""
 
     def _is_confirmed(self, sink: Sink, count: int) -> bool:
         """Whether the destination confirmed every row, and never refused them."""
-        name = self._confirmed_by(sink)
+        confirmed = self._confirmed_key(sink)
         return bool(
-            name
-            and not self._ask(self._source.load_cursor, self._refusal)
-            and self._ask(self._source.load_cursor, name) == count
+            confirmed
+            and not self._ask(self._source.load_cursor, self._keys.refused)
+            and self._ask(self._source.load_cursor, confirmed) == count
         )
 
     def _open(self, sink: Sink, count: int) -> None:
@@ -356,17 +373,17 @@ class Delivery:
         progress = self.progress
         # A store that was restored from an older copy makes the later rows again, perhaps with other numbers, and
         # soon has as many as the destination. It must not be mistaken then for the store that delivered them.
-        noted = 0 if progress.known else self._ask(self._source.load_cursor, self._refusal)
+        noted = 0 if progress.known else self._ask(self._source.load_cursor, self._keys.refused)
         limit = min(count, noted - 1) if noted else count
         if progress.ceiling is not None:
             limit = min(limit, progress.ceiling)
         try:
             answer = self._ask_sink(sink, limit)
         except SinkRefused:
-            self._ask(self._source.save_cursor, self._refusal, limit + 1)
+            self._ask(self._source.save_cursor, self._keys.refused, limit + 1)
             raise
         if noted:
-            self._ask(self._source.save_cursor, self._refusal, 0)
+            self._ask(self._source.save_cursor, self._keys.refused, 0)
         progress.found(answer)
         progress.ceiling = None
         self._remember(sink)
@@ -380,7 +397,7 @@ class Delivery:
         self.facts.where, self.facts.advice = sink.where, sink.advice
         self._tells = answer is not None
         if answer is None:
-            return self._ask(self._source.load_cursor, self.name)
+            return self._ask(self._source.load_cursor, self._keys.given)
         if answer > limit:
             raise self._not_ours(answer, f"can have delivered only {limit}")
         if answer and not sink.ends_with(self._row(answer - 1)):
@@ -440,14 +457,14 @@ class Delivery:
         with suppress(
             _StoreFailed
         ):  # only a hint for a sink that can be read back; another one may show its last rows again
-            self._ask(self._source.save_cursor, self.name, self.progress.confirmed_below)
+            self._ask(self._source.save_cursor, self._keys.given, self.progress.confirmed_below)
         self._remember(sink)
 
     def _remember(self, sink: Sink) -> None:
         """Save how many rows the destination has, if it has a name."""
-        if name := self._confirmed_by(sink):
+        if confirmed := self._confirmed_key(sink):
             with suppress(_StoreFailed):  # then the next sidecar opens the sink
-                self._ask(self._source.save_cursor, name, self.progress.confirmed_below)
+                self._ask(self._source.save_cursor, confirmed, self.progress.confirmed_below)
 
     def _is_well(self) -> None:
         self._backoff.failures = 0

@@ -324,14 +324,14 @@ class Store:
 
     # Sinks' cursors ------------------------------------------------------------------------------------------------
 
-    def load_cursor(self, sink: str) -> int:
-        """The next row for a sink that cannot say itself."""
-        found = self._all("select next from cursors where sink = ?", (sink,))
+    def load_cursor(self, key: str) -> int:
+        """The row number saved last under this key, 0 without one: `sinks/delivery.py` says what the keys stand for."""
+        found = self._all("select next from cursors where sink = ?", (key,))
         return int(found[0][0]) if found else 0
 
-    def save_cursor(self, sink: str, next_row: int) -> None:
-        """Remember it."""
-        self._all("insert or replace into cursors values (?, ?)", (sink, next_row))
+    def save_cursor(self, key: str, row_number: int) -> None:
+        """Save a row number under a key."""
+        self._all("insert or replace into cursors values (?, ?)", (key, row_number))
 
 
 def _key_of(unit: Unit) -> tuple[str, str, int]:
