@@ -218,6 +218,7 @@ class _Finder:
         """The place that the first launcher with a rank gives."""
         return (
             self._launched(_LAUNCHERS)
+            or _ray_train()
             or self._ray()
             or self._launched(_PLACERS)
             or self._tpu()
@@ -288,6 +289,22 @@ class _Finder:
         if processes is None:
             return _Place("jobset", rank, None, str(job))
         return _Place("jobset", job * processes + rank, None, None)
+
+
+def _ray_train() -> _Place | None:
+    """A worker of Ray Train. It is an actor, and has torch's variables only where torch is the framework.
+
+    A restart of the workers makes other actors: as replicas of their own they would count beside those that are gone.
+    """
+    # Not by the public name: before its version 2 that answers outside of workers, too, with rank 0 of 1 and a warning.
+    train = sys.modules.get("ray.train.v2.api.train_fn_utils")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        return _Place("ray train", int(context.get_world_rank()), int(context.get_world_size()), None)
+    except Exception:  # noqa: BLE001 - a driver, a task or an actor beside the workers
+        return None
 
 
 def _ray_context() -> Any:

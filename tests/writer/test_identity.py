@@ -178,6 +178,27 @@ def test_plain_ray_actors_are_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found({}) == ("ray", 0, None, 0, "generator-3")
 
 
+def test_workers_of_ray_train_have_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are actors as well, and others after a restart: as replicas they would count beside those that are gone.
+    Outside of a worker an actor is a replica.
+    """
+    fake_ray(monkeypatch, True, "0123456789abcdef0123")
+    train = ModuleType("ray.train.v2.api.train_fn_utils")
+    monkeypatch.setitem(sys.modules, train.__name__, train)
+
+    def get_context() -> object:
+        return SimpleNamespace(get_world_rank=lambda: 3, get_world_size=lambda: 8)
+
+    def outside() -> object:
+        raise RuntimeError("not in a worker")
+
+    vars(train)["get_context"] = outside
+    assert found({}) == ("ray", 0, None, 0, "0123456789abcdef")
+    vars(train)["get_context"] = get_context
+    assert found({}) == ("ray train", 3, 8, 0, "0")
+    assert found({"RANK": "1", "WORLD_SIZE": "2"})[:3] == ("torchrun", 1, 2)
+
+
 def test_ray_actors_name_their_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their ids, and perhaps their names and number, are others in the next submission. What the program or a launcher
     gives is not.
