@@ -58,7 +58,8 @@ class Definition(NamedTuple):
     """The options that govern a metric's lines, from an entry of a `define` or from the catalogue's entry for the name.
 
     `reduce` holds the requested reductions in order. It is () in an entry that leaves them to the default.
-    `catalogued`: all of it is the catalogue's, and no `define`, span or event asks for it.
+    `catalogued`: all of it is the catalogue's, and no `define`, span or event asks for it. `asked`: `reduce` is that of
+    a `define`.
     """
 
     reduce: tuple[str, ...] = (DEFAULT_REDUCTION,)
@@ -66,6 +67,7 @@ class Definition(NamedTuple):
     stream: bool = False
     unit: str | None = None
     catalogued: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

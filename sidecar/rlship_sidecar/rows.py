@@ -174,7 +174,8 @@ class Row:
 
     `t` is Unix seconds from the records; `x` holds the axes, such as {"global_step": 12}. `values` holds the reduced
     values. `per_rank` maps each key to rank names and values, in merge order. All values, `tags` and `samples` (by
-    table) are complete in every revision.
+    table) are complete in every revision. `asked` are the sorted keys of further reductions that a `define` or the
+    configuration asks for.
     """
 
     unit: Unit
@@ -187,6 +188,7 @@ class Row:
     per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     samples: Samples = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
 
     @property
     def row_number(self) -> int:
@@ -288,6 +290,8 @@ class Row:
             body["per_rank"] = {key: dict(values) for key, values in self.per_rank.items()}
         if self.tags:
             body["tags"] = self.tags
+        if self.asked:
+            body["asked"] = self.asked
         if self.samples:
             body["samples"] = {table: [_body(sample) for sample in found] for table, found in self.samples.items()}
         return orjson.dumps(body)
@@ -321,6 +325,7 @@ class Row:
             {key: list(values.items()) for key, values in body.get("per_rank", {}).items()},
             tuple(body.get("tags", ())),
             {table: [_sample(one) for one in found] for table, found in body.get("samples", {}).items()},
+            tuple(body.get("asked", ())),
         )
 
 

@@ -39,7 +39,7 @@ def governing(actor: str, metric: str, line: Measured, settings: Settings) -> En
         entry = Entry(None, known.per_rank, False, known.unit, catalogued) if known else Entry()
     elif entry.unit is None and known:
         entry = Entry(entry.reduce, entry.per_rank, entry.stream, known.unit)
-    return replace(entry, reduce=entry.reduce or line.reduce or default)
+    return replace(entry, reduce=entry.reduce or line.reduce or default, asked=bool(entry.reduce))
 
 
 def entries(contributions: Sequence[Contribution], settings: Settings) -> list[Entry]:
@@ -64,6 +64,18 @@ def is_configured(contributions: Sequence[Contribution], overrides: Reductions) 
     """Whether the configuration names the metric."""
     actor, metric = contributions[0].writer.actor, contributions[0].metric
     return f"{actor}/{metric}" in overrides or metric in overrides
+
+
+def asked_keys(metrics: Metrics, keys: Keys, overrides: Reductions, settings: Settings) -> tuple[str, ...]:
+    """The keys of the further reductions that a define or the configuration names, sorted."""
+    found = set()
+    for metric, contributions in metrics.items():
+        named = {name for entry in entries(contributions, settings) if entry.asked for name in entry.reduce or ()}
+        configured = is_configured(contributions, overrides)
+        for reduction in asked_for(contributions, overrides, settings)[1:]:
+            if configured or reduction in named:
+                found.add(f"{keys.of(metric)}/{reduction}")
+    return tuple(sorted(found))
 
 
 def without_repeats(names: Iterable[Item]) -> list[Item]:

@@ -11,7 +11,7 @@ from tests.reference.values import Moments
 @dataclass(frozen=True)
 class Entry:
     """What a `define`, or the catalogue, says of one metric; `reduce` is None where it asks for the default.
-    `catalogued`: no define, span or event has a say.
+    `catalogued`: no define, span or event has a say. `asked`: a define names the reductions.
     """
 
     reduce: tuple[str, ...] | None = None
@@ -19,6 +19,7 @@ class Entry:
     stream: bool = False
     unit: str | None = None
     catalogued: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True)

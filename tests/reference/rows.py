@@ -39,6 +39,7 @@ class ReferenceRow:
     per_rank: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
     sketched: dict[str, float] = field(default_factory=dict, compare=False)
     sketched_ranks: dict[str, dict[str, float]] = field(default_factory=dict, compare=False)
     chosen: dict[str, list[str]] = field(default_factory=dict, compare=False)
@@ -145,6 +146,7 @@ def parts(row: AnyRow) -> dict[str, Any]:
             for key, values in sorted(getattr(row, "per_rank", {}).items())
         },
         "tags": list(getattr(row, "tags", ())),
+        "asked": list(getattr(row, "asked", ())),
         "samples": {
             table: [shown(sample if isinstance(sample, dict) else sample._asdict()) for sample in samples]
             for table, samples in sorted(getattr(row, "samples", {}).items())

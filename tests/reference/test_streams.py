@@ -349,6 +349,7 @@ def test_clock_rows() -> None:
         x={"clock/elapsed_s": 17.0},
         values={"clock/generator/x": 4.0, "clock/generator/x/count": 2.0},
         coverage=Coverage(ranks=("0.0",), expected=1, attempts=(0,)),
+        asked=("clock/generator/x/count",),
     )
 
 

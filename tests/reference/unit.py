@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlship_sidecar.rows import Coverage, Unit
-from tests.reference.asking import Keys, Metrics, asked_for, entries, is_configured, owners
+from tests.reference.asking import Keys, Metrics, asked_for, asked_keys, entries, is_configured, owners
 from tests.reference.experiment import Experiment
 from tests.reference.figures import MOST_EXACT, QUANTILES, Figures, Rate, held, histogram, sorted_values
 from tests.reference.order import Contribution, is_digits, rank_name, rank_order
@@ -32,6 +32,7 @@ class Reduced:
     sketched: dict[str, float] = field(default_factory=dict)
     sketched_ranks: dict[str, dict[str, float]] = field(default_factory=dict)
     chosen: dict[str, list[str]] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
 
     def add(self, key: str, figure: float) -> bool:
         """Take in a figure that comes after those asked for, unless its key is taken."""
@@ -57,6 +58,7 @@ def reduced(
     metrics = {metric: found for metric, found in metrics_of(counting).items() if metric != TAGS}
     making = Figures(experiment.settings, rate, experiment.crew)
     result = Reduced()
+    result.asked = asked_keys(metrics, keys, experiment.overrides, experiment.settings)
     owning = owners(metrics, keys, experiment.overrides, experiment.settings)
     result.owned |= set(owning)
     for key, (metric, reduction) in owning.items():
@@ -234,6 +236,7 @@ def finished(
         hists=result.hists,
         per_rank=result.per_rank,
         tags=tags_of(counting),
+        asked=result.asked,
         samples=shown_samples(unit, counting, settings),
         sketched=result.sketched,
         sketched_ranks=result.sketched_ranks,

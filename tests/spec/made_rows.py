@@ -101,7 +101,7 @@ def form(row: AnyRow) -> Said:
         table: [_sample(one if isinstance(one, dict) else one._asdict()) for one in found]
         for table, found in sorted(row.samples.items())
     }
-    parts = {"hists": hists, "per_rank": per_rank, "tags": list(row.tags), "samples": samples}
+    parts = {"hists": hists, "per_rank": per_rank, "tags": list(row.tags), "asked": list(row.asked), "samples": samples}
     return said | {name: part for name, part in parts.items() if part}
 
 

@@ -78,7 +78,9 @@ class Governing:
         if defined is None:
             return known._replace(reduce=reduce, catalogued=False) if reduce else known
         return defined._replace(
-            reduce=defined.reduce or reduce or known.reduce, unit=known.unit if defined.unit is None else defined.unit
+            reduce=defined.reduce or reduce or known.reduce,
+            unit=known.unit if defined.unit is None else defined.unit,
+            asked=bool(defined.reduce),
         )
 
     def _remembered(self, known: dict[tuple[str, ...], Schema], names: tuple[str, ...]) -> Schema:

@@ -147,7 +147,7 @@ class Contributions:
 
 class _Metric(NamedTuple):
     """One metric's values by key, its first reduction first, and what its values per rank need. `compared`: the row
-    says which rank has the greatest.
+    says which rank has the greatest. `asked`: the keys of further reductions that the job asks for.
     """
 
     values: list[tuple[str, ReducedValue]]
@@ -156,6 +156,7 @@ class _Metric(NamedTuple):
     governed: bool
     compared: bool
     lags: bool
+    asked: list[str]
 
 
 def reduce_any(
@@ -203,6 +204,7 @@ def reduce_any(
         tuple(sorted(key for key, value in merged.items() if value is None)),
         max(ts),
         POLICY_VERSION in metrics and metrics[POLICY_VERSION].lags,
+        tuple(sorted({key for metric in metrics.values() for key in metric.asked})),
     )
 
 
@@ -251,7 +253,9 @@ def _metric(naming: Naming, name: str, items: list[Item], rules: Rules, seconds:
     lags = name == POLICY_VERSION and any(item.asks.unit == LEAD_STEPS for item in items)
     governed = any(item.asks.per_rank for item in items)
     compared = any(item.asks.per_rank and not (alone and item.asks.catalogued) for item in items)
-    return _Metric(values, asks[0], contributions, governed, compared, lags)
+    of_job = chosen or {ask for item in items if item.asks.asked for ask in item.asks.reduce}
+    asked = [key for place, (ask, key) in enumerate(naming.keys(name, asks)) if place and ask in of_job]
+    return _Metric(values, asks[0], contributions, governed, compared, lags, asked)
 
 
 def _is_flat(items: Sequence[Item], contributions: Contributions, *, alone: bool) -> bool:

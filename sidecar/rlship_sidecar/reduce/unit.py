@@ -86,6 +86,7 @@ def reduce_unit(
         per_rank=found.per_rank,
         tags=tags,
         samples=window.shown,
+        asked=found.asked,
     )
 
 
@@ -120,7 +121,8 @@ def reduce_blocks(
     made = Reduced(
         {}, {}, {}, taken, whole, (), max(max([t for t, _, _ in block.lines]) for block in window.blocks.values())
     )
-    made = made._replace(lags=any(plan.lags for plan in plans))
+    asked = tuple(sorted(key for plan in plans for key in plan.asked))
+    made = made._replace(lags=any(plan.lags for plan in plans), asked=asked)
     underivable: list[str] = []
     for plan, block, order in zip(plans, window.blocks.values(), orders):
         if not plan.clean or not _reduce_block(plan, block, order, made, underivable, rules, seconds):
@@ -161,16 +163,18 @@ class _Ranked(NamedTuple):
 class ColumnPlan:
     """For one actor and schema: the columns that each reduction needs, and the keys of its values.
 
-    `extra` are the reductions that moments cannot give, with the column and key of each value. `alone`: there is one
+    `extra` are the reductions that moments cannot give, with the column and key of each value. `asked` are the keys of
+    further reductions that the job asks for. `alone`: there is one
     line, of the actor's only rank.
     """
 
-    __slots__ = ("clean", "columns", "extra", "keys", "lags", "ranked")
+    __slots__ = ("asked", "clean", "columns", "extra", "keys", "lags", "ranked")
 
     def __init__(self, actor: str, schema: Schema, rules: Rules, alone: bool) -> None:
         columns: dict[str, tuple[list[int], list[str]]] = {}
         self.extra: dict[str, list[tuple[int, str]]] = {}
         self.ranked: list[_Ranked] = []
+        self.asked: list[str] = []
         taken: set[str] = set()
         count = 0
         firsts = []
@@ -182,6 +186,8 @@ class ColumnPlan:
                 continue
             flat = alone and governs.catalogued and not chosen
             for place, (reduction, key) in enumerate(keys(actor, name, asks)):
+                if place and (chosen or governs.asked):
+                    self.asked.append(key)
                 if flat and place:
                     pass  # as in `general`, one number has no spread; the key is taken all the same
                 elif reduction in COLUMN_REDUCTIONS:

@@ -23,7 +23,8 @@ PerRank: TypeAlias = "dict[str, list[tuple[str, float]]]"  # by key: a rank's na
 class Reduced(NamedTuple):
     """The result of a window; `order` is that of the counting segments.
 
-    `taken` are the keys that have an owner, with or without a value. `lags`: a policy version counts the lead's steps.
+    `taken` are the keys that have an owner, with or without a value. `asked` are the keys of further reductions that a
+    `define` or the configuration asks for. `lags`: a policy version counts the lead's steps.
     """
 
     values: dict[str, float]
@@ -34,6 +35,7 @@ class Reduced(NamedTuple):
     underivable: tuple[str, ...]
     t: float
     lags: bool = False
+    asked: tuple[str, ...] = ()
 
 
 def add_lag(naming: Naming, found: Reduced, lead_step: int | None) -> None:

@@ -125,7 +125,9 @@ def clock_row(actor: str, index: int, window: UnitLines, roster: Roster, at: Row
 
 def nothing_left(before: Row) -> Row:
     """The row of a unit that has no line any more."""
-    return replace(before, values={}, hists={}, per_rank={}, tags=(), samples={}, coverage=_without_ranks(before))
+    return replace(
+        before, values={}, hists={}, per_rank={}, tags=(), samples={}, asked=(), coverage=_without_ranks(before)
+    )
 
 
 def _without_ranks(before: Row) -> Coverage:
@@ -171,6 +173,7 @@ def _row(
         per_rank=found.per_rank,
         tags=tuple(sorted({line.tag for _, line in window.tags})),
         samples=window.shown,
+        asked=found.asked,
     )
 
 
