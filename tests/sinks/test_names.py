@@ -14,11 +14,12 @@ from rlship_sidecar.rows import Arrival, Coverage, Row, Unit, axis
 from rlship_sidecar.sinks import renamed
 from rlship_sidecar.sinks.console import ConsoleSink, LineChoice, line
 from rlship_sidecar.sinks.contract import SinkRefused
-from rlship_sidecar.sinks.names import REWARD_AND_LOSS, SinkNames, flatten, names_of
+from rlship_sidecar.sinks.names import REWARD_AND_LOSS, SinkNames, flatten, is_extra, names_of
 from rlship_sidecar.sinks.tensorboard.sink import CHARTS, TensorBoardSink
 from rlship_sidecar.sinks.tensorboard.sink import event as as_event
 from rlship_sidecar.sinks.wandb.sink import WandbSink, point
 from tests.endtoend.sidecar import rlship
+from tests.metrics.test_spread import rows_of
 from tests.reference.building import CLOSE, barrier, file, log, stream
 from tests.sinks.readback import run_folder, tensorboard_events
 from tests.sinks.rows import make_row, make_rows, make_run
@@ -114,6 +115,23 @@ def test_a_metric_has_one_chart() -> None:
         "trainer/tok/p99",
         "trainer/len/mean",
     }
+
+
+def test_what_a_define_and_the_catalogue_ask_for_is_the_jobs() -> None:
+    """The row says who asked: `max` keeps its key where a `define` or the configuration names it, and only there."""
+    values = {"loss": [1.0, 2.0], "reward/total": [1.0, 3.0], "rollout_s": [1.0, 2.0]}
+    lines = (log(1, **values), barrier(1))
+    asked = {"reward/total": {"reduce": ["mean", "max"]}, "rollout_s": {"reduce": ["mean", "max"], "per_rank": True}}
+
+    def shown(*more: dict[str, Any], **config: Any) -> set[str]:
+        [row] = rows_of(file(*more, *lines), **config)
+        return {key for key in row.values if not is_extra(row, key)}
+
+    plain = {"trainer/loss", "trainer/reward/total", "trainer/rollout_s"}
+    assert shown() == plain
+    assert shown({"kind": "define", "m": asked}) == plain | {"trainer/reward/total/max", "trainer/rollout_s/max"}
+    assert shown({"kind": "define", "m": {"reward/total": {"unit": "1"}}}) == plain
+    assert shown(overrides={"reward/total": ("mean", "max")}) == plain | {"trainer/reward/total/max"}
 
 
 def test_the_spread_of_a_histogram_is_an_extra() -> None:

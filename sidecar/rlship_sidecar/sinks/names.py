@@ -121,6 +121,8 @@ def is_extra(row: Row, key: str, *, over_time: bool = False) -> bool:
     # The actor logs this metric with steps as well, and that has the chart.
     if unit.kind == ALIGNED and (metric.endswith("/aligned") or "/aligned/" in metric):
         return True
+    if key in row.asked:
+        return False
     base, _, last = key.rpartition("/")
     if last == "nonfinite":
         return True
