@@ -43,6 +43,7 @@ _Seconds = Annotated[float, Meta(ge=0, description="seconds, a finite number >= 
 _MoreSeconds = Annotated[float, Meta(gt=0, description="seconds, a finite number > 0")]
 _LeaseSeconds = Annotated[float, Meta(ge=1, description="seconds, a finite number >= 1")]
 _PollSeconds = Annotated[float, Meta(ge=0.01, le=60, description="seconds, a number in 0.01..60")]
+_Opens = Annotated[int, Meta(ge=10, le=1_000_000, description="an integer in 10..1000000")]
 _Window = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, a number in 0.1..86400")]
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]
@@ -74,6 +75,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lead: str = "trainer"
     clock_window_s: _Window = 10.0
     poll_s: _PollSeconds | None = None
+    opens_per_s: _Opens = 8000
     drain_s: _Seconds = 60.0
     state_dir: _Path | None = None
     sinks: _Names = msgspec.field(default_factory=lambda: ["wandb", "tensorboard"])
@@ -281,7 +283,7 @@ def _env_value(variable: str, key: str, text: str) -> Any:
             ) from problem
     if key == "per_rank":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
-    if key in ("samples", "samples_every", "short_window", "metrics_port"):
+    if key in ("samples", "samples_every", "short_window", "metrics_port", "opens_per_s"):
         return int(text) if text.isascii() and text.isdigit() else text
     if key.endswith("_s"):
         try:

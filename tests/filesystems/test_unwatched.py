@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,15 +37,15 @@ def pretended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon in this process that takes the folder for a network filesystem."""
     looks: list[bool] = []
 
-    def get(files: Descriptors, path: str) -> int:
+    def look(files: Descriptors, path: str, do: Callable[[int], object]) -> object:
         looks.append(files.kept(path) is not None)
-        return real_get(files, path)
+        return real_look(files, path, do)
 
     def no_events(wake: Wake, folder: str) -> bool:
         raise AssertionError("events were asked for where none come")
 
-    real_get = Descriptors.get
-    monkeypatch.setattr(Descriptors, "get", get)
+    real_look = Descriptors.look
+    monkeypatch.setattr(Descriptors, "look", look)
     monkeypatch.setattr(Wake, "watch", no_events)
     monkeypatch.setattr(watched, "filesystem_of", lambda path: Filesystem("nfs4", False, "/"))
     experiment = folder / "job"

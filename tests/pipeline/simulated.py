@@ -15,6 +15,7 @@ from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.experiment import Experiment
+from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.custom import Customs
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import SampleChoice
@@ -67,7 +68,7 @@ class Simulation:
             patience=self.patience,
             rules=Rules(self.overrides, self.per_rank, self.customs or Customs(()), self.samples, self.short_window),
             streams=self.streams,
-            max_open_files=4,
+            access=Access(4),
         )
 
     def stop(self) -> None:

@@ -48,11 +48,13 @@ from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.lease import LeaseLost
 from rlship_sidecar.ownership.place import UntrustedState
 from rlship_sidecar.ownership.state_owner import StateOfAnother
+from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.report.terminal import counted
 from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
 from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tail.discover import NegativeCache, excluded, experiments, is_experiment, newest_change
+from rlship_sidecar.tail.looks import Looks
 from rlship_sidecar.tally import Tally
 
 DISCOVER_EVERY_S = 1.0
@@ -223,6 +225,7 @@ class _Daemon:
         self._stop = stop
         self._say = say
         self._wake = Wake()
+        self._looks = Looks()
         self._budget = Budget(self._config.sinks)
         self._fleet = _Fleet()
         self._setbacks = Setbacks(self._config, say)
@@ -258,6 +261,8 @@ class _Daemon:
                 watched.close()
             for watched, _ in self._fleet.closing.values():
                 watched.close()
+            if hung := self._looks.close():
+                self._say(f"{hung} looks at files of a network filesystem have not returned; their threads end later")
 
     # The loop ------------------------------------------------------------------------------------------------------
 
@@ -290,11 +295,14 @@ class _Daemon:
             except (OSError, sqlite3.Error, LeaseLost) as error:
                 self._drop(path, watched, error)
             self._pulse.beat()
+        self._wake.overflowed = False
         self._tell(now)
         if more:
             return {}
-        due = min([until, *(watched.look_at for watched in self._fleet.active.values())])
-        return self._wake.wait(max(0.0, due - time.monotonic()))
+        active = self._fleet.active.values()
+        due = min([until, *(watched.next_look for watched in active)])
+        files = sum(len(watched.experiment.sources) for watched in active)
+        return self._wake.wait(max(0.0, due - time.monotonic()), files=files)
 
     def _meanwhile(self, seconds: float) -> None:
         """Serve the open experiments while `acquire` watches another owner for signs of life."""
@@ -484,7 +492,8 @@ class _Daemon:
             config = self._settings_of(path)
             if self._once:
                 config = replace(config, own_rows_s=0.0)
-            watched = open_watched(path, config, alone=alone, sleep=self._meanwhile, files=files)
+            access = Access(files, self._looks)
+            watched = open_watched(path, config, alone=alone, sleep=self._meanwhile, access=access)
         except UsageProblem as problem:
             self._setbacks.unusable(path, problem, RETRY_EVERY_S, again=not self._once)
             return

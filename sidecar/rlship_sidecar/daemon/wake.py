@@ -1,7 +1,7 @@
 """Decides when to look at the files: at once if the kernel reports a change, else on a timer.
 
-Change events are only a hint: they miss the writes of other hosts, overflow, and cost more than a look at a file. So
-they serve local filesystems with few files, and a timer looks at all files anyway.
+Change events are only a hint: they miss the writes of other hosts, and overflow. So they serve local filesystems, and a
+timer looks at all files anyway.
 
 One inotify descriptor serves all folders, and the waiting thread reads it itself. watchdog's observers start a thread
 for each folder, so this module uses only watchdog's bindings to the kernel.
@@ -19,13 +19,14 @@ from watchdog.observers.inotify_c import InotifyConstants, inotify_add_watch, in
 
 from rlship_sidecar.tail.listing import SUFFIX
 
-MAX_WATCHED_FILES = 256
 SUFFIXES = (SUFFIX, ".json", ".log")  # files with other names, such as weights, may be many
-SETTLE_S = 0.002  # ranks finish a step together, and one look serves them all
+# Ranks finish a step together, and one look serves them all: the more files, the longer they take.
+SETTLE_S, SETTLE_EACH_S, MAX_SETTLE_S = 0.002, 20e-6, 0.05
 
 _ASKED = (  # files that were written, created, or moved into the folder; the kernel rejects a path that is no folder
     InotifyConstants.IN_MODIFY | InotifyConstants.IN_CREATE | InotifyConstants.IN_MOVED_TO | InotifyConstants.IN_ONLYDIR
 )
+_OVERFLOWED = InotifyConstants.IN_Q_OVERFLOW
 _CLOSED = InotifyConstants.IN_IGNORED  # the kernel removed the watch because the folder is gone
 _HEAD = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 _READ_BYTES = 1 << 16
@@ -39,6 +40,7 @@ class Wake:
         self._nudged, self._nudge = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._watches: dict[str, int] = {}
         self._folders: dict[int, str] = {}
+        self.overflowed = False  # events were lost since a caller last reset this
 
     def watch(self, folder: str) -> bool:
         """Watch a folder. Returns False if the kernel offers no more watches; the caller then polls."""
@@ -75,8 +77,11 @@ class Wake:
         except OSError:  # the pipe is full of nudges, or closed
             return
 
-    def wait(self, timeout_s: float) -> dict[str, set[str]]:
-        """Sleep until a file changes, for at most `timeout_s`. Returns the changed names by folder, {} on time-out."""
+    def wait(self, timeout_s: float, *, files: int = 0) -> dict[str, set[str]]:
+        """Sleep until a file changes, for at most `timeout_s`. Returns the changed names by folder, {} on time-out.
+
+        `files`: how many are watched.
+        """
         deadline = time.monotonic() + timeout_s
         waiting = select.poll()
         waiting.register(self._nudged, select.POLLIN)
@@ -90,9 +95,9 @@ class Wake:
                 self._take(changed)
                 return changed
             self._take(changed)
-            if changed:
+            if changed or self.overflowed:
                 # Let the other ranks' events of the same moment arrive.
-                time.sleep(SETTLE_S)
+                time.sleep(min(MAX_SETTLE_S, max(SETTLE_S, files * SETTLE_EACH_S)))
                 self._take(changed)
                 return changed
             # Events of files with other names do not end the wait.
@@ -111,6 +116,7 @@ class Wake:
                 number, mask, _, length = _HEAD.unpack_from(data, at)
                 at += _HEAD.size + length
                 name = os.fsdecode(data[at - length : at].rstrip(b"\0"))
+                self.overflowed = self.overflowed or bool(mask & _OVERFLOWED)
                 folder = self._folders.get(number)
                 if folder is None:
                     continue

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import FILES
 from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, Footprint, Resting, footprint
-from rlship_sidecar.daemon.wake import MAX_WATCHED_FILES, Wake
+from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.observe.own import SelfMetrics
@@ -27,6 +27,7 @@ from rlship_sidecar.ownership.lease import Lease, acquire
 from rlship_sidecar.ownership.place import make_place
 from rlship_sidecar.ownership.state_owner import location, ownership_error
 from rlship_sidecar.pipeline.experiment import Experiment
+from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
@@ -40,9 +41,12 @@ from rlship_sidecar.steps import Steps
 from rlship_sidecar.store.store import CountingStore
 from rlship_sidecar.tally import Tally
 
-IDLE_POLL_S = 1.0  # between two looks at all files where change events wake the loop
-NETWORK_POLL_S = 0.5  # where no events do: as often as a writer syncs
-BUSY_POLL_SHARE = 0.02  # with too many files for events, looking may take this share of a core
+IDLE_POLL_S = 1.0  # between two looks at the clock where change events wake the loop
+NETWORK_POLL_S = 0.5  # where no events do
+TURN_S = 0.02  # between two turns of looks at files of a network filesystem
+SWEEP_SHARE = 0.01  # looking at all files, beside change events, may take this share of a core
+MAX_SWEEP_S = 10.0
+BUSY_POLL_SHARE = 0.02  # the same where there are no events
 FASTEST_POLL_S = 0.02
 IDLE_SINK_S = 600.0
 IDLE_READER_S = 5.0
@@ -58,10 +62,11 @@ def is_damage(error: BaseException) -> bool:
 class Watched:
     """An open experiment.
 
-    `look_at`: when to look at all its files next, in monotonic seconds. `news`: a message about how it was opened, or
-    "". `before`: the counts from before it was last at rest. `changed_at`: when this process last read one of its lines
-    or made one of its rows. `rest_at`: when to try next to put it to rest. `over_time`: set while streams have rows
-    over time only; the sinks' threads read it.
+    `look_at`: when to run the next tick that looks at the clock, in monotonic seconds; `sweep_at`: when one looks at
+    all files that events watch; `turn_at`: when files of a network filesystem are due. `news`: a message about how it
+    was opened, or "". `before`: the counts from before it was last at rest. `changed_at`: when this process last read
+    one of its lines or made one of its rows. `rest_at`: when to try next to put it to rest. `over_time`: set while
+    streams have rows over time only; the sinks' threads read it.
     """
 
     lease: Lease
@@ -73,6 +78,8 @@ class Watched:
     trends: Trends = field(default_factory=Trends)
     news: str = ""
     look_at: float = 0.0
+    turn_at: float = math.inf
+    sweep_at: float = 0.0
     hinted: bool = False
     shipped: int = 0
     before: Tally | None = None
@@ -89,16 +96,18 @@ class Watched:
         self.lease.check()
         self._check_readers()
         names = self.experiment.intake.hinted(changed) if changed else None
-        full = now >= self.look_at
-        if not full and not names:
+        full, turn = now >= self.look_at, now >= self.turn_at
+        if not (full or turn or names or (self.hinted and wake.overflowed)):
             return False
         began = time.thread_time()
-        more = self.experiment.tick(now, time.time(), only=None if full else names)
+        sweep = (full and now >= self.sweep_at) or wake.overflowed
+        more = self.experiment.tick(now, time.time(), only=None if sweep else names or (), timers=full)
         if full and not more:
             self.store.close_idle_reader(IDLE_READER_S)
-            self.look_at = time.monotonic() + self._interval_s(time.thread_time() - began, wake)
+            self._plan(time.thread_time() - began if sweep else None, wake)
         elif more:
             self.look_at = now
+        self.turn_at = max(time.monotonic() + TURN_S, self.experiment.intake.next_look)
         self._note_change(now)
         self.ship()
         return more
@@ -133,22 +142,11 @@ class Watched:
             return None
         count = len(experiment.sources)
         experiment.intake.discover(now, force=True)
-        if len(experiment.sources) > count or self._grew():
+        if len(experiment.sources) > count or experiment.intake.grew():
             self.look_at = now
             return None
         experiment.save()
         return self._kept(found, now, wall)
-
-    def _grew(self) -> bool:
-        """True if a file is larger than at the last look."""
-        for source in self.experiment.sources.values():
-            if not source.gone:
-                try:
-                    if source.tail.size() > max(source.size, source.read):
-                        return True
-                except OSError:  # the next look reports what is wrong with it
-                    continue
-        return False
 
     def yields(self, now: float, wall: float, *, turn_s: float) -> Resting | None:
         """What to keep of the experiment if it can give its place to another one, else None.
@@ -182,21 +180,25 @@ class Watched:
         """True while a sink has not closed."""
         return not all(shipper.ended for shipper in self.shippers)
 
-    def _interval_s(self, cost_s: float, wake: Wake) -> float:
-        """Seconds until the next look at all files, given the CPU time of the last one."""
-        if self.poll_s is not None:
-            return self.poll_s
-        if not self.experiment.filesystem.local:
-            return NETWORK_POLL_S
-        few = len(self.experiment.sources) <= MAX_WATCHED_FILES
-        if few:
-            self.hinted = all(map(wake.watch, self.experiment.intake.folders))
-        elif self.hinted:
-            self.unwatch(wake)
-            self.hinted = False
+    def _plan(self, cost_s: float | None, wake: Wake) -> None:
+        """Plan the next tick that looks at the clock. `cost_s`: the CPU time of this one if it looked at all files."""
+        now = time.monotonic()
+        if self.poll_s is not None or not self.experiment.filesystem.local:
+            self.look_at = now + (NETWORK_POLL_S if self.poll_s is None else self.poll_s)
+            return
+        self.hinted = all(map(wake.watch, self.experiment.intake.folders))
+        self.look_at = now + IDLE_POLL_S
+        if cost_s is None:
+            return
         if self.hinted:
-            return IDLE_POLL_S
-        return min(IDLE_POLL_S, max(FASTEST_POLL_S, cost_s / BUSY_POLL_SHARE))
+            self.sweep_at = now + min(MAX_SWEEP_S, max(IDLE_POLL_S, cost_s / SWEEP_SHARE))
+        else:
+            self.look_at = now + min(IDLE_POLL_S, max(FASTEST_POLL_S, cost_s / BUSY_POLL_SHARE))
+
+    @property
+    def next_look(self) -> float:
+        """When `look` has something to do, as far as time decides."""
+        return min(self.look_at, self.turn_at)
 
     def unwatch(self, wake: Wake) -> None:
         """Stop watching the experiment's folders."""
@@ -325,13 +327,13 @@ def open_watched(
     alone: bool,
     sleep: Callable[[float], None] = time.sleep,
     replay: ReplayOptions | None = None,
-    files: int = FILES,
+    access: Access | None = None,
 ) -> Watched:
     """Own an experiment and start its shippers.
 
     `alone`: it is the only experiment, so its sinks stay open while it is idle. `sleep` is called repeatedly while
     `acquire` watches another owner for signs of life. `replay`: replay the experiment, beside the sidecar that watches
-    it. `files`: the number of its writers' files that may stay open.
+    it. `access`: how its writers' files may be read.
 
     Raises OwnedElsewhere, StoreUnusable, StateOfAnother, UntrustedState; OSError and sqlite3.Error if the state cannot
     be read or written now.
@@ -362,7 +364,7 @@ def open_watched(
                 samples=SampleChoice(config.samples, config.samples_every),
                 short_window=config.short_window,
             ),
-            max_open_files=files,
+            access=replace(access or Access(FILES), opens_per_s=config.opens_per_s, poll_s=config.poll_s),
         )
     except BaseException:
         if store is not None:

@@ -17,11 +17,11 @@ from rlship_sidecar.align.units import MAX_KEPT, Closing, Patience, StreamConfig
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
-from rlship_sidecar.pipeline.intake import Intake, words
+from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.lookback import Lookback, Short
 from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import read_from_floor
-from rlship_sidecar.pipeline.source import Source, load_source, removed, still_there
+from rlship_sidecar.pipeline.source import Source, load_source, removed, saved_position
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
@@ -186,12 +186,12 @@ class Experiment:
         patience: Patience | None = None,
         rules: Rules | None = None,
         streams: StreamConfig | None = None,
-        max_open_files: int = 256,
+        access: Access | None = None,
     ) -> None:
         self.directory = directory
         self.store = store
         self.filesystem = filesystem
-        self.intake = Intake(str(directory), filesystem, max_open_files)
+        self.intake = Intake(str(directory), filesystem, access or Access())
         self.intake.room = lambda actor: MAX_KEPT - (self.actors[actor].kept if actor in self.actors else 0)
         self.actors: dict[str, Actor] = {}
         self.rules = rules or Rules()
@@ -247,7 +247,7 @@ class Experiment:
         self._recall = Recall(self.store, intake, self.rules.samples)
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
-            self.sources[saved.file] = source
+            intake.add(source, now)
         writers = [source.writer for source in self.sources.values() if source.writer is not None]
         # As they opened: each is then of the latest submission, and the roster looks at no other writer.
         writers.sort(key=lambda writer: writer.open.t)
@@ -312,7 +312,10 @@ class Experiment:
 
     def _verified(self) -> list[SavedWriter]:
         """What the store knows of the files, once those that are others now are set aside."""
-        replaced = [s.file for s in self.store.writers() if not still_there(s, self.intake.tail(s.file))]
+        saved = self.store.writers()
+        replaced = self.intake.replaced_of((one.file, saved_position(one)) for one in saved)
+        if not replaced:
+            return saved
         self.store.set_aside(replaced)
         return self.store.writers()
 
@@ -325,10 +328,19 @@ class Experiment:
 
     # One tick ------------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float, wall: float, *, only: Collection[str] | None = None, end: bool = False) -> bool:
+    def tick(
+        self,
+        now: float,
+        wall: float,
+        *,
+        only: Collection[str] | None = None,
+        timers: bool = True,
+        end: bool = False,
+    ) -> bool:
         """Read, decide, commit. Returns whether files hold more than was read: call again at once.
 
-        `only`: names of files known to have changed, where not all need be looked at. `end`: nothing more will come, so
+        `only`: names of files known to have changed, where not all need be looked at. `timers`: steps may be given up
+        too, and writers that are silent. `end`: nothing more will come, so
         once all is read every open step becomes a row and every revision is made. `wall`: the time by the sidecar's own
         clock, in Unix seconds, which tells the far future from the rest.
         """
@@ -345,7 +357,7 @@ class Experiment:
         more = more or (end and intake.holding)
         swept = not more and self._sweep_on(now)
         open_before = self._open_units()
-        settled = self._step_rows.close(self._hindered, now, timers=only is None, end=end and not more)
+        settled = self._step_rows.close(self._hindered, now, timers=timers, end=end and not more)
         first_no = self.store.row_count() + len(settled)
         revisions, self._unsaved.revised = self._step_rows.revise(now, first_no=first_no, end=end and not more)
         rows = settled + revisions

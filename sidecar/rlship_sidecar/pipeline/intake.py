@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from rlship_formats.records import MAX_LINE_BYTES
@@ -13,17 +17,20 @@ from rlship_sidecar.decode.known import known
 from rlship_sidecar.decode.lines import Batch, Dead, excerpt_of, too_long
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.filesystem import Filesystem
+from rlship_sidecar.pipeline.looking import CLOSED_S, OPENS_PER_S, SETTLED_S, Turns
 from rlship_sidecar.pipeline.source import Source, new_source, removed
 from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder, is_foreign
+from rlship_sidecar.tail.looks import Look, Looks
 from rlship_sidecar.tail.newcomers import Newcomers
 from rlship_sidecar.tail.opening import Opener
-from rlship_sidecar.tail.tail import Descriptors, Position, Replaced, Tail
+from rlship_sidecar.tail.tail import MAX_WAIT_S, NO_ANSWER, START, Descriptors, Glance, Position, Replaced, Tail
 from rlship_sidecar.tally import Tally
 
 ROUND_STEPS = 60  # that one look takes in while history is read: not quite as many as there are units that keep values
-REST_EVERY_S = 30.0  # how often a file whose writer closed it, or that has none, is looked at
-SETTLED_S = 60.0
+GATHER_S = 0.02  # how long a tick waits for looks that are under way
+HELD_BYTES = 1 << 25  # of lines that looks may bring along at once
+LOOK_BYTES = 1 << 16  # of one file: what a writer adds between two looks, not its history
 NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
 
 _ALL = 1 << 62
@@ -53,6 +60,18 @@ class Ahead(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How files may be read: at most `max_open` stay open; on a network filesystem `looks` looks at many at once, at
+    most `opens_per_s` of them a second, and every `poll_s` at each where that is given.
+    """
+
+    max_open: int = 256
+    looks: Looks | None = None
+    opens_per_s: float = OPENS_PER_S
+    poll_s: float | None = None
+
+
 class Intake:
     """`sources` are all files ever read, by name.
 
@@ -61,9 +80,9 @@ class Intake:
     has lines with NUL bytes that are waited for. `tally` counts what was read, `lines` all lines of it.
     """
 
-    def __init__(self, directory: str, filesystem: Filesystem, max_open_files: int) -> None:
-        self._given = directory, filesystem, max_open_files
-        self.files = Descriptors(max_open_files, keep=filesystem.local, root=directory)
+    def __init__(self, directory: str, filesystem: Filesystem, access: Access) -> None:
+        self._given = directory, filesystem, access
+        self.files = Descriptors(access.max_open, keep=filesystem.local, root=directory, looks=access.looks)
         self._opener = Opener(directory, self.files)
         self.folder = self._opener.folder
         self.sources: dict[str, Source] = {}
@@ -78,6 +97,9 @@ class Intake:
         self.room: Callable[[str], int] = lambda actor: ROUND_STEPS
         self._went_abreast: set[str] = set()  # actors
         self._local = filesystem.local
+        self._turns: Turns | None = None
+        if not filesystem.local and access.looks is not None:
+            self._turns = Turns(access.looks, access.opens_per_s, access.poll_s)
         self._listing = Folder(self.folder, directory, local=filesystem.local)
         self._newcomers = Newcomers(self._opener, local=filesystem.local)
 
@@ -116,8 +138,8 @@ class Intake:
 
     def limit_files(self, limit: int) -> None:
         """Keep at most `limit` files open."""
-        directory, filesystem, _ = self._given
-        self._given = directory, filesystem, limit
+        directory, filesystem, access = self._given
+        self._given = directory, filesystem, replace(access, max_open=limit)
         self.files.limit_to(limit)
 
     def hinted(self, changed: Mapping[str, Iterable[str]]) -> set[str]:
@@ -153,35 +175,86 @@ class Intake:
         for name, inode in listed.files.items():
             source = self.sources.get(name)
             if source is None:
-                source = self.sources[name] = new_source(name, self.tail(name), self.schemas)
+                source = self.add(new_source(name, self.tail(name), self.schemas), now)
             _note(source, inode)
+
+    def add(self, source: Source, now: float) -> Source:
+        """A file, new or known."""
+        self.sources[source.name] = source
+        if self._turns is not None and not source.gone:
+            self._turns.schedule.add(source, now)
+        return source
 
     def _discover_foreign(self, now: float, *, force: bool) -> None:
         for name, tail in self._newcomers.look(now, force=force).items():
             source = self.sources.get(name)
             if source is None:
-                source = self.sources[name] = new_source(name, tail, self.schemas)
+                self.add(new_source(name, tail, self.schemas), now)
         for name, inode in self._newcomers.inodes.items():
             if name in self.sources:
                 _note(self.sources[name], inode)
 
+    @property
+    def next_look(self) -> float:
+        """When the next file is due, in monotonic seconds; infinite where all are looked at together."""
+        if self._turns is None:
+            return math.inf
+        return time.monotonic() if self._turns.is_working else self._turns.next_due()
+
+    def grew(self) -> bool:
+        """True if a file is larger than at the last look, or does not answer. Looks at all."""
+        looks, found = self._given[2].looks if self._turns is not None else None, []
+        for source in self.sources.values():
+            if source.gone:
+                continue
+            if looks is None or is_foreign(source.name):
+                try:
+                    if source.tail.size() > max(source.size, source.read):
+                        return True
+                except OSError:  # the next look reports what is wrong with it
+                    continue
+            else:
+                tail = source.tail
+                found.append((source, looks.begin(partial(tail.look, START, 0, check=False, hold_nul=False))))
+        if looks is not None and not looks.wait([look for _, look in found], math.inf):
+            return True
+        sizes = ((source, look.result.size) for source, look in found if look.result is not None)
+        return any(size > max(source.size, source.read) for source, size in sizes)
+
+    def replaced_of(self, known: Iterable[tuple[str, Position]]) -> list[str]:
+        """The files, by name and position, that no longer hold what was read of them. One that does not answer or
+        cannot be read now is not among them.
+        """
+        checks = [(name, partial(self.tail(name).check_at_once, mark)) for name, mark in known]
+        looks = self._given[2].looks
+        if self._local or looks is None:
+            return [name for name, check in checks if _is_replaced(check)]
+        answers: list[tuple[str, bool | Look[bool]]] = []
+        for name, check in checks:
+            asked = partial(_is_replaced, check)
+            if is_foreign(name):
+                answers.append((name, asked()))
+            else:
+                answers.append((name, looks.begin(asked)))
+        looks.wait([one for _, one in answers if isinstance(one, Look)], math.inf)
+        return [name for name, one in answers if (one.result if isinstance(one, Look) else one)]
+
     def read(self, now: float, names: Iterable[str], apply: Apply, *, end: bool) -> bool:
         """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
         as it got. Returns whether there is more to read at once.
+
+        On a network filesystem, the looks at files that are due now begin, and what earlier ones found is read.
         """
         self.holding = False
+        if self._turns is None or end:
+            grown = self._look_at(names, now, end=end)
+        else:
+            grown = self._look_in_turn(now)
         groups: dict[str, list[Source]] = {}
-        for name in names:
-            source = self.sources.get(name)
-            if source is None or source.gone or source.unrestored is not None:
-                continue
-            if not self._grown(source, now, end=end):
-                if end:
-                    self._note_end(source, left=False)
-            else:
-                actor = source.writer.open.actor if source.writer is not None else ""
-                groups.setdefault(actor, []).append(source)
-        more = False
+        for source in grown:
+            actor = source.writer.open.actor if source.writer is not None else ""
+            groups.setdefault(actor, []).append(source)
+        more = end and self._turns is not None and self._turns.is_waiting
         for actor, group in groups.items():
             group.sort(key=lambda source: source.at_step)
             limit = _ALL
@@ -191,9 +264,11 @@ class Intake:
             for place, source in enumerate(group):
                 if source.at_step > limit:
                     more = True
+                    self._left(source, left=True)
                     continue
                 before = source.read
                 left = self._take(source, limit, now, apply)
+                self._left(source, left=left)
                 if not (left or source.problem):
                     source.sightings.found_all = now
                 if end:
@@ -207,7 +282,14 @@ class Intake:
                 self._went_abreast.add(actor)
             else:
                 self._went_abreast.discard(actor)
+        if self._turns is not None:
+            self._turns.plan(now)
         return more
+
+    def _left(self, source: Source, *, left: bool) -> None:
+        """Whether more of a file is to be read, without another look at it."""
+        if self._turns is not None:
+            self._turns.left(source, left=left)
 
     def _pace(self, actor: str, group: Sequence[Source]) -> bool:
         """Decide how many steps are taken in: half as many where some files go or went faster than others, as every
@@ -223,41 +305,95 @@ class Intake:
         if source.writer is not None:
             source.writer.ended = not (left or source.held_since is not None or source.problem)
 
-    def _grown(self, source: Source, now: float, *, end: bool) -> bool:
-        writer = source.writer
-        if not source.looked_at:
-            source.sightings.grown = now  # it is new: its writer may be about to write
-        # Whose writer said that it is done, or what is no writer's file and does not grow either.
-        done = now - source.sightings.grown if writer is None else now - writer.line_at if writer.closed else 0.0
-        settled = not end and source.looked_at and done > SETTLED_S
-        if settled and now - source.looked_at < REST_EVERY_S:
-            return False
-        source.looked_at = now
-        try:
-            size = source.size = source.tail.size()
-            if source.moved and size <= source.read:
-                # All of the file that had the name is read; what has it now is found out by the position.
-                self.files.forget(source.tail.path)
-                source.moved = False
-                size = source.size = source.tail.size()
-                source.tail.check(source.position)
-            source.problem = ""
-            if size > source.read:
-                source.sightings.grown = now
-            if size < source.read:
-                source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
-                source.tail.check(source.position)
-            else:
-                source.missed_at = None
-                if size == source.read:
-                    source.sightings.found_all = now
-                if size == source.read and (end or source.tail.shrunk):
-                    # Whole again, or cut and written on to the very size it had: without the former, there is time for
-                    # a look at its bytes only at the end.
-                    source.tail.check(source.position)
-        except OSError as error:
-            self._failed(source, error)
-            return False
+    def _look_at(self, names: Iterable[str], now: float, *, end: bool) -> list[Source]:
+        """Look at these files now. Returns those of which there is more to read."""
+        sources = []
+        for name in names:
+            source = self.sources.get(name)
+            if source is not None and not (source.gone or source.unrestored is not None or _rests(source, now, end)):
+                sources.append(source)
+        if self._turns is not None:
+            self._turns.begin([(source, self._looking(source, len(sources), now, check=end)) for source in sources])
+            self._turns.wait(MAX_WAIT_S)
+            return self._seen(now, end=end)
+        grown = []
+        for source in sources:
+            try:
+                glance = self._looking(source, len(sources), now, check=end)()
+                if source.moved and glance.size <= source.read:
+                    # All of the file that had the name is read; what has it now is found out by the position.
+                    self.files.forget(source.tail.path)
+                    source.moved = False
+                    glance = self._looking(source, len(sources), now, check=True)()
+            except OSError as error:
+                self._note_look(source, now)
+                self._failed(source, error)
+                continue
+            if self._saw(source, glance, now):
+                grown.append(source)
+            elif end:
+                self._note_end(source, left=False)
+        return grown
+
+    def _look_in_turn(self, now: float) -> list[Source]:
+        """Begin to look at the files that are due. Returns those of which there is more to read, as far as that is
+        known.
+        """
+        turns = self._turns
+        assert turns is not None
+        due = turns.due(self.sources, now)
+        turns.begin([(source, self._looking(source, len(due), now, check=source.moved)) for source in due])
+        turns.wait(GATHER_S)
+        return self._seen(now, end=False)
+
+    def _holds_nul(self, source: Source, now: float) -> bool:
+        return not self._local and not (source.held_since is not None and now - source.held_since >= NUL_WAIT_S)
+
+    def _looking(self, source: Source, count: int, now: float, *, check: bool) -> Callable[[], Glance]:
+        """The look at a file, one of so many at once."""
+        room = 0 if self.ahead is not None else min(LOOK_BYTES, HELD_BYTES // count)
+        return partial(source.tail.look, source.position, room, check=check, hold_nul=self._holds_nul(source, now))
+
+    def _seen(self, now: float, *, end: bool) -> list[Source]:
+        """Take in what looks found that have returned. Returns the files of which there is more to read."""
+        turns = self._turns
+        assert turns is not None
+        for source, look in turns.returned():
+            if isinstance(look.error, OSError):
+                self._note_look(source, now)
+                self._failed(source, look.error)
+            elif look.error is not None:
+                raise look.error
+            elif look.result is not None:
+                if source.moved and look.result.size <= source.read:
+                    source.moved = False
+                if self._saw(source, look.result, now):
+                    turns.left(source, left=True)
+                elif end:
+                    self._note_end(source, left=False)
+        for source, look, hung_s in turns.hanging():
+            source.problem = f"{NO_ANSWER}: a look at it has taken {hung_s:.0f} s so far"
+            self.files.hangs(source.tail.path, look)
+        return turns.unread()
+
+    def _note_look(self, source: Source, now: float) -> None:
+        if not source.pace.looked_at:
+            source.pace.grown_at = now  # it is new: its writer may be about to write
+        source.pace.looked_at = now
+
+    def _saw(self, source: Source, glance: Glance, now: float) -> bool:
+        """Take in what a look found. Returns whether there is more to read."""
+        self._note_look(source, now)
+        size = source.size = glance.size
+        source.problem, source.pace.piece = "", glance.piece
+        if size > source.read:
+            source.pace.grew(now)
+        if size < source.read:
+            source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
+        else:
+            source.missed_at = None
+            if size == source.read:
+                source.sightings.found_all = now
         return size > source.read
 
     def _failed(self, source: Source, error: OSError) -> None:
@@ -276,12 +412,15 @@ class Intake:
                 apply(source, taken.batch, now)
             return taken.more
         start = source.position
-        hold = not self._local and not (source.held_since is not None and now - source.held_since >= NUL_WAIT_S)
-        try:
-            piece = source.tail.read(start, source.piece_bytes, size=source.size, hold_nul=hold)
-        except OSError as error:
-            self._failed(source, error)
-            return False
+        piece, source.pace.piece = source.pace.piece, None
+        if piece is None or piece.start.offset != start.offset:
+            try:
+                piece = source.tail.read(
+                    start, source.piece_bytes, size=source.size, hold_nul=self._holds_nul(source, now)
+                )
+            except OSError as error:
+                self._failed(source, error)
+                return False
         if piece.end == start.offset:
             if piece.held:
                 self._hold(source, now)
@@ -321,6 +460,25 @@ class Intake:
             source.held_since = now
         source.problem = f"NUL bytes from byte {source.read} on: waiting for what belongs there"
         self.holding = True
+
+
+def _rests(source: Source, now: float, end: bool) -> bool:
+    """Whether no look at a file is due: its writer said that it is done, or it has none and does not grow either."""
+    writer, looked_at = source.writer, source.pace.looked_at
+    if end or not looked_at or now - looked_at >= CLOSED_S:
+        return False
+    done_s = now - source.pace.grown_at if writer is None else now - writer.line_at if writer.closed else 0.0
+    return done_s > SETTLED_S
+
+
+def _is_replaced(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except Replaced:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _abreast(group: Iterable[Source]) -> bool:

@@ -17,11 +17,13 @@ from rlship_sidecar.store.changes import SavedBlock, SavedWriter
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tail.foreign.tail import ForeignTail
 from rlship_sidecar.tail.listing import is_aside
-from rlship_sidecar.tail.tail import START, Position, Replaced, Tail
+from rlship_sidecar.tail.looks import Look
+from rlship_sidecar.tail.tail import START, Glance, Piece, Position, Tail
 
 PIECE_BYTES, MIN_PIECE_BYTES, MAX_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at first, then as many as are used
 # A unit is read again from the blocks of its steps and times alone, not from the whole file.
 BLOCK_BYTES = 256 * 1024
+MAX_SLOWER = 4.0  # a file counts as slower than before by at most this factor at a time
 
 
 class _Block(msgspec.Struct, array_like=True):
@@ -116,11 +118,10 @@ class BlockIndex:
 class Sightings:
     """When this sidecar found what in a file, in seconds of its monotonic clock.
 
-    `grown`: it found new bytes. `taken`: it took the newest lines. `found_all`: the newest look that left no complete
+    `taken`: it took the newest lines. `found_all`: the newest look that left no complete
     line; `found_all_before` is that look as of `taken`. So the newest line was written between these two.
     """
 
-    grown: float = 0.0
     taken: float = -math.inf
     found_all: float = -math.inf
     found_all_before: float = -math.inf
@@ -143,6 +144,29 @@ class Sightings:
 
 
 @dataclass(slots=True)
+class Pace:
+    """How a file grows, and when to look at it: `every_s` is about the time between two of its growths.
+
+    `look` is under way. `piece` holds lines that a look found and that are not applied yet. Of the times at which it
+    was planned, only `due` counts.
+    """
+
+    looked_at: float = 0.0
+    grown_at: float = 0.0
+    every_s: float = 1.0
+    due: float = 0.0
+    look: Look[Glance] | None = None
+    piece: Piece | None = None
+
+    def grew(self, now: float) -> None:
+        """The file has grown since the look before."""
+        if now > self.grown_at:
+            taken_s = min(now - self.grown_at, MAX_SLOWER * self.every_s)  # one pause says little
+            self.every_s += (taken_s - self.every_s) / 4
+        self.grown_at = now
+
+
+@dataclass(slots=True)
 class Source:
     """A file. What lies before `position` is applied. `at_step` is the last step read (-1: none). `fresh_governing` are
     define and rollback lines that the store lacks. `moved`: its name has come to mean another inode. `held_since`: when
@@ -160,7 +184,7 @@ class Source:
     opened_at: int = 0
     size: int = 0
     at_step: int = -1
-    looked_at: float = 0.0
+    pace: Pace = field(default_factory=Pace)
     problem: str = ""
     inode: int = 0
     moved: bool = False
@@ -335,13 +359,7 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     return source
 
 
-def still_there(saved: SavedWriter, tail: Tail) -> bool:
-    """Whether a file holds what was read of it; true as well where that cannot be found out just now."""
+def saved_position(saved: SavedWriter) -> Position:
+    """The position of a file as the store knows it."""
     state = msgspec.json.decode(saved.state, type=_State)
-    try:
-        tail.check(Position(saved.read, state.head, state.before))
-    except Replaced:
-        return False
-    except OSError:
-        return True
-    return True
+    return Position(saved.read, state.head, state.before)

@@ -7,7 +7,7 @@ import os
 
 from rlship_sidecar.decode.lines import Batch
 from rlship_sidecar.filesystem import filesystem_of
-from rlship_sidecar.pipeline.intake import Intake
+from rlship_sidecar.pipeline.intake import Access, Intake
 from rlship_sidecar.pipeline.source import Source, new_source
 from rlship_sidecar.replay.packed import DecodedChunk, Packing, Task
 from rlship_sidecar.tail.tail import Tail
@@ -49,5 +49,6 @@ class Decoding:
         found = self._intakes.get(folder)
         if found is None:
             # NUL bytes may still turn into lines: the other process waits for that.
-            found = self._intakes[folder] = Intake(os.path.dirname(folder), filesystem_of(os.path.realpath(folder)), 64)
+            filesystem = filesystem_of(os.path.realpath(folder))
+            found = self._intakes[folder] = Intake(os.path.dirname(folder), filesystem, Access(64))
         return found

@@ -20,6 +20,7 @@ from rlship_sidecar.daemon.limits import Budget
 from rlship_sidecar.daemon.watched import ReplayOptions, Watched, is_damage, open_watched
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.place import make_place
+from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.replay import folders
 from rlship_sidecar.replay.ahead import DecodedAhead, Engine
 from rlship_sidecar.replay.found import Replayed, keys_of, replayed
@@ -100,8 +101,8 @@ def replay(
         engine = _engine(order)
         options = ReplayOptions(folder, f"{order.experiment.resolve().name}-replay", order.steps)
         try:
-            files = Budget(config.sinks).files_each(1)
-            watched = open_watched(order.experiment, config, alone=True, replay=options, files=files)
+            access = Access(Budget(config.sinks).files_each(1))
+            watched = open_watched(order.experiment, config, alone=True, replay=options, access=access)
         except BaseException:
             if engine is not None:
                 engine.close()

@@ -18,6 +18,7 @@ SETTLED_S = 1.0
 _PART = re.compile(rf"{PART}(\w+)\Z")  # a part's name has no dot, a file's name has one before its suffix
 _ASIDE = re.compile(r" \(replaced \d+\)$")
 RELIST_EVERY_S = 10.0
+MIN_WAIT_S, MAX_WAIT_S = 0.4, 2.0  # between two listings of a folder on a network filesystem
 
 
 class Folder:
@@ -26,6 +27,8 @@ class Folder:
     On a local filesystem an unchanged mtime saves the listing. The mtime moves by clock ticks, so a file made in the
     same tick as a listing leaves it unchanged. Therefore the folder is also listed for a while after each change, and
     every `RELIST_EVERY_S` seconds.
+
+    A network filesystem may show an old mtime, so there the folder is listed, less often the longer nothing changed.
     """
 
     def __init__(self, path: str, root: str, *, local: bool, listing: Callable[[int], Listing] | None = None) -> None:
@@ -37,9 +40,13 @@ class Folder:
         self._mtime_ns = -1
         self._changed_at = 0.0
         self._listed_at = 0.0
+        self._found: Listing | None = None
+        self._wait_s = 0.0
 
     def look(self, now: float, *, force: bool) -> Listing | None:
         """List the folder, or return None if no listing is due. Raises OSError."""
+        if not (self._local or force) and now < self._listed_at + self._wait_s:
+            return None
         fd = open_folder(self.path, self._root)
         try:
             if self._local:
@@ -51,6 +58,10 @@ class Folder:
             found = self._list(fd)
         finally:
             os.close(fd)
+        if not self._local:
+            if found != self._found:
+                self._found, self._changed_at = found, now
+            self._wait_s = min(MAX_WAIT_S, max(MIN_WAIT_S, (now - self._changed_at) / 8))
         self._listed_at = now
         return found
 

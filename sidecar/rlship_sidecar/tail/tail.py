@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.plainfiles import open_plain
+from rlship_sidecar.tail.looks import Look, Looks
 
 T = TypeVar("T")
 
@@ -24,6 +25,8 @@ KNOWN_BYTES = 64
 
 EXCERPT_BYTES = 120
 FREED_AT_ONCE = 4  # descriptors to close when the system has no free one
+MAX_WAIT_S = 5.0  # for a file of a network filesystem; as long, and the sidecar goes on without it for now
+NO_ANSWER = "does not answer"
 LINE_BYTES = 8192  # the first read for one line: most lines are no longer
 
 
@@ -88,22 +91,66 @@ class Piece:
         return Position(offset, head, self.data[max(0, at - KNOWN_BYTES) : at])
 
 
+class Glance(NamedTuple):
+    """What a look at a file found: its size, and the next lines if there are any and they were read at once."""
+
+    size: int
+    piece: Piece | None = None
+
+
 class Descriptors:
     """Open files, at most `limit` of them: the file that was read least recently is closed first.
 
     On a network filesystem a file is opened for every look (`keep=False`), because only an open makes the client ask
-    the server. No link below the folder `root` is followed.
+    the server. With `looks`, a thread makes that call, and a file that does not answer in time raises an OSError. No
+    link below the folder `root` is followed.
     """
 
-    def __init__(self, limit: int, *, keep: bool, root: str = "") -> None:
+    def __init__(self, limit: int, *, keep: bool, root: str = "", looks: Looks | None = None) -> None:
         self.root = root
         self._limit = max(1, limit)
         self.keep = keep
+        self._looks = None if keep else looks
+        self._hanging: dict[str, Look[Any]] = {}
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def kept(self, path: str) -> int | None:
         """The descriptor of a file if it is open. With `keep=False` no file stays open between two looks."""
         return self._open.get(path)
+
+    def look(self, path: str, look: Callable[[int], T]) -> T:
+        """Open the file, call `look` with its descriptor, and close it. Any thread may do so. Raises OSError."""
+        for again in (False, True):
+            fd = open_plain(path, self.root)
+            try:
+                return look(fd)
+            except OSError as error:
+                # The server no longer has the file behind the descriptor.
+                if error.errno != errno.ESTALE or again:
+                    raise
+            finally:
+                os.close(fd)
+        raise AssertionError
+
+    def in_time(self, path: str, call: Callable[[], T]) -> T:
+        """Make a call on a file, of which no more than one may hang. Raises OSError."""
+        if self._looks is None:
+            return call()
+        before = self._hanging.get(path)
+        if before is not None and not before.is_done:
+            raise OSError(errno.ETIMEDOUT, NO_ANSWER, path)
+        look = self._looks.begin(call, urgent=True)
+        if not self._looks.wait([look], MAX_WAIT_S):
+            self._hanging[path] = look
+            raise OSError(errno.ETIMEDOUT, NO_ANSWER, path)
+        self._hanging.pop(path, None)
+        if look.error is not None:
+            raise look.error
+        return look.result  # type: ignore[return-value]
+
+    def hangs(self, path: str, look: Look[Glance]) -> None:
+        """Remember a call on this file that does not return, so that no other one is made meanwhile."""
+        self._hanging[path] = look
 
     def get(self, path: str) -> int:
         """Return a descriptor of the file, and open the file if needed. Raises OSError, NotAFile."""
@@ -134,11 +181,6 @@ class Descriptors:
         self._open[path] = fd
         if len(self._open) > self._limit:
             os.close(self._open.popitem(last=False)[1])
-
-    def done(self, path: str) -> None:
-        """End the look at a file: close it unless descriptors are kept."""
-        if not self.keep:
-            self.forget(path)
 
     def forget(self, path: str) -> None:
         """Close a file if it is open."""
@@ -198,6 +240,23 @@ class Tail:
         """
         return self._looking(lambda fd: self._read(fd, start, max_bytes, _size(fd) if size is None else size, hold_nul))
 
+    def look(self, mark: Position, max_bytes: int, *, check: bool, hold_nul: bool) -> Glance:
+        """Look at the file with one open: its size, and what follows `mark` if that is no more than `max_bytes`.
+
+        Where nothing follows, it compares what was read with the file, if it should `check` or the file shrank. On a
+        network filesystem any thread may look, but one at a time. Raises OSError, Replaced.
+        """
+
+        def look(fd: int) -> Glance:
+            size = _size(fd)
+            if mark.offset < size <= mark.offset + max_bytes:
+                return Glance(size, self._read(fd, mark, max_bytes, size, hold_nul))
+            if size < mark.offset or (size == mark.offset and (check or self.shrunk)):
+                self._check(fd, mark, size)
+            return Glance(size)
+
+        return self._looking(look) if self._files.keep else self._files.look(self.path, look)
+
     def line_at(self, offset: int) -> bytes | None:
         """The complete line that begins at `offset`, or None. Raises what `read` raises."""
         piece = self.read(Position(offset), LINE_BYTES)
@@ -211,19 +270,27 @@ class Tail:
         """
         self._looking(lambda fd: self._check(fd, mark, _size(fd)))
 
+    def check_at_once(self, mark: Position) -> None:
+        """`check` in the thread that calls it, which may be any on a network filesystem."""
+        if self._files.keep:
+            self.check(mark)
+        else:
+            self._files.look(self.path, lambda fd: self._check(fd, mark, _size(fd)))
+
     def _looking(self, look: Callable[[int], T]) -> T:
         """Call `look` with a descriptor. If the server no longer has the file behind it, open the file anew and call
         `look` again.
         """
+        files, path = self._files, self.path
+        if not files.keep:
+            return files.in_time(path, lambda: files.look(path, look))
         try:
-            return look(self._files.get(self.path))
+            return look(files.get(path))
         except OSError as error:
-            self._files.forget(self.path)
+            files.forget(path)
             if error.errno != errno.ESTALE:
                 raise
-            return look(self._files.get(self.path))
-        finally:
-            self._files.done(self.path)
+            return look(files.get(path))
 
     def _check(self, fd: int, mark: Position, size: int) -> None:
         known = mark.head[:size]

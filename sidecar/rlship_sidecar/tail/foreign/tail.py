@@ -13,7 +13,7 @@ from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.tail.foreign.documents import Documents, NotWhole
 from rlship_sidecar.tail.foreign.readers import Readers
-from rlship_sidecar.tail.tail import EXCERPT_BYTES, LINE_BYTES, Descriptors, Piece, Position, Tail
+from rlship_sidecar.tail.tail import EXCERPT_BYTES, LINE_BYTES, Descriptors, Glance, Piece, Position, Tail
 
 T = TypeVar("T")
 
@@ -152,11 +152,22 @@ class ForeignTail(Tail):
             return self._guarded(lambda: self._documents.size(self.path))
         return super().size()
 
+    def look(self, mark: Position, max_bytes: int, *, check: bool, hold_nul: bool) -> Glance:
+        """See `Tail.look`. Readers share what they know, so only one thread may look, and brings no lines along."""
+        size = self.size()
+        if size < mark.offset or (size == mark.offset and (check or self.shrunk)):
+            self.check(mark)
+        return Glance(size)
+
     def check(self, mark: Position) -> None:
         """See `Tail.check`."""
         if self._native is None:
             self._bound()
         self._guarded(lambda: super(ForeignTail, self).check(mark))
+
+    def check_at_once(self, mark: Position) -> None:
+        """See `Tail.check_at_once`; only one thread may check."""
+        self.check(mark)
 
     def read(self, start: Position, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
         """See `Tail.read`; the lines of the piece are native lines."""
