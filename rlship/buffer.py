@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from . import threads
-from .records import gap_line
+from .encode import size_of
+from .records import barrier_line, gap_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
+
+    from .encode import Encoder, Note
 
     Sized: TypeAlias = tuple[str, int, int | None]  # a line, its bytes, its step
     Staged: TypeAlias = tuple[list[str], list[int | None], int]  # lines, their steps, the bytes of all
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 CAPACITY = 8 << 20
 # Barriers, definitions and rollbacks are few and small. Losing one costs more than losing a line of values.
 RESERVE = 1 << 20
+MAX_NOTES = 128  # that wait at a time: a job that logs in a tight loop encodes its lines itself
 
 
 class Tally:
@@ -66,8 +70,9 @@ class Buffer:
         self.lock = threads.reentrant_lock()
         self._capacity = capacity
         self._reserve = reserve
-        self._lines: list[str] = []
+        self._lines: list[str | Note] = []
         self._steps: list[int | None] = []
+        self.notes = 0  # how many of the waiting lines are notes still
         self._dropped = Tally()
         # One comparison on the fast path covers "full" and "drops not reported yet": the latter sets this below zero.
         self._limit = capacity
@@ -83,6 +88,17 @@ class Buffer:
             self._lines += (line,)
             self._steps += (step,)
             self.size += size
+            return True
+
+    def note(self, note: Note, step: int | None) -> bool:
+        """Add a record that is encoded after `take`. Returns False if the caller has to encode it."""
+        with self.lock:
+            if self.notes >= MAX_NOTES or self.size + note[2] > self._limit:
+                return False
+            self._lines += (note,)
+            self._steps += (step,)
+            self.notes += 1
+            self.size += note[2]
             return True
 
     def move(self, lines: list[Sized]) -> None:
@@ -127,17 +143,17 @@ class Buffer:
         with self.lock:
             self._drop(step)
 
-    def take(self) -> tuple[list[str], list[int | None]]:
-        """Remove and return all waiting lines with their steps. Their bytes count as used until `release`."""
+    def take(self) -> tuple[list[str | Note], list[int | None]]:
+        """Remove and return all waiting lines and notes with their steps. Their bytes count as used until `release`."""
         with self.lock:
             if self._dropped:
                 self._report_drops(self._reserve)
             lines, steps = self._lines, self._steps
-            self._lines, self._steps = [], []
+            self._lines, self._steps, self.notes = [], [], 0
             return lines, steps
 
     def release(self, size: int) -> None:
-        """Free `size` bytes of taken lines, which have been written or given up."""
+        """Free `size` bytes of what was taken: lines that have been written or given up, or the excess of notes."""
         with self.lock:
             self.size -= size
 
@@ -168,3 +184,43 @@ class Buffer:
         self._dropped = Tally()
         self._limit = self._capacity
         return True
+
+
+def encoded(
+    items: list[str | Note],
+    steps: list[int | None],
+    encoder: Encoder,
+    lost: Callable[[int | None, Exception], object],
+) -> tuple[list[str], list[int | None], int]:
+    """The lines of what a buffer held, the step of each, and how many bytes fewer they have than the buffer counts.
+
+    Calls `lost(step, error)` for a note that cannot be encoded.
+    """
+    lines: list[str] = []
+    own_steps: list[int | None] = []
+    fewer = 0
+    for item, step in zip(items, steps):
+        if isinstance(item, str):
+            lines.append(item)
+            own_steps.append(step)
+            continue
+        what, t, size = item
+        fewer += size
+        try:
+            found = _lines(what, step, t, encoder)
+        except Exception as error:  # noqa: BLE001 - the other lines are good
+            lost(step, error)
+            continue
+        for line in found:
+            lines.append(line)
+            own_steps.append(step)
+            fewer -= size_of(line)
+    return lines, own_steps, fewer
+
+
+def _lines(what: dict[str, Any] | bool, step: int | None, t: float, encoder: Encoder) -> list[str]:
+    if isinstance(what, dict):
+        line = encoder.line(what, step, t)
+        return encoder.lines(what, step, t) if line is None else [line]
+    assert step is not None, "a barrier has a step"
+    return [barrier_line(step, t, what)]

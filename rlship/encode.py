@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     LeftOut: TypeAlias = tuple[str, Any, str]  # name, value, why
+    # A record that is encoded later: the metrics of a metrics record, or whether a barrier adopts; its time; about how
+    # many bytes its line has, at most.
+    Note: TypeAlias = tuple[dict[str, Any] | bool, float, int]
 
 MAX_LINE_BYTES = 1 << 20  # the format's; the LF is counted here too
 MAX_NAME = 1000  # of a metric, an event, a table or a column, in characters
@@ -21,6 +24,12 @@ _MAX_DEPTH = 30  # dicts in dicts
 _MAX_TEMPLATES = 256
 _STEPPED = '{"t":%.3f,"step":%d,'
 _PLAIN = frozenset((float, int, bool))
+_NAMES = frozenset((str,))
+# Of a note.
+_MAX_METRICS = 64
+_HEAD_BYTES = 64
+_VALUE_BYTES = 28  # any double, and the quotes, colon and comma of its name
+_FAR = 1e18  # below it every integer fits in the format's
 
 # Not `json`: importing it takes as long as this whole package. A late import, while another thread forks, could leave
 # the child with an import lock that is never released.
@@ -46,6 +55,31 @@ def json_string(text: str) -> str:
 def size_of(line: str) -> int:
     """Bytes of `line` in UTF-8."""
     return len(line) if line.isascii() else len(line.encode())
+
+
+def metrics_note(metrics: Any, t: float) -> Note | None:
+    """A note of metrics; None if the call has to encode them now.
+
+    In a job that logs now and then the caches are cold, and most of what a call costs is to encode its line. So a call
+    only copies the values, and the writing thread encodes many lines at once.
+
+    Only finite plain numbers under short names can wait: what the job does meanwhile does not change them, and there is
+    nothing about them to report to the caller.
+    """
+    if type(metrics) is not dict or len(metrics) > _MAX_METRICS:
+        return None
+    own = metrics.copy()
+    if not (_NAMES.issuperset(map(type, own)) and _PLAIN.issuperset(map(type, own.values()))):
+        return None
+    try:
+        if not -_FAR < sum(own.values()) < _FAR:
+            return None
+    except OverflowError:
+        return None
+    names = sum(map(len, own))
+    if names > MAX_NAME or "" in own:
+        return None
+    return own, t, _HEAD_BYTES + names + _VALUE_BYTES * len(own)
 
 
 class _Template:

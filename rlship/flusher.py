@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from .buffer import Buffer
     from .clock import Probe
+    from .encode import Note
     from .file import LineFile
 
     class Rounds(Protocol):
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
         def collect(self) -> float | None:
             """Put batched observations into the buffer. Returns the seconds until the next call; None: the usual."""
+
+        def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
+            """Make lines of what the buffer held. They have some bytes fewer than the buffer counts: the number."""
 
         def beat(self) -> None:
             """Put a beat record into the buffer."""
@@ -40,7 +45,7 @@ _RARER = 12
 class Timing:
     """Durations in seconds. The defaults are the contract; tests shorten them."""
 
-    __slots__ = ("backoff", "backoff_most", "beat", "close", "flush", "look", "sync")
+    __slots__ = ("backoff", "backoff_most", "beat", "close", "flush", "look", "lull", "sync")
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Timing:
         backoff: float = 0.1,
         backoff_most: float = 5.0,
         look: float = 5.0,
+        lull: float = 0.05,
     ) -> None:
         self.flush = flush
         self.beat = beat
@@ -61,6 +67,9 @@ class Timing:
         # A descriptor can stay usable when the file's path has gone: after an unmount, or under the name that an NFS
         # client gives to a file that was removed while open. So the path is checked now and then.
         self.look = look
+        # Barriers that follow each other sooner than this are written together, once in this time. To wake a thread
+        # costs as much as all else that a barrier does.
+        self.lull = lull
 
     @classmethod
     def for_world(cls, world: int | None) -> Timing:
@@ -95,6 +104,9 @@ class Flusher:
         self._asked = 0
         self._done = 0
         self._closing: float | None = None
+        # While barriers follow each other closely, the thread wakes by itself, and a barrier only notes that it came.
+        self._lulling = False
+        self._more = False
         # While the disk fails, no wake shortens the wait; otherwise each logged line would be one more attempt.
         self._failing = False
 
@@ -114,6 +126,16 @@ class Flusher:
         """Let the thread write now. Never blocks."""
         if not self._failing:
             self._rouse()
+
+    def wake_for_barrier(self) -> None:
+        """Let the thread write now, or within `timing.lull` seconds if barriers follow each other closely.
+
+        The barrier's line is in the buffer already, so the thread takes it even if its lull ends at this moment.
+        """
+        if self._lulling:
+            self._more = True
+        else:
+            self.wake()
 
     def _rouse(self) -> None:
         if not self._signal.locked():
@@ -180,7 +202,7 @@ class Flusher:
                     self._done = -1
                     self.file.close()
                     return
-                wait = timing.flush
+                wait = timing.lull if self._lulling else timing.flush
                 if state.unsynced:
                     wait = min(wait, max(0.0, state.next_sync - time.monotonic()))
             except Exception as error:  # noqa: BLE001 - any error is reported once, and the job goes on
@@ -189,7 +211,21 @@ class Flusher:
                 if time.monotonic() >= closing:
                     return
                 wait = min(wait, 0.05)
-            self._signal.acquire(timeout=wait if state.soon is None else min(wait, state.soon))
+            woken = self._signal.acquire(timeout=wait if state.soon is None else min(wait, state.soon))
+            self._begin_or_end_lull(state, woken)
+
+    def _begin_or_end_lull(self, state: _State, woken: bool) -> None:
+        """Decide, before the next lines are taken, whether the barriers after them have to wake the thread."""
+        now = time.monotonic()
+        if not self._lulling:
+            self._lulling = woken and now - state.woken < self._timing.lull
+        elif now - state.lulled >= self._timing.lull:
+            self._lulling, self._more = self._more, False
+        else:
+            return  # woken for something else, in the middle of a lull
+        state.lulled = now
+        if woken:
+            state.woken = now
 
     def _write(self, state: _State, closing: float | None) -> None:
         """Write the lines in the buffer and those left from earlier rounds."""
@@ -200,11 +236,17 @@ class Flusher:
             silent = time.monotonic() - state.last_line >= self._timing.beat
             if silent and self._buffer.empty and closing is None:
                 self._rounds.beat()
-            self.file.put(*self._buffer.take())
+            lines, steps, fewer = self._rounds.encode(*self._buffer.take())
+            self.file.put(lines, steps)
+            state.excess += fewer
         probe = self._probe if state.network else None
         if probe:
             probe.begin()
         written = self.file.write_out()
+        # Not before: what a disk that hangs holds up must drop the newest lines, not some in between.
+        if state.excess:
+            self._buffer.release(state.excess)
+            state.excess = 0
         if probe:
             probe.stamped(self.file.modified_ns)
         if written:
@@ -241,7 +283,7 @@ class Flusher:
 class _State:
     """The state that one round of the thread leaves for the next. Plain data."""
 
-    __slots__ = ("backoff", "last_line", "network", "next_sync", "soon", "unsynced")
+    __slots__ = ("backoff", "excess", "last_line", "lulled", "network", "next_sync", "soon", "unsynced", "woken")
 
     def __init__(self, timing: Timing) -> None:
         self.network: bool | None = None
@@ -251,3 +293,6 @@ class _State:
         self.unsynced = False
         self.backoff = timing.backoff
         self.soon: float | None = None
+        self.excess = 0  # bytes that the buffer counts for lines that turned out shorter than their notes said
+        self.woken = -math.inf  # when a call last woke the thread
+        self.lulled = 0.0  # when the lull began

@@ -38,6 +38,15 @@ class Gathering:
         self._encoder = encoder
         # If a thread that holds the lock sees True, a signal handler or finaliser interrupted its own move.
         self._moving = False
+        self._unfinished = False  # an error or a signal handler may end a move halfway; the next one continues it
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing waits, and no thread is moving anything: what it moves may not be in the buffer yet.
+
+        The order of the looks matters: `_unfinished` is set before the first entry leaves its list.
+        """
+        return not self.batches.entries and not self.spans.waiting and not self._unfinished
 
     def move(self, upto: int | None = None) -> None:
         """Move spans into the buffer, and the observations of steps <= `upto` or all.
@@ -47,10 +56,11 @@ class Gathering:
         with self.lock:
             if self._moving:
                 return
-            self._moving = True
+            self._moving = self._unfinished = True
             try:
                 self.batches.move(upto, self._buffer, self._encoder)
                 self.spans.move(self._buffer)
+                self._unfinished = False
             finally:
                 self._moving = False
 

@@ -7,8 +7,8 @@ from sys import modules
 
 from . import definitions, quota, tracing
 from .batches import MAX_OBSERVATIONS, NUMBERS, observations
-from .buffer import CAPACITY
-from .encode import MAX_NAME, size_of, why_not_a_name
+from .buffer import CAPACITY, MAX_NOTES
+from .encode import MAX_NAME, metrics_note, size_of, why_not_a_name
 from .file import Disk
 from .flusher import Timing
 from .gpu import values as device_values
@@ -108,25 +108,26 @@ class Logger:
             steps.logged = step
             t = self.clock()
             buffer = stream.buffer
-            line = None if weight is not None else stream.encoder.line(metrics, step, t)
-            if line is not None:
-                buffer.append(line, len(line) if line.isascii() else size_of(line), step)
-            else:
-                if not hasattr(metrics, "items"):
-                    stream.misuse.refuse(
-                        "log", f"log() takes a dict of names and values, not {metrics!r:.200}; it is left out"
-                    )
-                    return
-                if "torch" in modules and device_values.defer(stream, metrics, step, t, weight):
-                    return
-                for line in stream.encoder.lines(metrics, step, t, weight):
-                    buffer.append(line, size_of(line), step)
+            note = metrics_note(metrics, t) if weight is None and buffer.notes < MAX_NOTES else None
+            if note is None or not buffer.note(note, step):
+                self._log_now(stream, metrics, step, t, weight)
             if buffer.size > stream.wake_at:
                 stream.wake()
         except Exception as error:  # the promise is that logging never crashes the job
             if raised_by_signal(error):
                 raise
             stream.failed("log", error)
+
+    def _log_now(self, stream: Stream, metrics: Mapping[str, Any], step: int | None, t: float, weight: Any) -> None:
+        """Write a record of `metrics` that cannot wait as a note."""
+        line = None if weight is not None else stream.encoder.line(metrics, step, t)
+        if line is not None:
+            stream.buffer.append(line, len(line) if line.isascii() else size_of(line), step)
+        elif not hasattr(metrics, "items"):
+            stream.misuse.refuse("log", f"log() takes a dict of names and values, not {metrics!r:.200}; it is left out")
+        elif not ("torch" in modules and device_values.defer(stream, metrics, step, t, weight)):
+            for line in stream.encoder.lines(metrics, step, t, weight):
+                stream.buffer.append(line, size_of(line), step)
 
     def _log_counted(self, metrics: Mapping[str, Any], weight: float | Sequence[float] | None) -> None:
         """`log` without `step=` where each call is a step: log at the implicit step, and end it."""
@@ -415,20 +416,34 @@ class Logger:
         """A context manager that sets the implicit step inside. See `rlship.step`."""
         return StepScope(self.steps, self._checked(step, "step", dropped=False))
 
-    @guarded(None)
     def barrier(self, step: SupportsIndex | None = None) -> None:
         """Promise that this process writes nothing more for steps up to `step`. See `rlship.barrier`."""
-        t = self.clock()
-        if not self.stream.live and not self._begin():
-            return
+        stream = self.stream
+        try:
+            t = self.clock()
+            if type(step) is int and stream.promised < step <= 9007199254740991 and stream.live:
+                found = step  # as nearly always: nothing about it has to be checked or reported
+            elif (checked := self._step_of_barrier(stream, step)) is not None:
+                found = checked
+            else:
+                return
+            stream.barrier(found, t)
+            self.steps.put(found + 1)
+        except Exception as error:  # the promise is that logging never crashes the job
+            if raised_by_signal(error):
+                raise
+            stream.failed("barrier", error)
+
+    def _step_of_barrier(self, stream: Stream, step: SupportsIndex | None) -> int | None:
+        """The step of any call of `barrier`; None if the call is left out."""
+        if not stream.live and not self._begin():
+            return None
         if step is None and self.steps.counts and self.steps.outside() is not None:
-            step = self.stream.promised if self.stream.promised >= 0 else None  # `log` has ended its step already
+            step = stream.promised if stream.promised >= 0 else None  # `log` has ended its step already
         found = self._own_step(step, "barrier")
-        if found is None:
-            return
-        self.stream.misuse.back("barrier", found, self.stream.promised)
-        self.stream.barrier(found, t)
-        self.steps.put(found + 1)
+        if found is not None:
+            stream.misuse.back("barrier", found, stream.promised)
+        return found
 
     @guarded(None)
     def rollback(self, step: SupportsIndex) -> None:

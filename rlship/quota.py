@@ -67,15 +67,15 @@ class Quota:
 
     def __init__(self, budget: int = BYTES_PER_STEP) -> None:
         self._budget = budget
-        self._uses: dict[Key, _Use] = {}
+        self.uses: dict[Key, _Use] = {}  # empty if no step has samples that a barrier has to settle
         self._newest: Key | None = None
 
     def admits(self, step: int | None, t: float, pri: float) -> bool:
         """True if a sample of `pri` at time `t` is to be kept; otherwise counts it."""
         key = -1 - int(t // _WINDOW_S) if step is None else step
-        use = self._uses.get(key)
+        use = self.uses.get(key)
         if use is None:
-            use = self._uses.setdefault(key, _Use(step))
+            use = self.uses.setdefault(key, _Use(step))
             self._newest = key
         use.offered += 1
         if use.used * 2 < self._budget:
@@ -91,27 +91,27 @@ class Quota:
 
     def spend(self, step: int | None, t: float, size: int) -> None:
         """Count `size` bytes of a kept sample."""
-        use = self._uses.get(-1 - int(t // _WINDOW_S) if step is None else step)
+        use = self.uses.get(-1 - int(t // _WINDOW_S) if step is None else step)
         if use is not None:
             use.used += size
             use.kept += 1
 
     def settle(self, upto: int | None) -> list[Dropped]:
         """The unreported drops of steps up to `upto` (None: of all samples). Forgets these steps."""
-        due = [key for key in [*self._uses] if upto is None or 0 <= key <= upto]
-        return self._take_dropped([use for key in due if (use := self._uses.pop(key, None)) is not None])
+        due = [key for key in [*self.uses] if upto is None or 0 <= key <= upto]
+        return self._take_dropped([use for key in due if (use := self.uses.pop(key, None)) is not None])
 
     def passed(self) -> list[Dropped]:
         """The unreported drops of lower steps than the new one, or of the ten seconds before. Those may continue."""
         newest, self._newest = self._newest, None
         if newest is None:
             return []
-        keys = [*self._uses]
+        keys = [*self.uses]
         many = set(keys[: max(0, len(keys) - _MAX_STEPS)])
         behind = [key for key in keys if key in many or (newest < key < 0 if newest < 0 else 0 <= key < newest)]
-        found = self._take_dropped([use for key in behind if (use := self._uses.get(key)) is not None])
+        found = self._take_dropped([use for key in behind if (use := self.uses.get(key)) is not None])
         for key in many:
-            self._uses.pop(key, None)
+            self.uses.pop(key, None)
         return found
 
     def _take_dropped(self, uses: list[_Use]) -> list[Dropped]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .identity import Identity
 
 
+BARRIER_BYTES = 96  # the most that a barrier's line has
 _HALF_A_MICROSECOND = 0.0005  # in milliseconds: less is the rounding of a double, not a time
 
 

@@ -6,7 +6,7 @@ import sys
 import time
 
 from . import records
-from .buffer import Buffer
+from .buffer import Buffer, encoded
 from .clock import Probe
 from .declared import Declared
 from .encode import Encoder, size_of
@@ -24,6 +24,7 @@ from .quota import Quota
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .definitions import Entries
+    from .encode import Note
     from .parts import Setup
     from .quota import Dropped
     from .threads import RLock
@@ -173,15 +174,17 @@ class Stream:
 
     def barrier(self, step: int, t: float, *, wake: bool = True) -> None:
         """Write a barrier of time `t`, and before it the observations of steps up to `step`."""
-        self.collect(step)
-        self.report_dropped(self.samples.settle(step))
-        line = records.barrier_line(step, t, adopts=self.unplaced)
-        self.unplaced = False
-        if not self.deferred.hold(step, line):
-            self.control(line, step)
+        adopts, self.unplaced = self.unplaced, False
+        nothing_before_it = self.gathering.empty and not self.samples.uses and self.deferred.empty
+        if not (nothing_before_it and self.buffer.note((adopts, t, records.BARRIER_BYTES), step)):
+            self.collect(step)
+            self.report_dropped(self.samples.settle(step))
+            line = records.barrier_line(step, t, adopts)
+            if not self.deferred.hold(step, line):
+                self.control(line, step)
         self.promised = max(self.promised, step)
         if wake:
-            self.wake()
+            self._flusher.wake_for_barrier()
 
     def rollback(self, step: int) -> None:
         """Write a rollback, and before it all observations; values that are still late are given up."""
@@ -236,6 +239,15 @@ class _Rounds:
             self._relearn_at = now + _RELEARN_S
             stream.encoder.relearn()
         return soon
+
+    def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
+        if tuple not in {*map(type, items)}:
+            return items, steps, 0  # type: ignore[return-value]  # only lines
+        return encoded(items, steps, self._stream.encoder, self._lost)
+
+    def _lost(self, step: int | None, error: Exception) -> None:
+        self._stream.failed("encoding", error)
+        self._stream.buffer.refuse(step)
 
     def beat(self) -> None:
         self._stream.control(records.beat_line(self._setup.clock()))

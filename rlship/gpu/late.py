@@ -69,6 +69,11 @@ class Deferred:
         """The number of values that have not arrived."""
         return len(self._values)
 
+    @property
+    def empty(self) -> bool:
+        """True if no value and no barrier waits."""
+        return not self._values and not self._barriers
+
     def add(self, value: Late) -> None:
         """Write `value` when it has arrived."""
         if len(self._values) >= MAX_VALUES:
@@ -93,7 +98,7 @@ class Deferred:
 
         Returns the seconds until the next call, or None for the usual time.
         """
-        if not self._values and not self._barriers:
+        if self.empty:
             return None
         if self._looking.acquire(blocking=False):  # otherwise another thread is doing it
             try:
@@ -105,7 +110,7 @@ class Deferred:
 
     def settle(self) -> None:
         """Write the values that have arrived, give up the rest, and write all barriers."""
-        if not self._values and not self._barriers:
+        if self.empty:
             return
         if not self._looking.acquire(timeout=_PATIENT_S):
             return  # another look hangs in the driver, or a signal handler interrupted it

@@ -13,7 +13,8 @@ import pytest
 from rlship import threads
 from rlship.file import Disk
 from rlship.flusher import Timing
-from tests.writer.reading import files, kinds, logger_at, metrics, records, whole
+from tests.kit.waiting import wait_until
+from tests.writer.reading import files, kinds, logger_at, metrics, records, soon, whole
 
 
 def test_lines_logged_while_the_disk_is_full_do_not_hurry_it(tmp_path: Path) -> None:
@@ -113,3 +114,64 @@ def test_a_thread_that_cannot_be_had_is_tried_again(
     logger.close()
     assert metrics(records(tmp_path)) == [{"m": {"a": 3}}]
     assert capsys.readouterr().err.count("cannot start the writing thread") == 1
+
+
+class Counting(Disk):
+    """A disk that counts writes."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        self.writes += 1
+        return super().write(fd, data)
+
+
+def test_barriers_that_follow_each_other_closely_are_written_together(tmp_path: Path) -> None:
+    """The first two are written at once, later ones together at the end of a lull, without a wake for each."""
+    disk = Counting()
+    logger = logger_at(tmp_path, disk=disk, timing=Timing(flush=60, lull=0.3))
+    end = time.monotonic() + 1.0
+    step = 0
+    while time.monotonic() < end:
+        logger.log({"a": step}, step=step)
+        logger.barrier(step)
+        step += 1
+        time.sleep(0.002)
+    assert disk.writes <= 10
+    # Without `flush` and long before the usual interval: nothing but the lull's end writes the last ones.
+    found = soon(tmp_path, lambda found: kinds(found).count("barrier") == step)
+    assert len(metrics(found)) == step
+    logger.close()
+
+
+def test_a_barrier_after_a_pause_is_written_at_once(tmp_path: Path) -> None:
+    """A lull in which no barrier came is over, and the next barrier begins none."""
+    disk = Counting()
+    logger = logger_at(tmp_path, disk=disk, timing=Timing(flush=60, lull=0.1))
+    for step in range(10):  # the thread is in a lull then
+        logger.barrier(step)
+        time.sleep(0.005)
+    soon(tmp_path, lambda found: kinds(found).count("barrier") == 10)
+    flusher = logger.stream._flusher
+    wait_until(lambda: not flusher._lulling, "the lull is over")
+    writes = disk.writes
+    logger.barrier(10)
+    soon(tmp_path, lambda found: kinds(found).count("barrier") == 11)
+    assert (disk.writes, flusher._lulling) == (writes + 1, False)
+    logger.close()
+
+
+def test_flush_does_not_wait_for_the_end_of_a_lull(tmp_path: Path) -> None:
+    """Nor does close."""
+    logger = logger_at(tmp_path, timing=Timing(flush=60, lull=30))
+    for step in range(20):
+        logger.barrier(step)
+        time.sleep(0.005)
+    began = time.monotonic()
+    assert logger.flush()
+    assert kinds(records(tmp_path)).count("barrier") == 20
+    logger.barrier(20)
+    assert logger.close() is True
+    assert time.monotonic() - began < 20
+    assert kinds(records(tmp_path)).count("barrier") == 21

@@ -88,5 +88,5 @@ def test_memory_is_bounded_and_forgets_nothing_untold() -> None:
         offer(quota, step, 0.5, 200)
         offer(quota, step, 0.5, 200)
         told += sum(one.n for one in quota.passed())
-    assert len(quota._uses) <= 65
+    assert len(quota.uses) <= 65
     assert told + sum(one.n for one in quota.settle(None)) == 5000
