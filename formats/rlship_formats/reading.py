@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 import orjson
 
 from rlship_formats.records import (
+    CONFIG,
     FORMAT_VERSION,
     MAX_LINE_BYTES,
     MAX_OFFSET_S,
@@ -37,6 +38,7 @@ MAX_DURATION_S = 1e9
 MAIN_LANE = "main"
 STEP_TAG = "step_tag"  # the event that tags its step
 WRONG_USE = "rlship_error"  # the event by which a writer says that it could not do what the job asked for
+_ABOUT_WRITER = frozenset((WRONG_USE, CONFIG))
 TAGGED = f"event/{STEP_TAG}"  # the metric by which tags are counted; it has no value in rows
 SPAN_REDUCTIONS = ("mean", "max")
 EVENT_REDUCTIONS = ("sum",)
@@ -322,8 +324,13 @@ class Event(NamedTuple):
 
     @property
     def is_report(self) -> bool:
-        """Whether the writer reports a wrong use. Such an event is about the writer: it stands for no metrics."""
+        """Whether the writer reports a wrong use."""
         return self.name == WRONG_USE
+
+    @property
+    def is_about_writer(self) -> bool:
+        """Whether it says something of its writer, and so stands for no metrics and belongs to no step."""
+        return self.name in _ABOUT_WRITER
 
 
 def read_event(body: Body, before: float, step: int | None) -> Event:

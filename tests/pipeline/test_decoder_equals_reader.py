@@ -69,7 +69,7 @@ def by_reader(lines: list[bytes]) -> Said:
             said.dead += [(offset, reason, metric) for metric, reason in dead]
             values = tuple(sorted((metric, governing(defined, metric), plain(seen)) for metric, seen in found))
             said.lines.append((offset, "metrics", segment, placed(record), record.t, values))
-        elif isinstance(record, (Span, Event)) and not is_report(record):
+        elif isinstance(record, (Span, Event)) and not is_about_writer(record):
             if isinstance(record, Event) and record.tag:
                 said.lines.append((offset, "tag", segment, placed(record), record.t, record.tag))
             t, metric, value, reduce = derive_metric(record)
@@ -97,9 +97,9 @@ def by_reader(lines: list[bytes]) -> Said:
     return said
 
 
-def is_report(record: Span | Event) -> bool:
+def is_about_writer(record: Span | Event) -> bool:
     """Whether it is about the writer, and so no line."""
-    return isinstance(record, Event) and record.is_report
+    return isinstance(record, Event) and record.is_about_writer
 
 
 def adoption(said: Said, record: Barrier, segment: int, offset: int) -> Adoption | None:

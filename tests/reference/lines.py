@@ -168,7 +168,7 @@ def read_record(
     elif kind == "close" and body.get("reason") != "roll" and writer.closed is None:
         writer.closed = t
     writer.times.append(line.t)
-    if kind in STAND_FOR_METRICS and not is_report(kind, body):
+    if kind in STAND_FOR_METRICS and not is_about_writer(kind, body):
         line.on_purpose = body.get("stream") is True
         line.defined = {metric: defines[metric] for metric in line.values if metric in defines}
         segment.measured.append(line)
@@ -176,9 +176,9 @@ def read_record(
     return t
 
 
-def is_report(kind: Any, body: dict[str, Any]) -> bool:
-    """An event `rlship_error` is about the writer, and stands for no metrics record."""
-    return kind == "event" and body["name"] == "rlship_error"
+def is_about_writer(kind: Any, body: dict[str, Any]) -> bool:
+    """An event `rlship_error` or `config` is about the writer, and stands for no metrics record."""
+    return kind == "event" and body["name"] in ("rlship_error", "config")
 
 
 def note_first(segment: Segment, body: dict[str, Any]) -> None:

@@ -50,13 +50,18 @@ WHO = '"actor":"gen","replica":"1","rank":3,"attempt":2'
 
 
 def test_the_form_of_an_observation_is_pinned() -> None:
-    """A metrics record is this very line; a span and an event are what they stand for, and inherited times count."""
+    """A metrics record is this very line; a span and an event are what they stand for, and inherited times count.
+
+    An event about the writer is no observation.
+    """
     assert observe(
         OPEN,
         '{"t":1763600001.5,"step":12,"m":{"loss":0.5,"len":[1,2],"bad":"x","none":null}}',
         '{"m":{"tokens":{"n":2,"sum":7}}}',
         '{"kind":"span","t":1763600003.0,"dur":0.5,"name":"rollout"}',
         '{"kind":"event","step":3,"name":"pushed"}',
+        '{"kind":"event","step":3,"name":"config","attrs":{"lr":0.1}}',
+        '{"kind":"event","name":"rlship_error","attrs":{"where":"log","error":"no step"}}',
     ) == [
         f'{{{WHO},"t":1763600001.5,"step":12,"m":{{"loss":0.5,"len":[1,2]}}}}',
         f'{{{WHO},"t":1763600001.5,"step":null,"m":{{"tokens":{{"n":2,"sum":7}}}}}}',

@@ -358,7 +358,7 @@ class Decoder:
         if kind is DeadLetter:
             batch.dead.append(Dead(offset, record.reason, excerpt_of(line)))
             return True
-        step = record.step if kind in _STEPPED and not (kind is Event and record.is_report) else None
+        step = record.step if kind in _STEPPED and not (kind is Event and record.is_about_writer) else None
         if step is not None:
             if step != pace.step and kind is not BarrierRecord:
                 if pace.refuses(step, first=first):
@@ -404,6 +404,7 @@ class Decoder:
     def _event(self, batch: Batch, record: Event, line: bytes, offset: int) -> None:
         if record.is_report:
             _count_report(batch, record)
+        if record.is_about_writer:
             return
         if record.tag:
             step = _unplaced(record) if record.step is None else record.step

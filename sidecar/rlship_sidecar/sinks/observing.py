@@ -110,6 +110,8 @@ def observation(place: FilePlace, line: bytes) -> bytes | None:
     opened = reader.opened
     if opened is None or not isinstance(record, (Metrics, Span, Event)):
         return None
+    if isinstance(record, Event) and record.is_about_writer:
+        return None
     if isinstance(record, Metrics):
         t, metrics = record.t, {name: record.m[name] for name, _ in record.observed()[0]}
     else:
