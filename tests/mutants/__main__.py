@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "the quick way keeps to a schema that a define has changed",
         "sidecar/rlship_sidecar/decode/decoder.py",
-        "            self._usual = self._last = None\n            batch.governing",
+        "            self._habits.forget()\n            batch.governing",
         "            batch.governing",
         READER,
     ),
@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         "whole columns are put in order by ranks rather than by value",
         "sidecar/rlship_sidecar/reduce/unit.py",
-        "np.sort(self._matrix.T[wanted], axis=1)",
-        "self._matrix.T[wanted]",
+        "np.sort(clean.T[wanted], axis=1)",
+        "clean.T[wanted]",
         "tests/pipeline/test_reduce.py",
     ),
     Mutant(

@@ -27,7 +27,17 @@ from rlship_formats.reading import (
 from rlship_formats.records import Definition, Open
 from rlship_formats.values import Observations
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import ON_PURPOSE, UNPLACED, Adoption, Batch, Dense, SampleLine, Sparse, TagLine
+from rlship_sidecar.decode.lines import (
+    ON_PURPOSE,
+    UNPLACED,
+    Adoption,
+    Batch,
+    Dense,
+    SampleLine,
+    Sparse,
+    TagLine,
+    values_of,
+)
 from rlship_sidecar.decode.schemas import Schemas
 from tests.reference.snippets import BAD_OPENS, DEAD_LINES, IDLE_LINES
 
@@ -147,8 +157,11 @@ def add(said: Said, batch: Batch) -> None:
     for line in (*batch.lines, *batch.streams, *batch.samples, *batch.tags):
         content: Any
         if isinstance(line, (Dense, Sparse)):
-            values = line.schema.values(line.data) if isinstance(line, Dense) else line.values
-            what, content = "metrics", tuple(sorted((v.metric, v.asks, plain(v.observations)) for v in values))
+            what, content = "metrics", tuple(sorted((v.metric, v.asks, plain(v.observations)) for v in values_of(line)))
+            beside = said.lines[-1] if isinstance(line, Sparse) and said.lines else None
+            if beside is not None and beside[:2] == (line.offset, "metrics"):  # the packed part of the same line
+                said.lines[-1] = (*beside[:5], tuple(sorted(beside[5] + content)))
+                continue
         elif isinstance(line, SampleLine):
             what, content = "sample", (line.table, line.score, line.pri)
         else:
@@ -172,6 +185,9 @@ BODIES = (
     '"m":{{"a":[{x},null,"NaN"],"b":1}}',
     '"m":{{"a":{{"v":[{x}],"w":[2]}},"":1,"b":"x"}}',
     '"m":{{"a":{{"n":2,"sum":{x}}}}}',
+    '"m":{{"a":{{"n":4294967297}},"b":{x}}}',
+    '"m":{{"a":{{"n":4294967297,"sum":{x}}}}}',
+    '"m":{{"b":{{"v":["NaN"],"w":[0]}},"a":{{"n":2,"m2":{x}}}}}',
     '"m":{{"b":1,"a":true}}',
     '"m":{{"a\\n":{x}}}',
     '"m":{{}}',
@@ -223,6 +239,12 @@ COMMON = st.builds(
         (
             '{{"t":{t}.5,"step":{step},"m":{{"a":{x}}}}}',
             '{{"t":{t}.5,"step":{step},"m":{{"a":{x},"b":1.5}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{"a":"NaN","b":1.5}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{"a":{{"v":[{x}],"w":[0.5]}},"b":{x}}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{"a":{{"v":["Infinity",{x}],"w":[0,2]}},"b":1}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{"a":[{x},1.5],"b":{{"v":[{x}],"w":[2]}}}}}}',
+            '{{"t":{t}.5,"step":{step},"m":{{"a":{{"n":3,"sum":{x}}},"b":[{x}]}}}}',
+            '{{"t":{t}.5,"m":{{"a":{{"v":[{x}],"w":[0.5]}},"b":{x}}}}}',
             '{{"kind":"barrier","step":{step},"t":{t}.75}}',
         )
     ),

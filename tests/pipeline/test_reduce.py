@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
+from rlship_sidecar.decode.shapes import flat, order_of_shapes, shape_of
 from rlship_sidecar.reduce.custom import GROUP, Customs
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
@@ -63,7 +65,7 @@ def columns(matrix: Sequence[Sequence[float]], asks: Sequence[str]) -> Row:
     for segment, values in zip(segments, matrix):
         window.add(segment, dense(schema, values))
     row = reduce_unit(STEP, window, roster, RULES)
-    assert reduce_blocks("trainer", window, roster, RULES, None) is not None, "the fast path was not taken"
+    assert reduce_blocks(Naming("trainer"), window, roster, RULES, None) is not None, "the fast path was not taken"
     return row
 
 
@@ -129,22 +131,102 @@ def windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
     return window, roster, Rules(overrides, draw(st.booleans()), CUSTOMS), draw(st.sampled_from(times))
 
 
-@statistical(400)
-@given(drawn=windows(), alone=st.booleans())
+def packed(schemas: Schemas, metrics: dict[str, Any], asks: Mapping[str, Definition], offset: int) -> Dense | Sparse:
+    """A line with these values, as JSON has them, each of which holds an observation."""
+    seen = {name: observe(value) for name, value in metrics.items()}
+    found = {name: one for name, one in seen.items() if one is not None}
+    shapes = {name: shape_of(metrics[name], one) for name, one in found.items()}
+    if None in shapes.values():
+        values = tuple(Value(name, asks[name], one) for name, one in found.items())
+        return Sparse(1, 1763600000.0 + offset, offset, 0, values)
+    fitting = [shape for shape in shapes.values() if shape is not None]
+    order = order_of_shapes(fitting)
+    names = tuple([*found][at] for at in order)
+    schema = schemas.of(names, tuple(asks[name] for name in names), tuple(fitting[at] for at in order))
+    doubles = [x for name, shape in zip(schema.names, schema.shapes) for x in flat(found[name], shape)]
+    return dense(schema, doubles, offset)
+
+
+WEIGHTS = st.sampled_from((0, -0.0, 1, 2.5, 512, 0.1, 1e16, 1e300))
+MAYBE = st.one_of(NUMBERS, NUMBERS, NUMBERS, st.sampled_from(("NaN", "Infinity")))
+PAIRS = st.lists(st.tuples(MAYBE, WEIGHTS), min_size=1, max_size=4)
+SUMMARIES = st.fixed_dictionaries(
+    {"n": st.sampled_from((1, 2, 32, 1 << 32, (1 << 32) + 1))},
+    optional={
+        **dict.fromkeys(("sum", "min", "max", "first", "last"), NUMBERS),
+        **{name: st.sampled_from((0.0, -0.0, 0.5, 3.0, 1e300)) for name in ("w", "m2")},
+    },
+)
+VALUES = st.one_of(
+    MAYBE,
+    MAYBE,
+    st.lists(MAYBE, min_size=1, max_size=5),
+    PAIRS.map(lambda pairs: {"v": [x for x, _ in pairs], "w": [w for _, w in pairs]}),
+    PAIRS.map(lambda pairs: {"v": [pairs[0][0]], "w": [pairs[0][1]]}),
+    SUMMARIES,
+)
+SETS = (("a",), ("a", "b"), ("a", "b", "c"), ("b", "c"), ("c",), ("d",), ("c", "d"), ("a", "e"), ("a/nonfinite",))
+
+
+@st.composite
+def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
+    """Values of all shapes: several lines of a rank, metrics that differ between lines, rules that differ between them,
+    and ranks that log the same.
+    """
+    roster, segments = crew(
+        draw(st.sampled_from((1, 2, 3, 5))), draw(st.sampled_from((("0",), ("2", "10"), ("x", "1"))))
+    )
+    schemas = Schemas()
+    reduce = st.lists(st.sampled_from(ALL_ASKS), min_size=1, max_size=5, unique=True).map(tuple)
+    asks = st.builds(Definition, reduce, st.booleans(), catalogued=st.booleans())
+    names = {name for names in SETS for name in names}
+    usual = {name: draw(asks) for name in sorted(names)}
+    other = {**usual, "a": draw(asks)} if draw(st.sampled_from((False, False, False, True))) else usual
+    window = UnitLines()
+    groups = draw(st.lists(st.sampled_from(SETS), min_size=1, max_size=4))
+    alike = draw(st.booleans())
+    kinds = {name: draw(st.sampled_from((NUMBERS, MAYBE, PAIRS, SUMMARIES, VALUES))) for name in sorted(names)}
+    offset = 0
+    for segment in draw(st.permutations(segments)):
+        logged = groups if alike else draw(st.lists(st.sampled_from(groups), max_size=4))
+        for group in logged:
+            metrics = {}
+            for name in group:
+                value = draw(kinds[name])
+                if kinds[name] is PAIRS:
+                    value = {"v": [x for x, _ in value], "w": [w for _, w in value]}
+                metrics[name] = value
+            offset += 1
+            window.add(segment, packed(schemas, metrics, draw(st.sampled_from((usual, usual, other))), offset))
+    if window.empty:
+        window.add(segments[0], packed(schemas, {"a": 1.0}, usual, offset))
+    overrides = draw(st.sampled_from(({}, {}, {"a": ["std", "p90"]}, {"trainer/b": ["max", "max", "last"]})))
+    lasted = {segment: draw(st.sampled_from((None, 0.1, 2.0, 1e-300))) for segment in segments}
+    times = (lasted.get, dict.fromkeys(segments, 0.7).get, None, 0.0, 10.0, 1e-300)
+    return window, roster, Rules(overrides, draw(st.booleans()), CUSTOMS), draw(st.sampled_from(times))
+
+
+NAMINGS = (Naming("trainer"), Naming("trainer"), Naming("trainer", prefix="clock/"), Naming("trainer", aligned={"a"}))
+
+
+@statistical(300)
+@given(
+    drawn=st.one_of(windows(), mixed_windows(), mixed_windows()), naming=st.sampled_from(NAMINGS), alone=st.booleans()
+)
 def test_the_fast_path_has_the_bits_of_the_definition(
-    drawn: tuple[UnitLines, Roster, Rules, Seconds], alone: bool
+    drawn: tuple[UnitLines, Roster, Rules, Seconds], naming: Naming, alone: bool
 ) -> None:
-    """Where whole columns are reduced at once, every figure has the bits that merged moments give."""
+    """Where whole columns are reduced at once, every value has the bits that merged moments give."""
     window, roster, rules, seconds = drawn
-    fast = reduce_blocks("trainer", window, roster, rules, seconds, alone=alone)
-    slow = reduce_any(Naming("trainer"), window, rules, seconds, alone=alone)
+    fast = reduce_blocks(naming, window, roster, rules, seconds, alone=alone)
+    slow = reduce_any(naming, window, rules, seconds, alone=alone)
     if fast is None:
         return
     assert bits(fast.values) == bits(slow.values)
     assert repr(sorted(fast.hists.items())) == repr(sorted(slow.hists.items()))
     assert repr(sorted(fast.per_rank.items())) == repr(sorted(slow.per_rank.items()))
     assert set(slow.taken) <= set(fast.taken)
-    assert (fast.underivable, fast.t) == (slow.underivable, slow.t)
+    assert (fast.underivable, fast.t, fast.lags) == (slow.underivable, slow.t, slow.lags)
     assert (fast.order.ranks, fast.order.attempts, fast.order.segments) == (
         slow.order.ranks,
         slow.order.attempts,

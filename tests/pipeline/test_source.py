@@ -40,7 +40,7 @@ def sim() -> Iterator[Simulation]:
 def plain(line: Dense | Sparse) -> tuple[Any, ...]:
     """A line without the identity of its schema."""
     if isinstance(line, Dense):
-        return (*line[:4], line.schema.names, line.schema.asks, line.data)
+        return (*line[:4], line.schema.names, line.schema.asks, line.schema.shapes, line.data)
     return tuple(line)
 
 

@@ -11,7 +11,7 @@ from rlship_formats.reading import read_define
 from rlship_formats.records import Definition, Open
 from rlship_formats.values import Moments, Observations
 from rlship_sidecar.decode.decoder import Decoder
-from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine
+from rlship_sidecar.decode.lines import Batch, Dense, SampleLine, Sparse, TagLine, values_of
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.tail.tail import START, Descriptors, Tail
 from tests.reference import lines as reference
@@ -76,8 +76,8 @@ def _record(record: Said, batch: Batch, t: float, segment: int) -> Said:
         elif isinstance(line, TagLine):
             said["tag"] = line.tag
         elif isinstance(line, (Dense, Sparse)) and kind != "sample":
-            values = line.schema.values(line.data) if isinstance(line, Dense) else line.values
-            m = {value.metric: _observed(value.observations) for value in values}
+            m = {value.metric: _observed(value.observations) for value in values_of(line)}
+            m |= said.get("m", {})  # what no schema can hold stands in a line of its own
             said |= {"m": m} if kind == "metrics" else {"stands_for": {"t": decimal(line.t), "m": m}}
     for clock in batch.clocks:
         said |= {"offset": decimal(clock.offset), "err": decimal(clock.err)}

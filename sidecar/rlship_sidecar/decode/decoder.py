@@ -3,8 +3,10 @@
 `rlship_formats.reading` defines what a line is, one record at a time. This module makes batches of records. It takes
 two shortcuts, because nearly all lines of a job are alike:
 
-1. `take_usual`: metrics lines with the same plain numbers as the two before them, and barrier records.
-2. `Decoder._take_metrics`: other metrics lines; those of plain numbers are packed, the rest is kept by observation.
+1. `take_usual`: metrics lines with the metrics that followed those of the line before once already, and barrier
+   records.
+2. `Decoder._take_metrics`: other metrics lines. Their values are packed (`shapes`); the few that no shape can hold are
+   kept as they came.
 
 `FileReader` reads everything else, and whatever a shortcut declines. `TAKERS` maps each kind of record to its handler.
 Keep these rules when you change a shortcut:
@@ -12,8 +14,7 @@ Keep these rules when you change a shortcut:
 - It may decline any line. What it takes must give the same bits as `FileReader`: the same step, time, numbers,
   reductions, inherited `t` and dead letters. So it takes a line only if it understands all of it.
 - It declines without a trace: nothing of a declined line may be in the batch, in `pace`, or in `reader.t`.
-- A schema holds what governs its metrics. Any record that changes this (a `define`, an `open`) resets `_usual` and
-  `_last`.
+- A schema holds what governs its metrics. Any record that changes this (a `define`, an `open`) resets `_habits`.
 
 tests/pipeline/test_decoder_equals_reader.py proves the first two rules on random files, sound and damaged.
 tests/pipeline/test_known_lines.py proves them for single lines, and checks that the shortcuts take the lines they
@@ -48,7 +49,7 @@ from rlship_formats.reading import (
 )
 from rlship_formats.reading import Barrier as BarrierRecord
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Open, has_time, time_of
-from rlship_formats.values import DeadValue
+from rlship_formats.values import DeadValue, Observations
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
     MAX_REPORTED_CHARS,
@@ -61,6 +62,7 @@ from rlship_sidecar.decode.lines import (
     Dense,
     NotDense,
     Note,
+    Run,
     SampleLine,
     Schema,
     Sparse,
@@ -72,6 +74,7 @@ from rlship_sidecar.decode.lines import (
     excerpt_of,
 )
 from rlship_sidecar.decode.schemas import Schemas
+from rlship_sidecar.decode.shapes import PLAIN, flat, shape_of
 
 _STEPPED = frozenset((Metrics, Span, Event, Sample, BarrierRecord))  # the classes of records that may have a step
 
@@ -125,8 +128,46 @@ def read_barrier(line: bytes) -> tuple[int, float] | None:
     return found.step, found.t
 
 
+class Habits:
+    """Which schema followed which in a file's lines, so that the next line's can be expected.
+
+    `last` is the schema of the last packed line.
+    """
+
+    __slots__ = ("followers", "last")
+
+    def __init__(self) -> None:
+        self.followers: dict[Schema, Schema] = {}
+        self.last: Schema | None = None
+
+    def forget(self) -> None:
+        """Expect nothing: other entries govern the lines from here on."""
+        self.followers.clear()
+        self.last = None
+
+    def expected(self) -> Schema | None:
+        """The schema that the next line probably has."""
+        return None if self.last is None else self.followers.get(self.last)
+
+    def disappoint(self) -> None:
+        """The next line does not have the expected schema."""
+        if self.last is not None:
+            self.followers.pop(self.last, None)
+
+    def note(self, schema: Schema) -> None:
+        """The next line has this schema."""
+        if self.last is not None:
+            if len(self.followers) >= _MAX_FOLLOWERS:
+                self.followers.clear()
+            self.followers[self.last] = schema
+        self.last = schema
+
+
+_MAX_FOLLOWERS = 256
+
+
 def take_usual(
-    schema: Schema,
+    habits: Habits,
     lines: Sequence[bytes],
     offsets: Sequence[int],
     at: int,
@@ -135,11 +176,11 @@ def take_usual(
     pace: BatchLimit,
     t: float,
 ) -> tuple[int, float]:
-    """Take metrics lines of a schema and barrier records of one segment from `at` on, until another line comes or one
-    has to wait.
+    """Take metrics lines of expected schemas and barrier records of one segment from `at` on, until another line comes
+    or one has to wait.
 
-    The first line begins like a metrics line. Returns where it stopped and the last line's time, or `t` if it took no
-    line.
+    A schema is expected, and the first line begins like a metrics line. Returns where it stopped and the last line's
+    time, or `t` if it took no line.
 
     Nearly all lines are of these two kinds, so they have a way of their own: msgspec compares the names where they
     stand and makes no dict. What keeps the conditions of the module's docstring here:
@@ -147,35 +188,49 @@ def take_usual(
     - The parsers forbid unknown members (`kind` is one), so that a line that says more is declined, not cut. Both need
       `t` and `step` within the bounds of the format: a record without them inherits its `t` or is a dead letter.
     - Of a name that stands twice msgspec takes the last one, as orjson does; an earlier one out of bounds declines.
-    - `pack(*values_of(found.m))` stands before the first `append`: if it raises, no column has grown.
+    - `pack` stands before the first `append`: if it raises, no column has grown.
     - The columns grow one by one and are never read in between, so that their lengths agree whenever the loop ends.
     """
-    parse, values_of, pack, segment = schema.parse, msgspec.structs.astuple, schema.pack, barriers.segment
-    run = batch.run(segment, schema)
-    add_step, add_t, add_offset, add_data = run.steps.append, run.ts.append, run.offsets.append, run.data.append
+    segment, expected, last = barriers.segment, habits.expected(), habits.last
+    schema: Schema | None = None  # whose way is at hand
     end_step, end_t, end_offset = barriers.steps.append, barriers.ts.append, barriers.offsets.append
-    begun, ended, first = len(run.steps), len(barriers.steps), at
+    ended, place = len(barriers.steps), at
     before, last_step, left = pace.step, pace.last_step, pace.left
+    ways: dict[Schema, tuple[Any, ...]] = {}
+    grown: list[tuple[Run, int]] = []  # runs that may grow, and their lengths before
     found: Any
     for place in range(at, len(lines)):
         line = lines[place]
         try:
             if line.startswith(COMMON):
+                if schema is not expected:
+                    if expected is None:
+                        break
+                    schema, way = expected, ways.get(expected)
+                    if way is None:
+                        way = ways[schema] = _way(schema, batch.run(segment, schema), grown)
+                    parse, doubles_of, pack, add_step, add_t, add_offset, add_data = way
+                    follower = habits.followers.get(schema)
+                elif schema is None:
+                    break
                 found = parse(line)
                 step = found.step
                 if step != before:
-                    if step > last_step or left <= 0:
-                        taken = len(run.steps) - begun + len(barriers.steps) - ended
-                        if first + taken >= pace.together:
-                            pace.full = True
-                            break
+                    if (step > last_step or left <= 0) and place >= pace.together:
+                        pace.full = True
+                        break
                     left -= 1
                     before = step
-                add_data(pack(*values_of(found.m)))
+                try:
+                    data = pack(*doubles_of(found.m))
+                except NotDense:
+                    data = schema.pack_words(doubles_of(found.m))
+                add_data(data)
                 add_step(step)
                 t = found.t
                 add_t(t)
                 add_offset(offsets[place])
+                last, expected = schema, follower
             elif line.startswith(BARRIER):
                 found = _parse_barrier(line)
                 end_step(found.step)
@@ -186,16 +241,32 @@ def take_usual(
                 break
         except (msgspec.DecodeError, ValueError):
             break
-    pace.step, pace.left = before, left
-    steps, ends = run.steps[begun:], barriers.ts[ended:]
+    else:
+        place += 1
+    pace.step, pace.left, habits.last = before, left, last
+    batch.newest_t = max([batch.newest_t, *barriers.ts[ended:]])
+    for run, begun in grown:
+        _close(batch, run, begun)
+    return place, t
+
+
+def _way(schema: Schema, run: Run, grown: list[tuple[Run, int]]) -> tuple[Any, ...]:
+    """What it takes to read a line of a schema into a run, which is noted with its length so far."""
+    grown.append((run, len(run.steps)))
+    adding = run.steps.append, run.ts.append, run.offsets.append, run.data.append
+    return schema.parse, schema.doubles, schema.pack, *adding
+
+
+def _close(batch: Batch, run: Run, begun: int) -> None:
+    """Note what a run grew by since it had `begun` lines."""
+    steps = run.steps[begun:]
     if steps:
-        batch.begin(steps[0], segment)
-        batch.saw(min(steps), segment)
-        batch.saw(max(steps), segment)
+        batch.begin(steps[0], run.segment)  # of several runs the one with the first line comes first
+        batch.saw(min(steps), run.segment)
+        batch.saw(max(steps), run.segment)
+        batch.newest_t = max(batch.newest_t, *run.ts[begun:])
     elif not begun:
-        del batch.runs[segment, schema]
-    batch.newest_t = max([batch.newest_t, *run.ts[begun:], *ends])
-    return at + len(steps) + len(ends), t
+        del batch.runs[run.segment, run.schema]
 
 
 class Decoder:
@@ -205,14 +276,13 @@ class Decoder:
     the current batch.
     """
 
-    __slots__ = ("_barriers", "_governing", "_last", "_usual", "barrier_t", "reader")
+    __slots__ = ("_barriers", "_governing", "_habits", "barrier_t", "reader")
 
     def __init__(self, schemas: Schemas) -> None:
         self.reader = FileReader()
         self.barrier_t: float | None = None
         self._governing = Governing(schemas)
-        self._last: Schema | None = None  # of the last stepped line of plain numbers
-        self._usual: Schema | None = None  # two such lines in a row had it, so the next probably has it too
+        self._habits = Habits()
         self._barriers = BarrierLines(0, None)
 
     @property
@@ -242,14 +312,14 @@ class Decoder:
         pace = BatchLimit(last_step, max_steps, together)
         reader = self.reader
         self._barriers = BarrierLines(reader.segment, self.barrier_t)
-        at, count = 0, len(lines)
+        at, count, habits = 0, len(lines), self._habits
         while at < count:
-            if self._usual is not None and lines[at].startswith(COMMON):
-                at, reader.t = take_usual(self._usual, lines, offsets, at, batch, self._barriers, pace, reader.t)
+            if habits.expected() is not None and lines[at].startswith(COMMON):
+                at, reader.t = take_usual(habits, lines, offsets, at, batch, self._barriers, pace, reader.t)
                 if pace.full or at == count:
                     break
                 if lines[at].startswith(COMMON):
-                    self._usual = self._last = None
+                    habits.disappoint()
             if not self._take(batch, lines[at], offsets[at], pace, at < together):
                 break
             at += 1
@@ -276,7 +346,7 @@ class Decoder:
             record = self.reader.read(line)
             if isinstance(record, Define):
                 self._governing.define(record.m)
-                self._usual = self._last = None
+                self._habits.forget()
         self.reader.t, self.barrier_t = t, barrier_t
 
     # One line ------------------------------------------------------------------------------------------------------
@@ -326,28 +396,64 @@ class Decoder:
         if t > batch.newest_t:
             batch.newest_t = t
         names = tuple(metrics)
-        governing = self._governing
-        if stepped:
-            schema = governing.by_names.get(names) or governing.schema(names)
-        else:
-            schema = governing.by_stream.get(names) or governing.stream_schema(names)
+        schema = self._governing.by_names.get(names) or self._governing.schema(names)
         try:
             data = schema.pack(*metrics.values())
         except (NotDense, OverflowError):
-            self._metrics(batch, Metrics(t, step, metrics, body.get("stream") is True), b"", offset)
-            return True
+            packed = self._pack(batch, Metrics(t, step, metrics, body.get("stream") is True), offset)
+            if packed is None:
+                return True
+            schema, data = packed
         if not stepped:
             # A named tuple's own constructor costs as much as the rest of a short line.
             step = ON_PURPOSE if body.get("stream") is True else UNPLACED
             batch.streams.append(tuple.__new__(Dense, (step, t, offset, reader.segment, schema, data)))
             return True
         batch.run(reader.segment, schema).add(step, t, offset, data)
-        if schema is self._last:
-            self._usual = schema
-        else:
+        if schema is not self._habits.last:
             batch.schemas.add(schema)
-            self._last = schema
+        self._habits.note(schema)
         return True
+
+    def _pack(self, batch: Batch, record: Metrics, offset: int) -> tuple[Schema, bytes] | None:
+        """Pack a line of values that are not all plain numbers. None if no metric of it can be packed.
+
+        The dead values go to the batch, and so does what no shape can hold, as a sparse line beside the packed one.
+        """
+        names, shapes, seen, others = [], [], [], []
+        for name, value in record.m.items():
+            if type(value) is float and name:
+                observations, shape = Observations((value,), None, 0), PLAIN
+            else:
+                try:
+                    some = observations_of(name, value)
+                except DeadValue as dead:
+                    excerpt = excerpt_of(as_json(name) + b": " + as_json(value))
+                    batch.dead.append(Dead(offset, str(dead), excerpt, name))
+                    continue
+                if some is None:
+                    continue
+                observations, fitting = some, shape_of(value, some)
+                if fitting is None:
+                    others.append(Value(name, self._governing.of(name), some))
+                    continue
+                shape = fitting
+            names.append(name)
+            shapes.append(shape)
+            seen.append(observations)
+        if others or not names:
+            line = Sparse(0 if record.step is None else record.step, record.t, offset, self.reader.segment, (*others,))
+            if record.step is None:
+                batch.streams.append(line._replace(step=_unplaced(record)))
+            else:
+                batch.sparse.append(line)
+                batch.names.update([value.metric for value in others])
+        if not names:
+            return None
+        schema, order = self._governing.shaped(tuple(names), tuple(shapes))
+        if order is not None:
+            seen = [seen[place] for place in order]
+        return schema, schema.pack(*[x for one, shape in zip(seen, schema.shapes) for x in flat(one, shape)])
 
     def _take_record(self, batch: Batch, body: Any, line: bytes, offset: int, pace: BatchLimit, first: bool) -> bool:
         """The general path, for every line that is JSON. False if the line has to wait."""
@@ -377,7 +483,7 @@ class Decoder:
     # What becomes of each kind of record -----------------------------------------------------------------------------
 
     def _begin(self, opened: Open) -> None:
-        self._usual = self._last = None
+        self._habits.forget()
         self._governing.begin(opened.actor)
 
     def _open(self, batch: Batch, opened: Open, line: bytes, offset: int) -> None:
@@ -385,21 +491,15 @@ class Decoder:
         self._begin(opened)
 
     def _metrics(self, batch: Batch, record: Metrics, line: bytes, offset: int) -> None:
-        values = []
-        asks_of = self._governing.of
-        for name, value in record.m.items():
-            try:
-                observations = observations_of(name, value)
-            except DeadValue as dead:
-                batch.dead.append(Dead(offset, str(dead), excerpt_of(as_json(name) + b": " + as_json(value)), name))
-                continue
-            if observations is not None:
-                values.append(Value(name, asks_of(name), observations))
+        packed = self._pack(batch, record, offset)
+        if packed is None:
+            return
+        schema, data = packed
         if record.step is None:
-            batch.streams.append(Sparse(_unplaced(record), record.t, offset, self.reader.segment, tuple(values)))
+            batch.streams.append(Dense(_unplaced(record), record.t, offset, self.reader.segment, schema, data))
         else:
-            batch.sparse.append(Sparse(record.step, record.t, offset, self.reader.segment, tuple(values)))
-            batch.names.update([value.metric for value in values])
+            batch.run(self.reader.segment, schema).add(record.step, record.t, offset, data)
+            batch.schemas.add(schema)
 
     def _event(self, batch: Batch, record: Event, line: bytes, offset: int) -> None:
         if record.is_report:
@@ -442,7 +542,7 @@ class Decoder:
         for name, reason in record.dead:
             batch.dead.append(Dead(offset, reason, excerpt_of(line), name))
         if self._governing.define(record.m):
-            self._usual = self._last = None
+            self._habits.forget()
             batch.governing.append((offset, line))
 
     def _barrier(self, batch: Batch, record: BarrierRecord, line: bytes, offset: int) -> None:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from rlship_formats.records import Definition
-from rlship_sidecar.decode.lines import WIDE, Schema
+from rlship_sidecar.decode.lines import Schema
 from rlship_sidecar.decode.schemas import Schemas
+from rlship_sidecar.decode.shapes import Shape, order_of_shapes, roomier
 
-_MAX_SCHEMAS, _MAX_DERIVED = 64, 256
+_MAX_SCHEMAS, _MAX_METRICS, _MAX_DERIVED = 64, 1 << 15, 256  # kept for a file
+_VARIED = 16  # of so many combinations of shapes in one file, further ones have room to spare, so that there are fewer
+
+
+class ShapedSchema(NamedTuple):
+    """The schema of a line, and where each of its metrics stands in the line; None: in the schema's order."""
+
+    schema: Schema
+    order: list[int] | None
 
 
 class Governing:
     """The entries of a file's defines up to some line, and the schemas that they give to its later lines.
 
-    `by_names` holds schemas of stepped lines, `by_stream` those of lines without a step. The dicts stay the same
-    objects.
+    `by_names` holds the schemas of lines of plain numbers. The dict stays the same object.
     """
 
-    __slots__ = ("_actor", "_asks", "_by_derived", "_by_metric", "_schemas", "by_names", "by_stream")
+    __slots__ = ("_actor", "_asks", "_by_derived", "_by_metric", "_by_shapes", "_schemas", "by_names")
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
@@ -27,7 +36,7 @@ class Governing:
         self._by_metric: dict[str, Definition] = {}
         self._by_derived: dict[tuple[str, tuple[str, ...]], Schema] = {}
         self.by_names: dict[tuple[str, ...], Schema] = {}
-        self.by_stream: dict[tuple[str, ...], Schema] = {}
+        self._by_shapes: dict[tuple[tuple[str, ...], tuple[Shape, ...]], ShapedSchema] = {}
 
     def begin(self, actor: str) -> None:
         """Start with an actor's lines; nothing is defined yet."""
@@ -44,12 +53,24 @@ class Governing:
         return True
 
     def schema(self, names: tuple[str, ...]) -> Schema:
-        """The schema of a stepped line with these metrics."""
-        return self._remembered(self.by_names, names)
+        """The schema of a line with plain numbers for these metrics."""
+        schema = self._schemas.of(names, tuple([self.of(name) for name in names]))
+        _make_room(self.by_names, names)
+        self.by_names[schema.names] = schema
+        return schema
 
-    def stream_schema(self, names: tuple[str, ...]) -> Schema:
-        """The schema of a line without a step with these metrics."""
-        return self._remembered(self.by_stream, names)
+    def shaped(self, names: tuple[str, ...], shapes: tuple[Shape, ...]) -> ShapedSchema:
+        """The schema of a line with values of these shapes for these metrics."""
+        placed = self._by_shapes.get((names, shapes))
+        if placed is None:
+            fitting = shapes if len(self._by_shapes) < _VARIED else tuple(map(roomier, shapes))
+            order = order_of_shapes(fitting)
+            names_there, fitting = tuple([names[at] for at in order]), tuple([fitting[at] for at in order])
+            schema = self._schemas.of(names_there, tuple([self.of(name) for name in names_there]), fitting)
+            placed = ShapedSchema(schema, None if order == [*range(len(order))] else order)
+            _make_room(self._by_shapes, names)
+            self._by_shapes[names, shapes] = placed
+        return placed
 
     def derived_schema(self, metric: str, reduce: tuple[str, ...]) -> Schema:
         """The schema of the line that a record of another kind implies. Its kind asks for `reduce`. With an empty
@@ -69,7 +90,7 @@ class Governing:
         asks = self._by_metric.get(metric)
         if asks is None:
             asks = self._asked(metric)
-            if len(self._by_metric) < WIDE:
+            if len(self._by_metric) < _MAX_METRICS:
                 self._by_metric[metric] = asks
         return asks
 
@@ -83,14 +104,12 @@ class Governing:
             asked=bool(defined.reduce),
         )
 
-    def _remembered(self, known: dict[tuple[str, ...], Schema], names: tuple[str, ...]) -> Schema:
-        schema = self._schemas.of(names, tuple(self.of(name) for name in names))
-        if len(known) >= _MAX_SCHEMAS:
-            known.clear()
-        if len(names) <= WIDE:
-            known[names] = schema
-        return schema
-
     def _forget(self) -> None:
-        for held in (self._by_metric, self._by_derived, self.by_names, self.by_stream):
+        for held in (self._by_metric, self._by_derived, self._by_shapes, self.by_names):
             held.clear()
+
+
+def _make_room(known: dict[Any, Any], names: tuple[str, ...]) -> None:
+    """Empty a cache of schemas where one with these metrics would be too many."""
+    if len(known) >= min(_MAX_SCHEMAS, max(2, _MAX_METRICS // (len(names) + 1))):
+        known.clear()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 from struct import Struct
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 import orjson
@@ -15,6 +16,7 @@ import orjson
 from rlship_formats.reading import Clock
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Definition, Gap, Open
 from rlship_formats.values import Observations
+from rlship_sidecar.decode.shapes import PLAIN, Shape, flattener, observations_in, stretches_of, type_of, width
 
 NotDense = struct.error  # raised when something other than plain numbers is packed
 
@@ -35,40 +37,67 @@ MAX_KNOWN = 1000  # metrics of a line that a parser is made for: one takes about
 
 
 class Schema:
-    """The metrics of a dense line, in its order, and what governs each; compared by identity."""
+    """The metrics of a line that is packed, what governs each, and its shape (`decode/shapes.py`); compared by
+    identity.
 
-    __slots__ = ("_parse", "asks", "names", "pack", "streamed")
+    The metrics stand in the order of their shapes. `stretches` are those of one shape, `width` is how many doubles a
+    line has.
+    """
 
-    def __init__(self, names: tuple[str, ...], asks: tuple[Definition, ...]) -> None:
+    __slots__ = ("_doubles", "_parse", "asks", "names", "pack", "shapes", "streamed", "stretches", "width")
+
+    def __init__(
+        self, names: tuple[str, ...], asks: tuple[Definition, ...], shapes: tuple[Shape, ...] | None = None
+    ) -> None:
+        shapes = (PLAIN,) * len(names) if shapes is None else shapes
         self.names = names
         self.asks = asks
+        self.shapes = shapes
+        self.stretches = stretches_of(shapes)
+        self.width = sum(map(width, shapes))
         self.streamed = any(ask.stream for ask in asks)
-        # A nameless metric is a dead value, which only the sparse form can express.
-        self.pack = _not_dense if "" in names else Struct(f"{len(names)}d").pack
+        # A nameless metric is a dead value.
+        self.pack = _not_dense if "" in names else Struct(f"{self.width}d").pack
         self._parse: Callable[[bytes], Any] | None = None
+        self._doubles: Callable[[Any], Sequence[Any]] | None = None
 
     def values(self, data: bytes) -> tuple[Value, ...]:
         """The packed values of a line, one by one."""
-        xs = struct.unpack(f"{len(self.names)}d", data)
-        return tuple(Value(name, asks, Observations((x,), None, 0)) for name, asks, x in zip(self.names, self.asks, xs))
+        doubles = struct.unpack(f"{self.width}d", data)
+        found, at = [], 0
+        for name, asks, shape in zip(self.names, self.asks, self.shapes):
+            found.append(Value(name, asks, observations_in(shape, doubles[at : at + width(shape)])))
+            at += width(shape)
+        return tuple(found)
 
     @property
     def parse(self) -> Callable[[bytes], Any]:
-        """A parser of lines that have only `t`, `step` and numbers for these metrics.
+        """A parser of lines that have only `t`, `step` and values of these shapes for these metrics.
 
-        It returns an object with `t`, `step` and `m`, a struct of the numbers. For other lines it raises ValueError or
-        msgspec.DecodeError.
+        It returns an object with `t`, `step` and `m`, a struct of the values, of which `doubles` makes what is packed.
+        For other lines it raises ValueError or msgspec.DecodeError.
         """
         if self._parse is None:
-            self._parse = _parser(self.names)
+            self._parse = _parser(self.names, self.shapes)
         return self._parse
 
+    @property
+    def doubles(self) -> Callable[[Any], Sequence[Any]]:
+        """The doubles in parsed values. Those that are not finite are still words, which `pack` does not take."""
+        if self._doubles is None:
+            self._doubles = flattener(self.stretches)
+        return self._doubles
 
-def _parser(names: tuple[str, ...]) -> Callable[[bytes], Any]:
+    def pack_words(self, doubles: Iterable[Any]) -> bytes:
+        """Pack doubles of which some are the words of non-finite numbers."""
+        return self.pack(*[math.nan if type(x) is str else x for x in doubles])
+
+
+def _parser(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Callable[[bytes], Any]:
     """A parser of lines with these metrics. It compares the names in place and makes no keys."""
     if len(names) > MAX_KNOWN:
         return _unreadable
-    fields = [(f"f{index}", float) for index in range(len(names))]
+    fields = [(f"f{index}", type_of(shape)) for index, shape in enumerate(shapes)]
     rename = {field: name for (field, _), name in zip(fields, names)}
     try:
         values = msgspec.defstruct("values", fields, rename=rename, forbid_unknown_fields=True, gc=False)
@@ -88,11 +117,11 @@ def _not_dense(*values: Any) -> bytes:
 
 
 @dataclass(slots=True)
-class PlainRun:
-    """Metrics lines of plain numbers of one schema and segment, in file order and in columns.
+class Run:
+    """Metrics lines of one schema and segment, in file order and in columns.
 
-    Line i has step `steps[i]` and time `ts[i]`, and begins at byte `offsets[i]`. `data[i]` holds one native double per
-    metric of `schema`.
+    Line i has step `steps[i]` and time `ts[i]`, and begins at byte `offsets[i]`. `data[i]` holds its values as native
+    doubles, in the shapes of `schema`.
     """
 
     segment: int
@@ -114,7 +143,7 @@ class PlainRun:
         columns = zip(self.offsets, self.steps, self.ts, self.data)
         self.offsets, self.steps, self.ts, self.data = map(list, zip(*sorted(columns)))
 
-    def extend(self, other: PlainRun) -> None:
+    def extend(self, other: Run) -> None:
         """Add the lines of another run."""
         self.steps += other.steps
         self.ts += other.ts
@@ -134,7 +163,7 @@ class PlainRun:
 
 
 class Dense(NamedTuple):
-    """A single metrics line of plain numbers, as stream lines are. The fields are those of `PlainRun`."""
+    """A single metrics line of a schema. The fields are those of `Run`."""
 
     step: int
     t: float
@@ -153,13 +182,18 @@ class Value(NamedTuple):
 
 
 class Sparse(NamedTuple):
-    """A metrics line in any other form; `values` may be empty."""
+    """A metrics line, or the part of one, that no schema can hold; `values` may be empty."""
 
     step: int
     t: float
     offset: int
     segment: int
     values: tuple[Value, ...]
+
+
+def values_of(line: Dense | Sparse) -> tuple[Value, ...]:
+    """The values of a metrics line, one by one."""
+    return line.schema.values(line.data) if type(line) is Dense else cast(Sparse, line).values
 
 
 @dataclass(slots=True)
@@ -251,14 +285,14 @@ class Batch:
     the steps of the metrics records (-1: no such record). `inherited_t` counts lines that took their `t` from a line
     before.
 
-    `runs` are the metrics records with a step that hold plain numbers, by segment and schema. `sparse` are the other
-    records with a step. `streams` are the metrics records without a step, with their samples and tags.
+    `runs` are the metrics records with a step, by segment and schema. `sparse` is what no schema can hold of them.
+    `streams` are the metrics records without a step, with their samples and tags.
 
     `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `governing` are the
     define and rollback lines that later lines depend on, with their offsets.
     """
 
-    runs: dict[tuple[int, Schema], PlainRun] = field(default_factory=dict)
+    runs: dict[tuple[int, Schema], Run] = field(default_factory=dict)
     sparse: list[Sparse] = field(default_factory=list)
     barriers: list[BarrierLines] = field(default_factory=list)
     samples: list[SampleLine] = field(default_factory=list)
@@ -289,11 +323,11 @@ class Batch:
         """The byte where the line of the `open` record begins; 0 without one."""
         return 0 if self.open_line is None else self.open_line[1]
 
-    def run(self, segment: int, schema: Schema) -> PlainRun:
+    def run(self, segment: int, schema: Schema) -> Run:
         """The run of this schema and segment, ready for another line."""
         run = self.runs.get((segment, schema))
         if run is None:
-            run = self.runs[segment, schema] = PlainRun(segment, schema)
+            run = self.runs[segment, schema] = Run(segment, schema)
         return run
 
     @property
@@ -331,7 +365,7 @@ class Batch:
             return []
         left = {line.offset for line in taken}
         self.streams = [line for line in self.streams if line.offset not in left]
-        step, runs = adoption.step, dict[int, PlainRun]()
+        step, runs = adoption.step, dict[int, Run]()
         for line in taken:
             if type(line) is Dense:
                 run = self.run(line.segment, line.schema)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlship_formats.records import Definition
-from rlship_sidecar.decode.lines import WIDE, Schema
+from rlship_sidecar.decode.lines import Schema
+from rlship_sidecar.decode.shapes import Shape
 
 Lookup = Callable[[str, str], Definition | None]  # returns the defaults of an actor's metric by its name
 _DEFAULT = Definition()
 _MAX_NAMES = 10_000
+_MAX_SCHEMAS, _MAX_METRICS = 1024, 1 << 18  # kept schemas, and metrics in all of them
 
 
 class Defaults(dict[str, Definition]):
@@ -39,21 +41,26 @@ class Schemas:
 
     def __init__(self, lookup: Lookup = nothing_known) -> None:
         self._lookup = lookup
-        self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...]], Schema] = {}
+        self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...], tuple[Shape, ...] | None], Schema] = {}
+        self._metrics = 0
         self._defaults: dict[str, Defaults] = {}
 
-    def of(self, names: tuple[str, ...], asks: tuple[Definition, ...]) -> Schema:
-        """The schema of these metrics.
+    def of(
+        self, names: tuple[str, ...], asks: tuple[Definition, ...], shapes: tuple[Shape, ...] | None = None
+    ) -> Schema:
+        """The schema of these metrics, in the order of their shapes; without shapes all are plain.
 
         The cache is emptied when a job keeps inventing metrics. That costs only speed.
         """
-        schema = self._known.get((names, asks))
+        shapes = shapes if shapes is not None and any(shapes) else None
+        schema = self._known.get((names, asks, shapes))
         if schema is None:
-            schema = Schema(names, asks)
-            if len(self._known) >= 1024:
+            schema = Schema(names, asks, shapes)
+            self._metrics += len(names)
+            if len(self._known) >= _MAX_SCHEMAS or self._metrics > _MAX_METRICS:
                 self._known.clear()
-            if len(names) <= WIDE:
-                self._known[names, asks] = schema
+                self._metrics = len(names)
+            self._known[names, asks, shapes] = schema
         return schema
 
     def defaults(self, actor: str) -> Defaults:

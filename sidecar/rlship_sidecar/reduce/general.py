@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -167,16 +167,20 @@ def reduce_any(
     *,
     superseding: bool = True,
     alone: bool = False,
+    only: Collection[str] | None = None,
+    beside: Sequence[Segment] = (),
 ) -> Reduced:
     """The reduced window. `seconds`: what rates are over; `superseding`: whether newer segments replace older ones;
     `alone`: whether the actor has one rank.
+
+    `only`: just these metrics, and the samples. `beside` are segments that have a part in the row by other metrics.
     """
     primary: dict[str, ReducedValue] = {}
     derived: dict[str, ReducedValue] = {}
     metrics: dict[str, _Metric] = {}
-    used: set[Segment] = set()
+    used = set(beside)
     ts: list[float] = []
-    for name, items in sorted(_items(window).items()):
+    for name, items in sorted(_items(window, only).items()):
         items = _counted(items) if superseding else items
         used.update(item.segment for item in items)
         ts.extend(item.t for item in items)
@@ -202,27 +206,27 @@ def reduce_any(
         merged.keys(),
         order_of(tuple(used)),
         tuple(sorted(key for key, value in merged.items() if value is None)),
-        max(ts),
+        max(ts, default=0.0),
         POLICY_VERSION in metrics and metrics[POLICY_VERSION].lags,
         tuple(sorted({key for metric in metrics.values() for key in metric.asked})),
     )
 
 
-def _items(window: UnitLines) -> dict[str, list[Item]]:
-    """Every observation of the window by metric, in merge order and file order."""
+def _items(window: UnitLines, only: Collection[str] | None = None) -> dict[str, list[Item]]:
+    """Every observation of the window by metric, in merge order and file order; with `only`, those of some metrics."""
     found: dict[str, list[Item]] = {}
     unsorted: set[str] = set()
     for schema, block in window.blocks.items():
-        unsorted.update(found.keys() & set(schema.names))
+        names = schema.names if only is None else [name for name in schema.names if name in only]
+        if not names:
+            continue
+        unsorted.update(found.keys() & set(names))
         # Sorted once for all metrics of the block.
-        heads = [(owner, offset, t) for owner, (t, offset, _) in zip(block.owners, block.lines)]
-        order = sorted(range(len(heads)), key=lambda place: (heads[place][0].merge_key, heads[place][1]))
-        heads = [heads[place] for place in order]
-        matrix = block.matrix()[order]
-        for name, asks, column in zip(schema.names, schema.asks, matrix.T.tolist()):
-            found.setdefault(name, []).extend(
-                Item(*head, asks, Observations((x,), None, 0)) for head, x in zip(heads, column)
-            )
+        lines = sorted(zip(block.owners, block.lines), key=lambda line: (line[0].merge_key, line[1][1]))
+        for owner, (t, offset, data) in lines:
+            for name, asks, observations in schema.values(data):
+                if only is None or name in only:
+                    found.setdefault(name, []).append(Item(owner, offset, t, asks, observations))
     for segment, line in window.sparse:
         for name, asks, observations in line.values:
             found.setdefault(name, []).append(Item(segment, line.offset, line.t, asks, observations))

@@ -13,7 +13,7 @@ import orjson
 from rlship_sidecar.align.lineage import replica_key
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines
-from rlship_sidecar.decode.lines import WIDE, Schema
+from rlship_sidecar.decode.lines import Schema
 from rlship_sidecar.rows import RankName
 
 Ranks: TypeAlias = "frozenset[RankName]"
@@ -51,7 +51,7 @@ def plain_key(window: UnitLines, roster: Roster) -> PlainKey | None:
     found = []
     for schema, block in window.blocks.items():
         order = roster.order(tuple(block.owners))
-        if order is None or len(schema.names) > WIDE:
+        if order is None:
             return None
         found.append((schema, order.ranks))
     return tuple(found)

@@ -15,7 +15,7 @@ from struct import unpack
 from typing import Any, NamedTuple
 
 from rlship_formats.records import Open
-from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, PlainRun, Schema, StreamLine
+from rlship_sidecar.decode.lines import BarrierLines, Batch, Dense, Run, Schema, StreamLine
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.tail.tail import Position
 
@@ -94,7 +94,7 @@ class Packing:
         if found is None:
             if len(self._known) >= _MAX_SCHEMAS:
                 self._known.clear()
-            found = self._known[schema] = pickle.dumps((schema.names, schema.asks), 5)
+            found = self._known[schema] = pickle.dumps((schema.names, schema.asks, schema.shapes), 5)
         return found
 
     def _place(self, schema: Schema) -> int:
@@ -121,10 +121,10 @@ class Packing:
                 packed.append(list(found))
             else:
                 steps, ts, offsets, _, _, data = map(list, zip(*found))
-                packed.append(self._run(PlainRun(segment, schema, steps, ts, offsets, data)))
+                packed.append(self._run(Run(segment, schema, steps, ts, offsets, data)))
         return packed
 
-    def _run(self, run: PlainRun) -> tuple[Any, ...]:
+    def _run(self, run: Run) -> tuple[Any, ...]:
         place = self._place(run.schema)
         return run.segment, place, *_columns(run.steps, run.ts, run.offsets), b"".join(run.data)
 
@@ -193,8 +193,8 @@ def _batch(packed: tuple[Any, ...], schemas: Sequence[Schema]) -> Batch:
     return batch
 
 
-def _run(packed: Sequence[Any], schemas: Sequence[Schema]) -> PlainRun:
+def _run(packed: Sequence[Any], schemas: Sequence[Schema]) -> Run:
     segment, place, *columns, data = packed
     steps, ts, offsets = _items(columns)
     each = unpack(f"{len(data) // len(steps)}s" * len(steps), data)  # bytes of each line
-    return PlainRun(segment, schemas[place], steps, ts, offsets, list(each))
+    return Run(segment, schemas[place], steps, ts, offsets, list(each))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from rlship_sidecar.align.lineage import Segment, Writer, rank_names
 from rlship_sidecar.align.window import UnitLines
-from rlship_sidecar.decode.lines import Dense, Sparse, StreamLine, Value
+from rlship_sidecar.decode.lines import Dense, Sparse, StreamLine, values_of
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.rows import POINT, Coverage, Row, Unit
@@ -67,10 +67,5 @@ def point_again(writer: Writer, lines: Iterable[StreamLine], at: RowContext) -> 
 
 def streamed_part(line: Dense | Sparse) -> Sparse:
     """What a line says of metrics that are declared as streams; may be nothing."""
-    values: tuple[Value, ...]
-    if type(line) is Dense:
-        values = line.schema.values(line.data)
-    else:
-        assert type(line) is Sparse
-        values = line.values
-    return Sparse(line.step, line.t, line.offset, line.segment, tuple(value for value in values if value.asks.stream))
+    values = tuple([value for value in values_of(line) if value.asks.stream])
+    return Sparse(line.step, line.t, line.offset, line.segment, values)

@@ -15,9 +15,9 @@ from rlship_formats.records import MAX_STEP
 from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines, put
-from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.rules import Rules
+from rlship_sidecar.reduce.unit import reduce_window
 from rlship_sidecar.reduce.values import add_lag
 from rlship_sidecar.rows import ALIGNED, CLOCK, Coverage, RankName, Row, Unit
 from rlship_sidecar.steps import Steps
@@ -152,7 +152,7 @@ def _row(
     lead_step: int | None,
 ) -> Row:
     alone = _alone(roster, at.clocks, span[1])
-    found = reduce_any(naming, window, at.rules, seconds, superseding=False, alone=alone)
+    found = reduce_window(naming, window, roster, at.rules, seconds, superseding=False, alone=alone)
     add_lag(naming, found, lead_step)
     expected, behind = _expected(roster, at.clocks, *span)
     present = {segment.writer.rank for segment in found.order.segments}

@@ -1,0 +1,313 @@
+"""The values of a window as sheets: a row for each segment in merge order, a column for each metric. Pure.
+
+A sheet holds metrics whose lines are of the same segments. Blocks that share no metric with another are sheets as they
+are. Blocks that share one, and those with several lines of a segment, are laid on top of each other: each segment's
+lines stand in a row one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlship_formats.records import Definition
+from rlship_sidecar.align.lineage import Order, Segment
+from rlship_sidecar.align.roster import Roster
+from rlship_sidecar.align.window import Block, UnitLines
+from rlship_sidecar.decode.lines import Schema
+from rlship_sidecar.decode.shapes import NO_VALUE, PLAIN, SUMMARY, Stretch, width
+from rlship_sidecar.reduce.columns import Doubles, ObservedParts, SummaryParts
+
+_SPARE, _SMALL = 32, 1 << 16  # a sheet may be so many times emptier than full, or so small
+
+
+class Headings:
+    """The metrics of a sheet and what governs each; compared by identity."""
+
+    __slots__ = ("asks", "names")
+
+    def __init__(self, names: tuple[str, ...], asks: tuple[Definition, ...]) -> None:
+        self.names = names
+        self.asks = asks
+
+
+class Sheet(NamedTuple):
+    """Values of some metrics. `plain` are those of one number for each segment and metric, which may be NaN.
+
+    `ragged`: a segment may lack a metric.
+    """
+
+    metrics: Headings
+    order: Order
+    plain: Doubles | None
+    parts: ObservedParts | SummaryParts
+    ragged: bool = False
+
+
+class Sheets(NamedTuple):
+    """A window in sheets. `others` are the metrics that only the general way can reduce."""
+
+    sheets: list[Sheet]
+    others: frozenset[str]
+
+
+def sheets_of(window: UnitLines, roster: Roster) -> Sheets | None:
+    """A window as sheets. None where segments may supersede each other, or where several are of one rank."""
+    others = {value.metric for _, line in window.sparse for value in line.values}
+    blocks = {schema: block for schema, block in window.blocks.items() if schema.names}
+    schemas = tuple(blocks)
+    sheets: list[Sheet] = []
+    by_owners: dict[tuple[Segment, ...], list[Schema]] = {}
+    for together in groups(schemas) if len(schemas) > 1 else [schemas]:
+        if len(together) == 1:
+            (schema,) = together
+            owners = tuple(blocks[schema].owners)
+            if roster.order(owners) is not None:
+                by_owners.setdefault(owners, []).append(schema)
+                continue
+        if not together:
+            continue
+        laid = _lay(together, [blocks[schema] for schema in together], roster, others)
+        if laid is None:
+            return None
+        sheets += laid
+    for owners, alike in by_owners.items():
+        order = roster.order(owners)
+        assert order is not None
+        sheets += _as_they_are(alike, blocks, order)
+    if others:
+        sheets = [sheet for sheet in (_without(sheet, others) for sheet in sheets) if sheet is not None]
+    return Sheets(sheets, frozenset(others))
+
+
+# Blocks as they are ---------------------------------------------------------------------------------------------------
+
+
+def _as_they_are(schemas: list[Schema], blocks: Mapping[Schema, Block], order: Order) -> list[Sheet]:
+    """Sheets of blocks whose lines are of the same segments, one of each. The plain numbers of all make one sheet."""
+    sheets: list[Sheet] = []
+    plain: list[Doubles] = []
+    for schema in schemas:
+        matrix = blocks[schema].matrix()
+        if order.places is not None:
+            matrix = matrix[list(order.places)]
+        for stretch in schema.stretches:
+            values = matrix[:, stretch.columns]
+            if stretch.shape == PLAIN:
+                plain.append(values)
+            else:
+                sheets.append(Sheet(_of_stretch(schema, stretch), order, None, _parts(values, stretch)))
+    if plain:
+        matrix = plain[0] if len(plain) == 1 else np.concatenate(plain, axis=1)
+        sheets.insert(0, Sheet(_plain_of(tuple(schemas)), order, matrix, ObservedParts(matrix[:, :, np.newaxis], None)))
+    return sheets
+
+
+def _parts(values: Doubles, stretch: Stretch) -> ObservedParts | SummaryParts:
+    found = values.reshape(len(values), -1, width(stretch.shape))
+    if stretch.shape == SUMMARY:
+        return SummaryParts(found)
+    if stretch.shape >= 0:
+        return ObservedParts(found, None)
+    return ObservedParts(found[:, :, : -stretch.shape], found[:, :, -stretch.shape :])
+
+
+@lru_cache(256)
+def _of_stretch(schema: Schema, stretch: Stretch) -> Headings:
+    return Headings(schema.names[stretch.first : stretch.end], schema.asks[stretch.first : stretch.end])
+
+
+@lru_cache(256)
+def _plain_of(schemas: tuple[Schema, ...]) -> Headings:
+    """The plain metrics of some schemas, one schema after the other."""
+    firsts = [stretch for schema in schemas for stretch in schema.stretches[:1] if stretch.shape == PLAIN]
+    ends = [schema.stretches[0].end if schema.stretches[0].shape == PLAIN else 0 for schema in schemas]
+    assert firsts
+    return Headings(
+        tuple(name for schema, end in zip(schemas, ends) for name in schema.names[:end]),
+        tuple(asks for schema, end in zip(schemas, ends) for asks in schema.asks[:end]),
+    )
+
+
+def _without(sheet: Sheet, others: Collection[str]) -> Sheet | None:
+    """A sheet without some metrics; None if nothing is left."""
+    kept = [place for place, name in enumerate(sheet.metrics.names) if name not in others]
+    if len(kept) == len(sheet.metrics.names):
+        return sheet
+    if not kept:
+        return None
+    names = tuple([sheet.metrics.names[place] for place in kept])
+    asks = tuple([sheet.metrics.asks[place] for place in kept])
+    parts: ObservedParts | SummaryParts
+    if isinstance(sheet.parts, SummaryParts):
+        parts = SummaryParts(sheet.parts.fields[:, kept])
+    else:
+        parts = sheet.parts.only(kept)
+    plain = None if sheet.plain is None else sheet.plain[:, kept]
+    return Sheet(Headings(names, asks), sheet.order, plain, parts, sheet.ragged)
+
+
+# Blocks on top of each other ------------------------------------------------------------------------------------------
+
+
+def groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
+    """Schemas that share metrics together, the others alone."""
+    return _groups(tuple(sorted(schemas, key=id)))
+
+
+@lru_cache(256)
+def _groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
+    group_of: dict[str, list[Schema]] = {}
+    for schema in schemas:
+        mine = [schema]
+        for held in {id(held): held for name in schema.names if (held := group_of.get(name)) is not None}.values():
+            mine = [*held, *mine]
+        for member in mine:
+            group_of.update(dict.fromkeys(member.names, mine))
+    return [tuple(group) for group in {id(group): group for group in group_of.values()}.values()]
+
+
+class _Target(NamedTuple):
+    """Where the metrics `places` of a stretch stand in a sheet: in its columns `columns`."""
+
+    sheet: int
+    places: Any
+    columns: Any
+
+
+class _Layout(NamedTuple):
+    """The sheets of schemas that share metrics: their metrics, how many observations a line may have, and whether with
+    weights (`SUMMARY`: they are summaries). `targets` are those of each schema's stretches. `others` have different
+    rules on different lines, or forms that do not go together.
+    """
+
+    sheets: list[tuple[Headings, int, bool]]
+    targets: list[list[list[_Target]]]
+    others: frozenset[str]
+
+
+@lru_cache(64)
+def _layout(schemas: tuple[Schema, ...]) -> _Layout:
+    asked: dict[str, Definition] = {}
+    forms: dict[str, tuple[int, bool]] = {}
+    others: set[str] = set()
+    for schema in schemas:
+        for name, asks, shape in zip(schema.names, schema.asks, schema.shapes):
+            room, weighted = (SUMMARY, False) if shape == SUMMARY else (max(1, abs(shape)), shape < 0)
+            if name in asked:
+                held = forms[name]
+                if asked[name] != asks or (SUMMARY in (room, held[0]) and room != held[0]):
+                    others.add(name)
+                room, weighted = max(room, held[0]), weighted or held[1]
+            asked[name], forms[name] = asks, (room, weighted)
+    sheets: dict[tuple[int, bool], list[str]] = {}
+    place_of: dict[str, tuple[int, int]] = {}
+    for name, form in forms.items():
+        if name not in others:
+            names = sheets.setdefault(form, [])
+            place_of[name] = [*sheets].index(form), len(names)
+            names.append(name)
+    targets = []
+    for schema in schemas:
+        of_schema: list[list[_Target]] = []
+        for stretch in schema.stretches:
+            found: dict[int, tuple[list[int], list[int]]] = {}
+            for place, name in enumerate(schema.names[stretch.first : stretch.end]):
+                if name not in others:
+                    sheet, column = place_of[name]
+                    places, columns = found.setdefault(sheet, ([], []))
+                    places.append(place)
+                    columns.append(column)
+            of_schema.append([_Target(at, np.array(one), np.array(other)) for at, (one, other) in found.items()])
+        targets.append(of_schema)
+    return _Layout(
+        [
+            (Headings(tuple(names), tuple(asked[name] for name in names)), room, weighted)
+            for (room, weighted), names in sheets.items()
+        ],
+        targets,
+        frozenset(others),
+    )
+
+
+def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, others: set[str]) -> list[Sheet] | None:
+    """Sheets of blocks that share metrics, or have several lines of a segment. Adds to `others`."""
+    owners = [owner for block in blocks for owner in block.owners]
+    order = roster.order(tuple(dict.fromkeys(owners)))
+    if order is None:
+        return None
+    row_of = {segment: row for row, segment in enumerate(order.segments)}
+    rows = np.fromiter(map(row_of.__getitem__, owners), np.int64, len(owners))
+    offsets = np.fromiter((offset for block in blocks for _, offset, _ in block.lines), np.int64, len(owners))
+    rounds = _rounds(rows, offsets)
+    turns = int(rounds.max()) + 1
+    layout = _layout(tuple(schemas))
+    others |= layout.others
+    matrices = [block.matrix() for block in blocks]
+    sheets: list[Sheet] = []
+    for number, (metrics, room, weighted) in enumerate(layout.sheets):
+        size = len(order.segments) * len(metrics.names) * turns * (8 if room == SUMMARY else room)
+        if (room == SUMMARY and turns > 1) or size > _SPARE * sum(matrix.size for matrix in matrices) + _SMALL:
+            others.update(metrics.names)
+            continue
+        into = _Room(len(order.segments), len(metrics.names), turns, room, weighted)
+        begin = 0
+        for schema, matrix, targets in zip(schemas, matrices, layout.targets):
+            end = begin + len(matrix)
+            for stretch, of_stretch in zip(schema.stretches, targets):
+                for target in of_stretch:
+                    if target.sheet == number:
+                        values = matrix[:, stretch.columns].reshape(len(matrix), -1, width(stretch.shape))
+                        into.put(stretch.shape, rows[begin:end], rounds[begin:end], target, values)
+            begin = end
+        sheets.append(Sheet(metrics, order, None, into.parts(), ragged=True))
+    return sheets
+
+
+def _rounds(rows: Any, offsets: Any) -> Any:
+    """For each line how many lines of its segment stand before it in its file."""
+    sorting = np.lexsort((offsets, rows))
+    ordered = rows[sorting]
+    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    lengths = np.diff(np.r_[begins, len(ordered)])
+    found = np.empty(len(rows), np.int64)
+    found[sorting] = np.arange(len(rows)) - np.repeat(begins, lengths)
+    return found
+
+
+class _Room:
+    """The observations of a sheet while its blocks are put there."""
+
+    def __init__(self, segments: int, metrics: int, turns: int, room: int, weighted: bool) -> None:
+        if room == SUMMARY:
+            self._xs = np.zeros((segments, metrics, turns, 8))
+        else:
+            self._xs = np.full((segments, metrics, turns, room), NO_VALUE)
+        self._ws = np.ones((segments, metrics, turns, room)) if weighted else None
+        self._summaries = room == SUMMARY
+
+    def put(self, shape: int, rows: Any, turns: Any, target: _Target, values: Doubles) -> None:
+        """Put the values of one stretch of a block there."""
+        if len(target.places) < values.shape[1]:
+            values = values[:, target.places]
+        places = 8 if shape == SUMMARY else max(1, abs(shape))
+        where = rows[:, np.newaxis], target.columns[np.newaxis, :], turns[:, np.newaxis], slice(None, places)
+        self._xs[where] = values[:, :, :places]
+        if shape < 0 and self._ws is not None:
+            self._ws[where] = values[:, :, places:]
+
+    def parts(self) -> ObservedParts | SummaryParts:
+        """The observations, each segment's lines one after another."""
+        segments, metrics, *_ = self._xs.shape
+        if self._summaries:
+            return SummaryParts(self._xs[:, :, 0])
+        xs = self._xs.reshape(segments, metrics, -1)
+        return ObservedParts(xs, None if self._ws is None else self._ws.reshape(segments, metrics, -1))
+
+
+def segments_of(sheets: Iterable[Sheet]) -> tuple[Segment, ...]:
+    """All segments that have a part in some sheets."""
+    return tuple(dict.fromkeys(segment for sheet in sheets for segment in sheet.order.segments))
