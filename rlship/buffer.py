@@ -73,6 +73,7 @@ class Buffer:
         self._lines: list[str | Note] = []
         self._steps: list[int | None] = []
         self.notes = 0  # how many of the waiting lines are notes still
+        self.taken: list[str | Note] = []  # what is being encoded, which ends by emptying this
         self._dropped = Tally()
         # One comparison on the fast path covers "full" and "drops not reported yet": the latter sets this below zero.
         self._limit = capacity
@@ -143,12 +144,19 @@ class Buffer:
         with self.lock:
             self._drop(step)
 
+    def noted_names(self) -> set[str]:
+        """The names of metrics in notes that are not encoded yet."""
+        with self.lock:
+            notes = [item[0] for item in (*self.taken, *self._lines) if not isinstance(item, str)]
+        return {name for metrics in notes if isinstance(metrics, dict) for name in metrics}
+
     def take(self) -> tuple[list[str | Note], list[int | None]]:
         """Remove and return all waiting lines and notes with their steps. Their bytes count as used until `release`."""
         with self.lock:
             if self._dropped:
                 self._report_drops(self._reserve)
             lines, steps = self._lines, self._steps
+            self.taken = lines
             self._lines, self._steps, self.notes = [], [], 0
             return lines, steps
 

@@ -20,6 +20,8 @@ INSTEAD = ". Until then the metric is reduced as if nothing was declared: as the
 _FIELDS = ("reduce", "unit", "per_rank", "stream")
 # Far below the limit of a line, whatever one name adds.
 _LINE_BYTES = 64 << 10
+_MAX_STRAYS = 1000  # names without a definition; a job that logs more of them builds its names
+_MAX_TYPO = 2  # characters
 
 
 def parse(
@@ -96,3 +98,40 @@ def disagreements(before: Entries, entries: Entries) -> list[tuple[str, list[str
         if earlier and later and set(earlier) != set(later):
             found.append((name, earlier, later))
     return found
+
+
+def misspelt(defined: Iterable[str], logged: set[str]) -> list[tuple[str, str]]:
+    """The names that are defined but not logged, each with a name that is logged, not defined, and nearly the same.
+
+    A name without such a twin may well be logged later, or by another process.
+    """
+    known = set(defined)
+    strays = sorted(logged - known)
+    if not strays or len(strays) > _MAX_STRAYS:
+        return []
+    found = []
+    for name in sorted(known - logged):
+        twin = next((stray for stray in strays if _is_typo(name, stray)), None)
+        if twin is not None:
+            found.append((name, twin))
+    return found
+
+
+def _is_typo(one: str, other: str) -> bool:
+    """True if two names differ in one place by few characters. Numbers do not count: `r0` and `r1` are a family."""
+    if abs(len(one) - len(other)) > _MAX_TYPO:
+        return False
+    parts, others = one.lower().split("/"), other.lower().split("/")
+    if len(parts) == len(others):
+        pairs = [(part, twin) for part, twin in zip(parts, others) if part != twin]
+    else:
+        pairs = [(one.lower(), other.lower())]
+    if len(pairs) != 1:
+        return not pairs  # equal but for the case of letters
+    left, right = pairs[0]
+    shortest = min(len(left), len(right))
+    before = next((i for i in range(shortest) if left[i] != right[i]), shortest)
+    after = next((i for i in range(shortest - before) if left[-1 - i] != right[-1 - i]), shortest - before)
+    here, there = left[before : len(left) - after], right[before : len(right) - after]
+    size = max(len(here), len(there))
+    return size <= _MAX_TYPO and 2 * size < max(len(left), len(right)) and not (here + there).isdigit()

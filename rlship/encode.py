@@ -10,7 +10,7 @@ from .values import INT64, SUMMARY, Observations, UnusableError, observed, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
     LeftOut: TypeAlias = tuple[str, Any, str]  # name, value, why
@@ -22,6 +22,7 @@ MAX_LINE_BYTES = 1 << 20  # the format's; the LF is counted here too
 MAX_NAME = 1000  # of a metric, an event, a table or a column, in characters
 _MAX_DEPTH = 30  # dicts in dicts
 _MAX_TEMPLATES = 256
+_MAX_REMEMBERED = 4096  # names
 _STEPPED = '{"t":%.3f,"step":%d,'
 _PLAIN = frozenset((float, int, bool))
 _NAMES = frozenset((str,))
@@ -109,6 +110,7 @@ class Encoder:
         self._several = several
         self._limit, self._surely_short = limit, limit >> 2  # in bytes, and in characters of up to four bytes
         self._templates: dict[tuple[Any, ...], _Template] = {}
+        self.names: set[str] = set()  # of metrics that were encoded: many, not all of them
 
     def line(self, metrics: Mapping[Any, Any], step: int | None, t: float) -> str | None:
         """One line for finite plain numbers under string keys; None for anything else, which `lines` encodes."""
@@ -150,6 +152,7 @@ class Encoder:
         named = all(type(key) is str and 0 < len(key) <= MAX_NAME for key in metrics)
         if not (named and _PLAIN.issuperset(map(type, values))):
             return None
+        self._remember(metrics)
         quick, exact, integers = [], [], []
         for i, (key, value) in enumerate(metrics.items()):
             name = json_string(key).replace("%", "%%")
@@ -167,6 +170,10 @@ class Encoder:
         self._templates[key] = template
         return template
 
+    def _remember(self, names: Iterable[str]) -> None:
+        if len(self.names) < _MAX_REMEMBERED:
+            self.names.update(names)
+
     def lines(self, metrics: Mapping[Any, Any], step: int | None, t: float, weight: Any = None) -> list[str]:
         """Lines for any metrics: one, or several where one would be too long. Nested dicts are flattened with "/".
 
@@ -183,6 +190,7 @@ class Encoder:
 
     def pack(self, found: dict[str, str | Observations], step: int | None, t: float) -> list[str]:
         """Lines that hold the encoded values of `found`, none longer than the limit."""
+        self._remember(found)
         head = f'{{"t":{t:.3f},' + ("" if step is None else f'"step":{step},') + '"m":{'
         room = self._limit - len(head) - 3
         lines: list[str] = []

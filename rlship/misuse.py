@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .definitions import disagreements
+from .definitions import disagreements, misspelt
 from .values import ALLOWED
 
 TYPE_CHECKING = False
@@ -105,6 +105,16 @@ class Misuse:
             )
         for name in entries:
             self._places.setdefault(name, here)
+
+    def undefined(self, entries: Entries, logged: set[str]) -> None:
+        """Report names of `define` that are probably misspelt."""
+        for name, twin in misspelt(entries, logged):
+            self.tell(
+                "define",
+                f"misspelt {name[:200]}",
+                f"{name[:200]!r} is declared by {self._places.get(name, 'define')} but not logged, and "
+                f"{twin[:200]!r} is logged but not declared: if they are the same metric, give both the same name",
+            )
 
     def back(self, call: str, step: int, promised: int, before: int | None = None) -> None:
         """Report a step that goes back behind the barrier `promised`, or only behind `before`, the step that was set.

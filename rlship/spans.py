@@ -61,6 +61,10 @@ class Spans:
             self._tell_lost(*self._lost[0])
             del self._lost[0]
 
+    def metrics(self) -> set[str]:
+        """The names of the metrics that the newest spans stand for."""
+        return {f"{name}_s" for name in [*self._forms]}
+
     def line(
         self, t: float, dur: float, step: int | None, name: str, lane: Any, err: str | None, suffix: str = ""
     ) -> str:

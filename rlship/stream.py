@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Lines wait at most Timing.flush, or until there are this many bytes of them.
 WAKE_AT = 256 << 10
 _RELEARN_S = 5.0
+_COMPARED_AT = 13  # relearnings: after a minute, names that were declared have probably been logged
 _AGAIN_S = 1.0
 _FOR_DEVICES = 0.8  # of the time that closing may take; the rest is for the disk
 
@@ -138,6 +139,7 @@ class Stream:
         self.deferred.wait(limit * _FOR_DEVICES)
         self.deferred.settle()
         self.collect()
+        self.compare_names()
         self.report_dropped(self.samples.settle(None))
         self.control(records.close_line(self._setup.clock()))
         done = self._flusher.close(max(0.0, deadline - time.monotonic()))
@@ -209,6 +211,13 @@ class Stream:
         for one in dropped:
             self.control(one.line(self._setup.clock()), one.step)
 
+    def compare_names(self) -> None:
+        """Report definitions whose names are probably misspelt, in one rank only: others declare the same."""
+        who = self._setup.identity
+        if self.parts.parent is None and (who.replica, who.rank) == ("0", 0):
+            logged = self.encoder.names | self.buffer.noted_names() | self.gathering.spans.metrics()
+            self.misuse.undefined(self.declared.entries, logged)
+
     def _measured(self, line: str) -> None:
         with self.lock:
             if self.parts.parent is None and not self.closed:  # a child is on the host of its parent
@@ -223,6 +232,7 @@ class _Rounds:
         self._setup = setup
         self._looks = False
         self._relearn_at = 0.0
+        self._relearnt = 0
 
     def collect(self) -> float | None:
         stream = self._stream
@@ -238,12 +248,18 @@ class _Rounds:
         if now >= self._relearn_at:
             self._relearn_at = now + _RELEARN_S
             stream.encoder.relearn()
+            self._relearnt += 1
+            if self._relearnt == _COMPARED_AT:
+                stream.compare_names()
         return soon
 
     def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
-        if tuple not in {*map(type, items)}:
-            return items, steps, 0  # type: ignore[return-value]  # only lines
-        return encoded(items, steps, self._stream.encoder, self._lost)
+        try:
+            if tuple not in {*map(type, items)}:
+                return items, steps, 0  # type: ignore[return-value]  # only lines
+            return encoded(items, steps, self._stream.encoder, self._lost)
+        finally:
+            self._stream.buffer.taken = []
 
     def _lost(self, step: int | None, error: Exception) -> None:
         self._stream.failed("encoding", error)

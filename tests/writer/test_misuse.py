@@ -11,7 +11,7 @@ import pytest
 
 import rlship.logger
 from rlship import Reduce
-from tests.writer.reading import answers, logger_at, metrics, records
+from tests.writer.reading import answers, logger_at, metrics, records, soon
 
 
 def test_reductions_that_two_places_ask_for_differently(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,3 +311,83 @@ def test_each_different_misuse_of_one_call_is_reported(tmp_path: Path, capsys: p
     ):
         assert [line for line in told if part in line] == [line for line in told if part in line][:1] != [], part
     assert len(told) == len(answers(tmp_path)) == 12
+
+
+TWINS = [
+    ("loss/totl", "loss/total"),
+    ("loss_total", "loss/total"),
+    ("reawrd", "reward"),
+    ("rewards", "reward"),
+    ("Loss", "loss"),
+    ("tokens_per_sec", "tokens_per_s"),
+]
+STRANGERS = [
+    ("loss/pg", "loss/kl"),
+    ("q/loss", "v/loss"),
+    ("layer1/norm", "layer2/norm"),
+    ("layer9/norm", "layer10/norm"),
+    ("p50", "p90"),
+    ("min", "max"),
+    ("lr", "kl"),
+    ("reward/mean", "reward/max"),
+    ("eval/loss", "loss"),
+]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize(("declared", "logged"), TWINS)
+def test_a_misspelt_definition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], declared: str, logged: str, flushed: bool
+) -> None:
+    """A name that is declared and never logged is reported with the logged name that it probably means."""
+    logger = logger_at(tmp_path)
+    logger.define({declared: "max", "later": "sum", "used": "sum"})
+    logger.log({logged: 1.0, "used": 2.0})
+    if flushed:
+        assert logger.flush()
+    logger.close()
+    ((where, told),) = answers(tmp_path)
+    assert where == "define"
+    assert f"{declared!r} is declared by define at test_misuse.py:" in told
+    assert f"{logged!r} is logged but not declared" in told
+    assert capsys.readouterr().err.count(told) == 1
+
+
+@pytest.mark.parametrize(("declared", "logged"), STRANGERS)
+def test_a_definition_that_waits_for_its_metric(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], declared: str, logged: str
+) -> None:
+    """Names that are merely alike, families with numbers, and what was logged in any way, are no misuse."""
+    logger = logger_at(tmp_path)
+    logger.define({declared: "max", "batched": "sum", "array": "sum", "work_s": "max"})
+    logger.log({logged: 1.0, "array": [1.0, 2.0], "arrays": 1.0})
+    logger.record_metric("batched", 1.0)
+    logger.record_metric("batchd", 1.0)
+    with logger.span("work"):
+        pass
+    logger.log({"works_s": 1.0})
+    assert logger.flush()
+    logger.close()
+    assert (answers(tmp_path), capsys.readouterr().err) == ([], "")
+
+
+def test_only_one_rank_reports_a_misspelt_definition(tmp_path: Path) -> None:
+    """The others, and children, declare the same."""
+    for changes in ({"rank": 1, "world": 2}, {"replica": "1"}, {"parent": "0123456789abcdef"}):
+        folder = tmp_path / "-".join(changes)
+        logger = logger_at(folder, **changes)
+        logger.define("loss/totl", "max")
+        logger.log({"loss/total": 1.0})
+        logger.close()
+        assert answers(folder) == []
+
+
+def test_a_misspelt_definition_is_reported_while_the_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writing thread looks after a minute, so that a long job need not end first."""
+    monkeypatch.setattr("rlship.stream._RELEARN_S", 0.01)
+    logger = logger_at(tmp_path)
+    logger.define("loss/totl", "max")
+    logger.log({"loss/total": 1.0})
+    soon(tmp_path, lambda found: any(record.get("name") == "rlship_error" for record in found))
+    logger.close()
+    assert len(answers(tmp_path)) == 1
