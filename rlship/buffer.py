@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CAPACITY = 8 << 20
 # Barriers, definitions and rollbacks are few and small. Losing one costs more than losing a line of values.
 RESERVE = 1 << 20
-MAX_NOTES = 128  # that wait at a time: a job that logs in a tight loop encodes its lines itself
+MAX_NOTES = 64  # that wait at a time: a job that logs in a tight loop encodes its lines itself
 
 
 class Tally:
@@ -202,33 +202,26 @@ def encoded(
 ) -> tuple[list[str], list[int | None], int]:
     """The lines of what a buffer held, the step of each, and how many bytes fewer they have than the buffer counts.
 
-    Calls `lost(step, error)` for a note that cannot be encoded.
+    The lists are the given ones, changed. Calls `lost(step, error)` for a note that cannot be encoded.
     """
-    lines: list[str] = []
-    own_steps: list[int | None] = []
     fewer = 0
-    for item, step in zip(items, steps):
-        if isinstance(item, str):
-            lines.append(item)
-            own_steps.append(step)
-            continue
-        what, t, size = item
-        fewer += size
+    failed: list[int] = []
+    for i, (what, t, size) in [(i, item) for i, item in enumerate(items) if type(item) is tuple]:
         try:
-            found = _lines(what, step, t, encoder)
+            items[i] = line = _line(what, steps[i], t, encoder)
+            fewer += size - size_of(line)
         except Exception as error:  # noqa: BLE001 - the other lines are good
-            lost(step, error)
-            continue
-        for line in found:
-            lines.append(line)
-            own_steps.append(step)
-            fewer -= size_of(line)
-    return lines, own_steps, fewer
+            lost(steps[i], error)
+            failed.append(i)
+            fewer += size
+    for i in reversed(failed):
+        del items[i], steps[i]
+    return items, steps, fewer  # type: ignore[return-value]  # now all are lines
 
 
-def _lines(what: dict[str, Any] | bool, step: int | None, t: float, encoder: Encoder) -> list[str]:
+def _line(what: dict[str, Any] | bool, step: int | None, t: float, encoder: Encoder) -> str:
     if isinstance(what, dict):
-        line = encoder.line(what, step, t)
-        return encoder.lines(what, step, t) if line is None else [line]
+        # One line, as `metrics_note` takes few names.
+        return encoder.line(what, step, t) or "".join(encoder.lines(what, step, t))
     assert step is not None, "a barrier has a step"
-    return [barrier_line(step, t, what)]
+    return barrier_line(step, t, what)

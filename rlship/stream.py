@@ -255,8 +255,6 @@ class _Rounds:
 
     def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
         try:
-            if tuple not in {*map(type, items)}:
-                return items, steps, 0  # type: ignore[return-value]  # only lines
             return encoded(items, steps, self._stream.encoder, self._lost)
         finally:
             self._stream.buffer.taken = []
