@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "the quick way keeps to a schema that a define has changed",
         "sidecar/rlship_sidecar/decode/decoder.py",
-        "            self._habits.forget()\n            batch.governing",
+        "            self._forget()\n            batch.governing",
         "            batch.governing",
         READER,
     ),

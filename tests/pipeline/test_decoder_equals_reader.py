@@ -245,6 +245,15 @@ COMMON = st.builds(
             '{{"t":{t}.5,"step":{step},"m":{{"a":[{x},1.5],"b":{{"v":[{x}],"w":[2]}}}}}}',
             '{{"t":{t}.5,"step":{step},"m":{{"a":{{"n":3,"sum":{x}}},"b":[{x}]}}}}',
             '{{"t":{t}.5,"m":{{"a":{{"v":[{x}],"w":[0.5]}},"b":{x}}}}}',
+            *(
+                '{{"kind":"span","t":{t}.500000,"dur":{x},"step":{step},"name":"s","lane":"main"}}',
+                '{{"kind":"span","t":{t}.500000,"dur":2.5,"step":{step},"name":"s","lane":"main"}}',
+                '{{"kind":"span","t":{t}.500000,"dur":2.5,"step":{step},"name":"other","lane":"main"}}',
+                '{{"kind":"span","t":{t}.500000,"dur":2.5,"name":"s","lane":"main"}}',
+                '{{"kind":"span","t":{t}.5,"dur":1e9,"step":{step},"name":"s","err":"Error"}}',
+                '{{"kind":"span","t":{t}.5,"dur":1,"name":"s"}} {{"kind":"span","t":{t},"dur":1,"name":"s"}}',
+                '{{"kind":"span","t":{t}.5,"dur":1,"step":{step},"name":"\\ud800"}}',
+            ),
             '{{"kind":"barrier","step":{step},"t":{t}.75}}',
         )
     ),

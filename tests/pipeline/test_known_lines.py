@@ -279,4 +279,5 @@ def test_files_say_the_same_by_either_way(lines: list[bytes], max_steps: int, la
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "COMMON", b"no line begins like this")
         patch.setattr(decoder, "BARRIER", b"no line begins like this")
+        patch.setattr(decoder, "SPAN", b"no line begins like this")
         assert told(lines, max_steps, last_step) == expected

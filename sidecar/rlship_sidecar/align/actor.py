@@ -13,7 +13,7 @@ from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.revisions import Revisions
 from rlship_sidecar.align.roster import Roster, Waiting
 from rlship_sidecar.align.units import MAX_KEPT, Closing, EarlyBarriers, OpenUnit, Patience, RowIndex
-from rlship_sidecar.align.window import UnitLines
+from rlship_sidecar.align.window import Block, UnitLines
 from rlship_sidecar.decode.lines import Batch, Note
 from rlship_sidecar.rows import STEP, Unit
 
@@ -76,15 +76,24 @@ class Actor:
             self._covers(segment, before, segment.covers_to, now)
 
     def _take_in(self, writer: Writer, batch: Batch, now: float) -> None:
-        segments, units = writer.segments, self.open
+        segments, units, starts = writer.segments, self.open, writer.starts
+        windows: dict[int, UnitLines | None] = {}
         for run in batch.runs.values():
-            segment, before = segments[run.segment], -1
+            segment, schema, before = segments[run.segment], run.schema, -1
             segment.met(min(run.steps), max(run.steps))
+            block: Block | None = None
             for step, line in zip(run.steps, zip(run.ts, run.offsets, run.data)):
                 if step != before:
-                    before, window = step, self._window(writer, step, line[1], now)
-                if window is not None:
-                    window.add_plain(segment, run.schema, line)
+                    before = step
+                    if step not in windows:
+                        windows[step] = self._window(writer, step, line[1], now)
+                    elif starts.get(step, -1) > line[1]:
+                        starts[step] = line[1]
+                    window = windows[step]
+                    block = None if window is None else window.block(schema)
+                if block is not None:
+                    block.owners.append(segment)
+                    block.lines.append(line)
         for sparse in batch.sparse:
             segment = segments[sparse.segment]
             segment.met(sparse.step, sparse.step)
@@ -111,10 +120,15 @@ class Actor:
                 self.mark_dirty(step, now, partial=partial)
                 return
             self._open(step, now, keep=False)
-        elif unit.window is not None:
+        else:
+            self._drop_values(unit)
+        writer.starts[step] = min(offset, writer.starts.get(step, offset))
+
+    def _drop_values(self, unit: OpenUnit) -> None:
+        """Keep no values of an open step: they come from the files when it closes."""
+        if unit.window is not None:
             unit.window = None
             self.kept -= 1
-        writer.starts[step] = min(offset, writer.starts.get(step, offset))
 
     def _window(self, writer: Writer, step: int, offset: int, now: float) -> UnitLines | None:
         """Where the values of a line go that begins at `offset`; None where they are not kept. A row gets dirty."""
@@ -165,9 +179,8 @@ class Actor:
                         self.mark_dirty(step, now, partial=partial)
                     continue
                 self._open(step, now, keep=False)
-            elif unit.window is not None:
-                unit.window = None
-                self.kept -= 1
+            else:
+                self._drop_values(unit)
             writer.starts.setdefault(step, offset)
 
     def _open(self, step: int, now: float, *, keep: bool = True) -> OpenUnit:

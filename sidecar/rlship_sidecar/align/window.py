@@ -1,4 +1,4 @@
-"""The values of one open unit, kept as they came until it closes: dense lines in one block per schema, others as
+"""The values of one open unit, kept as they came until it closes: packed lines in one block per schema, others as
 observations.
 """
 
@@ -20,16 +20,21 @@ in its segment (None: it is the first).
 """
 
 
-Plain: TypeAlias = "tuple[float, int, bytes]"
-"""A line of plain numbers: its `t`, the byte of the file where it begins, and the values as native doubles."""
+Packed: TypeAlias = "tuple[float, int, bytes]"
+"""A packed line: its `t`, the byte of the file where it begins, and the values as native doubles."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Lines of plain numbers of one schema: `lines[i]` is of `owners[i]`."""
+    """Lines of one schema: `lines[i]` is of `owners[i]`."""
 
     owners: list[Segment] = field(default_factory=list)
-    lines: list[Plain] = field(default_factory=list)
+    lines: list[Packed] = field(default_factory=list)
+
+    def add(self, segment: Segment, line: Packed) -> None:
+        """Take in a line."""
+        self.owners.append(segment)
+        self.lines.append(line)
 
     def matrix(self) -> NDArray[np.float64]:
         """The values: one row for each line."""
@@ -58,18 +63,17 @@ class UnitLines:
     def add(self, segment: Segment, line: Dense | Sparse) -> None:
         """Take in a metrics line."""
         if type(line) is Dense:
-            self.add_plain(segment, line.schema, (line.t, line.offset, line.data))
+            self.block(line.schema).add(segment, (line.t, line.offset, line.data))
         else:
             assert type(line) is Sparse
             self.sparse.append((segment, line))
 
-    def add_plain(self, segment: Segment, schema: Schema, line: Plain) -> None:
-        """Take in a metrics line of plain numbers."""
+    def block(self, schema: Schema) -> Block:
+        """The block of a schema, which may be empty still."""
         block = self.blocks.get(schema)
         if block is None:
             block = self.blocks[schema] = Block()
-        block.owners.append(segment)
-        block.lines.append(line)
+        return block
 
 
 def put(window: UnitLines, segment: Segment, line: StreamLine) -> None:

@@ -1,11 +1,12 @@
 """Turns the lines of one file into plain data: no I/O, no clock.
 
 `rlship_formats.reading` defines what a line is, one record at a time. This module makes batches of records. It takes
-two shortcuts, because nearly all lines of a job are alike:
+three shortcuts, because nearly all lines of a job are alike:
 
-1. `take_usual`: metrics lines with the metrics that followed those of the line before once already, and barrier
+1. `read_spans`: span records in the form that writers give them, many at once.
+2. `take_usual`: metrics lines with the metrics that followed those of the line before once already, and barrier
    records.
-2. `Decoder._take_metrics`: other metrics lines. Their values are packed (`shapes`); the few that no shape can hold are
+3. `Decoder._take_metrics`: other metrics lines. Their values are packed (`shapes`); the few that no shape can hold are
    kept as they came.
 
 `FileReader` reads everything else, and whatever a shortcut declines. `TAKERS` maps each kind of record to its handler.
@@ -25,12 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from struct import Struct
+from typing import Annotated, Any
 
 import msgspec
 import orjson
 
 from rlship_formats.reading import (
+    MAX_DURATION_S,
+    SPAN_REDUCTIONS,
     WRONG_USE,
     Clock,
     Close,
@@ -81,12 +85,27 @@ _STEPPED = frozenset((Metrics, Span, Event, Sample, BarrierRecord))  # the class
 
 COMMON = b'{"t":'  # how the common metrics line begins; trying other lines would cost more than it saves
 BARRIER = b'{"kind":"barrier",'
+SPAN = b'{"kind":"span",'
+_MAX_SPANS = 256  # that are parsed at once, perhaps for nothing
 
 
 class _Barrier(msgspec.Struct, tag_field="kind", tag="barrier", forbid_unknown_fields=True, gc=False):
     step: Step
     t: Time
 
+
+class _Span(msgspec.Struct, tag_field="kind", tag="span", forbid_unknown_fields=True, gc=False):
+    t: Time
+    dur: Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION_S)]
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    step: Step | msgspec.UnsetType = msgspec.UNSET
+    lane: str = ""
+    err: str = ""
+
+
+_parse_span = msgspec.json.Decoder(_Span).decode
+_parse_spans = msgspec.json.Decoder(list[_Span]).decode
+_pack_one = Struct("d").pack
 
 _parse_barrier = msgspec.json.Decoder(_Barrier).decode
 
@@ -269,6 +288,26 @@ def _close(batch: Batch, run: Run, begun: int) -> None:
         del batch.runs[run.segment, run.schema]
 
 
+def read_spans(lines: Sequence[bytes], at: int) -> list[_Span]:
+    """The span records from `at` on, up to another line, or one in another form than writers give it."""
+    end, last = at + 1, min(len(lines), at + _MAX_SPANS)
+    while end < last and lines[end].startswith(SPAN):
+        end += 1
+    try:
+        found: list[_Span] = _parse_spans(b"[%b]" % b",".join(lines[at:end]))
+        if len(found) == end - at:  # else one line holds two, as each begins like one
+            return found
+    except (msgspec.DecodeError, ValueError):
+        pass  # one of them has another form: those before it are found one by one
+    found = []
+    try:
+        for line in lines[at:end]:
+            found.append(_parse_span(line))
+    except (msgspec.DecodeError, ValueError):
+        return found
+    return found
+
+
 class Decoder:
     """Makes batches of a file's lines, in their order.
 
@@ -276,13 +315,14 @@ class Decoder:
     the current batch.
     """
 
-    __slots__ = ("_barriers", "_governing", "_habits", "barrier_t", "reader")
+    __slots__ = ("_barriers", "_governing", "_habits", "_spans", "barrier_t", "reader")
 
     def __init__(self, schemas: Schemas) -> None:
         self.reader = FileReader()
         self.barrier_t: float | None = None
         self._governing = Governing(schemas)
         self._habits = Habits()
+        self._spans: dict[str, Run] = {}  # where spans go in this batch, by their names
         self._barriers = BarrierLines(0, None)
 
     @property
@@ -313,13 +353,19 @@ class Decoder:
         reader = self.reader
         self._barriers = BarrierLines(reader.segment, self.barrier_t)
         at, count, habits = 0, len(lines), self._habits
+        self._spans.clear()
         while at < count:
-            if habits.expected() is not None and lines[at].startswith(COMMON):
+            line, before = lines[at], at
+            if line.startswith(COMMON) and habits.expected() is not None:
                 at, reader.t = take_usual(habits, lines, offsets, at, batch, self._barriers, pace, reader.t)
-                if pace.full or at == count:
-                    break
-                if lines[at].startswith(COMMON):
+                if at < count and not pace.full and lines[at].startswith(COMMON):
                     habits.disappoint()
+            elif line.startswith(SPAN) and reader.opened is not None:
+                at = self._take_spans(batch, lines, offsets, at, pace)
+            if pace.full:
+                break
+            if at > before:
+                continue
             if not self._take(batch, lines[at], offsets[at], pace, at < together):
                 break
             at += 1
@@ -346,7 +392,7 @@ class Decoder:
             record = self.reader.read(line)
             if isinstance(record, Define):
                 self._governing.define(record.m)
-                self._habits.forget()
+                self._forget()
         self.reader.t, self.barrier_t = t, barrier_t
 
     # One line ------------------------------------------------------------------------------------------------------
@@ -373,6 +419,42 @@ class Decoder:
             if pace.full:
                 return False
         return self._take_record(batch, body, line, offset, pace, first)
+
+    def _take_spans(
+        self, batch: Batch, lines: Sequence[bytes], offsets: Sequence[int], at: int, pace: BatchLimit
+    ) -> int:
+        """Take consecutive span records. Returns where it stopped."""
+        reader, newest_t = self.reader, batch.newest_t
+        segment, runs = reader.segment, self._spans
+        for span in read_spans(lines, at):
+            step, t, dur, offset = span.step, span.t, span.dur, offsets[at]
+            end = t + dur
+            end = end if T_MIN <= end <= T_MAX else t
+            if isinstance(step, msgspec.UnsetType):
+                schema = self._governing.derived_schema(f"{span.name}_s", SPAN_REDUCTIONS)
+                batch.streams.append(Dense(UNPLACED, end, offset, segment, schema, _pack_one(dur)))
+            else:
+                if step != pace.step:
+                    if pace.refuses(step, first=at < pace.together):
+                        break
+                    batch.saw(step, segment)
+                run = runs.get(span.name) or self._run_of_spans(batch, span.name)
+                run.steps.append(step)
+                run.ts.append(end)
+                run.offsets.append(offset)
+                run.data.append(_pack_one(dur))
+            reader.t = t
+            if end > newest_t:
+                newest_t = end
+            at += 1
+        batch.newest_t = newest_t
+        return at
+
+    def _run_of_spans(self, batch: Batch, name: str) -> Run:
+        schema = self._governing.derived_schema(f"{name}_s", SPAN_REDUCTIONS)
+        run = self._spans[name] = batch.run(self.reader.segment, schema)
+        batch.schemas.add(schema)
+        return run
 
     def _take_metrics(self, batch: Batch, body: dict[str, Any], offset: int, pace: BatchLimit, first: bool) -> bool:
         """The second shortcut. False if it declines, or if the line has to wait (then `pace` is full)."""
@@ -418,7 +500,8 @@ class Decoder:
     def _pack(self, batch: Batch, record: Metrics, offset: int) -> tuple[Schema, bytes] | None:
         """Pack a line of values that are not all plain numbers. None if no metric of it can be packed.
 
-        The dead values go to the batch, and so does what no shape can hold, as a sparse line beside the packed one.
+        The dead values go to the batch, and so does what no shape can hold: as a sparse line beside the packed one, or
+        as a sparse stream line.
         """
         names, shapes, seen, others = [], [], [], []
         for name, value in record.m.items():
@@ -441,13 +524,15 @@ class Decoder:
             names.append(name)
             shapes.append(shape)
             seen.append(observations)
-        if others or not names:
-            line = Sparse(0 if record.step is None else record.step, record.t, offset, self.reader.segment, (*others,))
-            if record.step is None:
-                batch.streams.append(line._replace(step=_unplaced(record)))
-            else:
-                batch.sparse.append(line)
-                batch.names.update([value.metric for value in others])
+        segment, asks_of = self.reader.segment, self._governing.of
+        if record.step is None and (others or not names):
+            # In one piece: a stream line may be a row of its own.
+            values = [*others, *(Value(name, asks_of(name), one) for name, one in zip(names, seen))]
+            batch.streams.append(Sparse(_unplaced(record), record.t, offset, segment, tuple(values)))
+            return None
+        if record.step is not None and (others or not names):
+            batch.sparse.append(Sparse(record.step, record.t, offset, segment, tuple(others)))
+            batch.names.update([value.metric for value in others])
         if not names:
             return None
         schema, order = self._governing.shaped(tuple(names), tuple(shapes))
@@ -482,8 +567,13 @@ class Decoder:
 
     # What becomes of each kind of record -----------------------------------------------------------------------------
 
-    def _begin(self, opened: Open) -> None:
+    def _forget(self) -> None:
+        """Other entries govern from here on, or another segment begins."""
         self._habits.forget()
+        self._spans.clear()
+
+    def _begin(self, opened: Open) -> None:
+        self._forget()
         self._governing.begin(opened.actor)
 
     def _open(self, batch: Batch, opened: Open, line: bytes, offset: int) -> None:
@@ -542,7 +632,7 @@ class Decoder:
         for name, reason in record.dead:
             batch.dead.append(Dead(offset, reason, excerpt_of(line), name))
         if self._governing.define(record.m):
-            self._habits.forget()
+            self._forget()
             batch.governing.append((offset, line))
 
     def _barrier(self, batch: Batch, record: BarrierRecord, line: bytes, offset: int) -> None:
@@ -556,6 +646,7 @@ class Decoder:
 
     def _rollback(self, batch: Batch, record: Rollback, line: bytes, offset: int) -> None:
         self._end_barriers(batch)
+        self._spans.clear()
         self.barrier_t = None
         self._barriers = BarrierLines(self.reader.segment, None)
         batch.notes.append(Note("rollback", self.reader.segment, record.step, t=record.t))

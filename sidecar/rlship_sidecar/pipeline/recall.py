@@ -199,7 +199,7 @@ def _sort_in(windows: Mapping[int, UnitLines], writer: Writer, batch: Batch) -> 
     segments = writer.segments
     for run in batch.runs.values():
         for step, line in zip(run.steps, zip(run.ts, run.offsets, run.data)):
-            windows[step].add_plain(segments[run.segment], run.schema, line)
+            windows[step].block(run.schema).add(segments[run.segment], line)
     for sparse in batch.sparse:
         windows[sparse.step].add(segments[sparse.segment], sparse)
     for barriers in batch.barriers:
