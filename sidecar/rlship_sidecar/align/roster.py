@@ -6,7 +6,7 @@ The terms are those of docs/semantics.md, "Coverage".
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -480,13 +480,16 @@ class Roster:
                     absent.append((name, at, world - 1))
         return expected, missing, absent
 
-    def passed(self, step: int, ranks: Collection[RankName]) -> frozenset[RankName]:
-        """Of some ranks, those that are expected at a step and have a barrier at or after it."""
+    def passed(self, step: int) -> frozenset[RankName]:
+        """The ranks that are expected at a step and have a barrier at or after it."""
         return frozenset(
-            RankName(name, place.rank)
-            for name in {rank.replica for rank in ranks} & self._replicas.keys()
-            for place in self.at_step(name, step).places
-            if (name, place.rank) in ranks and any(segment.covers_to >= step for segment in place.candidates)
+            [
+                RankName(name, place.rank)
+                for name in self._replicas
+                for place in self.at_step(name, step).places
+                if place.candidates[0].covers_to >= step
+                or any(segment.covers_to >= step for segment in place.candidates)
+            ]
         )
 
     def gap(self, step: int) -> int:

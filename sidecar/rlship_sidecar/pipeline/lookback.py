@@ -165,9 +165,12 @@ class Lookback:
 
     def _short(self, step: int, pattern: _Pattern, roster: Roster) -> Short:
         wanted: dict[str, Ranks] = {}
+        passed: Ranks | None = None
         for ranks, names in pattern.suspects.items():
-            if passed := roster.passed(step, ranks):
-                wanted.update(dict.fromkeys(names, passed))
+            if passed is None:
+                passed = roster.passed(step)
+            if those := ranks & passed:
+                wanted.update(dict.fromkeys(names, those))
         if not wanted:
             return {}
         found = self._lately(step, wanted)
