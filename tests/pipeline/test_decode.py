@@ -177,10 +177,10 @@ def test_a_definition_governs_later_lines_only() -> None:
     first, second, third = batch.lines
     assert isinstance(first, Dense) and isinstance(second, Dense)
     assert first.schema.asks == (Definition(("mean",)), Definition(("mean",)))
-    assert second.schema.asks == (Definition(("max", "mean")), Definition(("mean",)))
+    assert second.schema.asks == (Definition(("max", "mean"), asked=True), Definition(("mean",)))
     assert {value.metric: value.asks for value in values_of(third)} == {
         "a": Definition(("mean",)),
-        "b": Definition(("sum",)),
+        "b": Definition(("sum",), asked=True),
     }
 
 
@@ -210,7 +210,7 @@ def test_what_is_known_of_a_name_governs_until_a_definition_does() -> None:
         (usual, Definition()),
         (usual, Definition()),
         (Definition(("max", "p99"), False, True, "ms"), other),
-        (Definition(("min", "mypkg.x"), unit="s"), other),
+        (Definition(("min", "mypkg.x"), unit="s", asked=True), other),
     ]
     again = Decoder(Schemas(known))
     assert batch.opened is not None
@@ -239,7 +239,7 @@ def test_a_definition_is_used_as_far_as_it_can_be() -> None:
     assert reasons(*lines) == [("bad define", name) for name in ("a", "b", "", "c")]
     (line,) = decoded(*lines).lines
     assert isinstance(line, Dense)
-    assert line.schema.asks == (Definition(("max",)), Definition(("min",)))
+    assert line.schema.asks == (Definition(("max",), asked=True), Definition(("min",), asked=True))
 
 
 def test_only_definitions_that_change_something_are_kept() -> None:

@@ -128,7 +128,7 @@ def placed(record: Metrics | Span | Event | Sample) -> int:
 def governing(defined: dict[str, Definition], metric: str, reduce: tuple[str, ...] = ()) -> Definition:
     """What governs a metric where the catalogue knows nothing: its latest entry, else the kind's own reductions."""
     asks = defined.get(metric, Definition(()))
-    return asks._replace(reduce=asks.reduce or reduce or Definition().reduce)
+    return asks._replace(reduce=asks.reduce or reduce or Definition().reduce, asked=bool(asks.reduce))
 
 
 def plain(seen: Observations) -> str:

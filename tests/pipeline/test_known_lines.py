@@ -187,7 +187,7 @@ def test_a_define_governs_lines_that_look_as_before() -> None:
     ]
     batch = Decoder(Schemas()).decode(lines, list(range(len(lines))), max_steps=99, last_step=99)
     asked = [line.schema.asks for line in batch.lines if isinstance(line, Dense)]
-    assert asked == [(Definition(("mean",)),)] * 4 + [(Definition(("max",)),)] * 4
+    assert asked == [(Definition(("mean",)),)] * 4 + [(Definition(("max",), asked=True),)] * 4
 
 
 def test_a_name_that_json_escapes_is_read() -> None:

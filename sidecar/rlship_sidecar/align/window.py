@@ -78,10 +78,15 @@ class UnitLines:
 
 def put(window: UnitLines, segment: Segment, line: StreamLine) -> None:
     """Take in a stream line of any kind."""
-    if type(line) is SampleLine:
+    if type(line) is Dense:
+        _, t, offset, _, schema, data = line
+        block = window.block(schema)
+        block.owners.append(segment)
+        block.lines.append((t, offset, data))
+    elif type(line) is SampleLine:
         window.samples.append((segment, line))
     elif type(line) is TagLine:
         window.tags.append((segment, line))
     else:
-        assert type(line) is Dense or type(line) is Sparse
-        window.add(segment, line)
+        assert type(line) is Sparse
+        window.sparse.append((segment, line))

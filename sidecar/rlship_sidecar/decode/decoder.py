@@ -136,6 +136,11 @@ class BatchLimit:
         return False
 
 
+def _has_step(line: bytes) -> bool:
+    """Whether a common line has a step, if it is as writers give it: a guess at which way to try first."""
+    return line.startswith(b'"step"', line.find(b",") + 1)
+
+
 def read_barrier(line: bytes) -> tuple[int, float] | None:
     """Step and `t` of a barrier record in the form that writers give it; None for other lines."""
     if not line.startswith(BARRIER):  # a line without any kind would be parsed as well
@@ -315,13 +320,14 @@ class Decoder:
     the current batch.
     """
 
-    __slots__ = ("_barriers", "_governing", "_habits", "_spans", "barrier_t", "reader")
+    __slots__ = ("_barriers", "_governing", "_habits", "_spans", "_stream_habits", "barrier_t", "reader")
 
     def __init__(self, schemas: Schemas) -> None:
         self.reader = FileReader()
         self.barrier_t: float | None = None
         self._governing = Governing(schemas)
         self._habits = Habits()
+        self._stream_habits = Habits()
         self._spans: dict[str, Run] = {}  # where spans go in this batch, by their names
         self._barriers = BarrierLines(0, None)
 
@@ -356,10 +362,13 @@ class Decoder:
         self._spans.clear()
         while at < count:
             line, before = lines[at], at
-            if line.startswith(COMMON) and habits.expected() is not None:
-                at, reader.t = take_usual(habits, lines, offsets, at, batch, self._barriers, pace, reader.t)
-                if at < count and not pace.full and lines[at].startswith(COMMON):
-                    habits.disappoint()
+            if line.startswith(COMMON):
+                if not _has_step(line):
+                    at = self._take_streams(batch, lines, offsets, at)
+                elif habits.expected() is not None:
+                    at, reader.t = take_usual(habits, lines, offsets, at, batch, self._barriers, pace, reader.t)
+                    if at < count and not pace.full and lines[at].startswith(COMMON) and _has_step(lines[at]):
+                        habits.disappoint()
             elif line.startswith(SPAN) and reader.opened is not None:
                 at = self._take_spans(batch, lines, offsets, at, pace)
             if pace.full:
@@ -419,6 +428,33 @@ class Decoder:
             if pace.full:
                 return False
         return self._take_record(batch, body, line, offset, pace, first)
+
+    def _take_streams(self, batch: Batch, lines: Sequence[bytes], offsets: Sequence[int], at: int) -> int:
+        """Take consecutive stream lines of expected schemas. Returns where it stopped."""
+        reader, habits, add = self.reader, self._stream_habits, batch.streams.append
+        segment, newest_t, t = reader.segment, batch.newest_t, reader.t
+        for place in range(at, len(lines)):
+            line, schema = lines[place], habits.expected()
+            if schema is None or not line.startswith(COMMON):
+                break
+            try:
+                found = schema.parse_stream(line)
+            except (msgspec.DecodeError, ValueError):
+                if not _has_step(line):
+                    habits.disappoint()
+                break
+            try:
+                data = schema.pack(*schema.doubles(found.m))
+            except NotDense:
+                data = schema.pack_words(schema.doubles(found.m))
+            t, step = found.t, ON_PURPOSE if found.stream else UNPLACED
+            if t > newest_t:
+                newest_t = t
+            add(tuple.__new__(Dense, (step, t, offsets[place], segment, schema, data)))
+            habits.last = schema
+            at = place + 1
+        batch.newest_t, reader.t = newest_t, t
+        return at
 
     def _take_spans(
         self, batch: Batch, lines: Sequence[bytes], offsets: Sequence[int], at: int, pace: BatchLimit
@@ -489,6 +525,7 @@ class Decoder:
         if not stepped:
             # A named tuple's own constructor costs as much as the rest of a short line.
             step = ON_PURPOSE if body.get("stream") is True else UNPLACED
+            self._stream_habits.note(schema)
             batch.streams.append(tuple.__new__(Dense, (step, t, offset, reader.segment, schema, data)))
             return True
         batch.run(reader.segment, schema).add(step, t, offset, data)
@@ -570,6 +607,7 @@ class Decoder:
     def _forget(self) -> None:
         """Other entries govern from here on, or another segment begins."""
         self._habits.forget()
+        self._stream_habits.forget()
         self._spans.clear()
 
     def _begin(self, opened: Open) -> None:

@@ -44,7 +44,18 @@ class Schema:
     line has.
     """
 
-    __slots__ = ("_doubles", "_parse", "asks", "names", "pack", "shapes", "streamed", "stretches", "width")
+    __slots__ = (
+        "_doubles",
+        "_parse",
+        "_parse_stream",
+        "asks",
+        "names",
+        "pack",
+        "shapes",
+        "streamed",
+        "stretches",
+        "width",
+    )
 
     def __init__(
         self, names: tuple[str, ...], asks: tuple[Definition, ...], shapes: tuple[Shape, ...] | None = None
@@ -59,6 +70,7 @@ class Schema:
         # A nameless metric is a dead value.
         self.pack = _not_dense if "" in names else Struct(f"{self.width}d").pack
         self._parse: Callable[[bytes], Any] | None = None
+        self._parse_stream: Callable[[bytes], Any] | None = None
         self._doubles: Callable[[Any], Sequence[Any]] | None = None
 
     def values(self, data: bytes) -> tuple[Value, ...]:
@@ -78,8 +90,15 @@ class Schema:
         For other lines it raises ValueError or msgspec.DecodeError.
         """
         if self._parse is None:
-            self._parse = _parser(self.names, self.shapes)
+            self._parse = _parser(self.names, self.shapes, [("t", Time), ("step", Step)], [])
         return self._parse
+
+    @property
+    def parse_stream(self) -> Callable[[bytes], Any]:
+        """The same for lines without a step, which may have `stream`."""
+        if self._parse_stream is None:
+            self._parse_stream = _parser(self.names, self.shapes, [("t", Time)], [("stream", bool, False)])
+        return self._parse_stream
 
     @property
     def doubles(self) -> Callable[[Any], Sequence[Any]]:
@@ -93,8 +112,10 @@ class Schema:
         return self.pack(*[math.nan if type(x) is str else x for x in doubles])
 
 
-def _parser(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Callable[[bytes], Any]:
-    """A parser of lines with these metrics. It compares the names in place and makes no keys."""
+def _parser(
+    names: tuple[str, ...], shapes: tuple[Shape, ...], before: list[Any], behind: list[Any]
+) -> Callable[[bytes], Any]:
+    """A parser of lines with these metrics, with members around them. It compares names in place and makes no keys."""
     if len(names) > MAX_KNOWN:
         return _unreadable
     fields = [(f"f{index}", type_of(shape)) for index, shape in enumerate(shapes)]
@@ -103,7 +124,7 @@ def _parser(names: tuple[str, ...], shapes: tuple[Shape, ...]) -> Callable[[byte
         values = msgspec.defstruct("values", fields, rename=rename, forbid_unknown_fields=True, gc=False)
     except ValueError:  # a name that JSON writes escaped
         return _unreadable
-    envelope = [("t", Time), ("step", Step), ("m", values)]
+    envelope = [*before, ("m", values), *behind]
     line = msgspec.defstruct("line", envelope, forbid_unknown_fields=True, gc=False)
     return msgspec.json.Decoder(line).decode
 

@@ -104,13 +104,17 @@ class ActorStreams:
 
     def take_in(self, writer: Writer, lines: Iterable[tuple[Segment, StreamLine]], now: float) -> None:
         """Stream lines of a file, which wait or make their units dirty."""
-        host, corrected = writer.open.host, self._clocks.corrected
+        host, corrected, known = writer.open.host, self._clocks.corrected, self._clocks.known
         before = least = writer.stream_t
+        stray = math.inf
+        opens, opened_at = math.nan, math.nan  # lines between these times are of one window, beyond the frontiers
         for segment, line in lines:
-            self._meet(corrected(host, line.t), now)
+            t = corrected(host, line.t) if known else line.t
+            if not opens <= t < opened_at:
+                opens, opened_at = self._meet(t, now)
             self.recent.add(segment, line)
-            if writer.implicit and line.step == UNPLACED:
-                self._strays[writer.file] = min(line.t, self._strays.get(writer.file, math.inf))
+            if line.step == UNPLACED and line.t < stray:
+                stray = line.t
             if least is None or line.t < least:
                 least = line.t
             if type(line) is Dense:
@@ -119,6 +123,8 @@ class ActorStreams:
                     self._note_streamed(line.schema.names, now)
             elif type(line) is Sparse:
                 self._note_streamed((value.metric for value in line.values), now)
+        if writer.implicit and stray < math.inf:
+            self._strays[writer.file] = min(stray, self._strays.get(writer.file, math.inf))
         if least is not None and least != before:
             writer.stream_t = least
             self.writers[writer.file] = writer
@@ -173,12 +179,20 @@ class ActorStreams:
         self.pending.clear()
         save_frontier(self._state, self.frontier)
 
-    def _meet(self, t: float, now: float) -> None:
-        """There is a line at a corrected time."""
+    def _meet(self, t: float, now: float) -> tuple[float, float]:
+        """There is a line at a corrected time.
+
+        Returns from when (inclusive) to when (exclusive) a further line would change nothing.
+        """
         index = math.floor(t / self.window_s)
-        if not self.affected.window(index, now):
+        closed = self.affected.window(index, now)
+        if not closed:
             self.pending.setdefault(index, now)
         self.affected.step_at(t, now)
+        if closed or t <= self.frontier.end:
+            return math.nan, math.nan
+        # Well inside the window, as its bounds are rounded.
+        return t, (index + 1) * self.window_s - 1e-3
 
     def _note_stepped(self, names: Iterable[str], now: float) -> None:
         if self.names.note(names, stepped=True):

@@ -72,18 +72,28 @@ def sorted_in(
     actor: str, wanted: Wanted, lines: Iterable[Kept], clocks: StoredClocks, window_s: float
 ) -> dict[Unit, UnitLines]:
     """The window of each wanted unit that has lines."""
-    found: dict[Unit, UnitLines] = {}
+    of_windows: dict[int, UnitLines] = {}
+    of_steps: dict[int, UnitLines] = {}
     steps = sorted(wanted.steps, key=lambda interval: interval.place)
-    ends = [interval.end for interval in steps]
-    windows = set(wanted.windows)
+    ends, starts = [interval.end for interval in steps], [interval.start for interval in steps]
+    windows, count = set(wanted.windows), len(steps)
+    known, corrected, floor = clocks.known, clocks.corrected, math.floor
     for segment, line in lines:
-        t = clocks.corrected(segment.writer.open.host, line.t)
-        index = math.floor(t / window_s)
+        t = corrected(segment.writer.open.host, line.t) if known else line.t
+        index = floor(t / window_s)
         if index in windows:
-            put(found.setdefault(Unit(actor, CLOCK, index), UnitLines()), segment, line)
+            window = of_windows.get(index)
+            if window is None:
+                window = of_windows[index] = UnitLines()
+            put(window, segment, line)
         place = bisect_left(ends, t)
-        if place < len(steps) and t > steps[place].start:
-            put(found.setdefault(Unit(actor, ALIGNED, steps[place].step), UnitLines()), segment, line)
+        if place < count and t > starts[place]:
+            window = of_steps.get(place)
+            if window is None:
+                window = of_steps[place] = UnitLines()
+            put(window, segment, line)
+    found = {Unit(actor, CLOCK, index): window for index, window in of_windows.items()}
+    found.update((Unit(actor, ALIGNED, steps[place].step), window) for place, window in of_steps.items())
     return found
 
 
