@@ -9,7 +9,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.load import Load
@@ -112,7 +112,8 @@ def _measured(experiment: Path, case: Case, files: int, times: _Times, library: 
     yield _judged(f"{name}: opens, idle", idle["open"], "/s", case.idle_opens)
     yield Finding(f"{name}: all calls, idle", sum(idle.values()), "/s")
     yield _judged(f"{name}: first row after that", first_s, "s", FIRST_ROW_S)
-    yield _judged(f"{name}: opens, a step a second", busy["open"], "/s", case.opens)
+    opens = _judged(f"{name}: opens, a step a second", busy["open"], "/s", case.opens)
+    yield replace(opens, reached=opens.reached and not found.behind)  # few of them are no merit then
     yield Finding(f"{name}: all calls, a step a second", sum(busy.values()), "/s")
     yield _judged(f"{name}: lag, p50", p50, "s", case.p50_s)
     yield Finding(f"{name}: lag, p99", found.lag(0.99), "s")

@@ -100,7 +100,7 @@ static int is_writers(const char *path)
     return !strncmp(path, folder, folder_length) && path[folder_length] == '/' && !strchr(path + folder_length + 1, '/');
 }
 
-/* The path behind a descriptor; 0 without one. */
+/* Write the path behind a descriptor to `path`; returns 0 if the descriptor has no path. */
 static int path_of(int fd, char path[PATH_MAX])
 {
     char link[32] = "/proc/self/fd/";

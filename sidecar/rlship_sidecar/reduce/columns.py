@@ -180,7 +180,7 @@ class Merged:
 
     @property
     def m2_unknown(self) -> Flags:
-        unknown: Flags = (self.present & self.parts.m2_unknown).any(axis=0)
+        unknown: Flags = np.logical_or.reduce(self.present & self.parts.m2_unknown, axis=0)
         return unknown
 
     @cached_property
