@@ -16,6 +16,7 @@ from rlship_sidecar.sinks.contract import Sink, SinkRefused, SinkReopen, SinkUna
 from rlship_sidecar.sinks.jsonl import JsonlSink
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from tests.kit.cases import long
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.kinds import client_env
@@ -50,13 +51,16 @@ MOMENTS: dict[str, Callable[[WandbSink, Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("go", [rename, remove])
+WAYS = [("offline", rename), ("online", remove), *long(("offline", remove), ("online", rename))]
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("mode", ["offline", "online"])
+@pytest.mark.parametrize("way", WAYS, ids=["offline-rename", "online-remove", "offline-remove", "online-rename"])
 def test_a_folder_that_goes_while_the_child_starts(
-    tmp_path: Path, backend: LoopbackBackend, mode: str, moment: str, go: Callable[[Path], None]
+    tmp_path: Path, backend: LoopbackBackend, way: tuple[str, Callable[[Path], None]], moment: str
 ) -> None:
     """Whatever the child and the client still do, the folder stays away. `dir` has the online run in the job, too."""
+    mode, go = way
     home, job = tmp_path / "home", tmp_path / "job"
     sink = WandbSink(env=client_env(isolated(home) if mode == "offline" else backend.environment(home)))
     run = make_run(job, rows=2, **({"dir": "files"} if mode == "online" else {}))
