@@ -29,6 +29,7 @@ SETTLED_S = 60.0  # how long a closed file is looked at like others
 SILENT_S = 30.0  # a rank that others left behind for so long is looked at once a step
 BURST_S = 0.25  # opens that were not used for so long may be made at once
 OPENS_PER_S = 8000
+GOLDEN = 0.6180339887498949  # steps of this length spread evenly over a circle
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class Schedule:
         self._every_s = every_s
         self._allowed = opens_per_s * BURST_S
         self._counted_at = -math.inf
+        self._phase = 0.0
         self._due: list[tuple[float, str]] = []
         self._groups: dict[str, _Group] = {}
         self._group_of: dict[str, str] = {}
@@ -95,6 +97,13 @@ class Schedule:
         for source in done:
             self._push(source, now + self._interval_s(source, now))
 
+    def _in_turn(self, mean_s: float) -> float:
+        """Until a file has its turn. Files that were looked at together must not stay so: one of them has its turn
+        soon.
+        """
+        self._phase = (self._phase + GOLDEN) % 1.0
+        return 2 * mean_s * self._phase
+
     def _by_group(self, done: list[Source], now: float) -> Iterator[tuple[_Group, list[Source]]]:
         grown: dict[str, list[Source]] = {}
         for source in done:
@@ -135,13 +144,14 @@ class Schedule:
         turn_s = max(TURN_S, count / TURNS_PER_S)
         idle_s = max(turn_s, min((now - group.grown_at) / 16, max(IDLE_S, total / TURNS_PER_S)))
         if writer is not None and writer.closed:
-            return idle_s
+            return self._in_turn(idle_s)
         if not _has_steps(source):
-            return min(idle_s, max(FASTEST_S, pace.every_s / 4, quiet_s / 4))
+            soon_s = max(FASTEST_S, pace.every_s / 4, quiet_s / 4)
+            return soon_s if soon_s < idle_s else self._in_turn(idle_s)
         if _finished(source) >= group.front or quiet_s > SILENT_S + 4 * pace.every_s:
-            return idle_s
-        called_s = (now - group.called_at) / 4
-        return min(idle_s, max(FASTEST_S, min(pace.every_s / 4, SLOWEST_CALLED_S), called_s))
+            return self._in_turn(idle_s)
+        soon_s = max(FASTEST_S, min(pace.every_s / 4, SLOWEST_CALLED_S), (now - group.called_at) / 4)
+        return soon_s if soon_s < idle_s else self._in_turn(idle_s)
 
     def _push(self, source: Source, due: float) -> None:
         source.pace.due = due
