@@ -144,7 +144,7 @@ class Sightings:
 
 
 @dataclass(slots=True)
-class Pace:
+class FilePace:
     """How a file grows, and when to look at it: `every_s` is about the time between two of its growths.
 
     `look` is under way. `piece` holds lines that a look found and that are not applied yet. Of the times at which it
@@ -184,7 +184,7 @@ class Source:
     opened_at: int = 0
     size: int = 0
     at_step: int = -1
-    pace: Pace = field(default_factory=Pace)
+    pace: FilePace = field(default_factory=FilePace)
     problem: str = ""
     inode: int = 0
     moved: bool = False
