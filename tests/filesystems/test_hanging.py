@@ -86,6 +86,7 @@ def writers(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_hangs_holds_up_its_own_steps_only(writers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose looks never return holds up its own actor's rows; the others go on, and the status names the file."""
     hanging, told = Hanging("bad.jsonl", monkeypatch), list[Status]()
     experiment = writers.parent
 
@@ -110,6 +111,7 @@ def test_a_file_that_hangs_holds_up_its_own_steps_only(writers: Path, monkeypatc
 
 
 def test_a_call_that_never_returns_does_not_hold_up_the_end(writers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon ends though a look at a file never returns."""
     hanging, told = Hanging("bad.jsonl", monkeypatch), list[Status]()
     try:
         with daemon(writers.parent, told):
@@ -123,6 +125,7 @@ def test_a_call_that_never_returns_does_not_hold_up_the_end(writers: Path, monke
 
 
 def test_a_start_does_not_wait_for_a_file_that_hangs(writers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start goes on with all other files while one does not answer."""
     hanging, told = Hanging("bad.jsonl", monkeypatch), list[Status]()
     with daemon(writers.parent, told):
         until(lambda: len(shipped(writers.parent)) == 2)
@@ -136,6 +139,7 @@ def test_a_start_does_not_wait_for_a_file_that_hangs(writers: Path, monkeypatch:
 
 
 def test_threads_that_hang_are_replaced_and_ended() -> None:
+    """Looks that hang do not take the threads of others, and their threads end once they return."""
     stuck, looks = threading.Event(), Looks(2)
     hung = [looks.begin(stuck.wait) for _ in range(2)]
     other = looks.begin(lambda: 7)

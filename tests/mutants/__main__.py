@@ -77,15 +77,15 @@ MUTANTS = (
     Mutant(
         "a rank that comes back is still missing",
         "sidecar/rlship_sidecar/streams/actor.py",
-        "        if before <= self._closed_to() or self.frontier.ahead:",
-        "        if before > after:",
+        "        if before > self._closed_to() and not self.frontier.ahead:",
+        "        if before <= after:",
         STREAMS,
     ),
     Mutant(
         "a line before the frontier is forgotten",
         "sidecar/rlship_sidecar/streams/actor.py",
-        "        if not self.affected.window(index, now):",
-        "        if not self.frontier.covers(index):",
+        "        closed = self.affected.window(index, now)\n",
+        "        closed = self.frontier.covers(index)\n",
         STREAMS,
     ),
     Mutant(

@@ -203,6 +203,15 @@ class _Advice:
                 logger.warning("%s%s", f"{counted(count, 'experiment')}: " if count > 1 else "", advice)
 
 
+@dataclass(slots=True)
+class _Due:
+    """When each of the daemon's periodic tasks is due next, in seconds of its monotonic clock."""
+
+    discover: float = 0.0
+    explain: float = 0.0
+    tell: float = 0.0
+
+
 class _Daemon:
     def __init__(
         self,
@@ -233,9 +242,7 @@ class _Daemon:
         self._statuses: list[Status] = []
         self._not_experiments = NegativeCache()
         self._found_any = False
-        self._discover_at = 0.0
-        self._explain_at = 0.0
-        self._tell_at = 0.0
+        self._due = _Due()
         self._until = math.inf
 
     def run(self) -> int:
@@ -272,12 +279,12 @@ class _Daemon:
         changed: dict[str, set[str]] = {}
         while not self._stop.is_set() and not self._all_refused():
             now = time.monotonic()
-            if now >= self._discover_at:
+            if now >= self._due.discover:
                 self._discover(now)
             waiting = self._open_some(now)
             self._put_to_rest(now)
             self._look_at_resting(now)
-            until = min(self._discover_at, self._fleet.rest.next_look if self._fleet.rest.all else math.inf)
+            until = min(self._due.discover, self._fleet.rest.next_look if self._fleet.rest.all else math.inf)
             if waiting or self._fleet.closing:
                 until = min(until, time.monotonic() + TURN_POLL_S)
             changed = self._round(now, changed, until)
@@ -390,7 +397,7 @@ class _Daemon:
     # Experiments ---------------------------------------------------------------------------------------------------
 
     def _discover(self, now: float) -> None:
-        self._discover_at = now + DISCOVER_EVERY_S
+        self._due.discover = now + DISCOVER_EVERY_S
         fleet, known = self._fleet, self._fleet.known
         try:
             found = experiments(self._directory, self._not_experiments, known)
@@ -401,8 +408,8 @@ class _Daemon:
             self._setbacks.say_once(f"{problem}; trying again")
             return
         self._found_any = self._found_any or bool(found)
-        if self._directory not in found and now >= self._explain_at:
-            self._explain_at = now + EXPLAIN_EVERY_S
+        if self._directory not in found and now >= self._due.explain:
+            self._due.explain = now + EXPLAIN_EVERY_S
             for folder, why in excluded(self._directory).items():
                 self._setbacks.say_clean(f"{folder} {why}")
         if not found and not self._once:
@@ -577,7 +584,7 @@ class _Daemon:
             # The next attempt finds out whether another sidecar owns it, or none took over while this one stood still.
             self._setbacks.say_once(f"{error.message}; checking which one does")
             self._setbacks.put_off(path, 0.0)
-            self._discover_at = 0.0
+            self._due.discover = 0.0
         elif isinstance(error, sqlite3.DatabaseError) and is_damage(error):
             self._unusable(path, damaged(watched.lease.store_path, error))
         else:
@@ -604,7 +611,7 @@ class _Daemon:
     # Status and end ------------------------------------------------------------------------------------------------
 
     def _tell(self, now: float, *, force: bool = False) -> None:
-        if now < self._tell_at and not force:
+        if now < self._due.tell and not force:
             return
         began, wall = time.thread_time(), time.time()
         fleet = self._fleet
@@ -628,7 +635,7 @@ class _Daemon:
         tallies += [kept.tally for kept in resting.values()]
         suspended = [why for path, why in self._setbacks.suspended.items() if path not in fleet.active]
         self._pulse.report(LoopSnapshot(self._statuses, tallies, suspended), last=force)
-        self._tell_at = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
+        self._due.tell = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
 
     def _drain(self) -> list[bool]:
         """Deliver the committed rows of the open experiments within `drain_s`. Returns for each whether all were

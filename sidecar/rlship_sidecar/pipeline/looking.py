@@ -184,7 +184,7 @@ class Turns:
         return [source for source in found if source.unrestored is None]
 
     def begin(self, looks: Iterable[tuple[Source, Callable[[], Glance]]]) -> None:
-        """Begin these looks, each at a file at which none is under way."""
+        """Begin these looks, each at a file without a look under way."""
         for source, look in looks:
             if source.pace.look is None:
                 source.pace.look = self._begin(source, look)
