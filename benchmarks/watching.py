@@ -51,9 +51,9 @@ class Watcher:
             time.sleep(0.005)
         return peak
 
-    def wait_until(self, reached: Callable[[Status], bool], what: str) -> Status:
-        """Wait for a status for which `reached` is true; raises SubjectFailed if the sidecar ends, or after 120 s."""
-        deadline = time.monotonic() + READY_S
+    def wait_until(self, reached: Callable[[Status], bool], what: str, limit_s: float = READY_S) -> Status:
+        """Wait for a status for which `reached` is true; raises SubjectFailed if it ends, or after `limit_s`."""
+        deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if self._ended() is not None:
                 raise SubjectFailed(
@@ -63,7 +63,7 @@ class Watcher:
             if status is not None and reached(status):
                 return status
             time.sleep(0.2)
-        raise SubjectFailed(f"rlship watch: not {what} after {READY_S:.0f} s")
+        raise SubjectFailed(f"rlship watch: not {what} after {limit_s:.0f} s")
 
     def store(self) -> Path:
         """The path of its store."""
