@@ -53,6 +53,7 @@ class Simulation:
     wall: float = math.inf  # what the sidecar's clock said when `now` was 0
     streams: StreamConfig = field(default_factory=StreamConfig)
     short_window: int = 20
+    access: Access = field(default_factory=lambda: Access(4))
 
     def __post_init__(self) -> None:
         (self.directory / "rlship" / "state").mkdir(parents=True)
@@ -68,7 +69,7 @@ class Simulation:
             patience=self.patience,
             rules=Rules(self.overrides, self.per_rank, self.customs or Customs(()), self.samples, self.short_window),
             streams=self.streams,
-            access=Access(4),
+            access=self.access,
         )
 
     def stop(self) -> None:

@@ -20,14 +20,14 @@ from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.lookback import Lookback, Short
 from rlship_sidecar.pipeline.recall import Recall
-from rlship_sidecar.pipeline.rereading import read_from_floor
+from rlship_sidecar.pipeline.rereading import from_floor, read_from_floor
 from rlship_sidecar.pipeline.source import Source, load_source, removed, saved_position
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_unit
 from rlship_sidecar.rows import STEP, Arrival, Row, Unit
 from rlship_sidecar.steps import Steps
-from rlship_sidecar.store.changes import Changes, SavedWriter
+from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.store.units import ActorUnits
@@ -278,7 +278,7 @@ class Experiment:
         """
         waiting = []
         self._hindered.clear()
-        for source in self._unrestored:
+        for source in self.intake.fetched(self._unrestored, self._blocks_to_restore):
             assert source.writer is not None and source.unrestored is not None
             actor, begun = self._actor(source.writer.open.actor), False
             taken_in = source.writer.starts.keys() & actor.open.keys()
@@ -309,6 +309,9 @@ class Experiment:
             source.unrestored, source.missed = None, False
             self._unsaved.changed[source.name] = source
         self._unrestored = waiting
+
+    def _blocks_to_restore(self, source: Source) -> list[SavedBlock]:
+        return [] if source.unrestored is None else from_floor(source, self.store, source.unrestored)
 
     def _verified(self) -> list[SavedWriter]:
         """What the store knows of the files, once those that are others now are set aside."""
@@ -486,8 +489,10 @@ class Experiment:
     def _recover(self, now: float) -> None:
         """Find out which stream lines wait, from every file that can be read; of others they may come back."""
         waiting = []
-        for writer in self._unrecovered:
-            source = self.sources[writer.file]
+        sources = [self.sources[writer.file] for writer in self._unrecovered]
+        for source in self.intake.fetched(sources, lambda source: [source.unfinished()]):
+            writer = source.writer
+            assert writer is not None
             try:
                 self.streaming.recover(writer, now)
             except FileNotFoundError:

@@ -7,9 +7,10 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from rlship_formats.records import MAX_LINE_BYTES
@@ -18,8 +19,10 @@ from rlship_sidecar.decode.lines import Batch, Dead, excerpt_of, too_long
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.looking import CLOSED_S, OPENS_PER_S, SETTLED_S, Turns
-from rlship_sidecar.pipeline.source import Source, new_source, removed
+from rlship_sidecar.pipeline.rereading import fetch
+from rlship_sidecar.pipeline.source import Fetched, Source, new_source, removed
 from rlship_sidecar.plainfiles import NotAFile
+from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder, is_foreign
 from rlship_sidecar.tail.looks import Look, Looks
 from rlship_sidecar.tail.newcomers import Newcomers
@@ -31,6 +34,7 @@ ROUND_STEPS = 60  # that one look takes in while history is read: not quite as m
 GATHER_S = 0.02  # how long a tick waits for looks that are under way
 HELD_BYTES = 1 << 25  # of lines that looks may bring along at once
 LOOK_BYTES = 1 << 16  # of one file: what a writer adds between two looks, not its history
+FETCHED_AT_ONCE = 128  # files of which blocks are read again
 NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
 
 _ALL = 1 << 62
@@ -97,6 +101,7 @@ class Intake:
         self.room: Callable[[str], int] = lambda actor: ROUND_STEPS
         self._went_abreast: set[str] = set()  # actors
         self._local = filesystem.local
+        self._anywhere = Descriptors(1, keep=False, root=directory)  # for threads
         self._turns: Turns | None = None
         if not filesystem.local and access.looks is not None:
             self._turns = Turns(access.looks, access.opens_per_s, access.poll_s)
@@ -220,6 +225,37 @@ class Intake:
             return True
         sizes = ((source, look.result.size) for source, look in found if look.result is not None)
         return any(size > max(source.size, source.read) for source, size in sizes)
+
+    def fetched(
+        self, sources: Iterable[Source], blocks_of: Callable[[Source], Sequence[SavedBlock]]
+    ) -> Iterator[Source]:
+        """These files one after the other. On a network filesystem blocks of many are read at once, before their turn:
+        what reads them again finds them in `Source.fetched` meanwhile.
+        """
+        left = iter(sources)
+        while some := list(islice(left, FETCHED_AT_ONCE)):
+            if self._turns is not None:
+                self._fetch([source for source in some if not (source.gone or is_foreign(source.name))], blocks_of)
+            try:
+                yield from some
+            finally:
+                for source in some:
+                    source.fetched = None
+
+    def _fetch(self, sources: Iterable[Source], blocks_of: Callable[[Source], Sequence[SavedBlock]]) -> None:
+        looks, found = self._given[2].looks, []
+        assert looks is not None
+        for source in sources:
+            if blocks := blocks_of(source):
+                tail = Tail(source.tail.path, self._anywhere)
+                found.append((source, looks.begin(partial(fetch, tail, source.position, blocks))))
+        looks.wait([look for _, look in found], math.inf)
+        for source, look in found:
+            if look.error is not None:
+                raise look.error
+            if look.result is None:
+                self.files.hangs(source.tail.path, look)
+            source.fetched = look.result or Fetched({}, OSError(errno.ETIMEDOUT, NO_ANSWER, source.tail.path))
 
     def replaced_of(self, known: Iterable[tuple[str, Position]]) -> list[str]:
         """The files, by name and position, that no longer hold what was read of them. One that does not answer or

@@ -16,6 +16,7 @@ from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.reduce.former import with_former
 from rlship_sidecar.reduce.samples import ROOM_BYTES, Chosen, SampleChoice, choose
 from rlship_sidecar.rows import STEP, Row, Sample, Unit
+from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import ActorStreams
 from rlship_sidecar.streams.files import Fetching, Files, Ranges
@@ -69,8 +70,10 @@ class Recall:
         self.lacking = []
         windows = {step: UnitLines() for step in steps}
         gone = False
-        for name, writer in actor.roster.writers.items():
-            source = self._intake.sources[name]
+        sources = [self._intake.sources[name] for name in actor.roster.writers]
+        lowest, highest = min(steps), max(steps)
+        for source in self._intake.fetched(sources, lambda source: source.blocks(self._store, lowest, highest)):
+            name, writer = source.name, actor.roster.writers[source.name]
             try:
                 for batch in read_again(source, self._store, self._intake.schemas, steps):
                     _sort_in(windows, writer, batch)
@@ -112,8 +115,14 @@ class Recall:
         would have to do without it.
         """
         found: list[Kept] = []
-        for name, writer in streams.writers.items():
-            source = self._intake.sources[name]
+        sources = [self._intake.sources[name] for name in streams.writers]
+
+        def blocks_of(source: Source) -> list[SavedBlock]:
+            found = (block for low, high in ranges for block in source.blocks_at(self._store, low, high))
+            return list({block.start: block for block in found}.values())
+
+        for source in self._intake.fetched(sources, blocks_of):
+            writer = streams.writers[source.name]
             try:
                 lines = read_streams(source, self._store, self._intake.schemas, ranges)
             except OSError as error:

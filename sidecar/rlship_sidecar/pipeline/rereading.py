@@ -10,12 +10,12 @@ from rlship_formats.records import MAX_LINE_BYTES, Open
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.lines import Batch, StreamLine
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.pipeline.source import Source
+from rlship_sidecar.pipeline.source import Fetched, Source
 from rlship_sidecar.reduce.samples import NO_ROOM, Chosen, filled
 from rlship_sidecar.rows import Sample
 from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.store.store import Store
-from rlship_sidecar.tail.tail import Position, Replaced
+from rlship_sidecar.tail.tail import Position, Replaced, Tail
 
 _ALL = 1 << 62
 _FEW_STEPS = 8
@@ -39,8 +39,7 @@ def read_from_floor(source: Source, store: Store, schemas: Schemas, floor: int) 
     _still_there(source)
     governing = store.governing_lines(source.name)
     start = floor
-    while start < source.read:
-        block = store.block_at(source.name, start) or source.unfinished()
+    for block in from_floor(source, store, floor):
         yield _read_block(source, schemas, block, governing, None, start)
         start = block.stop
 
@@ -101,11 +100,54 @@ def read_barriers(source: Source, store: Store, schemas: Schemas) -> Iterator[Ba
         yield _read_block(source, schemas, block, governing, None)
 
 
-def _still_there(source: Source) -> None:
+def fetch(tail: Tail, position: Position, blocks: Sequence[SavedBlock]) -> Fetched:
+    """Read blocks of a file, which holds what was read of it up to `position`. Any thread may do so."""
     try:
-        source.tail.twin().check(source.position)
+        _check(tail, position)
+        return Fetched({(block.start, block.stop): _lines_of(tail, block) for block in blocks})
+    except OSError as error:
+        return Fetched({}, error)
+
+
+def from_floor(source: Source, store: Store, floor: int) -> list[SavedBlock]:
+    """The blocks of a file from the one that holds byte `floor` on."""
+    found: list[SavedBlock] = []
+    start = floor
+    while start < source.read:
+        found.append(store.block_at(source.name, start) or source.unfinished())
+        start = found[-1].stop
+    return found
+
+
+def _lines_of(tail: Tail, block: SavedBlock) -> tuple[list[bytes], list[int]]:
+    """The lines of a block, and the offset of each. Raises OSError."""
+    lines: list[bytes] = []
+    offsets: list[int] = []
+    position = block.start
+    while position < block.stop:
+        # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
+        piece = tail.read(Position(position), min(block.stop - position, MAX_LINE_BYTES + 1))
+        if piece.end == position and not tail.searching:
+            # What was read of it is not there any more, and will not come back.
+            raise FileNotFoundError(0, "the file is shorter than it was", tail.path)
+        lines += piece.lines
+        offsets += piece.offsets
+        position = piece.end
+    return lines, offsets
+
+
+def _still_there(source: Source) -> None:
+    if source.fetched is None:
+        _check(source.tail.twin(), source.position)
+    elif source.fetched.error is not None:
+        raise source.fetched.error
+
+
+def _check(tail: Tail, position: Position) -> None:
+    try:
+        tail.check(position)
     except Replaced as error:
-        raise FileNotFoundError(0, error.strerror, source.tail.path) from error
+        raise FileNotFoundError(0, error.strerror, tail.path) from error
 
 
 def _read_block(
@@ -126,19 +168,8 @@ def _read_block(
     adoption = source.index.adoption if adopting else None
     if adoption is not None and block.start >= adoption.before:
         adoption = None
-    piece_lines: list[bytes] = []
-    piece_offsets: list[int] = []
-    tail = source.tail.twin()
-    position = block.start
-    while position < block.stop:
-        # No more at a time than a line may have, for the block may hold a line of any length that is passed over.
-        piece = tail.read(Position(position), min(block.stop - position, MAX_LINE_BYTES + 1))
-        if piece.end == position and not tail.searching:
-            # What was read of it is not there any more, and will not come back.
-            raise FileNotFoundError(0, "the file is shorter than it was", source.tail.path)
-        piece_lines += piece.lines
-        piece_offsets += piece.offsets
-        position = piece.end
+    fetched = source.fetched.blocks.get((block.start, block.stop)) if source.fetched is not None else None
+    piece_lines, piece_offsets = fetched or _lines_of(source.tail.twin(), block)
     before_open = bisect_left(piece_offsets, source.opened_at)
     piece_lines, piece_offsets = piece_lines[before_open:], piece_offsets[before_open:]
     lines, offsets = piece_lines, piece_offsets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -166,6 +167,15 @@ class FilePace:
         self.grown_at = now
 
 
+class Fetched(NamedTuple):
+    """Blocks of a file by their ends, each as its lines and their offsets: read again before they are asked for. With
+    an `error`, the file cannot be read or is another one.
+    """
+
+    blocks: dict[tuple[int, int], tuple[list[bytes], list[int]]]
+    error: OSError | None = None
+
+
 @dataclass(slots=True)
 class Source:
     """A file. What lies before `position` is applied. `at_step` is the last step read (-1: none). `fresh_governing` are
@@ -173,7 +183,7 @@ class Source:
     NUL bytes were first waited for.
     `unrestored`: where the applied lines begin whose steps were open at a restart, or that rows were made without
     because the file was missing, until they are taken in again. `missed`: rows may have been made without them.
-    `missed_at`: when what was read of it was first found missing.
+    `missed_at`: when what was read of it was first found missing. `fetched` is there while it is read again.
     """
 
     name: str
@@ -196,6 +206,7 @@ class Source:
     index: BlockIndex = field(default_factory=BlockIndex)
     sightings: Sightings = field(default_factory=Sightings)
     fresh_governing: list[tuple[int, bytes]] = field(default_factory=list)
+    fetched: Fetched | None = None
 
     def wants(self, size: int) -> None:
         """Lines of about so many bytes are to be read at a time."""

@@ -148,7 +148,7 @@ class Descriptors:
             raise look.error
         return look.result  # type: ignore[return-value]
 
-    def hangs(self, path: str, look: Look[Glance]) -> None:
+    def hangs(self, path: str, look: Look[Any]) -> None:
         """Remember a call on this file that does not return, so that no other one is made meanwhile."""
         self._hanging[path] = look
 
