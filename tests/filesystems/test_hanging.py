@@ -86,7 +86,7 @@ def writers(tmp_path: Path) -> Path:
 
 
 def test_a_file_that_hangs_holds_up_its_own_steps_only(writers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose looks never return holds up its own actor's rows; the others go on, and the status names the file."""
+    """A file whose looks never return holds up its own actor's rows only, and the status names it."""
     hanging, told = Hanging("bad.jsonl", monkeypatch), list[Status]()
     experiment = writers.parent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,11 +14,13 @@ from rlship_formats.reading import Event, FileReader
 from rlship_formats.records import CONFIG, Open
 from rlship_sidecar.align.lineage import replica_key
 from rlship_sidecar.sinks.contract import Sink
+from rlship_sidecar.sinks.observed import ObservingSink
 from rlship_sidecar.tail.listing import is_foreign
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
 EVERY_S = 10.0
+FIRST_S = 2.0  # how long the first rows wait for the first look
 HEAD_BYTES = 256 << 10  # a configuration stands where the writer begins
 OPEN_BYTES = 16 << 10
 MAX_WHOLE = 1 << 53  # from here on readers of JSON may round
@@ -27,7 +30,8 @@ Config = dict[str, dict[str, Any]]  # by actor
 
 def declared_for(sink: Sink, experiment: Path, clock: Callable[[], float]) -> DeclaredConfig | None:
     """The configuration of the experiment, for a sink that takes it."""
-    return None if type(sink).configure is Sink.configure else DeclaredConfig(experiment, clock=clock)
+    taker = sink.inner if isinstance(sink, ObservingSink) else sink
+    return None if type(taker).configure is Sink.configure else DeclaredConfig(experiment, clock=clock)
 
 
 class DeclaredConfig:
@@ -35,6 +39,9 @@ class DeclaredConfig:
 
     Of each actor it is that of the lowest rank, of its writers the one that opened last: its labels, and over them its
     `config` events in their order. Other ranks add nothing: a mixture would be the configuration of no process.
+
+    `news` looks in a thread of its own, because a look takes one read for each file, and a file on a filesystem that
+    hangs must not hold up rows.
     """
 
     def __init__(self, experiment: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,18 +49,29 @@ class DeclaredConfig:
         self._opens: dict[str, Open | None] = {}
         self._clock = clock
         self._looked_at: float | None = None
+        self._looking: threading.Thread | None = None
+        self._found: Config = {}
         self._told: Config = {}
 
     def news(self) -> Config:
-        """The configuration of actors for which it is another one than at the last call. Looks every `EVERY_S`."""
-        now = self._clock()
-        if self._looked_at is not None and now - self._looked_at < EVERY_S:
-            return {}
-        self._looked_at = now
-        found = self.look()
-        news = {actor: config for actor, config in found.items() if config != self._told.get(actor)}
+        """The configuration of actors for which it is another one than at the last call.
+
+        Looks every `EVERY_S`. Waits at most `FIRST_S` for the first look, and for no later one.
+        """
+        now, first = self._clock(), self._looked_at is None
+        due = self._looked_at is None or now - self._looked_at >= EVERY_S
+        if due and (self._looking is None or not self._looking.is_alive()):
+            self._looked_at = now
+            self._looking = threading.Thread(target=self._look, name="rlship-declared", daemon=True)
+            self._looking.start()
+            if first:
+                self._looking.join(FIRST_S)
+        news = {actor: config for actor, config in self._found.items() if config != self._told.get(actor)}
         self._told.update(news)
         return news
+
+    def _look(self) -> None:
+        self._found = self.look()
 
     def look(self) -> Config:
         """The configuration as it is in the files now. A file that cannot be read is left out."""

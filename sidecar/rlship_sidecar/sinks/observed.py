@@ -37,11 +37,11 @@ def load_progress(path: Path) -> Progress:
 
 
 class ObservingSink(Sink):
-    """A sink whose `observe` is called while it is open, if it `observes`. The calls still come one at a time."""
+    """The sink `inner`, whose `observe` is called while it is open, if it `observes`. Calls still come one at a time."""
 
     def __init__(self, name: str, sink: Sink) -> None:
         self._name = name
-        self._sink = sink
+        self.inner = sink
         self._calls = threading.Lock()
         self._following: _Following | None = None
 
@@ -49,59 +49,59 @@ class ObservingSink(Sink):
     def trouble(self) -> str:  # type: ignore[override]  # a property here, because it is read and never set
         """The reason why rows or observations are not delivered right now."""
         following = self._following
-        return self._sink.trouble or ("" if following is None else following.trouble)
+        return self.inner.trouble or ("" if following is None else following.trouble)
 
     def open(self, run: SinkContext) -> int | None:
         """Open the sink, and begin to observe if it wants that."""
-        answer = self._sink.open(run)
-        self.where = self._sink.where
-        self.note, self.advice = self._sink.note, self._sink.advice
-        if self._sink.observes:
-            self._following = _Following(self._name, self._sink, run, self._calls)
+        answer = self.inner.open(run)
+        self.where = self.inner.where
+        self.note, self.advice = self.inner.note, self.inner.advice
+        if self.inner.observes:
+            self._following = _Following(self._name, self.inner, run, self._calls)
         return answer
 
     def destination(self, run: SinkContext) -> str:
         """The sink's own answer."""
-        return self._sink.destination(run)
+        return self.inner.destination(run)
 
     def ends_with(self, row: Row) -> bool:
         """The sink's own answer."""
-        return self._sink.ends_with(row)
+        return self.inner.ends_with(row)
 
     def configure(self, config: Config) -> None:
         """Pass the configuration on."""
         with self._calls:
-            self._sink.configure(config)
+            self.inner.configure(config)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write the rows; raises the error that keeps observations from being delivered."""
         if self._following is not None:
             self._following.check()
         with self._calls:
-            self._sink.write(rows)
-        self.note = self._sink.note
+            self.inner.write(rows)
+        self.note = self.inner.note
 
     def flush(self) -> None:
         """Return once all rows are delivered, and all observations that are in the files now."""
         with self._calls:
-            self._sink.flush()
-        self.where = self._sink.where
+            self.inner.flush()
+        self.where = self.inner.where
         if self._following is not None:
             self._following.catch_up()
 
     def interrupt(self) -> None:
         """Interrupt the sink."""
-        self._sink.interrupt()
+        self.inner.interrupt()
 
     def close(self) -> None:
         """Observe the new lines up to now, then close the sink."""
         self._stop_following(catch_up=True)
-        self._sink.close()
+        self.inner.close()
 
     def abandon(self) -> None:
         """Stop observing, and abandon the sink."""
         self._stop_following(catch_up=False)
-        self._sink.abandon()
+        self.inner.abandon()
 
     def _stop_following(self, *, catch_up: bool) -> None:
         following, self._following = self._following, None
