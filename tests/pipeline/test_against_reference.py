@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlship_sidecar.decode import bundles
 from rlship_sidecar.reduce import unit as reducing
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.rows import Row, Sample, Unit
@@ -18,6 +21,14 @@ EACH = Settings(samples_every=1)
 """The settings of a simulation: rows of all units show samples, of which there are few."""
 
 CASES = statistical(300)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_lines_are_laid_together() -> Iterator[None]:
+    """Two are enough, so that small examples have bundles."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundles, "FEWEST", 2)
+        yield
 
 
 def arrive(data: st.DataObject, sim: Simulation, files: dict[str, bytes], *, restarts: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -18,7 +18,9 @@ from rlship_formats.values import MOMENT_REDUCTIONS, REDUCTIONS, observe
 from rlship_sidecar.align.lineage import Segment, Writer
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines
-from rlship_sidecar.decode.lines import Dense, Schema, Sparse, Value
+from rlship_sidecar.decode import bundles
+from rlship_sidecar.decode.bundles import bundle
+from rlship_sidecar.decode.lines import Batch, Dense, Schema, Sparse, Value
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.shapes import flat, order_of_shapes, shape_of
 from rlship_sidecar.reduce.custom import GROUP, Customs
@@ -166,6 +168,15 @@ VALUES = st.one_of(
     SUMMARIES,
 )
 SETS = (("a",), ("a", "b"), ("a", "b", "c"), ("b", "c"), ("c",), ("d",), ("c", "d"), ("a", "e"), ("a/nonfinite",))
+SINGLES = (("a",), ("b",), ("c",), ("d",))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_lines_are_laid_together() -> Iterator[None]:
+    """Two are enough, so that small examples have bundles."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bundles, "FEWEST", 2)
+        yield
 
 
 @st.composite
@@ -183,12 +194,15 @@ def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
     usual = {name: draw(asks) for name in sorted(names)}
     other = {**usual, "a": draw(asks)} if draw(st.sampled_from((False, False, False, True))) else usual
     window = UnitLines()
-    groups = draw(st.lists(st.sampled_from(SETS), min_size=1, max_size=4))
-    alike = draw(st.booleans())
-    kinds = {name: draw(st.sampled_from((NUMBERS, MAYBE, PAIRS, SUMMARIES, VALUES))) for name in sorted(names)}
+    singly = draw(st.booleans())
+    groups = draw(st.lists(st.sampled_from(SINGLES if singly else SETS), min_size=1, max_size=4))
+    alike, laying = draw(st.booleans()), draw(st.booleans())
+    forms = (NUMBERS, MAYBE, VALUES) if singly else (NUMBERS, MAYBE, PAIRS, SUMMARIES, VALUES)
+    kinds = {name: draw(st.sampled_from(forms)) for name in sorted(names)}
     offset = 0
     for segment in draw(st.permutations(segments)):
         logged = groups if alike else draw(st.lists(st.sampled_from(groups), max_size=4))
+        batch = Batch()
         for group in logged:
             metrics = {}
             for name in group:
@@ -197,7 +211,16 @@ def mixed_windows(draw: st.DrawFn) -> tuple[UnitLines, Roster, Rules, Seconds]:
                     value = {"v": [x for x, _ in value], "w": [w for _, w in value]}
                 metrics[name] = value
             offset += 1
-            window.add(segment, packed(schemas, metrics, draw(st.sampled_from((usual, usual, other))), offset))
+            line = packed(schemas, metrics, draw(st.sampled_from((usual, usual, other))), offset)
+            if isinstance(line, Sparse):
+                window.add(segment, line)
+            else:
+                batch.run(0, line.schema).add(1, line.t, offset, line.data)
+        if laying:
+            bundle(batch, schemas)
+        for run in batch.runs.values():
+            for t, begin, data in zip(run.ts, run.offsets, run.data):
+                window.block(run.schema).add(segment, (t, begin, data))
     if window.empty:
         window.add(segments[0], packed(schemas, {"a": 1.0}, usual, offset))
     overrides = draw(st.sampled_from(({}, {}, {"a": ["std", "p90"]}, {"trainer/b": ["max", "max", "last"]})))

@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from struct import Struct
 from typing import Annotated, Any
 
@@ -54,6 +56,7 @@ from rlship_formats.reading import (
 from rlship_formats.reading import Barrier as BarrierRecord
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Open, has_time, time_of
 from rlship_formats.values import DeadValue, Observations
+from rlship_sidecar.decode.bundles import bundle
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
     MAX_REPORTED_CHARS,
@@ -293,6 +296,17 @@ def _close(batch: Batch, run: Run, begun: int) -> None:
         del batch.runs[run.segment, run.schema]
 
 
+_step_of = attrgetter("step")
+
+
+def _ends(spans: Sequence[_Span]) -> list[float]:
+    """When spans end, or begin where their end is absurd."""
+    ends = [span.t + span.dur for span in spans]
+    if max(ends) > T_MAX:
+        ends = [end if end <= T_MAX else span.t for end, span in zip(ends, spans)]
+    return ends
+
+
 def read_spans(lines: Sequence[bytes], at: int) -> list[_Span]:
     """The span records from `at` on, up to another line, or one in another form than writers give it."""
     end, last = at + 1, min(len(lines), at + _MAX_SPANS)
@@ -379,6 +393,7 @@ class Decoder:
                 break
             at += 1
         self._end_barriers(batch)
+        bundle(batch, self._governing.schemas)
         batch.consumed = at
         return batch
 
@@ -460,31 +475,48 @@ class Decoder:
         self, batch: Batch, lines: Sequence[bytes], offsets: Sequence[int], at: int, pace: BatchLimit
     ) -> int:
         """Take consecutive span records. Returns where it stopped."""
-        reader, newest_t = self.reader, batch.newest_t
-        segment, runs = reader.segment, self._spans
-        for span in read_spans(lines, at):
-            step, t, dur, offset = span.step, span.t, span.dur, offsets[at]
-            end = t + dur
-            end = end if T_MIN <= end <= T_MAX else t
+        reader, begin = self.reader, at
+        found = read_spans(lines, at)
+        for step, spans in groupby(found, _step_of):
+            together = [*spans]
             if isinstance(step, msgspec.UnsetType):
-                schema = self._governing.derived_schema(f"{span.name}_s", SPAN_REDUCTIONS)
-                batch.streams.append(Dense(UNPLACED, end, offset, segment, schema, _pack_one(dur)))
+                self._add_stream_spans(batch, together, offsets[at : at + len(together)])
             else:
                 if step != pace.step:
                     if pace.refuses(step, first=at < pace.together):
                         break
-                    batch.saw(step, segment)
-                run = runs.get(span.name) or self._run_of_spans(batch, span.name)
-                run.steps.append(step)
-                run.ts.append(end)
-                run.offsets.append(offset)
-                run.data.append(_pack_one(dur))
-            reader.t = t
-            if end > newest_t:
-                newest_t = end
-            at += 1
-        batch.newest_t = newest_t
+                    batch.saw(step, reader.segment)
+                self._add_spans(batch, step, together, offsets[at : at + len(together)])
+            at += len(together)
+        if at > begin:
+            reader.t = found[at - begin - 1].t
         return at
+
+    def _add_spans(self, batch: Batch, step: int, spans: Sequence[_Span], offsets: Sequence[int]) -> None:
+        """Add consecutive span records of a step, in one line if they are of different names, as usual."""
+        ends = _ends(spans)
+        batch.newest_t = max(batch.newest_t, *ends)
+        laid = self._governing.spans_together(tuple([span.name for span in spans]))
+        if laid is not None:
+            run, sort = batch.run(self.reader.segment, laid.schema), laid.sort
+            batch.schemas.add(laid.schema)
+            data = laid.schema.pack(*sort([span.dur for span in spans]), *sort(ends), *sort(offsets))
+            run.add(step, max(ends), offsets[0], data)
+            return
+        runs = self._spans
+        for span, end, offset in zip(spans, ends, offsets):
+            run = runs.get(span.name) or self._run_of_spans(batch, span.name)
+            run.steps.append(step)
+            run.ts.append(end)
+            run.offsets.append(offset)
+            run.data.append(_pack_one(span.dur))
+
+    def _add_stream_spans(self, batch: Batch, spans: Sequence[_Span], offsets: Sequence[int]) -> None:
+        ends, segment = _ends(spans), self.reader.segment
+        batch.newest_t = max(batch.newest_t, *ends)
+        for span, end, offset in zip(spans, ends, offsets):
+            schema = self._governing.derived_schema(f"{span.name}_s", SPAN_REDUCTIONS)
+            batch.streams.append(Dense(UNPLACED, end, offset, segment, schema, _pack_one(span.dur)))
 
     def _run_of_spans(self, batch: Batch, name: str) -> Run:
         schema = self._governing.derived_schema(f"{name}_s", SPAN_REDUCTIONS)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
+from rlship_formats.reading import SPAN_REDUCTIONS
 from rlship_formats.records import Definition
+from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.lines import Schema
 from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.decode.shapes import Shape, order_of_shapes, roomier
 
 _MAX_SCHEMAS, _MAX_METRICS, _MAX_DERIVED = 64, 1 << 15, 256  # kept for a file
+_MAX_SPAN_SETS = 64  # sets of spans that are laid together
 _VARIED = 16  # of so many combinations of shapes in one file, further ones have room to spare, so that there are fewer
 
 
@@ -21,21 +25,30 @@ class ShapedSchema(NamedTuple):
     order: list[int] | None
 
 
+class LaidSpans(NamedTuple):
+    """The schema of some spans in one line, and what sorts their numbers as it needs them."""
+
+    schema: Schema
+    sort: Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
 class Governing:
     """The entries of a file's defines up to some line, and the schemas that they give to its later lines.
 
-    `by_names` holds the schemas of lines of plain numbers. The dict stays the same object.
+    `by_names` holds the schemas of lines of plain numbers. The dict stays the same object. `schemas` are those of all
+    files.
     """
 
-    __slots__ = ("_actor", "_asks", "_by_derived", "_by_metric", "_by_shapes", "_schemas", "by_names")
+    __slots__ = ("_actor", "_asks", "_by_derived", "_by_metric", "_by_shapes", "_by_spans", "by_names", "schemas")
 
     def __init__(self, schemas: Schemas) -> None:
-        self._schemas = schemas
+        self.schemas = schemas
         self._actor = ""
         self._asks: dict[str, Definition] = {}
         self._by_metric: dict[str, Definition] = {}
         self._by_derived: dict[tuple[str, tuple[str, ...]], Schema] = {}
         self.by_names: dict[tuple[str, ...], Schema] = {}
+        self._by_spans: dict[tuple[str, ...], LaidSpans | None] = {}
         self._by_shapes: dict[tuple[tuple[str, ...], tuple[Shape, ...]], ShapedSchema] = {}
 
     def begin(self, actor: str) -> None:
@@ -54,7 +67,7 @@ class Governing:
 
     def schema(self, names: tuple[str, ...]) -> Schema:
         """The schema of a line with plain numbers for these metrics."""
-        schema = self._schemas.of(names, tuple([self.of(name) for name in names]))
+        schema = self.schemas.of(names, tuple([self.of(name) for name in names]))
         _make_room(self.by_names, names)
         self.by_names[schema.names] = schema
         return schema
@@ -66,7 +79,7 @@ class Governing:
             fitting = shapes if len(self._by_shapes) < _VARIED else tuple(map(roomier, shapes))
             order = order_of_shapes(fitting)
             names_there, fitting = tuple([names[at] for at in order]), tuple([fitting[at] for at in order])
-            schema = self._schemas.of(names_there, tuple([self.of(name) for name in names_there]), fitting)
+            schema = self.schemas.of(names_there, tuple([self.of(name) for name in names_there]), fitting)
             placed = ShapedSchema(schema, None if order == [*range(len(order))] else order)
             _make_room(self._by_shapes, names)
             self._by_shapes[names, shapes] = placed
@@ -79,11 +92,26 @@ class Governing:
         schema = self._by_derived.get((metric, reduce))
         if schema is None:
             names = (metric,) if metric else ()
-            schema = self._schemas.of(names, tuple(self._asked(name, reduce) for name in names))
+            schema = self.schemas.of(names, tuple(self._asked(name, reduce) for name in names))
             if len(self._by_derived) >= _MAX_DERIVED:
                 self._by_derived.clear()
             self._by_derived[metric, reduce] = schema
         return schema
+
+    def spans_together(self, names: tuple[str, ...]) -> LaidSpans | None:
+        """The schema of spans of these names, laid together; None if they are too few, or repeat, or vary too much."""
+        if names in self._by_spans:
+            return self._by_spans[names]
+        if len(self._by_spans) >= _MAX_SPAN_SETS:
+            return None
+        found = None
+        if len(names) >= bundles.FEWEST and len(set(names)) == len(names):
+            parts = [self.derived_schema(f"{name}_s", SPAN_REDUCTIONS) for name in names]
+            order = sorted(range(len(names)), key=lambda place: names[place])
+            schema = self.schemas.bundle(tuple([parts[place] for place in order]))
+            found = None if schema is None else LaidSpans(schema, itemgetter(*order))
+        self._by_spans[names] = found
+        return found
 
     def of(self, metric: str) -> Definition:
         """The entry that governs a metric from here on."""
@@ -95,7 +123,7 @@ class Governing:
         return asks
 
     def _asked(self, metric: str, reduce: tuple[str, ...] = ()) -> Definition:
-        defined, known = self._asks.get(metric), self._schemas.defaults(self._actor)[metric]
+        defined, known = self._asks.get(metric), self.schemas.defaults(self._actor)[metric]
         if defined is None:
             return known._replace(reduce=reduce, catalogued=False) if reduce else known
         return defined._replace(
@@ -105,7 +133,7 @@ class Governing:
         )
 
     def _forget(self) -> None:
-        for held in (self._by_metric, self._by_derived, self._by_shapes, self.by_names):
+        for held in (self._by_metric, self._by_derived, self._by_shapes, self._by_spans, self.by_names):
             held.clear()
 
 

@@ -41,7 +41,7 @@ class Schema:
     identity.
 
     The metrics stand in the order of their shapes. `stretches` are those of one shape, `width` is how many doubles a
-    line has.
+    line has. `bundled`: the time of each metric and the byte of its line stand behind the values (`decode/bundles.py`).
     """
 
     __slots__ = (
@@ -49,6 +49,8 @@ class Schema:
         "_parse",
         "_parse_stream",
         "asks",
+        "bundled",
+        "is_plain",
         "names",
         "pack",
         "shapes",
@@ -58,14 +60,21 @@ class Schema:
     )
 
     def __init__(
-        self, names: tuple[str, ...], asks: tuple[Definition, ...], shapes: tuple[Shape, ...] | None = None
+        self,
+        names: tuple[str, ...],
+        asks: tuple[Definition, ...],
+        shapes: tuple[Shape, ...] | None = None,
+        *,
+        bundled: bool = False,
     ) -> None:
+        self.is_plain = shapes is None and not bundled
+        self.bundled = bundled
         shapes = (PLAIN,) * len(names) if shapes is None else shapes
         self.names = names
         self.asks = asks
         self.shapes = shapes
         self.stretches = stretches_of(shapes)
-        self.width = sum(map(width, shapes))
+        self.width = sum(map(width, shapes)) + 2 * len(names) * bundled
         self.streamed = any(ask.stream for ask in asks)
         # A nameless metric is a dead value.
         self.pack = _not_dense if "" in names else Struct(f"{self.width}d").pack
@@ -81,6 +90,12 @@ class Schema:
             found.append(Value(name, asks, observations_in(shape, doubles[at : at + width(shape)])))
             at += width(shape)
         return tuple(found)
+
+    def places(self, data: bytes) -> tuple[tuple[float, ...], tuple[int, ...]]:
+        """Of a bundled line, the time of each metric and the byte where its line begins."""
+        count = len(self.names)
+        doubles = struct.unpack(f"{2 * count}d", data[8 * (self.width - 2 * count) :])
+        return doubles[:count], tuple(map(int, doubles[count:]))
 
     @property
     def parse(self) -> Callable[[bytes], Any]:
@@ -173,9 +188,21 @@ class Run:
 
     @property
     def lines(self) -> list[Dense]:
-        """The lines one by one."""
+        """The lines one by one, out of their bundles too."""
+        if self.schema.bundled:
+            return [line for step, data in zip(self.steps, self.data) for line in self._unbundled(step, data)]
         fields = zip(self.steps, self.ts, self.offsets, repeat(self.segment), repeat(self.schema), self.data)
         return [Dense(*line) for line in fields]
+
+    def _unbundled(self, step: int, data: bytes) -> Iterator[Dense]:
+        """The lines in a bundled one: neighbours that begin at one byte are of one line."""
+        schema, (ts, offsets) = self.schema, self.schema.places(data)
+        begin = 0
+        for end in range(1, len(ts) + 1):
+            if end == len(ts) or offsets[end] != offsets[begin]:
+                one = Schema(schema.names[begin:end], schema.asks[begin:end])
+                yield Dense(step, ts[begin], offsets[begin], self.segment, one, data[8 * begin : 8 * end])
+                begin = end
 
     def keep(self, chosen: Sequence[bool]) -> None:
         """Drop the lines that are not chosen."""

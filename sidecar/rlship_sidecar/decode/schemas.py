@@ -12,6 +12,7 @@ Lookup = Callable[[str, str], Definition | None]  # returns the defaults of an a
 _DEFAULT = Definition()
 _MAX_NAMES = 10_000
 _MAX_SCHEMAS, _MAX_METRICS = 1024, 1 << 18  # kept schemas, and metrics in all of them
+_MAX_BUNDLES = 256
 
 
 class Defaults(dict[str, Definition]):
@@ -41,27 +42,42 @@ class Schemas:
 
     def __init__(self, lookup: Lookup = nothing_known) -> None:
         self._lookup = lookup
-        self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...], tuple[Shape, ...] | None], Schema] = {}
+        self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...], tuple[Shape, ...] | None, bool], Schema] = {}
+        self._bundles: dict[tuple[Schema, ...], Schema | None] = {}
         self._metrics = 0
         self._defaults: dict[str, Defaults] = {}
 
     def of(
-        self, names: tuple[str, ...], asks: tuple[Definition, ...], shapes: tuple[Shape, ...] | None = None
+        self,
+        names: tuple[str, ...],
+        asks: tuple[Definition, ...],
+        shapes: tuple[Shape, ...] | None = None,
+        bundled: bool = False,
     ) -> Schema:
         """The schema of these metrics, in the order of their shapes; without shapes all are plain.
 
         The cache is emptied when a job keeps inventing metrics. That costs only speed.
         """
         shapes = shapes if shapes is not None and any(shapes) else None
-        schema = self._known.get((names, asks, shapes))
+        schema = self._known.get((names, asks, shapes, bundled))
         if schema is None:
-            schema = Schema(names, asks, shapes)
+            schema = Schema(names, asks, shapes, bundled=bundled)
             self._metrics += len(names)
             if len(self._known) >= _MAX_SCHEMAS or self._metrics > _MAX_METRICS:
                 self._known.clear()
                 self._metrics = len(names)
-            self._known[names, asks, shapes] = schema
+            self._known[names, asks, shapes, bundled] = schema
         return schema
+
+    def bundle(self, parts: tuple[Schema, ...]) -> Schema | None:
+        """The schema of lines of these schemas laid together; None if they share a metric."""
+        if parts not in self._bundles:
+            names = tuple([name for part in parts for name in part.names])
+            asks = tuple([one for part in parts for one in part.asks])
+            if len(self._bundles) >= _MAX_BUNDLES:
+                self._bundles.clear()
+            self._bundles[parts] = self.of(names, asks, bundled=True) if len(set(names)) == len(names) else None
+        return self._bundles[parts]
 
     def defaults(self, actor: str) -> Defaults:
         """The defaults of the actor's metrics."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -220,13 +221,15 @@ def _items(window: UnitLines, only: Collection[str] | None = None) -> dict[str, 
         names = schema.names if only is None else [name for name in schema.names if name in only]
         if not names:
             continue
-        unsorted.update(found.keys() & set(names))
+        unsorted.update(names if schema.bundled else found.keys() & set(names))
         # Sorted once for all metrics of the block.
         lines = sorted(zip(block.owners, block.lines), key=lambda line: (line[0].merge_key, line[1][1]))
         for owner, (t, offset, data) in lines:
-            for name, asks, observations in schema.values(data):
+            values = schema.values(data)
+            ts, offsets = schema.places(data) if schema.bundled else (repeat(t), repeat(offset))
+            for (name, asks, observations), at, begin in zip(values, ts, offsets):
                 if only is None or name in only:
-                    found.setdefault(name, []).append(Item(owner, offset, t, asks, observations))
+                    found.setdefault(name, []).append(Item(owner, begin, at, asks, observations))
     for segment, line in window.sparse:
         for name, asks, observations in line.values:
             found.setdefault(name, []).append(Item(segment, line.offset, line.t, asks, observations))

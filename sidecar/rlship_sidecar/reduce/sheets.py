@@ -242,11 +242,16 @@ def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, oth
     row_of = {segment: row for row, segment in enumerate(order.segments)}
     rows = np.fromiter(map(row_of.__getitem__, owners), np.int64, len(owners))
     offsets = np.fromiter((offset for block in blocks for _, offset, _ in block.lines), np.int64, len(owners))
+    matrices = [block.matrix() for block in blocks]
+    if len(schemas) > 1 and any(schema.bundled for schema in schemas):
+        ends = np.concatenate([_last_offsets(schema, matrix) for schema, matrix in zip(schemas, matrices)])
+        if _interleaved(rows, offsets, np.fmax(offsets, ends)) and _entangled(schemas, blocks):
+            others.update(name for schema in schemas for name in schema.names)
+            return []
     rounds = _rounds(rows, offsets)
     turns = int(rounds.max()) + 1
     layout = _layout(tuple(schemas))
     others |= layout.others
-    matrices = [block.matrix() for block in blocks]
     sheets: list[Sheet] = []
     for number, (metrics, room, weighted) in enumerate(layout.sheets):
         size = len(order.segments) * len(metrics.names) * turns * (8 if room == SUMMARY else room)
@@ -265,6 +270,34 @@ def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, oth
             begin = end
         sheets.append(Sheet(metrics, order, None, into.parts(), ragged=True))
     return sheets
+
+
+def _last_offsets(schema: Schema, matrix: Doubles) -> Doubles:
+    """Where the last line of each bundle begins; 0 for lines that are none."""
+    if not schema.bundled:
+        return np.zeros(len(matrix))
+    last: Doubles = matrix[:, schema.width - len(schema.names) :].max(axis=1)
+    return last
+
+
+def _interleaved(rows: Any, begins: Any, ends: Any) -> bool:
+    """Whether a line begins within a bundle of its segment. Then no order of whole bundles may be right."""
+    sorting = np.lexsort((begins, rows))
+    same = rows[sorting][1:] == rows[sorting][:-1]
+    return bool((same & (begins[sorting][1:] <= ends[sorting][:-1])).any())
+
+
+def _entangled(schemas: Sequence[Schema], blocks: Sequence[Block]) -> bool:
+    """Whether a segment has a metric in two blocks."""
+    of_segment: dict[Segment, tuple[int, ...]] = {}
+    for number, block in enumerate(blocks):
+        for owner in set(block.owners):
+            of_segment[owner] = (*of_segment.get(owner, ()), number)
+    for numbers in set(of_segment.values()):
+        names = [name for number in numbers for name in schemas[number].names]
+        if len(numbers) > 1 and len(set(names)) < len(names):
+            return True
+    return False
 
 
 def _rounds(rows: Any, offsets: Any) -> Any:

@@ -94,7 +94,7 @@ class Packing:
         if found is None:
             if len(self._known) >= _MAX_SCHEMAS:
                 self._known.clear()
-            found = self._known[schema] = pickle.dumps((schema.names, schema.asks, schema.shapes), 5)
+            found = self._known[schema] = pickle.dumps((schema.names, schema.asks, schema.shapes, schema.bundled), 5)
         return found
 
     def _place(self, schema: Schema) -> int:
