@@ -74,7 +74,7 @@ class Schema:
         self.asks = asks
         self.shapes = shapes
         self.stretches = stretches_of(shapes)
-        self.width = sum(map(width, shapes)) + 2 * len(names) * bundled
+        self.width = (sum(map(width, shapes)) if any(shapes) else len(names)) + 2 * len(names) * bundled
         self.streamed = any(ask.stream for ask in asks)
         # A nameless metric is a dead value.
         self.pack = _not_dense if "" in names else Struct(f"{self.width}d").pack

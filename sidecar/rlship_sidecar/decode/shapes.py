@@ -187,6 +187,8 @@ def _sort_key(shape: Shape) -> tuple[int, int]:
 
 def stretches_of(shapes: Sequence[Shape]) -> tuple[Stretch, ...]:
     """The stretches of metrics that stand in the order of their shapes."""
+    if not any(shapes):  # PLAIN, all of them
+        return (Stretch(PLAIN, 0, len(shapes), 0),) if shapes else ()
     found: list[Stretch] = []
     column = 0
     for place, shape in enumerate(shapes):

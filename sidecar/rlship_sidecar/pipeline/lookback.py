@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
@@ -60,6 +61,12 @@ class _Pattern:
     suspects: dict[Ranks, list[str]] = field(default_factory=dict)
     version: int = -1
     since: int | None = None
+
+
+@lru_cache(1024)
+def _names_of(ranks: Ranks) -> tuple[str, ...]:
+    """The names of ranks, which are often those of an earlier step."""
+    return rank_names(ranks)
 
 
 class LookedBack(NamedTuple):
@@ -174,7 +181,7 @@ class Lookback:
         if not wanted:
             return {}
         found = self._lately(step, wanted)
-        return {f"{self._steps.actor}/{name}": rank_names(found[name]) for name in sorted(found)}
+        return {f"{self._steps.actor}/{name}": _names_of(found[name]) for name in sorted(found)}
 
     def _lately(self, step: int, wanted: Mapping[str, Ranks]) -> dict[str, Ranks]:
         """Of the wanted ranks of each metric, those that logged it at one of the last steps that have it."""

@@ -35,7 +35,7 @@ class Headings:
 
 
 class Sheet(NamedTuple):
-    """Values of some metrics. `plain` are those of one number for each segment and metric, which may be NaN.
+    """Values of some metrics. `plain` are those of one place for each segment and metric, as `ObservedParts` has them.
 
     `ragged`: a segment may lack a metric.
     """
@@ -162,11 +162,14 @@ def groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
 def _groups(schemas: tuple[Schema, ...]) -> list[tuple[Schema, ...]]:
     group_of: dict[str, list[Schema]] = {}
     for schema in schemas:
-        mine = [schema]
-        for held in {id(held): held for name in schema.names if (held := group_of.get(name)) is not None}.values():
-            mine = [*held, *mine]
-        for member in mine:
-            group_of.update(dict.fromkeys(member.names, mine))
+        touched = {id(held): held for name in schema.names if (held := group_of.get(name)) is not None}
+        mine, *rest = sorted(touched.values(), key=len, reverse=True) or [[]]
+        mine.append(schema)
+        group_of.update(dict.fromkeys(schema.names, mine))
+        for held in rest:
+            mine += held
+            for member in held:
+                group_of.update(dict.fromkeys(member.names, mine))
     return [tuple(group) for group in {id(group): group for group in group_of.values()}.values()]
 
 
@@ -195,42 +198,52 @@ def _layout(schemas: tuple[Schema, ...]) -> _Layout:
     forms: dict[str, tuple[int, bool]] = {}
     others: set[str] = set()
     for schema in schemas:
-        for name, asks, shape in zip(schema.names, schema.asks, schema.shapes):
-            room, weighted = (SUMMARY, False) if shape == SUMMARY else (max(1, abs(shape)), shape < 0)
-            if name in asked:
-                held = forms[name]
-                if asked[name] != asks or (SUMMARY in (room, held[0]) and room != held[0]):
-                    others.add(name)
-                room, weighted = max(room, held[0]), weighted or held[1]
-            asked[name], forms[name] = asks, (room, weighted)
-    sheets: dict[tuple[int, bool], list[str]] = {}
-    place_of: dict[str, tuple[int, int]] = {}
-    for name, form in forms.items():
-        if name not in others:
-            names = sheets.setdefault(form, [])
-            place_of[name] = [*sheets].index(form), len(names)
-            names.append(name)
-    targets = []
-    for schema in schemas:
-        of_schema: list[list[_Target]] = []
         for stretch in schema.stretches:
-            found: dict[int, tuple[list[int], list[int]]] = {}
-            for place, name in enumerate(schema.names[stretch.first : stretch.end]):
-                if name not in others:
-                    sheet, column = place_of[name]
-                    places, columns = found.setdefault(sheet, ([], []))
-                    places.append(place)
-                    columns.append(column)
-            of_schema.append([_Target(at, np.array(one), np.array(other)) for at, (one, other) in found.items()])
-        targets.append(of_schema)
-    return _Layout(
-        [
-            (Headings(tuple(names), tuple(asked[name] for name in names)), room, weighted)
-            for (room, weighted), names in sheets.items()
-        ],
-        targets,
-        frozenset(others),
-    )
+            shape, part = stretch.shape, slice(stretch.first, stretch.end)
+            form = (SUMMARY, False) if shape == SUMMARY else (max(1, abs(shape)), shape < 0)
+            for name, asks in zip(schema.names[part], schema.asks[part]):
+                held = forms.setdefault(name, form)
+                if held != form:
+                    if SUMMARY in (form[0], held[0]):
+                        others.add(name)
+                    forms[name] = max(held[0], form[0]), held[1] or form[1]
+                known = asked.setdefault(name, asks)
+                if known is not asks and known != asks:
+                    others.add(name)
+    sheets: dict[tuple[int, bool], list[str]] = {}
+    for name in sorted(forms):
+        if name not in others:
+            sheets.setdefault(forms[name], []).append(name)
+    place_of = [{name: column for column, name in enumerate(names)} for names in sheets.values()]
+    targets = [
+        [_targets(schema.names[stretch.first : stretch.end], place_of) for stretch in schema.stretches]
+        for schema in schemas
+    ]
+    found = [
+        (_headings(tuple(names), tuple([asked[name] for name in names])), room, weighted)
+        for (room, weighted), names in sheets.items()
+    ]
+    return _Layout(found, targets, frozenset(others))
+
+
+def _targets(names: Sequence[str], place_of: Sequence[Mapping[str, int]]) -> list[_Target]:
+    """Where the metrics of a stretch stand."""
+    found = []
+    for sheet, columns_of in enumerate(place_of):
+        columns = [columns_of.get(name, -1) for name in names]
+        places = range(len(names))
+        if -1 in columns:
+            places = [place for place in places if columns[place] >= 0]  # type: ignore[assignment]
+            columns = [columns[place] for place in places]
+        if columns:
+            found.append(_Target(sheet, np.array(places), np.array(columns)))
+    return found
+
+
+@lru_cache(256)
+def _headings(names: tuple[str, ...], asks: tuple[Definition, ...]) -> Headings:
+    """The same for the same metrics, so that they are planned once."""
+    return Headings(names, asks)
 
 
 def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, others: set[str]) -> list[Sheet] | None:
@@ -268,7 +281,9 @@ def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, oth
                         values = matrix[:, stretch.columns].reshape(len(matrix), -1, width(stretch.shape))
                         into.put(stretch.shape, rows[begin:end], rounds[begin:end], target, values)
             begin = end
-        sheets.append(Sheet(metrics, order, None, into.parts(), ragged=True))
+        parts = into.parts()
+        plain = parts.xs[:, :, 0] if isinstance(parts, ObservedParts) and turns == room == 1 and not weighted else None
+        sheets.append(Sheet(metrics, order, plain, parts, ragged=True))
     return sheets
 
 
