@@ -8,7 +8,7 @@
         rlship.barrier(step)
 
 Each process appends to a file of its own below the experiment's folder; `rlship watch` aligns the files by step and
-reduces them across ranks. A call only encodes into a bounded buffer: no network, no lock between processes, no waiting
+reduces them across ranks. A call only fills a bounded buffer: no network, no lock between processes, no waiting
 for the disk. Nothing here raises into the job. `RLSHIP_DISABLE=1` makes every call a no-op. Only the standard library
 is used.
 """
