@@ -50,6 +50,7 @@ def test_precedence(tmp_path: Path) -> None:
 def test_every_key_can_be_set_by_its_variable(tmp_path: Path) -> None:
     """RLSHIP_<KEY> exists for each key of Config."""
     samples = {"state_dir": "/s", "sinks": "jsonl", "reductions": '{"loss": ["max"]}', "per_rank": "true"}
+    samples["opens_per_s"] = "70"
     for key in Config.__struct_fields__:
         if key == "sink":
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 
 import rlship
 from rlship_sidecar.rows import Row
+from rlship_sidecar.sinks import declared as declared_module
 from rlship_sidecar.sinks.contract import Config, Sink
 from rlship_sidecar.sinks.declared import EVERY_S, DeclaredConfig
 from rlship_sidecar.sinks.jsonl import JsonlSink
@@ -25,6 +27,12 @@ from tests.loopback.backend import LoopbackBackend
 from tests.sinks.readback import run_folder, tensorboard_points
 from tests.sinks.rows import MemorySource, make_row, make_rows, make_run
 from tests.sinks.test_wandb_online import make_sink
+
+
+def awaited(declared: DeclaredConfig) -> Config:
+    found: Config = {}
+    wait_until(lambda: found.update(declared.news()) or found)
+    return found
 
 
 def put(experiment: Path, name: str, data: bytes) -> None:
@@ -48,9 +56,31 @@ def test_it_is_that_of_the_lowest_rank_of_the_newest_start(tmp_path: Path) -> No
     put(tmp_path, "e.jsonl", file(event("config", attrs={"x": 1}), id="e", actor="reward"))
     assert declared.news() == {}
     now = EVERY_S
-    assert declared.news() == {"reward": {"x": 1}}
+    assert awaited(declared) == {"reward": {"x": 1}}
     now = 2 * EVERY_S
     assert declared.news() == {}
+
+
+def test_a_file_that_does_not_answer_holds_up_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the first look has had its time, `news` returns at once, however long a look takes."""
+    answers = threading.Event()
+    real = DeclaredConfig.look
+
+    def slow(declared: DeclaredConfig) -> Config:
+        answers.wait()
+        return real(declared)
+
+    monkeypatch.setattr(DeclaredConfig, "look", slow)
+    monkeypatch.setattr(declared_module, "FIRST_S", 0.0)
+    put(tmp_path, "a.jsonl", file(id="a", actor="trainer", labels={"x": "1"}))
+    now = 0.0
+    declared = DeclaredConfig(tmp_path, clock=lambda: now)
+    for _ in range(3):
+        assert declared.news() == {}
+        now += EVERY_S
+    assert len([one for one in threading.enumerate() if one.name == "rlship-declared"]) == 1
+    answers.set()
+    assert awaited(declared) == {"trainer": {"x": 1}}
 
 
 def test_numbers_and_bools_of_labels_are_numbers_and_bools(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ NOTHING = -0.0  # what is added where there is nothing to add
 class ObservedParts:
     """The moments of each segment and metric, of observations `xs[segment, metric, place]` in file order.
 
-    An x is NaN where the observation is not finite, and infinite where nothing was observed. Without `ws` all weights are 1.
+    An x is NaN where the observation is not finite, and infinite where nothing was observed. Without `ws` all weights
+    are 1.
     """
 
     def __init__(self, xs: Doubles, ws: Doubles | None) -> None:

@@ -288,7 +288,7 @@ def _lay(schemas: Sequence[Schema], blocks: Sequence[Block], roster: Roster, oth
 
 
 def _last_offsets(schema: Schema, matrix: Doubles) -> Doubles:
-    """Where the last line of each bundle begins; 0 for lines that are none."""
+    """Where the last line of each bundle begins; 0 for other lines."""
     if not schema.bundled:
         return np.zeros(len(matrix))
     last: Doubles = matrix[:, schema.width - len(schema.names) :].max(axis=1)

@@ -37,7 +37,7 @@ def load_progress(path: Path) -> Progress:
 
 
 class ObservingSink(Sink):
-    """The sink `inner`, whose `observe` is called while it is open, if it `observes`. Calls still come one at a time."""
+    """The sink `inner`, whose `observe` is called while it is open, if it `observes`. Calls come one at a time."""
 
     def __init__(self, name: str, sink: Sink) -> None:
         self._name = name
