@@ -427,7 +427,7 @@ class Intake:
         if size < source.read:
             source.problem = f"shorter than what was read of it ({size} < {source.read} bytes): not read further"
         else:
-            source.missed_at = None
+            source.sightings.missed_at = None
             if size == source.read:
                 source.sightings.found_all = now
         return size > source.read

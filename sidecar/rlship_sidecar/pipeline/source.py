@@ -121,11 +121,13 @@ class Sightings:
 
     `taken`: it took the newest lines. `found_all`: the newest look that left no complete
     line; `found_all_before` is that look as of `taken`. So the newest line was written between these two.
+    `missed_at`: what was read of the file was found missing, and still is.
     """
 
     taken: float = -math.inf
     found_all: float = -math.inf
     found_all_before: float = -math.inf
+    missed_at: float | None = None
 
     def take(self, now: float) -> None:
         """Lines were taken."""
@@ -183,7 +185,7 @@ class Source:
     NUL bytes were first waited for.
     `unrestored`: where the applied lines begin whose steps were open at a restart, or that rows were made without
     because the file was missing, until they are taken in again. `missed`: rows may have been made without them.
-    `missed_at`: when what was read of it was first found missing. `fetched` is there while it is read again.
+    `fetched` is there while it is read again.
     """
 
     name: str
@@ -201,7 +203,6 @@ class Source:
     held_since: float | None = None
     unrestored: int | None = None
     missed: bool = False
-    missed_at: float | None = None
     piece_bytes: int = PIECE_BYTES
     index: BlockIndex = field(default_factory=BlockIndex)
     sightings: Sightings = field(default_factory=Sightings)
@@ -226,9 +227,9 @@ class Source:
         """Seconds for which what was read of it has been missing, now that it is; endless if it is gone for good."""
         if self.gone:
             return math.inf
-        if self.missed_at is None:
-            self.missed_at = now
-        return now - self.missed_at
+        if self.sightings.missed_at is None:
+            self.sightings.missed_at = now
+        return now - self.sightings.missed_at
 
     @property
     def floor(self) -> int:
