@@ -61,6 +61,36 @@ def test_the_last_points_are_kept_in_order_of_steps() -> None:
     assert (trend.value, trend.index) == (None, 100)
 
 
+@pytest.mark.parametrize("seldom", ["loss", "reward"])
+def test_a_metric_of_few_rows_keeps_its_points(seldom: str) -> None:
+    """However many rows lack it, the trend has its newest value, the step of that, and how many rows came since."""
+    trends = Trends()
+    for step in range(3 * MAX_POINTS + 1):
+        logged = {f"trainer/{seldom}": float(step)} if not step % MAX_POINTS else {}
+        trends.note([a_row(step, {"trainer/grad_norm": 1.0, **logged})])
+        (trend,) = trends.trends()
+        assert trend.key == f"trainer/{seldom}"
+        assert (trend.index, trend.rows_since) == (step - step % MAX_POINTS, step % MAX_POINTS)
+        assert trend.points == [float(at) for at in range(0, step + 1, MAX_POINTS)]
+
+
+@pytest.mark.parametrize("key", ["trainer/loss", "trainer/loss/mean"])
+def test_what_is_not_finite_is_no_older_value(key: str) -> None:
+    """A row without a finite observation has no value at its place, and one with some says how many are left out."""
+    trends = Trends()
+    trends.note([a_row(0, {key: 0.5}), a_row(1, {key: 0.25, "trainer/loss/nonfinite": 1.0})])
+    (trend,) = trends.trends()
+    assert (trend.index, trend.value, trend.nonfinite) == (1, 0.25, 1)
+    trends.note([a_row(2, {"trainer/loss/nonfinite": 2.0})])
+    (trend,) = trends.trends()
+    assert (trend.index, trend.value, trend.nonfinite, trend.points) == (2, None, 2, [0.5, 0.25, None])
+    trends.note([a_row(2, {key: 0.125})])
+    assert trends.trends()[0].points == [0.5, 0.25, 0.125]
+    later = Trends()
+    later.note([a_row(0, {"trainer/loss/nonfinite": 1.0})])
+    assert [(one.key, one.value) for one in later.trends()] == [("trainer/loss", None)]
+
+
 def test_a_trend_has_the_unit_of_the_catalogue() -> None:
     """Everything that a screen draws of a metric."""
     trends = Trends()

@@ -34,6 +34,7 @@ from rlship_sidecar.report.terminal import (
     natural,
     present,
 )
+from rlship_sidecar.rows import CLOCK
 from rlship_sidecar.tally import OWN_ACTOR
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -271,7 +272,7 @@ class _View:
     def values(self) -> dict[str, str]:
         """The newest values, each with its name, by name."""
         labels = ((self._label(trend), trend) for trend in self._status.trends[:3])
-        return {label: f"{label} {number(trend.value)}" for label, trend in labels}
+        return {label: f"{label} {number(trend.value)}{_not_finite(trend)}" for label, trend in labels}
 
     @cached_property
     def trouble_words(self) -> list[str]:
@@ -328,7 +329,10 @@ class _View:
         names = max(cell_len(self._label(one)) for one in self._status.trends)
         label = self._label(trend)
         begin = f"{_INDENT}{label}{' ' * (names - cell_len(label))}  {number(trend.value):>9}  "
-        return begin + sparkline(trend.points, min(48, width - cell_len(begin)))
+        marks = _not_finite(trend)
+        if trend.rows_since:
+            marks += f"  {'window' if trend.kind == CLOCK else 'step'} {trend.index}"
+        return begin + sparkline(trend.points, min(48, width - cell_len(begin) - cell_len(marks))) + marks
 
     def _label(self, trend: TrendStatus) -> str:
         """A metric's name, with its actor where two metrics of the screen share the name."""
@@ -366,6 +370,11 @@ def _misuse(reported: Mapping[str, int], at: Mapping[str, float]) -> str:
 
 def _rate(steps_per_s: float) -> str:
     return f"{number(steps_per_s)} steps/s" if steps_per_s >= 0.1 else f"{number(1 / steps_per_s)} s/step"
+
+
+def _not_finite(trend: TrendStatus) -> str:
+    """How many observations of the newest row are left out of its value because they are not finite."""
+    return f" ({counted(trend.nonfinite, 'NaN')})" if trend.nonfinite and trend.value is not None else ""
 
 
 def _is_trouble(sink: SinkStatus) -> bool:

@@ -75,8 +75,9 @@ class ActorStatus:
 class TrendStatus:
     """The newest values of one metric, which a screen draws.
 
-    `key` is its key in rows of `actor` and `kind`. `value` belongs to the newest row, `index` is that row's step or
-    window, and `points` are the values of the last rows, oldest first. None: a value that is not finite.
+    `key` is its key in rows of `actor` and `kind`. `value` belongs to the newest row that has the metric, `index` is
+    that row's step or window, `rows_since` is how many newer rows lack the metric. `points` are the values of the last
+    rows that have it, oldest first. None: no observation was finite. `nonfinite` counts those of the newest one.
     """
 
     key: str
@@ -86,6 +87,8 @@ class TrendStatus:
     value: float | None
     points: list[float | None]
     unit: str = ""
+    rows_since: int = 0
+    nonfinite: int = 0
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import NamedTuple, TypeVar
 
 from rlship_formats.catalogue.metrics import lookup
 from rlship_sidecar.report.status import TrendStatus
@@ -17,6 +18,8 @@ MAX_TRENDS = 8
 SEED_ROWS = 64  # the rows that a sidecar reads again at its start
 _KINDS = (STEP, ALIGNED, CLOCK)
 _RATE_STEPS = 20
+_NONFINITE = "/nonfinite"
+_Held = TypeVar("_Held")
 
 # What each place of the screen shows: names of the catalogue, best first, then last parts of names that it lacks.
 _SLOTS = (
@@ -29,13 +32,34 @@ _SLOTS = (
 )
 
 
+class _Point(NamedTuple):
+    """A metric in a row: its value, NaN if no observation was finite, and how many were not."""
+
+    value: float
+    nonfinite: int
+
+
 @dataclass(slots=True)
 class _TrackedRows:
-    """The rows of one actor and kind: their chosen keys, and by index the time and the values of these keys."""
+    """The newest rows of one actor and kind: their times by index, and the newest points of each chosen key by index.
 
-    keys: tuple[str, ...] = ()
+    A key keeps points of its own, because rows may have a metric seldom.
+    """
+
     width: int = -1
-    points: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    points: dict[str, dict[int, _Point]] = field(default_factory=dict)
+
+    def note(self, row: Row) -> None:
+        """Take the row's time and its points."""
+        index = row.unit.index
+        _keep(self.times, index, row.t)
+        for key, points in self.points.items():
+            value, nonfinite = row.values.get(key), int(row.values.get(_beside(key), 0))
+            if value is not None or nonfinite:
+                _keep(points, index, _Point(math.nan if value is None else value, nonfinite))
+            else:
+                points.pop(index, None)
 
 
 class Trends:
@@ -59,17 +83,17 @@ class Trends:
             family = self._families.setdefault((unit.actor, unit.kind), _TrackedRows())
             if len(row.values) != family.width:
                 family.width = len(row.values)
-                shown = [key for key in row.values if self._place(unit.actor, unit.kind, key) is not None]
-                family.keys = tuple(dict.fromkeys((*family.keys, *shown)))
-            family.points[unit.index] = row.t, {key: row.values[key] for key in family.keys if key in row.values}
-            if len(family.points) > MAX_POINTS:
-                del family.points[min(family.points)]
+                for key in row.values:
+                    key = key.removesuffix(_NONFINITE)
+                    if key not in family.points and self._place(unit.actor, unit.kind, key) is not None:
+                        family.points[key] = {}
+            family.note(row)
 
     def trends(self) -> list[TrendStatus]:
         """The chosen metrics, best first, each metric of an actor once."""
         found: dict[tuple[str, str], tuple[tuple[object, ...], str, str]] = {}
         for (actor, kind), family in self._families.items():
-            for key in family.keys:
+            for key in filter(family.points.get, family.points):
                 place = self._place(actor, kind, key)
                 if place is not None:
                     metric = actor, _metric(actor, key)
@@ -79,7 +103,7 @@ class Trends:
             if self._patterns or place[0] not in taken:  # the catalogue chooses one metric for each place
                 taken.add(place[0])
                 chosen.append((kind, key))
-        owner = {(kind, key): actor for (actor, kind), family in self._families.items() for key in family.keys}
+        owner = {(kind, key): actor for (actor, kind), family in self._families.items() for key in family.points}
         return [self._trend(owner[one], *one) for one in chosen[:MAX_TRENDS]]
 
     def steps_per_s(self, actor: str, at: float | None = None) -> float | None:
@@ -90,10 +114,10 @@ class Trends:
         or as the time since the newest row if that is longer.
         """
         family = self._families.get((actor, STEP))
-        indexes = sorted(family.points)[-_RATE_STEPS:] if family is not None else []
+        indexes = sorted(family.times)[-_RATE_STEPS:] if family is not None else []
         if family is None or len(indexes) < 2:
             return None
-        times = [family.points[index][0] for index in indexes]
+        times = [family.times[index] for index in indexes]
         took_s = times[-1] - times[0]
         if took_s <= 0:
             return None
@@ -105,11 +129,22 @@ class Trends:
         return min(steps / took_s, steps / (len(times) - 1) * (recent + 1) / recent_s)
 
     def _trend(self, actor: str, kind: str, key: str) -> TrendStatus:
-        points = self._families[actor, kind].points
-        indexes = [index for index in sorted(points) if key in points[index][1]]
-        values = [value if math.isfinite(value) else None for value in (points[i][1][key] for i in indexes)]
-        found = lookup(actor, _metric(actor, key))
-        return TrendStatus(key, actor, kind, indexes[-1], values[-1], values, found.unit if found is not None else "")
+        family = self._families[actor, kind]
+        points = family.points[key]
+        indexes = sorted(points)
+        values = [value if math.isfinite(value) else None for value in (points[index].value for index in indexes)]
+        newest, found = indexes[-1], lookup(actor, _metric(actor, key))
+        return TrendStatus(
+            key,
+            actor,
+            kind,
+            newest,
+            values[-1],
+            values,
+            found.unit if found is not None else "",
+            rows_since=sum(index > newest for index in family.times),
+            nonfinite=points[newest].nonfinite,
+        )
 
     def _place(self, actor: str, kind: str, key: str) -> tuple[object, ...] | None:
         """Where a key comes among all keys, or None if it is not shown."""
@@ -131,6 +166,18 @@ class Trends:
 
 def _fits(key: str, pattern: str) -> bool:
     return fnmatchcase(key, pattern) or fnmatchcase(key.removeprefix("clock/"), pattern)
+
+
+def _beside(key: str) -> str:
+    """The key that counts a metric's observations that are not finite."""
+    return key.removesuffix("/mean") + _NONFINITE
+
+
+def _keep(held: dict[int, _Held], index: int, one: _Held) -> None:
+    """Put it in, and drop the lowest index if there are too many."""
+    held[index] = one
+    if len(held) > MAX_POINTS:
+        del held[min(held)]
 
 
 def _metric(actor: str, key: str) -> str:
