@@ -43,7 +43,7 @@ _Seconds = Annotated[float, Meta(ge=0, description="seconds, a finite number >= 
 _MoreSeconds = Annotated[float, Meta(gt=0, description="seconds, a finite number > 0")]
 _LeaseSeconds = Annotated[float, Meta(ge=1, description="seconds, a finite number >= 1")]
 _PollSeconds = Annotated[float, Meta(ge=0.01, le=60, description="seconds, a number in 0.01..60")]
-_Opens = Annotated[int, Meta(ge=10, le=1_000_000, description="an integer in 10..1000000")]
+_Opens = Annotated[int, Meta(ge=1, le=1_000_000, description="an integer in 1..1000000")]
 _Window = Annotated[float, Meta(ge=0.1, le=86_400, description="seconds, a number in 0.1..86400")]
 _Names = Annotated[list[str], Meta(description="a list of sink names")]
 _Tables = Annotated[dict[str, dict[str, Any]], Meta(description="tables such as [sink.wandb]")]

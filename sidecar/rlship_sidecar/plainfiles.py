@@ -23,17 +23,40 @@ def open_plain(path: str, root: str = "") -> int:
     """
     folder, _, name = path.rpartition("/")
     if not root or not path.startswith(f"{root}/"):
-        fd = os.open(path, OPEN_FLAGS)
-    else:
-        at = _walk(folder, root)
-        try:
-            fd = os.open(name, OPEN_FLAGS, dir_fd=at)
-        finally:
-            os.close(at)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise NotAFile(0, "not a regular file", path)
-    return fd
+        return _regular(os.open(path, OPEN_FLAGS), path)[0]
+    at = _walk(folder, root)
+    try:
+        return _regular(os.open(name, OPEN_FLAGS, dir_fd=at), path)[0]
+    finally:
+        os.close(at)
+
+
+class OpenFolder:
+    """A folder on the way to which there is no link. Its descriptor is closed with the last reference, so that a thread
+    may still use it while another one opens the folder anew.
+    """
+
+    def __init__(self, path: str, root: str) -> None:
+        self._fd = _walk(path, root)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it could not be opened
+            os.close(self._fd)
+
+    def open(self, path: str) -> tuple[int, int]:
+        """Open the regular file at `path`, which is in this folder. Returns its descriptor and size. Raises as
+        `open_plain`.
+        """
+        return _regular(os.open(path.rpartition("/")[2], OPEN_FLAGS, dir_fd=self._fd), path)
+
+
+def _regular(fd: int, path: str) -> tuple[int, int]:
+    """A descriptor and the size of its file. Raises NotAFile."""
+    found = os.fstat(fd)
+    if stat.S_ISREG(found.st_mode):
+        return fd, found.st_size
+    os.close(fd)
+    raise NotAFile(0, "not a regular file", path)
 
 
 def open_folder(path: str, root: str) -> int:

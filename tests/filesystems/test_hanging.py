@@ -33,7 +33,7 @@ class Hanging:
         self.goes_on = threading.Event()
         real = Descriptors.look
 
-        def look(files: Descriptors, path: str, do: Callable[[int], object]) -> object:
+        def look(files: Descriptors, path: str, do: Callable[[int, int], object]) -> object:
             if self.stuck and path.endswith(name):
                 self.goes_on.wait()
             return real(files, path, do)

@@ -37,7 +37,7 @@ def pretended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon in this process that takes the folder for a network filesystem."""
     looks: list[bool] = []
 
-    def look(files: Descriptors, path: str, do: Callable[[int], object]) -> object:
+    def look(files: Descriptors, path: str, do: Callable[[int, int], object]) -> object:
         looks.append(files.kept(path) is not None)
         return real_look(files, path, do)
 

@@ -38,7 +38,7 @@ class Calls:
         self._lock = threading.Lock()
         real = Descriptors.look
 
-        def look(files: Descriptors, path: str, do: Callable[[int], object]) -> object:
+        def look(files: Descriptors, path: str, do: Callable[[int, int], object]) -> object:
             with self._lock:
                 self._now += 1
                 self.of[path] += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from operator import add
 from typing import Any, NamedTuple, TypeVar
 
 from rlship_formats.records import MAX_LINE_BYTES
-from rlship_sidecar.plainfiles import open_plain
+from rlship_sidecar.plainfiles import OpenFolder, open_plain
 from rlship_sidecar.tail.looks import Look, Looks
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ KNOWN_BYTES = 64
 EXCERPT_BYTES = 120
 FREED_AT_ONCE = 4  # descriptors to close when the system has no free one
 MAX_WAIT_S = 5.0  # for a file of a network filesystem; as long, and the sidecar goes on without it for now
+FOLDER_S = 1.0  # for which a folder stays open between looks
 NO_ANSWER = "does not answer"
 LINE_BYTES = 8192  # the first read for one line: most lines are no longer
 
@@ -111,6 +113,7 @@ class Descriptors:
         self._limit = max(1, limit)
         self.keep = keep
         self._looks = None if keep else looks
+        self._folders: dict[str, tuple[OpenFolder, float]] = {}
         self._hanging: dict[str, Look[Any]] = {}
         self._open: OrderedDict[str, int] = OrderedDict()
 
@@ -118,12 +121,15 @@ class Descriptors:
         """The descriptor of a file if it is open. With `keep=False` no file stays open between two looks."""
         return self._open.get(path)
 
-    def look(self, path: str, look: Callable[[int], T]) -> T:
-        """Open the file, call `look` with its descriptor, and close it. Any thread may do so. Raises OSError."""
+    def look(self, path: str, look: Callable[[int, int], T]) -> T:
+        """Open the file, call `look` with its descriptor and size, and close it. Any thread may do so. Raises OSError.
+
+        The folder above it is opened as well, but not for each file.
+        """
         for again in (False, True):
-            fd = open_plain(path, self.root)
+            fd, size = self._open_anew(path, anew=again)
             try:
-                return look(fd)
+                return look(fd, size)
             except OSError as error:
                 # The server no longer has the file behind the descriptor.
                 if error.errno != errno.ESTALE or again:
@@ -131,6 +137,23 @@ class Descriptors:
             finally:
                 os.close(fd)
         raise AssertionError
+
+    def _open_anew(self, path: str, *, anew: bool) -> tuple[int, int]:
+        if not self.root or not path.startswith(f"{self.root}/"):
+            fd = open_plain(path)
+            return fd, _size(fd)
+        at = path.rpartition("/")[0]
+        folder, since = self._folders.get(at, (None, 0.0))
+        now = time.monotonic()
+        if folder is None or anew or now - since > FOLDER_S:
+            folder = OpenFolder(at, self.root)
+            self._folders[at] = folder, now
+        try:
+            return folder.open(path)
+        except OSError:  # the folder at this path may be another one by now
+            if since and not anew:
+                return self._open_anew(path, anew=True)
+            raise
 
     def in_time(self, path: str, call: Callable[[], T]) -> T:
         """Make a call on a file, of which no more than one may hang. Raises OSError."""
@@ -229,7 +252,7 @@ class Tail:
         fd = self._files.kept(self.path)
         if fd is not None:
             return os.lseek(fd, 0, os.SEEK_END)
-        return self._looking(_size)
+        return self._looking(lambda fd, size: _size(fd) if size is None else size)
 
     def read(self, start: Position, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
         """Read complete lines from `start` on, out of about `max_bytes`. Raises OSError, Replaced.
@@ -238,7 +261,12 @@ class Tail:
         filesystem NUL bytes are bytes that have not arrived. A piece that has no lines and ends at its start means that
         no line is complete yet.
         """
-        return self._looking(lambda fd: self._read(fd, start, max_bytes, _size(fd) if size is None else size, hold_nul))
+
+        def read(fd: int, opened: int | None) -> Piece:
+            known = opened if size is None else size
+            return self._read(fd, start, max_bytes, _size(fd) if known is None else known, hold_nul)
+
+        return self._looking(read)
 
     def look(self, mark: Position, max_bytes: int, *, check: bool, hold_nul: bool) -> Glance:
         """Look at the file with one open: its size, and what follows `mark` if that is no more than `max_bytes`.
@@ -247,8 +275,9 @@ class Tail:
         network filesystem any thread may look, but one at a time. Raises OSError, Replaced.
         """
 
-        def look(fd: int) -> Glance:
-            size = _size(fd)
+        def look(fd: int, size: int | None) -> Glance:
+            if size is None:
+                size = _size(fd)
             if mark.offset < size <= mark.offset + max_bytes:
                 return Glance(size, self._read(fd, mark, max_bytes, size, hold_nul))
             if size < mark.offset or (size == mark.offset and (check or self.shrunk)):
@@ -268,29 +297,30 @@ class Tail:
         A file that only became shorter may have lost its end for the moment. Once a writer appends to it, it counts as
         replaced.
         """
-        self._looking(lambda fd: self._check(fd, mark, _size(fd)))
+        self._looking(lambda fd, size: self._check(fd, mark, _size(fd) if size is None else size))
 
     def check_at_once(self, mark: Position) -> None:
         """`check` in the thread that calls it, which may be any on a network filesystem."""
         if self._files.keep:
             self.check(mark)
         else:
-            self._files.look(self.path, lambda fd: self._check(fd, mark, _size(fd)))
+            self._files.look(self.path, lambda fd, size: self._check(fd, mark, size))
 
-    def _looking(self, look: Callable[[int], T]) -> T:
-        """Call `look` with a descriptor. If the server no longer has the file behind it, open the file anew and call
-        `look` again.
+    def _looking(self, look: Callable[[int, int | None], T]) -> T:
+        """Call `look` with a descriptor, and with the size if the file was opened for this look.
+
+        If the server no longer has the file behind the descriptor, open the file anew and call `look` again.
         """
         files, path = self._files, self.path
         if not files.keep:
             return files.in_time(path, lambda: files.look(path, look))
         try:
-            return look(files.get(path))
+            return look(files.get(path), None)
         except OSError as error:
             files.forget(path)
             if error.errno != errno.ESTALE:
                 raise
-            return look(files.get(path))
+            return look(files.get(path), None)
 
     def _check(self, fd: int, mark: Position, size: int) -> None:
         known = mark.head[:size]

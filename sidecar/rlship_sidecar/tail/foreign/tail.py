@@ -185,7 +185,7 @@ class ForeignTail(Tail):
         if not native.restarts or not offset or self._stepped.end == offset:
             return self._stepped if offset else _Stepped()
         begin = max(0, offset - RESTART_BYTES - 1)
-        data = self._looking(lambda fd: os.pread(fd, offset - begin, begin))
+        data = self._looking(lambda fd, size: os.pread(fd, offset - begin, begin))
         end = offset
         for raw in reversed(data.split(b"\n")[1 if begin else 0 : -1]):
             end -= len(raw) + 1
@@ -199,7 +199,7 @@ class ForeignTail(Tail):
 
     def line_at(self, offset: int) -> bytes | None:
         """The native line with this offset, or None."""
-        start = self._looking(lambda fd: _begin(fd, offset))
+        start = self._looking(lambda fd, size: _begin(fd, offset))
         piece = self.read(Position(start), LINE_BYTES)
         return next((line for line, place in zip(piece.lines, piece.offsets) if place == offset), None)
 
