@@ -240,6 +240,8 @@ class Actor:
         ones.
         """
         if after > before:
+            if before >= self.highest_closed:
+                return  # no row there
             self._mark_between(before + 1, after, now, partial=True)
             if segment.begins is not None and self.roster.has_closed(segment.writer):
                 # A closed rank is not missing, but its late barrier can show that it is short of a metric.

@@ -350,7 +350,9 @@ class Roster:
         """A writer has a line of a later time. Returns the root writers that count otherwise because it turned out to
         run beside newer ones, itself among them.
         """
-        rivals = {rival: _regards(writer, rival) for rival in self._rivals(writer, newest_t)}
+        rivals = {}
+        if self._may_have_rivals(writer):
+            rivals = {rival: _regards(writer, rival) for rival in self._rivals(writer, newest_t)}
         writer.newest_t = newest_t
         beside = {rival for rival, before in rivals.items() if _regards(writer, rival) != before}
         if beside:
@@ -361,6 +363,13 @@ class Roster:
         if beside:
             self.changed(writer)
         return beside
+
+    def _may_have_rivals(self, writer: Writer) -> bool:
+        """Whether another root writer names its rank, or a world without it: mostly none does."""
+        if writer.root is not writer:
+            return False
+        replica, rank = self._replicas[writer.open.replica], writer.open.rank
+        return len(replica.roots[rank]) > 1 or replica.least_world <= rank
 
     def _rivals(self, writer: Writer, newest_t: float) -> Iterator[Writer]:
         """Other root writers that a restart of its rank, or of the replica with fewer ranks, may have opened."""

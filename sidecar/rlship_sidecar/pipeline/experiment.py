@@ -521,7 +521,8 @@ class Experiment:
         urgent = rows or self._unsaved.revised or dirty or self._unsaved.dead or self.store.changed or force
         if not urgent and (not self._unsaved.changed or now - self._saved_at < SAVE_EVERY_S):
             return
-        changed = self._unsaved.changed.values()
+        # In the order of the store's own table: in any other one SQLite looks for each file's page anew.
+        changed = [source for _, source in sorted(self._unsaved.changed.items())]
         for source in changed:
             if source.writer is not None:
                 source.writer.forget_starts(self.actors[source.writer.open.actor].open)
