@@ -135,6 +135,23 @@ class Turns:
         for source in self.sources.values():
             self.schedule.add(source, self.now)
 
+    def run_until_all(self, grown: Callable[[str], bool]) -> float:
+        """Let time pass until each file was seen to have `grown`, once. Returns when."""
+        seen: set[str] = set()
+        while len(seen) < len(self.sources):
+            self.now += 0.02
+            taken = self.schedule.take(self.sources, self.now)
+            for source in taken:
+                source.pace.looked_at = self.now
+                if source.name not in seen and grown(source.name):
+                    seen.add(source.name)
+                    source.pace.grew(self.now)
+                    assert source.writer is not None
+                    source.writer.segments[0].begins = 0
+                    source.writer.segments[0].barrier += 1
+            self.schedule.looked(taken, self.now)
+        return self.now
+
     def run(self, seconds: float, grown: Callable[[str], bool] = lambda name: False) -> None:
         """Let time pass. Files that have `grown` are seen to have, at their first look."""
         seen: set[str] = set()
@@ -192,6 +209,35 @@ def test_a_rank_that_is_waited_for_is_looked_at_often(turns: Turns) -> None:
     turns.run(2.0)
     assert turns.looks["r7.jsonl"] >= 4
     assert turns.looks["r7.jsonl"] <= 2.0 / FASTEST_S
+
+
+@pytest.mark.parametrize("ranks", [0, MANY])
+def test_ranks_that_are_written_after_the_first_one_was_seen_follow_soon(turns: Turns, ranks: int) -> None:
+    """After a long pause, in the middle of a job or before its first step, ranks go on one after the other."""
+    if not ranks:
+        for source in turns.sources.values():
+            assert source.writer is not None
+            source.writer.segments[0].begins, source.writer.segments[0].barrier = None, -1
+        turns.schedule = Schedule()
+        for source in turns.sources.values():
+            turns.schedule.add(source, turns.now)
+    turns.run(90.0)
+    began = turns.now
+    seen = turns.run_until_all(lambda name: turns.now > began + 0.5 * int(name[1:-6]) / MANY)
+    assert seen - began < 2.0
+
+
+def test_files_without_steps_do_not_all_wait_for_the_same_time() -> None:
+    """Of many files that began together and are quiet, some are looked at at any time: the first one calls the rest."""
+    with simulation() as sim:
+        begin(sim, MANY)
+        sim.tick()
+        quiet = Turns(sim)
+        quiet.run(2.0)
+        for _ in range(20):
+            quiet.looks.clear()
+            quiet.run(0.1)
+            assert quiet.looks.total() > 0
 
 
 def test_opens_are_bounded(turns: Turns) -> None:

@@ -35,12 +35,13 @@ GOLDEN = 0.6180339887498949  # steps of this length spread evenly over a circle
 @dataclass(slots=True)
 class _Group:
     """The files of an actor. `front` is the newest step that any of them has finished, or -1. They were `called_at`
-    then: when one of them went on first, or grew again after a quiet time.
+    then: when one of them went on first, or grew again after a quiet time, at `woke_at`.
     """
 
     members: dict[str, Source] = field(default_factory=dict)
     front: int = -1
     called_at: float = -math.inf
+    woke_at: float = -math.inf
     grown_at: float = -math.inf
 
 
@@ -91,7 +92,10 @@ class Schedule:
             if grown:
                 group.front = max(group.front, *map(_finished, grown))
                 group.grown_at = now
-            if grown and (group.front > before or quiet_s > max(1.0, 2 * grown[0].pace.every_s)):
+            wakes = bool(grown) and quiet_s > max(1.0, 2 * grown[0].pace.every_s)
+            if wakes:
+                group.woke_at = now
+            if wakes or group.front > before:
                 group.called_at = now
                 self._call(group, now)
         for source in done:
@@ -145,10 +149,11 @@ class Schedule:
         idle_s = max(turn_s, min((now - group.grown_at) / 16, max(IDLE_S, total / TURNS_PER_S)))
         if writer is not None and writer.closed:
             return self._in_turn(idle_s)
-        if not _has_steps(source):
-            soon_s = max(FASTEST_S, pace.every_s / 4, quiet_s / 4)
-            return soon_s if soon_s < idle_s else self._in_turn(idle_s)
-        if _finished(source) >= group.front or quiet_s > SILENT_S + 4 * pace.every_s:
+        if group.front < 0 and not _has_steps(source):
+            soon_s = max(FASTEST_S, pace.every_s / 4)
+            return soon_s if quiet_s / 4 < soon_s < idle_s else self._in_turn(min(idle_s, max(soon_s, quiet_s / 4)))
+        left_behind_s = now - max(pace.grown_at, group.woke_at)
+        if _finished(source) >= group.front or left_behind_s > SILENT_S + 4 * pace.every_s:
             return self._in_turn(idle_s)
         soon_s = max(FASTEST_S, min(pace.every_s / 4, SLOWEST_CALLED_S), (now - group.called_at) / 4)
         return soon_s if soon_s < idle_s else self._in_turn(idle_s)
