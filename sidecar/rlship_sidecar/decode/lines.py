@@ -20,7 +20,6 @@ from rlship_sidecar.decode.shapes import PLAIN, Shape, flattener, observations_i
 
 NotDense = struct.error  # raised when something other than plain numbers is packed
 
-WIDE = 2000  # lines with more metrics are decoded like all others, but their schema is not cached
 
 Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
 Time = Annotated[float, msgspec.Meta(ge=T_MIN, le=T_MAX)]

@@ -57,27 +57,22 @@ class Sheets(NamedTuple):
 def sheets_of(window: UnitLines, roster: Roster) -> Sheets | None:
     """A window as sheets. None where segments may supersede each other, or where several are of one rank."""
     others = {value.metric for _, line in window.sparse for value in line.values}
-    blocks = {schema: block for schema, block in window.blocks.items() if schema.names}
-    schemas = tuple(blocks)
+    blocks = window.blocks
+    schemas = tuple([schema for schema in blocks if schema.names])
     sheets: list[Sheet] = []
-    by_owners: dict[tuple[Segment, ...], list[Schema]] = {}
-    for together in groups(schemas) if len(schemas) > 1 else [schemas]:
+    alike: dict[int, tuple[Order, list[Schema]]] = {}  # the schemas whose lines are of the same segments
+    for together in groups(schemas) if len(schemas) > 1 else [schemas] if schemas else []:
         if len(together) == 1:
-            (schema,) = together
-            owners = tuple(blocks[schema].owners)
-            if roster.order(owners) is not None:
-                by_owners.setdefault(owners, []).append(schema)
+            order = roster.order(tuple(blocks[together[0]].owners))
+            if order is not None:
+                alike.setdefault(id(order), (order, []))[1].append(together[0])
                 continue
-        if not together:
-            continue
         laid = _lay(together, [blocks[schema] for schema in together], roster, others)
         if laid is None:
             return None
         sheets += laid
-    for owners, alike in by_owners.items():
-        order = roster.order(owners)
-        assert order is not None
-        sheets += _as_they_are(alike, blocks, order)
+    for order, same in alike.values():
+        sheets += _as_they_are(same, blocks, order)
     if others:
         sheets = [sheet for sheet in (_without(sheet, others) for sheet in sheets) if sheet is not None]
     return Sheets(sheets, frozenset(others))

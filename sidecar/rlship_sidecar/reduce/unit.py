@@ -297,12 +297,10 @@ class _SheetValues:
         self._seconds = seconds
         self._merged = Merged(sheet.parts)
         self._dirty: Flags | None = None  # the columns that are not of one finite number for each segment
-        if sheet.plain is not None:
+        if sheet.plain is not None and not np.isfinite(sheet.plain).all():
+            assert isinstance(sheet.parts, ObservedParts)
             dirty: Flags = np.logical_not(np.isfinite(sheet.plain).all(axis=0))
-            if dirty.any():
-                self._dirty = dirty
-                assert isinstance(sheet.parts, ObservedParts)
-                self._merged = Merged(ObservedParts(sheet.parts.xs[:, dirty], None))
+            self._dirty, self._merged = dirty, Merged(ObservedParts(sheet.parts.xs[:, dirty], None))
 
     def add(self, made: Reduced, taken: set[str], underivable: list[str]) -> bool:
         """Add the values to a row's. False where only the general way is right."""
