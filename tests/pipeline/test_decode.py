@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -377,3 +378,15 @@ def test_a_restored_decoder_goes_on_the_same(data: st.DataObject, lines: list[by
     assert content([again.decode(*rest, max_steps=ALL, last_step=ALL)]) == content(
         [first.decode(*rest, max_steps=ALL, last_step=ALL)]
     )
+
+
+def test_lengths_that_vary_make_few_schemas() -> None:
+    """Arrays of any length, several in a line, have room in a few schemas, and say what they said."""
+    source = random.Random(5)
+    lengths = [[source.randint(1, 60) for _ in range(4)] for _ in range(300)]
+    values = [{f"m{n}": [source.random() for _ in range(count)] for n, count in enumerate(one)} for one in lengths]
+    weighted = [{name: {"v": xs, "w": [2.0] * len(xs)} for name, xs in one.items()} for one in values]
+    for forms in (values, weighted):
+        found = decoded(OPEN, *(orjson.dumps({"step": step, "m": one}) for step, one in enumerate(forms))).lines
+        assert [{v.metric: list(v.observations.xs) for v in values_of(line)} for line in found] == values
+        assert len({(line.schema.names, line.schema.shapes) for line in found if isinstance(line, Dense)}) < 40

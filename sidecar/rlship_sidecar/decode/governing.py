@@ -11,11 +11,11 @@ from rlship_formats.records import Definition
 from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.lines import Schema
 from rlship_sidecar.decode.schemas import Schemas
-from rlship_sidecar.decode.shapes import Shape, order_of_shapes, roomier
+from rlship_sidecar.decode.shapes import Shape, order_of_shapes, wider
 
 _MAX_SCHEMAS, _MAX_METRICS, _MAX_DERIVED = 64, 1 << 15, 256  # kept for a file
 _MAX_SPAN_SETS = 64  # sets of spans that are laid together
-_VARIED = 16  # of so many combinations of shapes in one file, further ones have room to spare, so that there are fewer
+_VARIED = 16  # of so many combinations of shapes in one file, further ones have room for the widest so far
 
 
 class ShapedSchema(NamedTuple):
@@ -39,7 +39,17 @@ class Governing:
     files.
     """
 
-    __slots__ = ("_actor", "_asks", "_by_derived", "_by_metric", "_by_shapes", "_by_spans", "by_names", "schemas")
+    __slots__ = (
+        "_actor",
+        "_asks",
+        "_by_derived",
+        "_by_metric",
+        "_by_shapes",
+        "_by_spans",
+        "_widest",
+        "by_names",
+        "schemas",
+    )
 
     def __init__(self, schemas: Schemas) -> None:
         self.schemas = schemas
@@ -49,6 +59,7 @@ class Governing:
         self._by_derived: dict[tuple[str, tuple[str, ...]], Schema] = {}
         self.by_names: dict[tuple[str, ...], Schema] = {}
         self._by_spans: dict[tuple[str, ...], LaidSpans | None] = {}
+        self._widest: dict[tuple[str, ...], tuple[Shape, ...]] = {}
         self._by_shapes: dict[tuple[tuple[str, ...], tuple[Shape, ...]], ShapedSchema] = {}
 
     def begin(self, actor: str) -> None:
@@ -73,13 +84,18 @@ class Governing:
         return schema
 
     def shaped(self, names: tuple[str, ...], shapes: tuple[Shape, ...]) -> ShapedSchema:
-        """The schema of a line with values of these shapes for these metrics."""
+        """A schema with room for values of these shapes for these metrics: exactly, unless shapes vary much."""
         placed = self._by_shapes.get((names, shapes))
+        if placed is None and len(self._by_shapes) >= _VARIED:
+            held = self._widest.get(names, shapes)
+            _make_room(self._widest, names)
+            shapes = self._widest[names] = tuple(map(wider, held, shapes))
+            placed = self._by_shapes.get((names, shapes))
         if placed is None:
-            fitting = shapes if len(self._by_shapes) < _VARIED else tuple(map(roomier, shapes))
-            order = order_of_shapes(fitting)
-            names_there, fitting = tuple([names[at] for at in order]), tuple([fitting[at] for at in order])
-            schema = self.schemas.of(names_there, tuple([self.of(name) for name in names_there]), fitting)
+            order = order_of_shapes(shapes)
+            sorted_names = tuple([names[at] for at in order])
+            asks = tuple([self.of(name) for name in sorted_names])
+            schema = self.schemas.of(sorted_names, asks, tuple([shapes[at] for at in order]))
             placed = ShapedSchema(schema, None if order == [*range(len(order))] else order)
             _make_room(self._by_shapes, names)
             self._by_shapes[names, shapes] = placed
@@ -133,7 +149,7 @@ class Governing:
         )
 
     def _forget(self) -> None:
-        for held in (self._by_metric, self._by_derived, self._by_shapes, self._by_spans, self.by_names):
+        for held in (self._by_metric, self._by_derived, self._by_shapes, self._by_spans, self._widest, self.by_names):
             held.clear()
 
 

@@ -27,6 +27,7 @@ from rlship_formats.values import Moments, Observations
 Shape: TypeAlias = int
 
 PLAIN, SUMMARY = 0, 1 << 30
+_SPARE = 64  # a value may have so many places that other values need
 MAX_PLACES = 1024  # for observations in a value; those of a larger array are kept as they came
 NO_VALUE, W_IS_N = math.inf, -1.0
 _NAN = math.nan
@@ -70,11 +71,17 @@ def shape_of(value: Any, observations: Observations) -> Shape | None:
     return places if observations.ws is None else -max(places, 1)
 
 
-def roomier(shape: Shape) -> Shape:
-    """A shape with room for more observations, of which there are few, where lengths vary too much."""
+def wider(held: Shape, shape: Shape) -> Shape:
+    """A shape with room for what one of `shape` has, and if that is not much more, for what one of `held` has.
+
+    Of them there are few, however much lengths vary.
+    """
     if shape in (PLAIN, SUMMARY):
         return shape
-    places: int = 1 << (abs(shape) - 1).bit_length()
+    places = abs(shape)
+    if held != SUMMARY and (held > 0) == (shape > 0) and abs(held) <= _SPARE:
+        places = max(places, abs(held))
+    places = 1 << (places - 1).bit_length()
     return places if shape > 0 else -places
 
 
