@@ -281,8 +281,31 @@ DEFINES = st.sampled_from([body.format(x=1) for body in BODIES if '"define"' in 
 RUNS = st.tuples(COMMON, st.integers(1, 4), st.one_of(DEFINES, DEFINES, ANY), st.integers(0, 2)).map(
     lambda drawn: [drawn[0]] * drawn[1] + [drawn[2]] + [drawn[0]] * drawn[3]
 )
+
+
+@st.composite
+def cycles(draw: st.DrawFn) -> list[bytes]:
+    """Steps of lines of single metrics, or of spans, always in one order; sometimes one is damaged, or another line."""
+    names = draw(st.lists(st.sampled_from("abcde"), min_size=2, max_size=4))
+    shape = draw(st.sampled_from(('{{"t":{t}.5,"step":{step},"m":{{"{name}":{x}}}}}',) * 3 + (SPANNED,)))
+    lines = [
+        shape.format(t=1763600000 + step, step=step, name=name, x=draw(LITERALS)).encode()
+        for step in range(draw(st.integers(2, 5)))
+        for name in (*names, "")
+    ]
+    barrier = '{{"kind":"barrier","step":{step},"t":{t}.75}}'
+    for place in range(len(names), len(lines), len(names) + 1):
+        step = place // (len(names) + 1)
+        lines[place] = barrier.format(step=step, t=1763600000 + step).encode()
+    if draw(st.booleans()):
+        lines[draw(st.integers(0, len(lines) - 1))] = draw(st.one_of(COMMON, DAMAGED))
+    return lines
+
+
+SPANNED = '{{"kind":"span","t":{t}.500000,"dur":{x},"step":{step},"name":"{name}","lane":"main"}}'
+LITERALS = st.sampled_from(("0.5", "1", "-0.0", "0.1", "2.5", '"NaN"', "7"))
 OPENINGS = st.sampled_from(([OPEN], [OPEN], [OPEN], [], [b'{"kind":"open","rlship":2,"id":"a","actor":"b"}', OPEN]))
-FILES = st.tuples(OPENINGS, st.lists(st.one_of(RUNS, RUNS, ONE), max_size=14)).map(
+FILES = st.tuples(OPENINGS, st.lists(st.one_of(RUNS, RUNS, cycles(), ONE), max_size=14)).map(
     lambda drawn: [*drawn[0], *(line for lines in drawn[1] for line in lines)]
 )
 

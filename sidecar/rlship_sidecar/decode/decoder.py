@@ -56,6 +56,7 @@ from rlship_formats.reading import (
 from rlship_formats.reading import Barrier as BarrierRecord
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Open, has_time, time_of
 from rlship_formats.values import DeadValue, Observations
+from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.bundles import bundle
 from rlship_sidecar.decode.governing import Governing
 from rlship_sidecar.decode.lines import (
@@ -141,7 +142,7 @@ class BatchLimit:
 
 def _has_step(line: bytes) -> bool:
     """Whether a common line has a step, if it is as writers give it: a guess at which way to try first."""
-    return line.startswith(b'"step"', line.find(b",") + 1)
+    return line.startswith(COMMON) and line.startswith(b'"step"', line.find(b",") + 1)
 
 
 def read_barrier(line: bytes) -> tuple[int, float] | None:
@@ -161,15 +162,17 @@ class Habits:
     `last` is the schema of the last packed line.
     """
 
-    __slots__ = ("followers", "last")
+    __slots__ = ("_cycles", "followers", "last")
 
     def __init__(self) -> None:
         self.followers: dict[Schema, Schema] = {}
         self.last: Schema | None = None
+        self._cycles: dict[Schema, tuple[Schema, ...]] = {}
 
     def forget(self) -> None:
         """Expect nothing: other entries govern the lines from here on."""
         self.followers.clear()
+        self._cycles.clear()
         self.last = None
 
     def expected(self) -> Schema | None:
@@ -180,14 +183,37 @@ class Habits:
         """The next line does not have the expected schema."""
         if self.last is not None:
             self.followers.pop(self.last, None)
+            self._cycles.clear()
 
     def note(self, schema: Schema) -> None:
         """The next line has this schema."""
         if self.last is not None:
             if len(self.followers) >= _MAX_FOLLOWERS:
                 self.followers.clear()
-            self.followers[self.last] = schema
+            if self.followers.get(self.last) is not schema:
+                self.followers[self.last] = schema
+                self._cycles.clear()
         self.last = schema
+
+    def cycle(self) -> tuple[Schema, ...]:
+        """The schemas of single metrics that follow one another from the expected one on, until it comes again; () if
+        there is no such cycle, or a short one.
+        """
+        first = self.expected()
+        if first is None:
+            return ()
+        found = self._cycles.get(first)
+        if found is None:
+            chain: list[Schema] = []
+            schema: Schema | None = first
+            while schema is not None and schema.is_plain and len(schema.names) == 1 and len(chain) < _MAX_FOLLOWERS:
+                chain.append(schema)
+                schema = self.followers.get(schema)
+                if schema is first:
+                    break
+            long = schema is first and len(chain) >= bundles.FEWEST
+            found = self._cycles[first] = tuple(chain) if long else ()
+        return found
 
 
 _MAX_FOLLOWERS = 256
@@ -207,7 +233,7 @@ def take_usual(
     or one has to wait.
 
     A schema is expected, and the first line begins like a metrics line. Returns where it stopped and the last line's
-    time, or `t` if it took no line.
+    time, or `t` if it took no line. It also stops behind a barrier where a cycle of lines may begin.
 
     Nearly all lines are of these two kinds, so they have a way of their own: msgspec compares the names where they
     stand and makes no dict. What keeps the conditions of the module's docstring here:
@@ -221,7 +247,7 @@ def take_usual(
     segment, expected, last = barriers.segment, habits.expected(), habits.last
     schema: Schema | None = None  # whose way is at hand
     end_step, end_t, end_offset = barriers.steps.append, barriers.ts.append, barriers.offsets.append
-    ended, place = len(barriers.steps), at
+    ended, place, cyclic = len(barriers.steps), at, bool(habits.cycle())
     before, last_step, left = pace.step, pace.last_step, pace.left
     ways: dict[Schema, tuple[Any, ...]] = {}
     grown: list[tuple[Run, int]] = []  # runs that may grow, and their lengths before
@@ -264,9 +290,15 @@ def take_usual(
                 t = found.t
                 end_t(t)
                 end_offset(offsets[place])
+                if cyclic:
+                    place += 1
+                    break
             else:
                 break
         except (msgspec.DecodeError, ValueError):
+            habits.last = last
+            if _has_step(line):
+                habits.disappoint()
             break
     else:
         place += 1
@@ -379,10 +411,10 @@ class Decoder:
             if line.startswith(COMMON):
                 if not _has_step(line):
                     at = self._take_streams(batch, lines, offsets, at)
-                elif habits.expected() is not None:
+                elif cycle := habits.cycle():
+                    at = self._take_cycle(batch, cycle, lines, offsets, at, pace)
+                if at == before and not pace.full and _has_step(line) and habits.expected() is not None:
                     at, reader.t = take_usual(habits, lines, offsets, at, batch, self._barriers, pace, reader.t)
-                    if at < count and not pace.full and lines[at].startswith(COMMON) and _has_step(lines[at]):
-                        habits.disappoint()
             elif line.startswith(SPAN) and reader.opened is not None:
                 at = self._take_spans(batch, lines, offsets, at, pace)
             if pace.full:
@@ -470,6 +502,43 @@ class Decoder:
             at = place + 1
         batch.newest_t, reader.t = newest_t, t
         return at
+
+    def _take_cycle(
+        self,
+        batch: Batch,
+        cycle: tuple[Schema, ...],
+        lines: Sequence[bytes],
+        offsets: Sequence[int],
+        at: int,
+        pace: BatchLimit,
+    ) -> int:
+        """Take the lines of a step, one of each schema of a cycle. Returns where it stopped."""
+        end = at + len(cycle)
+        together, begins = lines[at:end], offsets[at:end]
+        # As each line begins like one, none is a part of the one before.
+        if len(together) < len(cycle) or [line for line in together if not line.startswith(COMMON)]:
+            return at
+        chain = self._governing.schemas.chain(cycle)
+        if chain is None:
+            return at
+        reader, sort = self.reader, chain.sort
+        try:
+            found = chain.parse(b"[%b]" % b",".join(together))
+            ts, xs = [line.t for line in found], [line.m.f0 for line in found]
+            data = chain.schema.pack(*sort(xs), *sort(ts), *sort(begins))
+        except (msgspec.DecodeError, ValueError, NotDense):
+            return at
+        step = found[0].step
+        if [line for line in found if line.step != step]:
+            return at
+        if step != pace.step:
+            if pace.refuses(step, first=at < pace.together):
+                return at
+            batch.saw(step, reader.segment)
+        batch.run(reader.segment, chain.schema).add(step, max(ts), offsets[at], data)
+        batch.newest_t = max(batch.newest_t, *ts)
+        reader.t, self._habits.last = ts[-1], cycle[-1]
+        return end
 
     def _take_spans(
         self, batch: Batch, lines: Sequence[bytes], offsets: Sequence[int], at: int, pace: BatchLimit

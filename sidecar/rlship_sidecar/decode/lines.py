@@ -130,17 +130,33 @@ def _parser(
     names: tuple[str, ...], shapes: tuple[Shape, ...], before: list[Any], behind: list[Any]
 ) -> Callable[[bytes], Any]:
     """A parser of lines with these metrics, with members around them. It compares names in place and makes no keys."""
+    line = _line_type(names, shapes, before, behind)
+    return _unreadable if line is None else msgspec.json.Decoder(line).decode
+
+
+def _line_type(
+    names: tuple[str, ...], shapes: tuple[Shape, ...], before: list[Any], behind: list[Any]
+) -> type[msgspec.Struct] | None:
+    """The type of such lines; None if there are too many names, or one that JSON writes escaped."""
     if len(names) > MAX_KNOWN:
-        return _unreadable
+        return None
     fields = [(f"f{index}", type_of(shape)) for index, shape in enumerate(shapes)]
     rename = {field: name for (field, _), name in zip(fields, names)}
     try:
         values = msgspec.defstruct("values", fields, rename=rename, forbid_unknown_fields=True, gc=False)
-    except ValueError:  # a name that JSON writes escaped
-        return _unreadable
+    except ValueError:
+        return None
     envelope = [*before, ("m", values), *behind]
-    line = msgspec.defstruct("line", envelope, forbid_unknown_fields=True, gc=False)
-    return msgspec.json.Decoder(line).decode
+    return msgspec.defstruct("line", envelope, forbid_unknown_fields=True, gc=False)
+
+
+def chain_parser(schemas: Sequence[Schema]) -> Callable[[bytes], Any]:
+    """A parser of an array of lines, one of each of these schemas, in their order."""
+    types = [_line_type(one.names, one.shapes, [("t", Time), ("step", Step)], []) for one in schemas]
+    if None in types:
+        return _unreadable
+    parse: Callable[[bytes], Any] = msgspec.json.Decoder(tuple[tuple(types)]).decode  # type: ignore[misc]
+    return parse
 
 
 def _unreadable(line: bytes) -> Any:

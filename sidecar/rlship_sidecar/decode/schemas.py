@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from rlship_formats.records import Definition
-from rlship_sidecar.decode.lines import Schema
+from rlship_sidecar.decode.lines import Schema, chain_parser
 from rlship_sidecar.decode.shapes import Shape
 
 Lookup = Callable[[str, str], Definition | None]  # returns the defaults of an actor's metric by its name
 _DEFAULT = Definition()
 _MAX_NAMES = 10_000
 _MAX_SCHEMAS, _MAX_METRICS = 1024, 1 << 18  # kept schemas, and metrics in all of them
-_MAX_BUNDLES = 256
+_MAX_BUNDLES, _MAX_CHAINS = 256, 64
 
 
 class Defaults(dict[str, Definition]):
@@ -34,6 +36,18 @@ def nothing_known(actor: str, metric: str) -> None:
     """A lookup that knows no metric: the default reduction is the mean for all."""
 
 
+class Chain(NamedTuple):
+    """Lines of single metrics that follow each other: their schemas, and the one of them all laid together.
+
+    `sort` puts what each line has into the order of the latter. `parse` reads an array of the lines.
+    """
+
+    parts: tuple[Schema, ...]
+    schema: Schema
+    sort: Callable[[Sequence[Any]], tuple[Any, ...]]
+    parse: Callable[[bytes], Any]
+
+
 class Schemas:
     """Interned schemas: equal metrics under equal rules give the same object, also across files.
 
@@ -44,6 +58,7 @@ class Schemas:
         self._lookup = lookup
         self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...], tuple[Shape, ...] | None, bool], Schema] = {}
         self._bundles: dict[tuple[Schema, ...], Schema | None] = {}
+        self._chains: dict[tuple[Schema, ...], Chain | None] = {}
         self._metrics = 0
         self._defaults: dict[str, Defaults] = {}
 
@@ -78,6 +93,17 @@ class Schemas:
                 self._bundles.clear()
             self._bundles[parts] = self.of(names, asks, bundled=True) if len(set(names)) == len(names) else None
         return self._bundles[parts]
+
+    def chain(self, parts: tuple[Schema, ...]) -> Chain | None:
+        """What reads lines of single metrics that follow each other in this order; None if they share a metric."""
+        if parts not in self._chains:
+            order = sorted(range(len(parts)), key=lambda place: parts[place].names)
+            schema = self.bundle(tuple([parts[place] for place in order]))
+            if len(self._chains) >= _MAX_CHAINS:
+                self._chains.clear()
+            chain = None if schema is None else Chain(parts, schema, itemgetter(*order), chain_parser(parts))
+            self._chains[parts] = chain
+        return self._chains[parts]
 
     def defaults(self, actor: str) -> Defaults:
         """The defaults of the actor's metrics."""
