@@ -390,3 +390,24 @@ def test_lengths_that_vary_make_few_schemas() -> None:
         found = decoded(OPEN, *(orjson.dumps({"step": step, "m": one}) for step, one in enumerate(forms))).lines
         assert [{v.metric: list(v.observations.xs) for v in values_of(line)} for line in found] == values
         assert len({(line.schema.names, line.schema.shapes) for line in found if isinstance(line, Dense)}) < 40
+
+
+def test_lines_read_one_by_one_and_together_all_stay() -> None:
+    """Lines of single metrics, of which some steps are read at once and others line by line, are all there."""
+    names = [f"m{n}" for n in range(5)]
+    lines = [
+        line
+        for step in range(6)
+        for line in (
+            *(orjson.dumps({"t": 1763600000.5, "step": step, "m": {name: step + 0.5}}) for name in names),
+            orjson.dumps({"kind": "barrier", "step": step, "t": 1763600000.5}),
+        )
+    ]
+    spans = [
+        orjson.dumps({"kind": "span", "t": 1763600000.5, "dur": 1.5, "step": step, "name": name, "lane": lane})
+        for step, lane in ((6, 7), (7, "main"), (8, "main"))
+        for name in names
+    ]
+    found = [(line.step, v.metric) for line in decoded(OPEN, *lines, *spans).lines for v in values_of(line)]
+    expected = [(step, name) for step in range(6) for name in names]
+    assert found == expected + [(step, f"{name}_s") for step in (6, 7, 8) for name in names]

@@ -31,6 +31,10 @@ def bundle(batch: Batch, schemas: Schemas) -> None:
         if laid is not None:
             for run in runs:
                 del batch.runs[segment, run.schema]
+            held = batch.runs.get((segment, laid.schema))  # lines that were read together are laid together already
+            if held is not None:
+                laid.extend(held)
+                laid.sort()
             batch.runs[segment, laid.schema] = laid
 
 
@@ -48,7 +52,7 @@ def _laid(segment: int, runs: list[Run], schemas: Schemas) -> Run | None:
         places = [pack(*_repeated(t, each), *_repeated(offset, each)) for t, offset in zip(ts, offsets)]
     values = zip(*[run.data for run in runs])
     data = [b"".join((*parts, place)) for parts, place in zip(values, places)]
-    return Run(segment, schema, runs[0].steps, [*map(max, ts)], [*map(min, offsets)], data)
+    return Run(segment, schema, [*runs[0].steps], [*map(max, ts)], [*map(min, offsets)], data)
 
 
 def _repeated(numbers: tuple[float, ...], times: list[int]) -> list[float]:

@@ -36,7 +36,7 @@ def nothing_known(actor: str, metric: str) -> None:
     """A lookup that knows no metric: the default reduction is the mean for all."""
 
 
-class Chain(NamedTuple):
+class LineChain(NamedTuple):
     """Lines of single metrics that follow each other: their schemas, and the one of them all laid together.
 
     `sort` puts what each line has into the order of the latter. `parse` reads an array of the lines.
@@ -58,7 +58,7 @@ class Schemas:
         self._lookup = lookup
         self._known: dict[tuple[tuple[str, ...], tuple[Definition, ...], tuple[Shape, ...] | None, bool], Schema] = {}
         self._bundles: dict[tuple[Schema, ...], Schema | None] = {}
-        self._chains: dict[tuple[Schema, ...], Chain | None] = {}
+        self._chains: dict[tuple[Schema, ...], LineChain | None] = {}
         self._metrics = 0
         self._defaults: dict[str, Defaults] = {}
 
@@ -94,14 +94,14 @@ class Schemas:
             self._bundles[parts] = self.of(names, asks, bundled=True) if len(set(names)) == len(names) else None
         return self._bundles[parts]
 
-    def chain(self, parts: tuple[Schema, ...]) -> Chain | None:
+    def chain(self, parts: tuple[Schema, ...]) -> LineChain | None:
         """What reads lines of single metrics that follow each other in this order; None if they share a metric."""
         if parts not in self._chains:
             order = sorted(range(len(parts)), key=lambda place: parts[place].names)
             schema = self.bundle(tuple([parts[place] for place in order]))
             if len(self._chains) >= _MAX_CHAINS:
                 self._chains.clear()
-            chain = None if schema is None else Chain(parts, schema, itemgetter(*order), chain_parser(parts))
+            chain = None if schema is None else LineChain(parts, schema, itemgetter(*order), chain_parser(parts))
             self._chains[parts] = chain
         return self._chains[parts]
 
