@@ -164,6 +164,7 @@ def test_the_rest_of_the_job_is_in_the_rows(rows: list[Row]) -> None:
 
 CHART_KEYS = [
     "buffer/async/staleness",
+    "buffer/async/staleness/max",
     "buffer/buf/size",
     "generator/policy_lag",
     "generator/policy_version",

@@ -55,7 +55,8 @@ def revisions(rows: Iterable[Row], actor: str, step: int) -> list[Row]:
 def check_rows(experiment: Path, rows: list[Row], settings: Settings = DEFAULTS) -> None:
     """The rows have every number once, and the newest of every unit are, bit by bit, what the files say."""
     assert [row.arrival.row_number for row in rows] == list(range(len(rows)))
-    assert not differing(final_rows(files_of(experiment), settings=settings), newest(rows))
+    found = differing(final_rows(files_of(experiment), settings=settings), newest(rows))
+    assert not found, found
 
 
 def remove(folder: Path) -> None:

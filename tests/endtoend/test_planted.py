@@ -172,6 +172,5 @@ def test_no_other_place_starts_python() -> None:
     """`module_command` is the one place that makes such a command line; others print one for people."""
     files = modules(*PACKAGES.values())
     printed = re.compile(r"\{sys\.executable\} -m pip install")
-    texts = {file.name: printed.sub("", file.read_text(encoding="utf-8")) for file in files}
-    naming = {name for name, text in texts.items() if "sys.executable" in text}
+    naming = {file.name for file in files if "sys.executable" in printed.sub("", file.read_text(encoding="utf-8"))}
     assert naming == {"child_process.py", "looks.py", "__main__.py"}

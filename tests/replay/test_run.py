@@ -188,7 +188,7 @@ def test_a_folder_that_was_named(job: Path, tmp_path: Path) -> None:
     assert again(job, out, Steps(3, 5)).rows == 3
     with pytest.raises(UsageProblem, match="holds a replay of steps 3:5, not of all steps"):
         again(job, out)
-    with pytest.raises(UsageProblem, match="holds something other"):
+    with pytest.raises(UsageProblem, match="is an experiment, and a replay keeps its rows in a folder of its own"):
         again(job, job)
 
 

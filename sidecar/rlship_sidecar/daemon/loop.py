@@ -338,6 +338,7 @@ class _Daemon:
         active = self._fleet.active
         for path, watched in list(active.items()):
             watched.end_own()
+            watched.look_at = watched.sweep_at = 0.0  # all of its files, and now
             try:  # reporting the status may drop the experiment
                 while path in active and self._read_on(watched) and time.monotonic() < self._until:
                     self._pulse.beat()
