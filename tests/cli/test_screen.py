@@ -286,6 +286,35 @@ def test_states_of_experiments() -> None:
     assert shown() == ["outputs/  2025-11-20 00:53:20  no experiment yet"]
 
 
+def test_a_rank_that_ended_is_told_from_a_silent_experiment() -> None:
+    """While others write, the experiment runs. Once they closed, the killed rank is named, not its own silence."""
+    dead = a_writer(file="r1", rank=1, silent_s=118.0, beats=True, awaited=True)
+    other = a_writer(file="g", actor="generator", silent_s=4.0, beats=True, awaited=True, unread=0)
+    status = running("run", writers=[dead, other])
+    assert shown(status)[1].startswith("run  running 1 h 12 min")
+    other.closed, other.awaited = True, False
+    assert shown(status)[0].endswith("  1 silent")
+    assert shown(status)[1] == "run  trainer r1 ended without a close, the others finished, step 12, score 0.875"
+    other.silent_s = 7200.0
+    status.writers.append(a_writer(file="r2", rank=2, silent_s=90.0, beats=True, awaited=True))
+    assert shown(status)[1].startswith("run  trainer r1, r2 ended without a close, the others finished")
+    status.writers[-1].actor = "reward"
+    assert shown(status)[1].startswith("run  reward r2, trainer r1 ended without a close, the others finished")
+
+
+def test_an_experiment_is_silent_since_its_newest_line() -> None:
+    """Also if that is of a process which has closed since, such as the last submission of the same rank."""
+    dead = a_writer(silent_s=118.0, beats=True, awaited=True)
+    status = running("run", writers=[dead, a_writer(file="b", closed=True, silent_s=4.0, unread=0)])
+    assert shown(status)[0].endswith("  1 running")
+    status.t -= 60
+    assert shown(status)[1].startswith("run  silent for 1 min 04 s")
+    foreign = a_writer(silent_s=900.0, awaited=True, format="verl")
+    assert shown(running("run", writers=[foreign, a_writer(file="b", rank=1, closed=True, silent_s=700.0)]))[
+        1
+    ].startswith("run  silent for 11 min 40 s")
+
+
 def test_what_matters_is_coloured() -> None:
     """Trouble is yellow, a refusal red, a finished experiment dim."""
     status = running("run", actors=[an_actor(missing=["0.1"])], sinks=[a_sink(state="refused")])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from rlship_sidecar.report.ended import SILENT_S, patience_s
+from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, ended_processes, patience_s
 from rlship_sidecar.report.status import ActorStatus, ShortStatus, SinkStatus, Status, TrendStatus, WriterStatus
 from rlship_sidecar.report.terminal import (
     REPORT_AFTER_S,
@@ -202,6 +202,8 @@ class _View:
             return _FINISHED
         if not (self._screen.watched or self._status.running):
             return _UNWATCHED
+        if self._have_others_finished:
+            return _SILENT
         longest_s = max(map(patience_s, self._writers), default=SILENT_S)
         return _SILENT if self._silent_s >= longest_s else _RUNNING
 
@@ -213,9 +215,40 @@ class _View:
 
     @cached_property
     def _silent_s(self) -> float:
-        """For how long no process of the job has written."""
-        silent = min((writer.silent_s for writer in self._writers), default=0.0)
-        return silent + max(0.0, self._screen.t - self._status.t)
+        """For how long no process of the job has written. Those that closed count: their last lines may be newest."""
+        job = (writer.silent_s for writer in self._status.writers if writer.actor and not writer.observes)
+        return (min(job) if self._writers else 0.0) + self._since_s
+
+    @property
+    def _since_s(self) -> float:
+        """The age of the status."""
+        return max(0.0, self._screen.t - self._status.t)
+
+    @cached_property
+    def _ended(self) -> EndedProcesses:
+        silent_s = {writer.file: writer.silent_s + self._since_s for writer in self._status.writers}
+        return ended_processes(self._status, silent_s)
+
+    @cached_property
+    def _have_others_finished(self) -> bool:
+        """True if some processes ended without a close, and those of all other ranks closed."""
+        ended = {(writer.actor, writer.replica, writer.rank) for writer in self._ended.writers}
+        return self._ended.all and any(
+            writer.closed and not writer.observes and (writer.actor, writer.replica, writer.rank) not in ended
+            for writer in self._status.writers
+        )
+
+    @cached_property
+    def _ended_words(self) -> str:
+        """The ranks that ended without a close, by actor; "" if there are none."""
+        ranks: dict[str, dict[str, None]] = {}
+        for writer in self._ended.writers:
+            ranks.setdefault(writer.actor, {})[f"{writer.replica}.{writer.rank}"] = None
+        named = [
+            f"{clean(actor, MAX_NAME)} {self._ranks.words(actor, list(ranks[actor]), 3)}" for actor in sorted(ranks)
+        ]
+        more = f" and {len(named) - 3} more actors" if len(named) > 3 else ""
+        return f"{', '.join(named[:3])}{more} ended without a close" if named else ""
 
     @cached_property
     def _actors(self) -> list[ActorStatus]:
@@ -229,7 +262,7 @@ class _View:
         if in_columns is not None:
             style = "yellow" if self.state in (_SILENT, _UNWATCHED) else "dim" if self.state == _FINISHED else ""
             return StyledLine(f"{name}  {in_columns}", style)
-        words = self._ended() if self.state != _RUNNING else self._running()
+        words = self._running() if self.state == _RUNNING else self._stopped()
         text = f"{name}  {words[0]}"
         # Words that do not fit are left out. What is wrong stands before the values.
         for word in [*words[1:2], *self.trouble_words, *words[2:]]:
@@ -247,13 +280,15 @@ class _View:
         rate = [_rate(chief.steps_per_s)] if chief.steps_per_s else []
         return [began, *step, *rate, *self.values.values()]
 
-    def _ended(self) -> list[str]:
+    def _stopped(self) -> list[str]:
         return [self.state_words, *([self.step_words] if self.step_words else []), *self.values.values()]
 
     @property
     def state_words(self) -> str:
         """The state of an experiment that does not run, and since when."""
         status = self._status
+        if self.state == _SILENT and self._have_others_finished:
+            return f"{self._ended_words}, the others finished"
         if self.state == _SILENT:
             return f"silent for {span(self._silent_s)}"
         if self.state == _UNWATCHED:
