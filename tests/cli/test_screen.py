@@ -302,6 +302,23 @@ def test_a_rank_that_ended_is_told_from_a_silent_experiment() -> None:
     assert shown(status)[1].startswith("run  reward r2, trainer r1 ended without a close, the others finished")
 
 
+def test_a_crash_stays_visible_once_no_sidecar_runs() -> None:
+    """With the ranks that ended, and for an hour with metrics; the files' own times say that a process goes on."""
+    dead = a_writer(silent_s=118.0, beats=True, awaited=True)
+    crashed = running("crashed", t=T - 600, writers=[dead])
+    assert shown(crashed, watched=False)[1:4] == [
+        "crashed  trainer r0 ended without a close, no sidecar since 2025-11-20 00:43",
+        "  score             0.875  ▁▂▃▄▅▆▇█",
+        "  loss               0.25  █▄▂ ▁",
+    ]
+    goes_on = Screen("o", [crashed], T, False, time.gmtime, {crashed.experiment: {dead.file: 1.0}})
+    assert not any("ended" in line.text for line in lines(goes_on, 120, 24))
+    crashed.t = T - 86400
+    assert shown(crashed, watched=False)[1:] == [
+        "crashed  trainer r0 ended without a close, no sidecar since 2025-11-19 00:53"
+    ]
+
+
 def test_an_experiment_is_silent_since_its_newest_line() -> None:
     """Also if that is of a process which has closed since, such as the last submission of the same rank."""
     dead = a_writer(silent_s=118.0, beats=True, awaited=True)

@@ -151,6 +151,14 @@ def test_a_dead_job_is_called_dead(tmp_path: Path, lease: Lease) -> None:
     assert lines[-1].endswith(f". To go on: rlship watch {tmp_path}")
 
 
+def test_a_process_that_ended_without_a_close_gives_exit_code_3(tmp_path: Path, lease: Lease) -> None:
+    """As a missing rank does, though every row is complete; not while its file still grows."""
+    watched(tmp_path, writers=[a_writer(silent_s=90.0, beats=True, awaited=True)])
+    assert (run(tmp_path).exit_code, run(tmp_path, "--json").exit_code) == (3, 3)
+    (tmp_path / "rlship" / a_writer().file).touch()
+    assert (run(tmp_path).exit_code, run(tmp_path, "--json").exit_code) == (0, 0)
+
+
 def test_a_process_that_is_silent_while_a_sidecar_runs_is_named(tmp_path: Path, lease: Lease) -> None:
     """Its file is read to its end, so the status knows; one without a heartbeat may be in a long step."""
     lease(owner(True))

@@ -56,7 +56,8 @@ def status(
 
     A terminal gets an overview of several experiments that fits it, running ones first.
 
-    Exits with 3 if data are incomplete, with 4 if a sink of the last sidecar refused the rows.
+    Exits with 3 if data are incomplete or a process ended without a close, with 4 if a sink of the last sidecar
+    refused the rows.
     """
     places.require(directory)
     from rlship_sidecar import config
@@ -69,7 +70,7 @@ def status(
     if not found:
         raise no_experiment(directory)
     unwatched, codes = [], set()
-    overview: list[Status] = []
+    overview: list[tuple[Status, EndedProcesses]] = []
     fits = not (full or writers or json) and len(found) > 1 and is_terminal(sys.stdout, os.environ)
     shown = 0
     for experiment in found:
@@ -92,16 +93,17 @@ def status(
             unwatched.append(experiment)
             continue
         now, owner = known
-        codes.add(INCOMPLETE if _incomplete(now) else OK)
+        ended = _ended(now)
+        codes.add(INCOMPLETE if _incomplete(now) or ended.writers else OK)
         codes.add(REFUSED if any(sink.state == "refused" for sink in now.sinks) else OK)
         if json:
             _print_json(now)
         elif fits:
-            overview.append(now)
+            overview.append((now, ended))
         else:
             if shown:
                 click.echo()
-            _print(now, owner, writers, full)
+            _print(now, owner, ended, writers, full)
             shown += 1
     if overview:
         _print_overview(directory, overview)
@@ -179,19 +181,20 @@ def _print_json(now: Status) -> None:
     click.echo(output.as_printed(msgspec.json.encode(now)))
 
 
-def _print_overview(directory: Path, found: list[Status]) -> None:
+def _print_overview(directory: Path, found: list[tuple[Status, EndedProcesses]]) -> None:
     from rlship_sidecar.cli.live import styled, terminal_size
     from rlship_sidecar.report import screen
 
     width, height = terminal_size(sys.stdout)
-    view = screen.Screen(str(directory), found, time.time(), watched=False)
+    silent_s = {now.experiment: ended.silent_s for now, ended in found}
+    view = screen.Screen(str(directory), [now for now, _ in found], time.time(), watched=False, silent_s=silent_s)
     # Two lines less: the last one below, and the shell's next prompt.
     for line in screen.lines(view, width, max(4, height - 2)):
         click.echo(styled(line, os.environ))
     click.echo(screen.fit(f"more of one: rlship status {shlex.quote(str(directory))}/NAME; of all: --full", width))
 
 
-def _print(now: Status, owner: Owner | None, all_writers: bool, whole: bool) -> None:
+def _print(now: Status, owner: Owner | None, ended: EndedProcesses, all_writers: bool, whole: bool) -> None:
     width = None
     if is_terminal(sys.stdout, os.environ):
         from rlship_sidecar.cli.live import terminal_size
@@ -201,7 +204,6 @@ def _print(now: Status, owner: Owner | None, all_writers: bool, whole: bool) -> 
         click.echo(line)
     for line in _config(Path(now.experiment)):
         click.echo(line)
-    ended = _ended(now)
     for line in ended.lines(now, time.time()):
         click.echo(line)
     click.echo(_sidecar(now, owner, ended))

@@ -1,9 +1,9 @@
 """What `watch` and `status` show of a folder on a terminal: lines that fit it. Pure; `cli/live.py` draws them.
 
-An experiment that runs, or fell silent lately, has a line with details below it: missing ranks and trouble, its
-metrics, actors and sinks. Any other experiment has one line. Where the terminal is too low, the least important details
-are left out before any experiment is. Where the experiments' own lines and trouble are too many, the last line counts
-the experiments that have none.
+An experiment that runs, or fell silent or lost its sidecar lately, has a line with details below it: missing ranks and
+trouble, its metrics, actors and sinks. Any other experiment has one line. Where the terminal is too low, the least
+important details are left out before any experiment is. Where the experiments' own lines and trouble are too many, the
+last line counts the experiments that have none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import basename
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from rlship_sidecar.rows import CLOCK
 from rlship_sidecar.tally import OWN_ACTOR
 
 BARS = "▁▂▃▄▅▆▇█"
-LATELY_SILENT_S = 3600.0  # for so long a silent experiment has details, because it may hang
+LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, because it may hang or go on
 LATELY_SHORT = 100  # for so many steps a rank that left out a metric is trouble; then it is a note
 LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
 MISUSED_S = 3600.0  # for so long it is on the screen at all
@@ -63,7 +63,8 @@ class Screen:
     """Everything that the lines depend on.
 
     `t` is the present in Unix seconds, and `local` makes it a local time. `watched`: this process is the sidecar;
-    otherwise each status says whether one runs.
+    otherwise each status says whether one runs. `silent_s` maps experiments to the present silence of their files,
+    where that is known better than by the status.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Screen:
     t: float
     watched: bool = True
     local: Callable[[float], time.struct_time] = time.localtime
+    silent_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
@@ -89,7 +91,7 @@ def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
     kept = _kept(details[:fitting], room - len(shown) - bool(rest))
     names = max((min(MAX_NAME, cell_len(view.name)) for view in shown), default=0)
     found = [StyledLine(_header(screen, views, width), "bold")]
-    table = _table([view for view in shown if not (view.has_details or view.trouble_words)], names, width)
+    table = _table([view for view in shown if not (view.has_details or view.is_odd)], names, width)
     for place, view in enumerate(shown):
         found.append(view.line(names, width, table.get(view.order)))
         found += kept[place] if place < len(kept) else []
@@ -193,7 +195,7 @@ class _View:
         self._screen = screen
         self._ranks = RankNames(status)
         self.name = clean(basename(status.experiment) or status.experiment)
-        self.has_details = self.state == _RUNNING or (self.state == _SILENT and self._silent_s < LATELY_SILENT_S)
+        self.has_details = self.state == _RUNNING or (self.state != _FINISHED and self._quiet_s < LATELY_SILENT_S)
         self.order = self.state, not self.has_details, natural(status.experiment)
 
     @cached_property
@@ -220,13 +222,20 @@ class _View:
         return (min(job) if self._writers else 0.0) + self._since_s
 
     @property
+    def _quiet_s(self) -> float:
+        """For how long there has been no news: of the job, or of its sidecar where none runs."""
+        return self._since_s if self.state == _UNWATCHED else self._silent_s
+
+    @property
     def _since_s(self) -> float:
         """The age of the status."""
         return max(0.0, self._screen.t - self._status.t)
 
     @cached_property
     def _ended(self) -> EndedProcesses:
-        silent_s = {writer.file: writer.silent_s + self._since_s for writer in self._status.writers}
+        silent_s = self._screen.silent_s.get(self._status.experiment)
+        if silent_s is None:
+            silent_s = {writer.file: writer.silent_s + self._since_s for writer in self._status.writers}
         return ended_processes(self._status, silent_s)
 
     @cached_property
@@ -240,7 +249,7 @@ class _View:
 
     @cached_property
     def _ended_words(self) -> str:
-        """The ranks that ended without a close, by actor; "" if there are none."""
+        """The ranks that ended without a close, by actor; "" where every process goes on or closed."""
         ranks: dict[str, dict[str, None]] = {}
         for writer in self._ended.writers:
             ranks.setdefault(writer.actor, {})[f"{writer.replica}.{writer.rank}"] = None
@@ -281,7 +290,13 @@ class _View:
         return [began, *step, *rate, *self.values.values()]
 
     def _stopped(self) -> list[str]:
-        return [self.state_words, *([self.step_words] if self.step_words else []), *self.values.values()]
+        crash = [self._ended_words] if self.state == _UNWATCHED and self._ended_words else []
+        return [*crash, self.state_words, *([self.step_words] if self.step_words else []), *self.values.values()]
+
+    @property
+    def is_odd(self) -> bool:
+        """True if the experiment's own line says what no column of a table has room for."""
+        return bool(self.trouble_words or (self.state in (_SILENT, _UNWATCHED) and self._ended_words))
 
     @property
     def state_words(self) -> str:
