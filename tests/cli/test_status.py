@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship_sidecar.cli.group import rlship
-from rlship_sidecar.report.status import Status, write_status
+from rlship_sidecar.report.status import Status, TrendStatus, write_status
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 from tests.kit.files import event, file
 
@@ -149,6 +149,24 @@ def test_a_dead_job_is_called_dead(tmp_path: Path, lease: Lease) -> None:
     (line,) = [line for line in lines if line.startswith("ended")]
     assert line.startswith("ended without a close: trainer r1, last line 27.5 min ago")
     assert lines[-1].endswith(f". To go on: rlship watch {tmp_path}")
+
+
+def test_the_newest_values_are_shown(tmp_path: Path, lease: Lease) -> None:
+    """Each metric with its curve below the table, and the rate of the steps while the experiment runs."""
+    trends = [
+        TrendStatus("reward/score", "reward", "step", 12, 0.875, [0.0, 0.5, 0.875]),
+        TrendStatus("trainer/loss", "trainer", "step", 12, 0.25, [2.0, 0.25]),
+    ]
+    lease(owner(True))
+    watched(tmp_path, trends=trends, actors=[an_actor(steps_per_s=0.03)])
+    lines = run(tmp_path).stdout.splitlines()
+    assert lines[2].startswith("trainer  4/4")
+    assert lines[3:6] == ["  score      0.875  ▁▅█", "  loss        0.25  █▁", "  33.33 s/step"]
+    lease(None)
+    watched(tmp_path, trends=trends, actors=[an_actor(steps_per_s=0.03)])
+    assert run(tmp_path).stdout.splitlines()[4:6] == [lines[4], "rows 120, row function 1"]
+    plain = CliRunner(charset="ascii").invoke(rlship, ["status", str(tmp_path)])
+    assert plain.stdout.splitlines()[3:5] == ["  score      0.875", "  loss        0.25"]
 
 
 def test_a_process_that_ended_without_a_close_gives_exit_code_3(tmp_path: Path, lease: Lease) -> None:

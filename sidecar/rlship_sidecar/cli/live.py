@@ -153,7 +153,7 @@ def report(
     """
     if quiet:
         yield None, lambda: None
-    elif table and is_terminal(stream, env) and _shows_bars(stream):
+    elif table and is_terminal(stream, env) and shows_bars(stream):
         live = Live(stream, title, env)
         with redirect_stderr(_Above(live, stream)) if stream is sys.stderr else nullcontext():
             yield live.show, live.resized
@@ -162,7 +162,7 @@ def report(
             yield on_status, lambda: None
 
 
-def _shows_bars(stream: TextIO) -> bool:
+def shows_bars(stream: TextIO) -> bool:
     """True if the stream's encoding has the characters of sparklines."""
     try:
         "▁…".encode(getattr(stream, "encoding", None) or "utf-8")

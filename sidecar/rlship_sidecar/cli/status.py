@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STALE_S = 30.0  # a sidecar writes a status at least every few seconds
 DATED_S = 120.0  # older than that, a person wants to see a date
+PIPED_WIDTH = 120  # for curves; other lines are whole
 OFFLINE_RUN = "offline-run-"  # how names of W&B's folders of offline runs begin
 ENDS_S = 2.0  # the time that a process may need to end once it has released its lease
 
@@ -195,12 +196,12 @@ def _print_overview(directory: Path, found: list[tuple[Status, EndedProcesses]])
 
 
 def _print(now: Status, owner: Owner | None, ended: EndedProcesses, all_writers: bool, whole: bool) -> None:
-    width = None
-    if is_terminal(sys.stdout, os.environ):
-        from rlship_sidecar.cli.live import terminal_size
+    from rlship_sidecar.cli.live import shows_bars, terminal_size
+    from rlship_sidecar.report.screen import newest_values
 
-        width, _ = terminal_size(sys.stdout)
-    for line in terminal.columns(now, width, whole=whole):
+    width = terminal_size(sys.stdout)[0] if is_terminal(sys.stdout, os.environ) else None
+    values = newest_values(now, time.time(), width or PIPED_WIDTH, curves=shows_bars(sys.stdout))
+    for line in terminal.columns(now, width, whole=whole, values=values):
         click.echo(line)
     for line in _config(Path(now.experiment)):
         click.echo(line)

@@ -100,6 +100,12 @@ def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
     return [StyledLine(fit(line.text, width), line.style) for line in found[: max(0, height)]]
 
 
+def newest_values(status: Status, t: float, width: int, *, curves: bool = True) -> list[str]:
+    """The metrics of one experiment with their curves, a line each, and while it runs the rate of its steps."""
+    view = _View(status, Screen("", [status], t, watched=False))
+    return view.newest_values(width if curves else 0)
+
+
 def fit(text: str, width: int) -> str:
     """Cut a text to `width` cells; a cut one ends with an ellipsis."""
     if cell_len(text) <= width:
@@ -297,6 +303,13 @@ class _View:
     def is_odd(self) -> bool:
         """True if the experiment's own line says what no column of a table has room for."""
         return bool(self.trouble_words or (self.state in (_SILENT, _UNWATCHED) and self._ended_words))
+
+    def newest_values(self, width: int) -> list[str]:
+        """A line for each metric, and while the experiment runs one for the rate of its steps."""
+        found = [self._trend(trend, width).rstrip() for trend in self._status.trends]
+        if self.state == _RUNNING and self._actors and self._actors[0].steps_per_s:
+            found.append(f"{_INDENT}{_rate(self._actors[0].steps_per_s)}")
+        return found
 
     @property
     def state_words(self) -> str:

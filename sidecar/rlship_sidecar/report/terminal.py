@@ -131,8 +131,8 @@ def finished(status: Status) -> bool:
     return status.finished and all(sink.next_row >= status.rows for sink in status.sinks)
 
 
-def columns(status: Status, width: int | None = None, *, whole: bool = True) -> list[str]:
-    """The actors as a table in aligned columns, then the footer. A path stays whole.
+def columns(status: Status, width: int | None = None, *, whole: bool = True, values: Sequence[str] = ()) -> list[str]:
+    """The actors as a table in aligned columns, lines with the newest `values`, then the footer. A path stays whole.
 
     With `width`, what is missing and the note move to lines of their own where the table would be wider. Unless it is
     to be `whole`, reports of wrong calls are cut to one line of it each.
@@ -146,7 +146,7 @@ def columns(status: Status, width: int | None = None, *, whole: bool = True) -> 
         for line, row in zip(brief[1:], cells):
             missing = [f"  missing {row[-2]}"] if row[-2] != NOTHING else []
             table += [line, *missing, *([f"  {row[-1]}"] if row[-1] else [])]
-    return [clean(status.experiment), *table, *footer(status, names, None if whole else width)]
+    return [clean(status.experiment), *table, *values, *footer(status, names, None if whole else width)]
 
 
 def writer_columns(writers: Iterable[WriterStatus]) -> list[str]:
