@@ -64,6 +64,15 @@ def test_a_narrow_terminal_keeps_the_values() -> None:
     assert terminal.columns(status, 200) == terminal.columns(status)
 
 
+def test_no_note_is_cut() -> None:
+    """Of an actor, a writer or the experiment; the terminal wraps it, and a file has it whole."""
+    note = "step 191 has waited 9 s for r1 (a-long-host-name-0001 pid 4121); goes on without it after 30 s of silence"
+    status = a_status(actors=[an_actor(note=note)], writers=[a_writer(note=note)], notes=[note * 3], claims=[note * 3])
+    found = terminal.columns(status)
+    assert found[2].endswith(note) and f"note: {note * 3}" in found and note * 3 in found
+    assert terminal.writer_columns(status.writers)[1].endswith(note)
+
+
 def test_the_versions_are_shown() -> None:
     """The sidecar's version, and each one that wrote files, stand beside the row function."""
     writers = [a_writer(writer=name) for name in ("python/0.1.0", "go/0.1.0\x1b[2J", "python/0.1.0", "")]

@@ -167,7 +167,8 @@ def footer(status: Status, names: RankNames, width: int | None = None) -> list[s
     rows += shortcomings(status, names)
     cut = width or sys.maxsize
     rows += [
-        clean(f"note: {clean(note)}", cut if is_of_misuse(note) else sys.maxsize) for note in status.notes[:MAX_ROWS]
+        clean(f"note: {clean(note, MAX_ERROR_CHARS)}", cut if is_of_misuse(note) else sys.maxsize)
+        for note in status.notes[:MAX_ROWS]
     ]
     return [*rows, *([f"and {len(status.notes) - MAX_ROWS} more notes: --json"] if status.notes[MAX_ROWS:] else [])]
 
@@ -187,7 +188,7 @@ def shortcomings(status: Incomplete, names: RankNames | None = None) -> list[str
     """Explain why data are incomplete (claims, rows that lack ranks, or one metric of a rank, dead letters), one line
     each.
     """
-    found = [clean(claim) for claim in status.claims[:MAX_LINES]]
+    found = [clean(claim, MAX_ERROR_CHARS) for claim in status.claims[:MAX_LINES]]
     found += lacking_rows(status)
     found += [_short(short, names) for short in status.short[:MAX_LINES]]
     if dead := dead_totals(status):
@@ -346,7 +347,9 @@ def _actor_cells(actor: ActorStatus, stream: StreamStatus | None, names: RankNam
         _number(newest),
         duration(actor.lag_s) if actor.open_units else NOTHING,
         names.places(actor.actor, actor.missing) or NOTHING,
-        clean(actor.note, 80) or absent or (_silence(stream) if stream is not None and actor.step is None else ""),
+        clean(actor.note, MAX_ERROR_CHARS)
+        or absent
+        or (_silence(stream) if stream is not None and actor.step is None else ""),
     )
 
 
@@ -359,7 +362,7 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
         "closed" if writer.closed else duration(writer.silent_s),
         f"{writer.unread} B",
         clean(writer.file) + (f" ({clean(writer.format)})" if writer.format else ""),
-        clean(writer.note, 80),
+        clean(writer.note, MAX_ERROR_CHARS),
     )
 
 
