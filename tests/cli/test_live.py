@@ -54,8 +54,8 @@ def test_watch_on_a_terminal(tmp_path: Path) -> None:
         lines = session.until(lambda lines: any("2 running, 1 finished" in line for line in lines))
         lines = session.until(lambda lines: len(begins(lines, "  loss")) == 2 and begins(lines, "done") != [])
         top = next(number for number, line in enumerate(lines) if "2 running, 1 finished" in line)
-        found = [line.split("  ")[0] for line in lines[top:] if not line.startswith(" ")]
-        assert found[1:] == ["run-2", "run-10", "done"]
+        found = [line.split("  ")[0] for line in begins(lines[top:], "run-", "done")]
+        assert found == ["run-2", "run-10", "done"]
         assert begins(lines, "  loss")[0].endswith("█▄▂▂▁▁▁▁")
         assert begins(lines, "  trainer")[0].startswith("  trainer  1/1 rank, step 7")
 
@@ -149,6 +149,19 @@ def test_a_line_as_wide_as_the_terminal_is_drawn_whole() -> None:
     lines = take(screen, stream)
     assert max(map(len, lines)) == 40
     assert [line[:9] for line in lines[:2]] == ["outputs  ", "run  runn"]
+
+
+def test_a_wrapped_path_is_drawn_over_an_older_screen() -> None:
+    """The terminal wraps it, so that it is copied in one piece: no line break or blank stands in it."""
+    live, screen, stream = drawn(40, 12)
+    live.show([a_status(experiment="/o/run", t=time.time(), sinks=[a_sink()], notes=["n" * 38, "m" * 38])])
+    take(screen, stream)
+    where = "/tmp/" + "y" * 60 + "/end"
+    live.show([a_status(experiment="/o/run", t=time.time(), sinks=[a_sink(where=where)])])
+    assert where in stream.getvalue()
+    lines = take(screen, stream)
+    assert where in "".join(line.ljust(40) for line in lines)
+    assert lines[-1].endswith("/end") and (screen.column, screen.row) == (0, len(lines))
 
 
 def test_messages_of_other_modules_go_above_the_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,6 +169,29 @@ def test_a_low_terminal_keeps_the_trouble() -> None:
     ]
 
 
+def test_a_wide_detail_is_wrapped_where_rows_are_free() -> None:
+    """Trouble first; words stay whole, and a path breaks at the last cell. Where no row is free it is cut."""
+    note = "step 35 has waited 3 s for r1 (vm pid 4121); goes on without it after 30 s of silence"
+    where = "wandb sync /tmp/a/folder/far/down/grpo-7b/rlship/state/wandb/offline-run-20251120_005320-abc"
+    status = running("run", trends=[], actors=[an_actor(note=note)], sinks=[a_sink(next_row=120, where=where)])
+    assert shown(status)[2:] == [
+        "  trainer  4/4 ranks, step 12, step 35 has waited 3 s for r1 (vm pid 4121); goes",
+        "    on without it after 30 s of silence",
+        "  wandb shipping, 120 of 120 rows -> wandb sync /tmp/a/folder/far/down/grpo-7b/r",
+        "lship/state/wandb/offline-run-20251120_005320-abc",
+    ]
+    found = lines(Screen("o", [status], T), 80, 24)
+    assert [line.goes_on for line in found[2:]] == [False, False, True, False]
+    assert shown(status, height=5)[2:] == [
+        "  trainer  4/4 ranks, step 12, step 35 has waited 3 s for r1 (vm pid 4121); goes",
+        "    on without it after 30 s of silence",
+        "  wandb shipping, 120 of 120 rows -> wandb sync /tmp/a/folder/far/down/grpo-7b/…",
+    ]
+    status.sinks[0].state = "refused"
+    assert shown(status, height=5)[2].endswith("goe…") and shown(status, height=5)[4].endswith("abc")
+    assert [len(line) <= 80 for line in shown(status, height=4)] == [True] * 4
+
+
 def test_no_experiment_is_left_out_for_a_note() -> None:
     """Where all experiments fit, notes, sinks, actors and curves give way to them; trouble does not."""
     status = running("run", actors=[an_actor(missing=["0.1"])], notes=[f"note {i}" for i in range(9)])

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import TYPE_CHECKING, TextIO
 
@@ -46,6 +46,20 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
 def styled(line: StyledLine, env: Mapping[str, str]) -> str:
     """The line with the codes of its style, unless NO_COLOR is set."""
     return line.text if env.get("NO_COLOR") else click.style(line.text, **_STYLES[line.style])  # type: ignore[arg-type]
+
+
+def drawn_lines(found: Sequence[StyledLine], width: int, env: Mapping[str, str]) -> str:
+    """What draws lines over others. One that goes on fills its row, and the terminal wraps it."""
+    from rich.cells import cell_len
+
+    drawn, wrapped = "", False
+    for line in found:
+        # What was there is cleared before, because in the last column a terminal may take the cursor to be on it still;
+        # a row that is wrapped into can only be cleared behind the text.
+        clears = "\x1b[K" if wrapped and cell_len(line.text) < width else ""
+        drawn += ("" if wrapped else "\r\x1b[K") + styled(line, env) + clears + ("" if line.goes_on else "\n")
+        wrapped = line.goes_on
+    return drawn
 
 
 class Live:
@@ -103,7 +117,7 @@ class Live:
         found = screen.lines(screen.Screen(self._title, self._statuses, time.time()), width, height)
         self._drawn = len(found)
         # Cleared first: after the last column a terminal may take the cursor to be on it still.
-        return "".join(f"\r\x1b[K{styled(line, self._env)}\n" for line in found) + "\r\x1b[J"
+        return drawn_lines(found, width, self._env) + "\r\x1b[J"
 
     def _recent(self) -> list[tuple[float, str]]:
         now = time.monotonic()

@@ -191,7 +191,7 @@ def _print_overview(directory: Path, found: list[tuple[Status, EndedProcesses]])
     view = screen.Screen(str(directory), [now for now, _ in found], time.time(), watched=False, silent_s=silent_s)
     # Two lines less: the last one below, and the shell's next prompt.
     for line in screen.lines(view, width, max(4, height - 2)):
-        click.echo(styled(line, os.environ))
+        click.echo(styled(line, os.environ), nl=not line.goes_on)
     click.echo(screen.fit(f"more of one: rlship status {shlex.quote(str(directory))}/NAME; of all: --full", width))
 
 

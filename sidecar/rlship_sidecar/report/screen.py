@@ -16,11 +16,12 @@ from functools import cached_property
 from os.path import basename
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, ended_processes, patience_s
 from rlship_sidecar.report.status import ActorStatus, ShortStatus, SinkStatus, Status, TrendStatus, WriterStatus
 from rlship_sidecar.report.terminal import (
+    MAX_ERROR_CHARS,
     REPORT_AFTER_S,
     RankNames,
     clean,
@@ -42,6 +43,7 @@ LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, 
 LATELY_SHORT = 100  # for so many steps a rank that left out a metric is trouble; then it is a note
 LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
 MISUSED_S = 3600.0  # for so long it is on the screen at all
+MIN_WRAPPED = 20  # cells of a terminal below which nothing is wrapped
 MAX_NAME = 24
 MAX_METRIC = 28
 _RUNNING, _SILENT, _UNWATCHED, _FINISHED = range(4)
@@ -52,10 +54,15 @@ _TROUBLE, _TREND, _ACTORS, _MORE_TRENDS, _SINKS, _NOTES = range(6)
 
 
 class StyledLine(NamedTuple):
-    """One line of the screen, and its style: "", "bold", "dim", "yellow" or "red"."""
+    """One line of the screen, and its style: "", "bold", "dim", "yellow" or "red".
+
+    `goes_on`: the next line belongs to the same text. The terminal wraps it by itself, so that a person can copy a
+    command or a path in one piece.
+    """
 
     text: str
     style: str = ""
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,33 @@ def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
         found += kept[place] if place < len(kept) else []
     if rest and room:
         found.append(StyledLine(f"and {len(rest)} more: {_tally(rest)}", "dim"))
-    return [StyledLine(fit(line.text, width), line.style) for line in found[: max(0, height)]]
+    return _wrapped(found[: max(0, height)], width, height)
+
+
+def _wrapped(found: Sequence[StyledLine], width: int, height: int) -> list[StyledLine]:
+    """Make lines no wider than `width`. Details take more rows where some are free, trouble first; others are cut."""
+    free = height - len(found)
+    rows = [[StyledLine(fit(line.text.rstrip(), width), line.style)] for line in found]
+    wide = [at for at, line in enumerate(found) if line.text.startswith(_INDENT) and rows[at][0].text.endswith("…")]
+    for at in sorted(wide, key=lambda at: (found[at].style not in ("red", "yellow"), at)):
+        split = _split(found[at], width)
+        if len(split) - 1 <= free:
+            free -= len(split) - 1
+            rows[at] = split
+    return [line for split in rows for line in split]
+
+
+def _split(line: StyledLine, width: int) -> list[StyledLine]:
+    """A wide line as several rows. One that goes on breaks at the last cell, any other before a word if possible."""
+    rest, rows = line.text.rstrip(), []
+    while width >= MIN_WRAPPED and cell_len(rest) > width:
+        begin = chop_cells(rest, width)[0]
+        space = -1 if line.goes_on else rest.rfind(" ", len(_INDENT) * 2, len(begin) + 1)
+        if space >= 0:
+            begin = rest[:space]
+        rows.append(StyledLine(begin if line.goes_on else begin.rstrip(), line.style, line.goes_on))
+        rest = rest[len(begin) :] if line.goes_on else _INDENT * 2 + rest[len(begin) :].lstrip()
+    return [*rows, StyledLine(fit(rest, width), line.style)]
 
 
 def newest_values(status: Status, t: float, width: int, *, curves: bool = True) -> list[str]:
@@ -362,7 +395,10 @@ class _View:
         for sink in status.sinks:
             style = "red" if sink.state == "refused" else "yellow" if _is_trouble(sink) else "dim"
             found.append(
-                (_TROUBLE if _is_trouble(sink) else _SINKS, StyledLine(_INDENT + _sink(sink, status.rows), style))
+                (
+                    _TROUBLE if _is_trouble(sink) else _SINKS,
+                    StyledLine(_INDENT + _sink(sink, status.rows), style, goes_on=bool(sink.where)),
+                )
             )
         wrong = [clean(claim) for claim in status.claims]
         wrong += [dead_totals(status)] if dead_totals(status) else []
@@ -421,7 +457,7 @@ class _View:
         note = actor.note or (
             f"{self._ranks.words(actor.actor, actor.absent, 3)} logged no step" if actor.absent else ""
         )
-        return f"{begin}, {clean(note)}" if note else begin
+        return f"{begin}, {clean(note, MAX_ERROR_CHARS)}" if note else begin
 
 
 def _misuse(reported: Mapping[str, int], at: Mapping[str, float]) -> str:
@@ -451,7 +487,7 @@ def _sink_state(sink: SinkStatus) -> str:
 def _sink(sink: SinkStatus, rows: int) -> str:
     has = f"{sink.sent:,} of {rows:,} rows"
     error = f": {clean(sink.error)}" if sink.error and _is_trouble(sink) else ""
-    where = f" -> {clean(sink.where)}" if sink.where else ""
+    where = f" -> {clean(sink.where, MAX_ERROR_CHARS)}" if sink.where else ""
     return f"{clean(sink.name)} {_sink_state(sink)}, {has}{error}{where}"
 
 
