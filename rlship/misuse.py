@@ -141,8 +141,9 @@ class Misuse:
             "after the barrier",
             f"{call}({'…, step=' if call == 'log' else ''}{step}) comes right after barrier({step}): nothing is lost, "
             f"but a row of a step may appear without it and be revised later. If a callback logs after the one that "
-            f"calls barrier (transformers calls on_step_end before on_log), call barrier({step}) after log(), in the "
-            f"same callback, or at the start of the next step",
+            f"calls barrier, or more than once a step (transformers calls on_log after on_step_end, and again after "
+            f"an evaluation), call barrier({step}) at the start of the next step (transformers: in on_step_begin), and "
+            f"that of the last step at the end (on_train_end)",
         )
 
     def step_on_device(self, step: Any, call: str) -> None:

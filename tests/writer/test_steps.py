@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import rlship
 from tests.writer.reading import NOW, logger_at, metrics, records
+
+WRITING = Path(__file__).parents[2] / "docs" / "writing.md"
 
 
 def stepped(folder: Path) -> list[tuple[str, int | None]]:
@@ -201,8 +206,8 @@ def test_a_callback_that_logs_after_the_barrier(tmp_path: Path, capsys: pytest.C
     told = capsys.readouterr().err
     assert told.count("rlship: ") == 1
     assert "comes right after barrier(0)" in told
-    assert "transformers calls on_step_end before on_log" in told
-    assert "call barrier(0) after log(), in the same callback, or at the start of the next step" in told
+    assert "transformers calls on_log after on_step_end, and again after an evaluation" in told
+    assert "call barrier(0) at the start of the next step (transformers: in on_step_begin)" in told
     assert "rollback" not in told
     assert [record["step"] for record in metrics(records(tmp_path))] == [0, 1, 2]
 
@@ -216,3 +221,28 @@ def test_adding_to_an_earlier_step_is_no_mistake(tmp_path: Path, capsys: pytest.
     logger.log({"eval": 1}, step=0)
     logger.close()
     assert "rlship: " not in capsys.readouterr().err
+
+
+def test_the_order_of_a_trainer_with_callbacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The documented callbacks cause no report where transformers logs a step twice, and again at the end."""
+    code = re.search(r"class Rlship\(.*?(?=```)", WRITING.read_text(), re.DOTALL)
+    assert code
+    names: dict[str, Any] = {"rlship": rlship, "transformers": SimpleNamespace(TrainerCallback=object)}
+    exec(code[0], names)
+    callback, state = names["Rlship"](), SimpleNamespace(global_step=0)
+    rlship.init(tmp_path, actor="trainer", rank=0)
+    for step in range(1, 4):
+        callback.on_step_begin(None, state, None)
+        state.global_step = step
+        callback.on_log(None, state, None, logs={"loss": 1.0, "text": "no metric"})
+        callback.on_log(None, state, None, logs={"eval_loss": 2.0})
+    callback.on_log(None, state, None, logs={"train_runtime": 3.0})
+    callback.on_train_end(None, state, None)
+    assert rlship.close()
+    assert "right after barrier" not in capsys.readouterr().err
+    assert stepped(tmp_path) == [
+        ("barrier", 0),
+        *[("log", 1), ("log", 1), ("barrier", 1)],
+        *[("log", 2), ("log", 2), ("barrier", 2)],
+        *[("log", 3), ("log", 3), ("log", 3), ("barrier", 3)],
+    ]
