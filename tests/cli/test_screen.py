@@ -251,7 +251,9 @@ def test_a_rank_that_leaves_out_a_metric_is_named(watched: bool) -> None:
 
 def test_a_wrong_call_has_one_line_and_ages() -> None:
     """The newest report of several stands for all; after a while it is a note, and then not on the screen."""
-    notes = ["a writer reported 2 times: one", "a writer reported once: two", "writers reported 7 times something else"]
+    notes = [
+        f"reported to the job {words}" for words in ("by 2 processes: one", "by 1 process: two", "in 7 more reports")
+    ]
     status = running("run", misuse={"one": 2, "two": 1}, misuse_t={"one": T - 30, "two": T - 90}, notes=notes)
     old = [finished(f"old-{i}") for i in range(21)]
     line = "  reported to the job (and 1 more): one"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from rlship_sidecar.decode.lines import MAX_REPORTED_CHARS
 from rlship_sidecar.report import terminal
 from rlship_sidecar.report.status import ClockStatus, LackingStatus, ShortStatus, StreamStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
@@ -361,11 +362,21 @@ def test_what_is_incomplete_is_told_in_words() -> None:
 
 
 def test_a_report_of_a_wrong_call_is_cut_to_a_line() -> None:
-    """On a terminal, unless all is asked for; other notes and paths stay whole."""
-    notes = ["a writer reported once: value: " + "x" * 90, "reads 2 files of " + "y" * 90]
+    """On a terminal, unless all is asked for; elsewhere all that is kept of it is shown, the way out at its end too.
+    Other notes and paths stay whole.
+    """
+    notes = [
+        "reported to the job by 1 process: value: " + "x" * (MAX_REPORTED_CHARS - 7) + "!",
+        "reads 2 files of " + "y" * 90,
+    ]
     status = a_status(notes=notes)
     (wrong, other) = terminal.columns(status, 80, whole=False)[-2:]
-    assert wrong.startswith("note: a writer reported once: value: xxx") and wrong.endswith("…") and len(wrong) == 80
+    assert (
+        wrong.startswith("note: reported to the job by 1 process: value: xxx")
+        and wrong.endswith("…")
+        and len(wrong) == 80
+    )
     assert other == f"note: {notes[1]}"
     for found in (terminal.columns(status, 80), terminal.columns(status)):
         assert found[-2:] == [f"note: {note}" for note in notes]
+    assert terminal.lines(a_status(), status) == [f"note: {note}" for note in notes]

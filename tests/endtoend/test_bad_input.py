@@ -76,7 +76,7 @@ def test_a_live_daemon_uses_every_good_line_and_tells_of_every_bad_one(tmp_path:
             )
         )
         # Each of the two workers was told that the text "x" is no metric.
-        wrong_use = "a writer reported 2 times"
+        wrong_use = "reported to the job by 2 processes"
         assert [note.partition(":")[0] for note in told.notes] == [*sorted(odd), wrong_use]
         assert all("not a regular file" in note for note in told.notes[:-1])
         assert {w.file for w in told.writers if w.note == "empty"} == {"empty.jsonl"}

@@ -128,8 +128,8 @@ def test_wrong_uses_are_noted(sim: Simulation) -> None:
         told = status(sim)
         assert told.misuse_t == times
         assert [note for note in told.notes if "report" in note] == [
-            "a writer reported 2 times: log: no",
-            "writers reported once something else",
+            "reported to the job by 2 processes: log: no",
+            "reported to the job in 1 more report: something else",
         ]
         assert told.counts == {"rlship_error": 3}
         assert told.misuse == {"log: no": 2}
@@ -143,7 +143,7 @@ def test_only_so_many_wrong_uses_are_kept_by_their_text(sim: Simulation) -> None
     for _ in range(2):
         told = status(sim)
         assert list(told.misuse.values()) == [1] * 20
-        assert "writers reported 10 times something else" in told.notes
+        assert "reported to the job in 10 more reports: something else" in told.notes
         sim.restart()
 
 

@@ -189,9 +189,9 @@ class Status:
     `claims` describes ranks that several writers claim at one time. The reader sets `running`: True if a sidecar owns
     the experiment now. `row_function` is the number of the row function that made every row. `finished`: no line and no
     row is to come. `began` and `newest_t` are the times of its first and its last line in Unix seconds, 0 if unknown.
-    `misuse` holds what writers reported about calls of the job, with how often. `misuse_t` is when this sidecar read it
-    last, in Unix seconds of the writer; what an earlier sidecar read is not in it. `version` is that of the rlship
-    whose sidecar wrote the status.
+    `misuse` holds what writers reported about calls of the job, with how many processes reported each. `misuse_t` is
+    when this sidecar read it last, in Unix seconds of the writer; what an earlier sidecar read is not in it. `version`
+    is that of the rlship whose sidecar wrote the status.
     """
 
     experiment: str

@@ -27,7 +27,7 @@ from rlship_sidecar.report.status import (
     WriterStatus,
 )
 from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
-from rlship_sidecar.report.terminal import REPORTED_MORE, REPORTED_ONE, counted
+from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.rows import Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.store.logged_steps import LoggedSteps
@@ -253,13 +253,13 @@ def _notes(experiment: Experiment) -> list[str]:
 
 
 def _misuse(store: Store) -> list[str]:
-    """What writers reported to the job, which may have printed it where no person looks."""
+    """What writers reported to the job, which may have printed it where no person looks.
+
+    A process reports each text once, so a count is that of processes and not of wrong calls.
+    """
     reported = store.reported()
-    notes = [f"{REPORTED_ONE} {_times(count)}: {text}" for text, count in reported.items()]
+    notes = [f"{REPORTED_TO_JOB} by {count} process{'es' * (count != 1)}: {text}" for text, count in reported.items()]
     if more := store.counts().get(WRONG_USE, 0) - sum(reported.values()):
-        notes.append(f"{REPORTED_MORE} {_times(more)} {'something else' if notes else 'something without a text'}")
+        what = "something else" if notes else "something without a text"
+        notes.append(f"{REPORTED_TO_JOB} in {counted(more, 'more report' if notes else 'report')}: {what}")
     return notes
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

@@ -30,9 +30,9 @@ WRITER_COLUMNS = ("writer", "attempt", "step", "barrier", "silent", "unread", "f
 NOTHING = "-"
 MAX_LINES = 20
 MAX_ROWS = 100  # rows of one table
-MAX_ERROR_CHARS = 2000  # characters of an error, whose end holds the way out
+MAX_ERROR_CHARS = 2000  # characters of an error or a note, whose end holds the way out
 REPORT_AFTER_S = 10.0  # seconds of trouble before a sink is reported
-REPORTED_ONE, REPORTED_MORE = "a writer reported", "writers reported"  # how notes of wrong calls begin
+REPORTED_TO_JOB = "reported to the job"  # how notes of wrong calls begin
 
 
 def clean(text: str, limit: int = 200) -> str:
@@ -73,7 +73,7 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def is_of_misuse(note: str) -> bool:
     """True for a note about wrong calls of the job."""
-    return note.startswith((f"{REPORTED_ONE} ", f"{REPORTED_MORE} "))
+    return note.startswith(f"{REPORTED_TO_JOB} ")
 
 
 class RankNames:
@@ -166,10 +166,8 @@ def footer(status: Status, names: RankNames, width: int | None = None) -> list[s
     rows += [_clock(clock) for clock in status.clocks[:MAX_LINES]]
     rows += shortcomings(status, names)
     cut = width or sys.maxsize
-    rows += [
-        clean(f"note: {clean(note, MAX_ERROR_CHARS)}", cut if is_of_misuse(note) else sys.maxsize)
-        for note in status.notes[:MAX_ROWS]
-    ]
+    notes = [(note, f"note: {clean(note, MAX_ERROR_CHARS)}") for note in status.notes[:MAX_ROWS]]
+    rows += [clean(line, cut if is_of_misuse(note) else sys.maxsize) for note, line in notes]
     return [*rows, *([f"and {len(status.notes) - MAX_ROWS} more notes: --json"] if status.notes[MAX_ROWS:] else [])]
 
 
@@ -306,7 +304,7 @@ def _notes(status: Status) -> list[str]:
 
     The ranks that an actor waits for change too often to be a note.
     """
-    notes = [clean(note) for note in (*status.claims, *status.notes)]
+    notes = [clean(note, MAX_ERROR_CHARS) for note in (*status.claims, *status.notes)]
     notes += [
         f"{clean(actor.actor)}: {clean(actor.note)}" for actor in status.actors if actor.note and not actor.waiting
     ]

@@ -316,7 +316,7 @@ class Store:
         return {name: count for name, count in self._counts() if not name.startswith(REPORTED)}
 
     def reported(self) -> dict[str, int]:
-        """What writers reported to the job, with how often; the sum may be less than `counts` says."""
+        """What writers reported to the job, with how many processes did; the sum may be less than `counts` says."""
         return {name[len(REPORTED) :]: count for name, count in self._counts() if name.startswith(REPORTED)}
 
     def _counts(self) -> list[tuple[str, int]]:
