@@ -58,6 +58,27 @@ def test_foreign_names_are_found() -> None:
     ]
 
 
+def test_a_short_name_that_is_a_foreign_name() -> None:
+    """`reward` alone has the reductions of `reward/total`, so it stands below it, and other foreign names do not."""
+    told = run("reward")
+    lines = told.stdout.splitlines()
+    (at,) = [at for at, line in enumerate(lines) if line.startswith("reward/total ")]
+    assert lines[at + 1] == "    TRL: reward"
+    assert [line for line in lines if line.startswith(" ")] == ["    TRL: reward"]
+    assert told.stderr == ""
+
+
+def test_a_short_name_that_is_not_in_the_catalogue() -> None:
+    """`grad_norm` alone is reduced by its mean, whatever `train/grad_norm` has; standard output stays as it is."""
+    told = run("grad_norm")
+    assert [line.split()[0] for line in told.stdout.splitlines()] == ["name", "train/grad_norm"]
+    assert told.stderr == (
+        "rlship: grad_norm alone is not in the catalogue, so its reduction is the mean (unless its actor is called "
+        "train); log it as train/grad_norm, or name its reductions in rlship.define\n"
+    )
+    assert [run(one).stderr for one in ("train/grad_norm", "grad_nor", "*grad_norm")] == ["", "", ""]
+
+
 def test_aliases_that_are_asked_for_are_all() -> None:
     """Found by one foreign name, a metric has all of them with --aliases."""
     (metric,) = [metric for metric in METRICS if metric.name == "train/loss_decomp/pg"]

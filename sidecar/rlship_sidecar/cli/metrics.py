@@ -21,7 +21,8 @@ def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bo
     """List the metrics that need no `define`: name, unit, reductions, writing actors, meaning.
 
     PATTERN keeps those that have it in their name or in another framework's name for them; with * it has to match
-    the whole name.
+    the whole name. A foreign name has the reductions of its metric,
+    unless parentheses behind it name another.
     """
     from rlship_sidecar.report import catalogue
 
@@ -38,10 +39,17 @@ def metrics(context: click.Context, pattern: str | None, aliases: bool, json: bo
     elif is_terminal(sys.stdout, os.environ):
         from rich.console import Console
 
-        Console().print(catalogue.table(found, aliases=aliases))
+        Console().print(catalogue.table(found, aliases=aliases, pattern=pattern))
     else:
-        for line in catalogue.columns(found, aliases=aliases):
+        for line in catalogue.columns(found, aliases=aliases, pattern=pattern):
             click.echo(line)
+    if pattern and (near := catalogue.bare(pattern, found)):
+        actors = " or ".join(name.removesuffix(f"/{pattern}") for name in near)
+        click.echo(
+            f"rlship: {pattern} alone is not in the catalogue, so its reduction is the mean (unless its actor is "
+            f"called {actors}); log it as {' or '.join(near)}, or name its reductions in rlship.define",
+            err=True,
+        )
     context.exit(0)
 
 

@@ -60,6 +60,10 @@ From Python: `from rlship import metrics`, then `metrics.lookup(actor, metric)`.
 _FOREIGN_HEAD = """
 ## Foreign names
 
+A metric that is logged under one of these names, as it stands here, has the catalogue's reductions: `reward` alone has
+those of `reward/total`. A short name that is not here has the mean alone: `grad_norm` is not `train/grad_norm`,
+unless the actor is called `train`.
+
 Parentheses hold what differs from the catalogue: the reduction, the unit, and the factor that brings a value into the
 catalogue's unit. A standard deviation that was already taken is averaged. The list leaves out names whose meaning no
 metric of the catalogue has: hit rates, KL times a coefficient, memory as a share of the device's.
@@ -83,18 +87,31 @@ def matching(pattern: str | None, *, every_alias: bool = False) -> list[Metric]:
     return found
 
 
-def columns(metrics: Sequence[Metric], *, aliases: bool) -> list[str]:
-    """Aligned lines under a heading; with `aliases` each metric is followed by its foreign names, indented."""
+def bare(pattern: str, metrics: Sequence[Metric]) -> list[str]:
+    """The names among `metrics` that end in `/<pattern>`, if `pattern` alone is no name of the catalogue."""
+    if any(name == pattern for metric in METRICS for name in (metric.name, *(one.name for one in metric.aliases))):
+        return []
+    return [metric.name for metric in metrics if metric.name.endswith(f"/{pattern}")]
+
+
+def columns(metrics: Sequence[Metric], *, aliases: bool, pattern: str | None = None) -> list[str]:
+    """Aligned lines under a heading, each followed by the foreign names of the metric, indented: with `aliases` all,
+    else the one that is `pattern`.
+    """
     heading, *lines = align([COLUMNS, *map(_cells, metrics)])
     shown = [heading]
     for metric, line in zip(metrics, lines):
         shown.append(line)
-        if aliases:
-            shown += [f"    {alias.framework}: {alias.name}{differences(alias)}" for alias in metric.aliases]
+        shown += [f"    {name}" for name in _foreign(metric, aliases, pattern)]
     return shown
 
 
-def table(metrics: Sequence[Metric], *, aliases: bool) -> Table:
+def _foreign(metric: Metric, every: bool, pattern: str | None) -> list[str]:
+    shown = [alias for alias in metric.aliases if every or alias.name == pattern]
+    return [f"{alias.framework}: {alias.name}{differences(alias)}" for alias in shown]
+
+
+def table(metrics: Sequence[Metric], *, aliases: bool, pattern: str | None = None) -> Table:
     """The same as a table for a terminal."""
     from rich.table import Table
     from rich.text import Text
@@ -104,10 +121,8 @@ def table(metrics: Sequence[Metric], *, aliases: bool) -> Table:
         shown.add_column(name, no_wrap=name == "name", overflow="fold")
     for metric in metrics:
         shown.add_row(*map(Text, _cells(metric)))
-        if aliases:
-            for alias in metric.aliases:
-                foreign = Text(f"{alias.framework}: {alias.name}{differences(alias)}", style="dim")
-                shown.add_row(*map(Text, ("", "", "", "")), foreign)
+        for name in _foreign(metric, aliases, pattern):
+            shown.add_row(*map(Text, ("", "", "", "")), Text(name, style="dim"))
     return shown
 
 
