@@ -18,7 +18,7 @@ from .notices import Notices, say
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, NoReturn
 
 _CLOSE_S = 5.0
 _MAX_LABELS = 8 << 10
@@ -31,6 +31,15 @@ _hooked = False
 _notices = Notices()
 # Reentrant, because a signal handler may be the first to log while this thread is in `init`.
 _lock = threads.reentrant_lock()
+
+# Arguments of wandb's init that have another place here.
+_INSTEAD = {
+    "config": "call rlship.event('config', **config) after init",
+    **dict.fromkeys(
+        ("project", "entity", "group", "name", "tags", "mode"),
+        "set it for the sidecar, in [sink.wandb] of rlship.toml",
+    ),
+}
 
 
 class Disabled(Logger):
@@ -59,6 +68,7 @@ def init(
     labels: Mapping[str, Any] | None = None,
     system_metrics: bool | float | None = None,
     count_steps: bool | None = None,
+    **unknown: NoReturn,
 ) -> Logger:
     """Open this process's file for one actor, and return the Logger that writes it.
 
@@ -98,6 +108,10 @@ def init(
     same identity, remove `RLSHIP_PARENT` from its environment. From the first `init` of a forked child on, the module's
     functions use the Logger that this `init` returned.
     """
+    for name in unknown:  # as Python does it, with the way out
+        instead = _INSTEAD.get(name)
+        hint = "" if instead is None else f": {instead}"
+        raise TypeError(f"init() got an unexpected keyword argument {name!r}{hint}")
     try:
         with _lock:
             logger = _init(dir, actor, replica, rank, world, attempt, axis, labels, system_metrics)

@@ -1,9 +1,10 @@
-"""The same functions under another name."""
+"""The same functions under another name, and the way from the names that wandb has."""
 
 from __future__ import annotations
 
 import re
 import types
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,16 @@ def test_names_of_wandb_lead_to_ours(name: str, instead: str) -> None:
     with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{re.escape(instead)}"):
         getattr(rlship, name)
     assert not hasattr(rlship, name)
+
+
+@pytest.mark.parametrize("name", ["project", "entity", "group", "name", "tags", "mode", "config"])
+def test_arguments_of_wandb_lead_to_ours(tmp_path: Path, name: str) -> None:
+    """`init` refuses them as Python does, and says where they belong."""
+    instead = "rlship.event('config', **config)" if name == "config" else "[sink.wandb] of rlship.toml"
+    with pytest.raises(
+        TypeError, match=rf"init\(\) got an unexpected keyword argument '{name}': .*{re.escape(instead)}"
+    ):
+        rlship.init(tmp_path, actor="trainer", **{name: "a"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"init\(\) got an unexpected keyword argument 'ranks'$"):
+        rlship.init(tmp_path, actor="trainer", ranks=3)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
