@@ -177,6 +177,30 @@ def test_a_process_that_ended_without_a_close_gives_exit_code_3(tmp_path: Path, 
     assert (run(tmp_path).exit_code, run(tmp_path, "--json").exit_code) == (0, 0)
 
 
+def test_a_process_that_closed_after_the_last_status_did_not_crash(tmp_path: Path, lease: Lease) -> None:
+    """No sidecar runs, so the end of the file decides: a close, or lines that no sidecar has read."""
+    writers = [
+        a_writer(file="a.jsonl", beats=True, awaited=True),
+        a_writer(file="b.jsonl", rank=1, beats=True, awaited=True),
+    ]
+    idle: dict[str, Any] = {"actors": [an_actor(open_units=0)], "sinks": [a_sink(next_row=120)]}
+    died = watched(tmp_path, t=time.time() - 300.0, writers=writers, **idle)
+    ends = {"a.jsonl": {"kind": "close", "t": died.t, "reason": "exit"}, "b.jsonl": {"step": 14, "t": died.t}}
+    for name, last in ends.items():
+        place = tmp_path / "rlship" / name
+        place.write_text(json.dumps({"kind": "open", "actor": "trainer"}) + "\n" + json.dumps(last) + "\n")
+        os.utime(place, (died.t + 100.0, died.t + 100.0))
+    lines = run(tmp_path).stdout.splitlines()
+    assert any(re.fullmatch(r"closed in order: trainer r0, not read since 20\d\d-.*", line) for line in lines)
+    (line,) = [line for line in lines if line.startswith("ended")]
+    assert re.match(r"ended without a close: trainer r1, last line 3\.3 min ago \(.*\), not read since 20\d\d-", line)
+    assert lines[-1].endswith(f"the last rows: rlship watch --once {tmp_path}")
+    (tmp_path / "rlship" / "b.jsonl").write_bytes((tmp_path / "rlship" / "a.jsonl").read_bytes())
+    lines = run(tmp_path).stdout.splitlines()
+    assert not [line for line in lines if line.startswith("ended")]
+    assert lines[-1].endswith(f"the last rows: rlship watch --once {tmp_path}")
+
+
 def test_a_process_that_is_silent_while_a_sidecar_runs_is_named(tmp_path: Path, lease: Lease) -> None:
     """Its file is read to its end, so the status knows; one without a heartbeat may be in a long step."""
     lease(owner(True))

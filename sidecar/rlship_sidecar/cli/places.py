@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from rlship_sidecar.errors import NothingToWatch
+from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.similar import similar
 
 TAIL_BYTES = 4096  # a writer's `close` is shorter
@@ -78,7 +79,7 @@ def _nearest(directory: Path) -> str:
 def is_closed(experiment: Path) -> bool:
     """True if every process that wrote into an experiment has closed its file."""
     files = [*(experiment / "rlship").glob("*.jsonl")]
-    return bool(files) and all(map(_ends_closed, files))
+    return bool(files) and all(map(ends_closed, files))
 
 
 def adds_to_a_finished_one(experiment: Path | str) -> str:
@@ -89,9 +90,10 @@ def adds_to_a_finished_one(experiment: Path | str) -> str:
     )
 
 
-def _ends_closed(file: Path) -> bool:
+def ends_closed(file: Path) -> bool:
+    """True if the last line of a writer's file is a `close`."""
     try:
-        with file.open("rb") as opened:
+        with open(open_plain(os.fspath(file)), "rb") as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - TAIL_BYTES))
             last = opened.read().rstrip(b"\n").rpartition(b"\n")[2]
     except OSError:

@@ -220,22 +220,29 @@ def _print(now: Status, owner: Owner | None, ended: EndedProcesses, all_writers:
 
 
 def _ended(now: Status) -> EndedProcesses:
-    """The processes that ended without a close. Where no sidecar has read on since, the files' own times say whether
-    they wrote on.
+    """The processes that ended. If no sidecar has read on since the status, the files themselves tell how they end and
+    when they last grew.
     """
-    from rlship_sidecar.report.ended import ended_processes
+    from rlship_sidecar.report.ended import FileEnds, ended_processes
     from rlship_sidecar.tail.listing import WRITERS_FOLDER
 
     t = time.time()
-    silent_s = {}
+    is_stale = not now.running or t - now.t > STALE_S
+    silent_s, ends = {}, FileEnds()
     for writer in now.writers:
-        if writer.awaited:
-            silent_s[writer.file] = max(0.0, writer.silent_s + t - now.t)
-            if not now.running and not writer.format:
-                with suppress(OSError):
-                    written = os.lstat(os.path.join(now.experiment, WRITERS_FOLDER, writer.file)).st_mtime
-                    silent_s[writer.file] = min(silent_s[writer.file], max(0.0, t - written))
-    return ended_processes(now, silent_s)
+        if not writer.awaited:
+            continue
+        silent_s[writer.file] = max(0.0, writer.silent_s + t - now.t)
+        if is_stale and not writer.format:
+            file = Path(now.experiment, WRITERS_FOLDER, writer.file)
+            with suppress(OSError):
+                written = os.lstat(file).st_mtime
+                silent_s[writer.file] = min(silent_s[writer.file], max(0.0, t - written))
+                if written > now.t:
+                    ends.unread.add(writer.file)
+            if places.ends_closed(file):
+                ends.closed.add(writer.file)
+    return ended_processes(now, silent_s, ends)
 
 
 def _config(experiment: Path) -> list[str]:
@@ -288,4 +295,5 @@ def _is_left(now: Status, ended: EndedProcesses, age_s: float) -> bool:
         any(actor.open_units for actor in now.actors)
         or any(sink.next_row < now.rows for sink in now.sinks)
         or any(ended.silent_s[writer.file] < age_s for writer in ended.writers)
+        or bool(ended.closed)
     )

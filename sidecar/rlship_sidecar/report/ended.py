@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rlship_sidecar.report.status import Status, WriterStatus
 from rlship_sidecar.report.terminal import MAX_LINES, RankNames, clean, date, duration
@@ -19,23 +19,36 @@ def patience_s(writer: WriterStatus) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EndedProcesses:
-    """The awaited processes that have been silent for too long; `silent_s` by file. `all`: no other one is awaited."""
+    """The awaited processes that have been silent for too long; `silent_s` by file. `all`: no other one is awaited.
+
+    `closed` are those that closed after the status was made. `unread` are the files that grew after it.
+    """
 
     writers: tuple[WriterStatus, ...]
     silent_s: Mapping[str, float]
     all: bool
+    closed: tuple[WriterStatus, ...] = ()
+    unread: frozenset[str] = frozenset()
 
     def lines(self, status: Status, t: float) -> list[str]:
         """Name them, one line for each actor, and say what to do. `t` is the present in Unix seconds."""
-        if not self.writers:
-            return []
-        names, found = RankNames(status), []
-        for actor in sorted({writer.actor for writer in self.writers}):
-            of_actor = [writer for writer in self.writers if writer.actor == actor]
-            ranks = list(dict.fromkeys(f"{writer.replica}.{writer.rank}" for writer in of_actor))
+        names, not_read = RankNames(status), f"not read since {date(status.t)}"
+        closed = [
+            f"closed in order: {clean(actor, 40)} {names.places(actor, ranks_of(of_actor))}, {not_read}"
+            for actor, of_actor in _by_actor(self.closed)
+        ]
+        if len(closed) > MAX_LINES:
+            closed[MAX_LINES - 1 :] = [f"and processes of {len(closed) - MAX_LINES + 1} more actors"]
+        return closed + (self._without_close(names, not_read, t) if self.writers else [])
+
+    def _without_close(self, names: RankNames, not_read: str, t: float) -> list[str]:
+        found = []
+        for actor, of_actor in _by_actor(self.writers):
             ago_s = min(self.silent_s[writer.file] for writer in of_actor)
             when = f"last line {duration(ago_s)} ago ({date(t - ago_s)})"
-            found.append(f"ended without a close: {clean(actor, 40)} {names.places(actor, ranks)}, {when}")
+            if any(writer.file in self.unread for writer in of_actor):
+                when += f", {not_read}"
+            found.append(f"ended without a close: {clean(actor, 40)} {names.places(actor, ranks_of(of_actor))}, {when}")
         if len(found) > MAX_LINES:
             found[MAX_LINES - 1 :] = [f"and processes of {len(found) - MAX_LINES + 1} more actors: --writers"]
         it = "it was" if len(self.writers) == 1 else "they were"
@@ -46,11 +59,32 @@ class EndedProcesses:
         return found
 
 
-def ended_processes(status: Status, silent_s: Mapping[str, float]) -> EndedProcesses:
+def ranks_of(writers: Sequence[WriterStatus]) -> list[str]:
+    """Their ranks as rows name them, each one once."""
+    return list(dict.fromkeys(f"{writer.replica}.{writer.rank}" for writer in writers))
+
+
+def _by_actor(writers: Sequence[WriterStatus]) -> Iterator[tuple[str, list[WriterStatus]]]:
+    for actor in sorted({writer.actor for writer in writers}):
+        yield actor, [writer for writer in writers if writer.actor == actor]
+
+
+@dataclass(slots=True)
+class FileEnds:
+    """What the files show beyond a status: which end with a `close`, and which grew after the status was made."""
+
+    closed: set[str] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
+
+
+def ended_processes(status: Status, silent_s: Mapping[str, float], ends: FileEnds) -> EndedProcesses:
     """Of the processes that a status awaits, those that ended. `silent_s` is their present silence by file.
 
-    Files of other frameworks have no close, so nothing is said of them.
+    Files of other frameworks have no close, so they are left out.
     """
     awaited = [writer for writer in status.writers if writer.awaited]
-    ended = [w for w in awaited if not w.format and silent_s.get(w.file, 0.0) >= patience_s(w)]
-    return EndedProcesses(tuple(ended), silent_s, bool(ended) and len(ended) == len(awaited))
+    closed = tuple(writer for writer in awaited if writer.file in ends.closed)
+    open_ones = [writer for writer in awaited if writer.file not in ends.closed]
+    ended = [w for w in open_ones if not w.format and silent_s.get(w.file, 0.0) >= patience_s(w)]
+    over = bool(awaited) and len(ended) == len(open_ones)
+    return EndedProcesses(tuple(ended), silent_s, over, closed, frozenset(ends.unread))
