@@ -187,7 +187,10 @@ def test_ranks_that_a_later_attempt_has_not() -> None:
     same = writer("m", 1, world=2, t=T0 + 500).segments[0]
     assert still_in_world([*before, same]) == [*before[:2], before[4], same]
     for one in old:
-        one.newest_t = T0 + 501
+        one.newest_t = T0 + 560
+    assert still_in_world([*before, same]) == [*before[:2], before[4], same]
+    for one in old:
+        one.newest_t = T0 + 561
     assert still_in_world([*before, same]) == [*before, same]
 
 

@@ -131,7 +131,7 @@ def crew(draw: st.DrawFn, actor: str, small: bool) -> tuple[Job, list[Life]]:
             if jobs and number and place and pick(draw, (False, True)):
                 continue  # a later job with fewer replicas
             # A later attempt or submission may be of another size, and each replica has its own.
-            size = ranks + (pick(draw, RESIZED) if (attempt or after > 60) and world else 0)
+            size = ranks + (pick(draw, RESIZED) if (attempt or after >= 60) and world else 0)
             told = world if size == ranks else max(1, size)
             for rank in range(max(1, size)):
                 t = T0 + after + 0.125 * rank + job.skews[rank % len(job.skews)][1]

@@ -173,12 +173,15 @@ def supersedes(new: Contribution, old: Contribution, jobs: Mapping[str, Job]) ->
 
 
 def is_next_start(new: Writer, old: Writer) -> bool:
-    """Whether a writer of the same replica is of a later submission or attempt; or of another world, after its end."""
+    """Whether a writer of the same replica is of a later attempt; or of a later submission, or of a smaller world and
+    opened later, where the old one does not go on beside it.
+    """
     if new.submission != old.submission:
         return new.submission > old.submission and not overlapping(new, old)
     if new.attempt != old.attempt:
         return new.attempt > old.attempt
-    return old.world is not None and (new.t, new.id) > (old.t, old.id) and max(old.times) <= new.t
+    smaller = new.world is not None and old.world is not None and new.world < old.world
+    return smaller and (new.t, new.id) > (old.t, old.id) and not overlapping(new, old)
 
 
 def has_no_rank_for(new: Writer, old: Writer, jobs: Mapping[str, Job]) -> bool:

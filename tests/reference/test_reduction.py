@@ -331,11 +331,11 @@ def test_a_smaller_attempt_supersedes_the_ranks_that_it_has_not() -> None:
 
 
 def test_a_smaller_second_submission_supersedes_the_ranks_that_it_has_not() -> None:
-    """Attempts are equal: what opened after the end of a rank of the larger world goes on without it. A rank that was
-    still writing then, or that names no world, may belong to the same start.
+    """Attempts are equal: what opened with a smaller world goes on without a rank that wrote for 60 s more at most. A
+    rank that goes on for longer, or that names no world, counts.
     """
     total = {"loss": ["sum"]}
-    old = [file(log(1, loss=10**rank), beat(30), rank=rank, id=f"o{rank}", world=3) for rank in range(3)]
+    old = [file(log(1, loss=10**rank), beat(90), rank=rank, id=f"o{rank}", world=3) for rank in range(3)]
 
     def again(*files: bytes, **identity: Any) -> float:
         return row(*files, file(log(1, loss=5), id="n", **identity), reductions=total).values["trainer/loss"]
@@ -343,7 +343,7 @@ def test_a_smaller_second_submission_supersedes_the_ranks_that_it_has_not() -> N
     assert again(*old, world=1, t=T0 + 30) == 5.0
     assert again(*old, world=2, t=T0 + 30) == 15.0
     assert again(*old, world=3, t=T0 + 30) == again(*old, t=T0 + 30) == 115.0
-    assert again(*old, world=1, t=T0 + 29) == 115.0
+    assert again(*old, world=1, t=T0 + 29) == 116.0
     assert again(file(log(1, loss=100), rank=2, id="o2"), world=1, t=T0 + 30) == 105.0
 
 

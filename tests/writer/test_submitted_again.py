@@ -239,3 +239,34 @@ def test_submissions_at_one_time_are_claims(attempt: int) -> None:
         sim.write("f0.jsonl", f'{{"kind":"beat","t":{T0 + 161.0}}}\n'.encode())
         sim.finish()
         assert status_of(sim).claims == ["2 writers claim trainer/0/r0 at one time: set rank or replica"]
+
+
+def test_a_rank_that_the_second_submission_lacks_may_outlive_its_start_for_a_minute() -> None:
+    """Up to then it is gone. If it goes on longer it counts, and the status says so: it is not complete."""
+    with simulation() as sim:
+        for number, start in enumerate((started(torchrun, 0, 1, 3, 0), started(torchrun, 30, 5, 2, 0))):
+            for power, environment in enumerate(start.environments):
+                sim.write(f"f{number}-{power}.jsonl", written(start, number, environment, power))
+        sim.write("f0-2.jsonl", f'{{"kind":"beat","t":{T0 + 33.0}}}\n'.encode())
+        sim.tick()
+        assert figures(sim.rows()[-1]) == (55, 2, ())
+        sim.write("f0-2.jsonl", f'{{"kind":"beat","t":{T0 + 90.0}}}\n'.encode())
+        sim.finish()
+        [row] = sim.final().values()
+        assert (figures(row), status_of(sim).claims) == ((55, 2, ()), [])
+        sim.write("f0-2.jsonl", f'{{"kind":"beat","t":{T0 + 90.5}}}\n'.encode())
+        sim.finish()
+        [row] = sim.final().values()
+        assert (figures(row), row.coverage.ranks) == ((155, 2, ()), ("0.0-2",))
+        status = status_of(sim)
+    assert status.claims == [
+        "0.2 of trainer, of an older start with a larger world, and ranks of a newer one log at one time, "
+        "all of them count: stop the older one, or give each a folder"
+    ]
+    assert not status.complete
+
+
+def test_ranks_of_one_start_may_name_a_world_without_them() -> None:
+    """Each of two nodes names the size of its own. All ranks count, in whatever order they opened."""
+    environments = [variables(rank, 2, 0) for rank in (3, 2, 1, 0)]
+    assert figures(rows(Start(0, 1, environments)))[0] == 1111

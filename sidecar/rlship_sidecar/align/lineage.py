@@ -6,7 +6,7 @@ The terms are those of docs/semantics.md, "Which contributions count".
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -252,10 +252,7 @@ def still_in_world(segments: Iterable[Segment]) -> list[Segment]:
     least = min((one.writer.root.open.world or MAX_WORLD for one in found), default=MAX_WORLD)
     if all(segment.writer.rank.rank < least for segment in living):
         return living
-    worlds: dict[str, _Worlds] = {}
-    for root in {segment.writer.root: None for segment in found}:
-        if root.open.world is not None:
-            worlds.setdefault(root.open.replica, _Worlds()).add(root, root.open.world)
+    worlds = _worlds_of({segment.writer.root: None for segment in found})
     return [
         segment
         for segment in living
@@ -300,19 +297,43 @@ class _Worlds:
             for (world, its), highest in self._attempts.items()
         ):
             return True
-        return any(
-            world <= rank
-            and (
-                (its > submission and root.newest_t <= latest[0] + SIDE_BY_SIDE_S)
+        return any(root.newest_t <= t + SIDE_BY_SIDE_S for t in self._later_starts(root))
+
+    def beside(self, root: Writer) -> bool:
+        """Whether a root writer counts although a later start is too small for its rank, as it runs beside that."""
+        if root.open.rank < self._least:
+            return False
+        return any(True for _ in self._later_starts(root)) and not self.outgrown(root)
+
+    def _later_starts(self, root: Writer) -> Iterator[float]:
+        """When later starts without the writer's rank opened, as `outgrows` has it; not those of a higher attempt."""
+        submission, attempt, rank = root.submission, root.open.attempt, root.open.rank
+        for (world, its, one), latest in self._opens.items():
+            if world <= rank and (
+                its > submission
                 or (
                     (its, one) == (submission, attempt)
-                    and root.open.world is not None
+                    and (root.open.world or 0) > world
                     and (root.open.t, root.open.id) < latest
-                    and root.newest_t <= latest[0]
                 )
-            )
-            for (world, its, one), latest in self._opens.items()
-        )
+            ):
+                yield latest[0]
+
+
+def _worlds_of(roots: Iterable[Writer]) -> dict[str, _Worlds]:
+    """What root writers of one actor say of their worlds, by replica."""
+    found: dict[str, _Worlds] = {}
+    for root in roots:
+        if root.open.world is not None:
+            found.setdefault(root.open.replica, _Worlds()).add(root, root.open.world)
+    return found
+
+
+def left_over(roots: Iterable[Writer]) -> list[Writer]:
+    """Of the root writers of one actor, those that count beside a later start without their rank."""
+    every = list(roots)
+    worlds = _worlds_of(every)
+    return [root for root in every if root.open.replica in worlds and worlds[root.open.replica].beside(root)]
 
 
 def past_lives(roots: Iterable[Writer]) -> set[Writer]:
@@ -321,12 +342,11 @@ def past_lives(roots: Iterable[Writer]) -> set[Writer]:
     Their rank began a later life (a later attempt or submission, or a process of equal attempt that they do not run
     beside), or the job goes on without their rank, or their job is over for a later one.
     """
+    every = list(roots)
     by_rank: dict[RankName, list[Writer]] = {}
-    worlds: dict[str, _Worlds] = {}
-    for root in roots:
+    for root in every:
         by_rank.setdefault(root.rank, []).append(root)
-        if root.open.world is not None:
-            worlds.setdefault(root.rank.replica, _Worlds()).add(root, root.open.world)
+    worlds = _worlds_of(every)
     jobs = {root.job: None for alike in by_rank.values() for root in alike if root.job is not None}
     latest = max(jobs, key=lambda job: job.order, default=None)
     found: set[Writer] = set()
@@ -351,18 +371,19 @@ def _still_beside(root: Writer, newest: Writer) -> bool:
 def outgrows(new: Writer, old: Writer) -> bool:
     """Whether a root writer says that the job goes on without the rank of an older one of its replica.
 
-    Of equal attempts it says so only if the older one, which names a world too, had ended before: what ranks of one
-    start say of the world may differ.
+    Where it has no higher attempt, it says so only if the older one does not go on beside it: ranks of one start may
+    name different worlds.
     """
     world = new.open.world
     if world is None or world > old.open.rank:
         return False
-    if new.submission != old.submission:
-        return new.submission > old.submission and old.newest_t <= new.open.t + SIDE_BY_SIDE_S
-    if new.open.attempt != old.open.attempt:
+    if new.submission == old.submission and new.open.attempt != old.open.attempt:
         return new.open.attempt > old.open.attempt
-    later = (old.open.t, old.open.id) < (new.open.t, new.open.id)
-    return later and old.open.world is not None and old.newest_t <= new.open.t
+    if new.submission != old.submission:
+        later = new.submission > old.submission
+    else:
+        later = (old.open.t, old.open.id) < (new.open.t, new.open.id) and (old.open.world or 0) > world
+    return later and old.newest_t <= new.open.t + SIDE_BY_SIDE_S
 
 
 @lru_cache(4096)

@@ -18,6 +18,7 @@ from rlship_sidecar.align.lineage import (
     Segment,
     SubmittedJob,
     Writer,
+    left_over,
     order_of,
     outgrows,
     past_lives,
@@ -394,6 +395,10 @@ class Roster:
     def past_lives(self) -> set[Writer]:
         """Root writers of which the job awaits nothing more, closed or not."""
         return past_lives(self._roots())
+
+    def left_over(self) -> list[Writer]:
+        """Root writers that count although a later start has no such rank: they run beside it."""
+        return left_over(self._roots())
 
     def has_closed(self, writer: Writer) -> bool:
         """Whether a root writer of its rank has closed."""

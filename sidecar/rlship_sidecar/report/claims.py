@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby, pairwise
 
-from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, SubmittedJob, Writer
+from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, SubmittedJob, Writer, rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import is_document
 from rlship_sidecar.tail.listing import is_foreign
@@ -128,7 +128,7 @@ def beside_each_other(jobs: list[SubmittedJob]) -> list[SubmittedJob]:
 
 def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
     """Describe the ranks that several writers of one attempt claim: those at one time, and those one after the
-    other. Jobs that log as one actor at one time are claims as well.
+    other. Jobs that log as one actor at one time are claims as well, and so are ranks that a later start lacks.
     """
     claims, restarts = [], []
     for name, actor in sorted(experiment.actors.items()):
@@ -136,6 +136,11 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
         if beside:
             claims.append(
                 f"{beside} jobs log as {name} at one time, all of them count: stop the older one, or give each a folder"
+            )
+        if ranks := rank_names({writer.rank for writer in actor.roster.left_over()}):
+            claims.append(
+                f"{' '.join(ranks)} of {name}, of an older start with a larger world, and ranks of a newer one log at "
+                "one time, all of them count: stop the older one, or give each a folder"
             )
         for places in actor.roster.shared_places():
             rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
