@@ -153,6 +153,11 @@ def test_metrics_that_ranks_left_out_are_named() -> None:
     one = a_status(short=[ShortStatus("trainer", 1, 20, 20, {"trainer/loss": ["0.3"]})])
     assert "trainer: 1 row lacks a metric of a rank, step 20: r3 left out loss" in terminal.columns(one)
     assert terminal.lines(a_status(), one) == ["trainer step 20: r3 left out loss"]
+    newest = a_status(short=[ShortStatus("trainer", 79, 1, 79, {"trainer/loss": ["0.3"]}, of_newest=20)])
+    assert (
+        "trainer: 79 rows lack a metric of a rank, steps 1..79; of the newest 20: r3 left out loss"
+        in terminal.columns(newest)
+    )
     assert terminal.lines(one, one) == []
     assert terminal.lines(one, status) == ["trainer step 59: r3 left out grad; r1-2 left out kl"]
     many = a_status(short=[ShortStatus("trainer", 1, 20, 20, {f"trainer/m{i}": [f"0.{i // 6}"] for i in range(36)})])

@@ -420,6 +420,22 @@ def test_the_status_names_rank_and_metric() -> None:
         assert (found.rows, found.metrics["trainer/loss"]) == (2, ["0.1"])
 
 
+def test_a_status_of_many_such_rows_says_how_many_it_names() -> None:
+    """The ranks of the newest 20 rows are named, and the status says so: others may have been short earlier."""
+
+    def does(rank: int, step: int) -> Mapping[str, float]:
+        left_out = step % 2 and rank == (1 if step < 10 else 2)
+        return {"grad": 1.0} if left_out else {"grad": 1.0, "loss": 1.0}
+
+    with simulation() as sim:
+        for name, data in four(does, range(80)).items():
+            sim.write(name, data)
+        sim.tick()
+        (found,) = survey(sim.experiment, [], now=sim.now, wall=0.0).short
+        assert (found.rows, found.of_newest) == (40, 20)
+        assert found.metrics == {"trainer/loss": ["0.2"]}
+
+
 PLANS = st.lists(
     st.tuples(st.booleans(), st.booleans(), st.sampled_from((True, True, False))), min_size=12, max_size=12
 )

@@ -172,7 +172,8 @@ class LackingStatus:
 class ShortStatus:
     """The rows of one actor that are short of ranks for a metric: their number, the first and the last step.
 
-    `metrics` maps `<actor>/<metric>` to the ranks that the newest such rows are short of.
+    `metrics` maps `<actor>/<metric>` to the ranks that such rows are short of; of the newest `of_newest`, or of
+    all if that is 0.
     """
 
     actor: str
@@ -180,6 +181,7 @@ class ShortStatus:
     first: int
     last: int
     metrics: dict[str, list[str]] = field(default_factory=dict)
+    of_newest: int = 0
 
 
 @dataclass(slots=True)

@@ -168,7 +168,7 @@ def _short(store: Store, actor: str) -> ShortStatus | None:
         if which not in together:
             together[which] = list(rank_names({rank for names in which for rank in each_rank(names)}))
         metrics[metric] = together[which]
-    return ShortStatus(actor, rows, first, last, metrics)
+    return ShortStatus(actor, rows, first, last, metrics, MAX_SHORT if rows > MAX_SHORT else 0)
 
 
 def _waits(actor: Actor, now: float) -> tuple[str, str]:

@@ -410,8 +410,9 @@ def _lacking(lacking: LackingStatus) -> str:
 def _short(short: ShortStatus, names: RankNames | None) -> str:
     where = f"step {short.first}" if short.first == short.last else f"steps {short.first}..{short.last}"
     lack = "lacks" if short.rows == 1 else "lack"
+    of = f"; of the newest {short.of_newest}" if short.of_newest else ""
     what = left_out(short.actor, short.metrics, names)
-    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}: {what}"
+    return f"{clean(short.actor)}: {counted(short.rows, 'row')} {lack} a metric of a rank, {where}{of}: {what}"
 
 
 def left_out(actor: str, metrics: Mapping[str, Sequence[str]], names: RankNames | None, most: int = 4) -> str:
