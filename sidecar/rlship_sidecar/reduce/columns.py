@@ -51,6 +51,12 @@ class ObservedParts:
         """Where a finite observation is."""
         return np.isfinite(self.xs)
 
+    @property
+    def observed(self) -> Flags:
+        """Where a segment has an observation, finite or not."""
+        found: Flags = np.logical_not(np.isinf(self.xs).all(axis=2))
+        return found
+
     @cached_property
     def n(self) -> Doubles:
         found: Doubles = np.add.reduce(self.finite, axis=2, dtype=np.float64)
@@ -115,13 +121,17 @@ class ObservedParts:
 
 
 class SummaryParts:
-    """The moments of each segment and metric, from summaries; `fields[segment, metric]` are the doubles of one."""
+    """The moments of each segment and metric, from summaries; `fields[segment, metric]` are the doubles of one.
+
+    `w` is NaN where a segment has none.
+    """
 
     nonfinite: Doubles
 
     def __init__(self, fields: Doubles) -> None:
         self.fields = fields
         self.n, w, self.sum, m2, self.min, self.max, self.first, self.last = np.moveaxis(fields, 2, 0)
+        self.observed: Flags = np.logical_not(np.isnan(w))
         self.w: Doubles = np.where(w == W_IS_N, self.n, w)
         self.m2: Doubles = np.where(np.isnan(self.sum), np.nan, m2)
         self.m2_unknown: Flags = np.isnan(self.m2)
@@ -138,6 +148,11 @@ class Merged:
     def present(self) -> Flags:
         """Where a segment has a finite observation of a metric."""
         return self.parts.n > 0
+
+    @property
+    def observed(self) -> Flags:
+        found: Flags = np.logical_or.reduce(self.parts.observed, axis=0)
+        return found
 
     @cached_property
     def n(self) -> Doubles:
@@ -216,7 +231,7 @@ class Merged:
 def reduced(moments: Merged | ObservedParts | SummaryParts, reduction: str) -> tuple[Doubles, Flags]:
     """The values of one of `COLUMN_REDUCTIONS`, and where there is a value. One that is not finite is underivable."""
     if reduction == "count":
-        return moments.n, np.ones(moments.n.shape, np.bool_)
+        return moments.n, moments.observed
     exists = moments.n > 0
     if reduction == "mean":
         return moments.sum / moments.w, exists & (moments.w > 0)

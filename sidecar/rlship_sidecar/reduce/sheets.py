@@ -327,6 +327,7 @@ class _Room:
     def __init__(self, segments: int, metrics: int, turns: int, room: int, weighted: bool) -> None:
         if room == SUMMARY:
             self._xs = np.zeros((segments, metrics, turns, 8))
+            self._xs[:, :, :, 1] = np.nan  # no w: no summary
         else:
             self._xs = np.full((segments, metrics, turns, room), NO_VALUE)
         self._ws = np.ones((segments, metrics, turns, room)) if weighted else None

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, ended_processes, patience_s
+from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, FileEnds, ended_processes, patience_s
 from rlship_sidecar.report.status import ActorStatus, ShortStatus, SinkStatus, Status, TrendStatus, WriterStatus
 from rlship_sidecar.report.terminal import (
     MAX_ERROR_CHARS,
@@ -275,7 +275,7 @@ class _View:
         silent_s = self._screen.silent_s.get(self._status.experiment)
         if silent_s is None:
             silent_s = {writer.file: writer.silent_s + self._since_s for writer in self._status.writers}
-        return ended_processes(self._status, silent_s)
+        return ended_processes(self._status, silent_s, FileEnds())
 
     @cached_property
     def _have_others_finished(self) -> bool:
