@@ -96,6 +96,7 @@ def interrupted_job(sim: Simulation, again: Callable[[], None] = lambda: None) -
 
 
 def test_rows_are_those_of_a_local_filesystem(monkeypatch: pytest.MonkeyPatch, looks: Looks) -> None:
+    """Many looks at once make the rows that one look after the other makes, over restarts too."""
     with simulation(filesystem=LOCAL) as sim:
         expected = interrupted_job(sim)
     calls = Calls(monkeypatch)
@@ -112,6 +113,7 @@ def test_rows_are_those_of_a_local_filesystem(monkeypatch: pytest.MonkeyPatch, l
 
 
 def test_a_file_that_grew_is_opened_once(monkeypatch: pytest.MonkeyPatch, looks: Looks) -> None:
+    """A look opens a file once, for its size and for what is new."""
     with simulation(filesystem=REMOTE, access=Access(4, looks, poll_s=1.0)) as sim:
         begin(sim)
         settle(sim, 1.5)
@@ -183,6 +185,7 @@ def turns() -> Iterator[Turns]:
 
 
 def test_idle_files_take_turns(turns: Turns) -> None:
+    """Files from which nothing is expected are looked at in turns, so many a second."""
     turns.run(60.0)
     turns.looks.clear()
     turns.run(20.0)
@@ -191,6 +194,7 @@ def test_idle_files_take_turns(turns: Turns) -> None:
 
 
 def test_the_first_that_finishes_a_step_calls_the_others(turns: Turns) -> None:
+    """Once one rank finished a step, the files of the others are looked at."""
     for _ in range(5):
         turns.looks.clear()
         began = turns.now
@@ -204,6 +208,7 @@ def test_the_first_that_finishes_a_step_calls_the_others(turns: Turns) -> None:
 
 
 def test_a_rank_that_is_waited_for_is_looked_at_often(turns: Turns) -> None:
+    """While a step waits for a rank, its file is looked at often, however slowly it grew before."""
     turns.run(0.5, grown=lambda name: name != "r7.jsonl")
     turns.looks.clear()
     turns.run(2.0)
@@ -241,6 +246,7 @@ def test_files_without_steps_do_not_all_wait_for_the_same_time() -> None:
 
 
 def test_opens_are_bounded(turns: Turns) -> None:
+    """`opens_per_s` bounds the opens, whatever is expected."""
     turns.schedule = Schedule(opens_per_s=100.0, every_s=0.1)
     for source in turns.sources.values():
         turns.schedule.add(source, turns.now)
@@ -251,6 +257,7 @@ def test_opens_are_bounded(turns: Turns) -> None:
 
 
 def test_a_small_actor_is_looked_at_twice_a_second_at_least() -> None:
+    """A few files are looked at twice a second though nothing is expected of them."""
     with simulation() as sim:
         begin(sim, 4)
         sim.tick()

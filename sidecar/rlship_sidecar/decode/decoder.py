@@ -515,7 +515,7 @@ class Decoder:
         """Take the lines of a step, one of each schema of a cycle. Returns where it stopped."""
         end = at + len(cycle)
         together, begins = lines[at:end], offsets[at:end]
-        # As each line begins like one, none is a part of the one before.
+        # As each line begins like one, no line is a part of the one before.
         if len(together) < len(cycle) or [line for line in together if not line.startswith(COMMON)]:
             return at
         chain = self._governing.schemas.chain(cycle)
