@@ -261,6 +261,39 @@ def test_writers_without_a_beat_get_max_wait() -> None:
         assert running.rows()[1:] == [(1, "partial")]
 
 
+def test_a_silent_writer_without_a_beat_holds_up_one_row() -> None:
+    """The rows after the one that waited for it come at once and name it, until it writes again."""
+    with pair(beat=None) as running:
+        running.wait(20)
+        running.done("r0", 1)
+        running.wait(300)
+        running.done("r0", 2)
+        running.wait(305)
+        assert running.rows()[1:] == [(1, "partial"), (2, "partial")]
+        running.done("r0", 3)
+        assert running.rows()[3:] == [(3, "partial")]
+        assert running.newest().coverage.missing == ("0.1",)
+        running.write("r1", log(1, loss=5.0))
+        running.done("r0", 4)
+        running.wait(100)
+        assert (4, "partial") not in running.rows()
+        running.done("r1", 1, 2, 3, 4)
+        assert (4, "complete") in running.rows()
+
+
+def test_a_slow_writer_without_a_beat_gets_max_wait_for_each_step() -> None:
+    """It has written since the others ended the step, so it lives."""
+    with pair(beat=None) as running:
+        running.done("r0", 1)
+        running.wait(300)
+        running.done("r0", 2)
+        running.write("r1", log(1, loss=5.0))
+        running.wait(305)
+        assert running.rows()[1:] == [(1, "partial")]
+        running.wait(300)
+        assert running.rows()[-1] == (2, "partial")
+
+
 def test_a_job_that_died_without_a_barrier() -> None:
     """A step that no rank finished closes after the grace time, without promised beats after max_wait."""
     for identity, seconds in (({}, 30), ({"beat": None}, 600)):

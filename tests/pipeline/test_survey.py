@@ -240,6 +240,27 @@ def test_an_actor_whose_step_waits(sim: Simulation) -> None:
     assert found.note.endswith("waited 3 s for r1; goes on without it after 30 s of silence")
 
 
+def test_a_step_that_waits_for_writers_without_beats(sim: Simulation) -> None:
+    """The note names the wait that holds for them. One for which a step waited so long is not named again."""
+    for rank, seconds in enumerate((10, None, 10)):
+        sim.write(f"r{rank}.jsonl", file(log(0, x=1.0), barrier(0), id=f"r{rank}", rank=rank, world=3, beat=seconds))
+    sim.tick()
+    sim.write("r0.jsonl", more(log(1, x=1.0), barrier(1)))
+    sim.tick()
+    sim.wait(3)
+    end = "waited 3 s for r1, r2; goes on without them after 600 s, as some write no beats"
+    assert actor_of(sim).note.endswith(end)
+    sim.write("r2.jsonl", more(barrier(1)))
+    assert actor_of(sim).note.endswith("waited 3 s for r1; goes on without it after 600 s, as it writes no beats")
+    sim.wait(600)
+    sim.tick()
+    sim.write("r2.jsonl", more({"kind": "beat"}))
+    sim.write("r0.jsonl", more(log(2, x=1.0), barrier(2)))
+    sim.tick()
+    sim.wait(3)
+    assert actor_of(sim).note.endswith("step 2 has waited 3 s for r2; goes on without it after 30 s of silence")
+
+
 def test_ranks_that_are_missing_or_absent(sim: Simulation) -> None:
     """Those of the newest row are named, absent ones count as expected, and unopened ones are what a step waits for."""
     sim.write("a.jsonl", file(log(0, x=1.0), barrier(0), id="a", world=4, beat=10))

@@ -23,6 +23,7 @@ class Actor:
     """The open and the dirty steps of one actor, and its roster. `highest_closed` is -1 while it has no row.
 
     `beside`: the root writers that count otherwise since the last batch, because it shows that they ran side by side.
+    `given_up`: writers for which a step waited `max_wait_s` and that have not written since.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Actor:
     metrics_at: float = 0.0
     early: EarlyBarriers = field(default_factory=EarlyBarriers)
     beside: set[Writer] = field(default_factory=set)
+    given_up: set[Writer] = field(default_factory=set)
     revisions: Revisions = field(init=False)
     _blocker: tuple[int, Writer] | None = None
 
@@ -61,6 +63,7 @@ class Actor:
     def apply(self, writer: Writer, batch: Batch, now: float) -> None:
         """What new lines of a file say. Values for a step that has a row are not taken in: they make it dirty."""
         writer.line_at = now
+        self.given_up.discard(writer)
         self._note_times(writer, batch.newest_t, now)
         covered = [segment.covers_to for segment in writer.segments]
         if batch.begins is not None and writer.segments[0].begins is None:
@@ -323,20 +326,26 @@ class Actor:
         return self.roster.waiting(step, now, closed_any=closed_any, join_s=self.patience.join_s)
 
     def _out_of_patience(self, step: int, waiting: Waiting, now: float) -> bool:
-        """Wait for the living: give up on a step only when all waited for are silent, or it took far too long."""
+        """Wait for the living: give up on a step only when all waited for are given up, or it took far too long."""
         unit, patience = self.open[step], self.patience
         if waiting.unopened:
             return False
-        silent_s = [now - writer.line_at for writer in waiting.writers]
-        if all(writer.open.beat for writer in waiting.writers) and min(silent_s) >= patience.grace_s:
+        if all(self._is_given_up(writer, now) for writer in waiting.writers):
             return True
+        long_silent = [writer for writer in waiting.writers if now - writer.line_at >= patience.max_wait_s]
         if unit.barrier_at is not None:
             if now - unit.barrier_at >= patience.max_wait_s:
+                # Those that wrote since may live, so each of their steps gets as long.
+                self.given_up.update(long_silent)
                 return True
-        elif min(silent_s) >= patience.max_wait_s:
+        elif len(long_silent) == len(waiting.writers):
             return True
         implicit = all(writer.implicit for writer in self.roster.writers.values())
         return implicit and step == max(self.open) and now - self.metrics_at >= patience.implicit_s
+
+    def _is_given_up(self, writer: Writer, now: float) -> bool:
+        """Whether steps go on without a writer: promised beats do not come, or a step waited long enough for it."""
+        return writer in self.given_up or (bool(writer.open.beat) and now - writer.line_at >= self.patience.grace_s)
 
     def windows(self, closings: list[Closing]) -> dict[Unit, UnitLines]:
         """The kept values of steps."""

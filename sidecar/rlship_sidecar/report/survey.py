@@ -181,15 +181,20 @@ def _waits(actor: Actor, now: float) -> tuple[str, str]:
         return "", ""
     patience = actor.patience
     waiting = actor.roster.waiting(step, now, closed_any=actor.highest_closed >= 0, join_s=patience.join_s)
-    names = [f"{writer.open.replica}.{writer.open.rank}" for writer in waiting.writers[:3]]
-    more = len(waiting.writers) - len(names)
+    writers = [writer for writer in waiting.writers if writer not in actor.given_up]
+    names = [f"{writer.open.replica}.{writer.open.rank}" for writer in writers[:3]]
+    more = len(writers) - len(names)
     if names:
         others = f" and {more} more" if more else ""
         whom, it = " ".join(names) + others, "it" if len(names) == 1 else "them"
         words = rank_words(names, {writer.open.replica for writer in actor.roster.writers.values()})
-        places = [process_place(writer.open.host, writer.open.pid) for writer in waiting.writers]
+        places = [process_place(writer.open.host, writer.open.pid) for writer in writers]
         who = ", ".join(f"{word}{place}" for word, place in zip(words, places)) + others
-        end = f"goes on without {it} after {patience.grace_s:g} s of silence"
+        end = f"goes on without {it} after "
+        if all(writer.open.beat for writer in writers):
+            end += f"{patience.grace_s:g} s of silence"
+        else:
+            end += f"{patience.max_wait_s:g} s, as {'it writes' if len(writers) == 1 else 'some write'} no beats"
     elif waiting.unopened:
         whom = who = "ranks that have not opened yet"
         end = f"goes on without them {patience.join_s:g} s after the first rank opened"
