@@ -92,7 +92,8 @@ def test_counters_and_steps(experiment: Path) -> None:
     result = run(experiment, "--counter", "loss", "--counter", "trainer/lr")
     assert len(Trace(result.stdout).of("C")) == 2
     assert "no value" not in result.stderr
-    assert "no value of los\n" in run(experiment, "--counter", "los").stderr
+    assert "no value of los\n  did you mean loss?\n" in run(experiment, "--counter", "los").stderr
+    assert "no value of nosuch\n  there are: loss\n" in run(experiment, "--counter", "nosuch").stderr
     write(experiment, "r4", opened("gen"), span("gen", 9, 1, 5))
     assert "no value of loss in these steps\n" in run(experiment, "--counter", "loss", "--step", "5:").stderr
     assert len(Trace(run(experiment, "--step", ":0").stdout).spans()) == 2

@@ -165,6 +165,12 @@ def test_a_place_in_another_experiment(tmp_path: Path) -> None:
     ):
         result = run(job, "--sink", "jsonl", "--out", out)
         assert result.exit_code == 2 and said in result.stderr and "or omit --out" in result.stderr
+    file = tmp_path / "worker.py"
+    file.touch()
+    for out in (file, file / "new"):
+        result = run(job, "--sink", "jsonl", "--out", out)
+        assert result.exit_code == 2
+        assert f"--out {out}: {file} is not a folder\n  give a folder that is empty" in result.stderr
     assert os.listdir(other) == ["rlship"] and os.listdir(other / "rlship") == ["r0.jsonl"]
     for out in (tmp_path / "outputs" / "new", job / "new", tmp_path / "new"):
         assert run(job, "--sink", "jsonl", "--out", out).exit_code == 0

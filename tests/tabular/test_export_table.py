@@ -252,6 +252,15 @@ def test_standard_output_and_compression(grpo: Path, tmp_path: Path) -> None:
         (("-o", "x.csv", "--wide", "--actor", "nope"), "has no actor nope"),
         (("-o", "x.csv", "--table", "steps"), "there is no table steps\n  there are: rows"),
         (
+            ("-o", "x.csv", "--table", "trainer_steps"),
+            "no table trainer_steps, which query has\n  write it with --wide --actor trainer --kind step; or: "
+            "rlship query --csv ",
+        ),
+        (
+            ("-o", "x.csv", "--kind", "clock", "--kind", "point", "--step", "1:3"),
+            "--step 1:3 chooses nothing of --kind clock, point: these rows have no step\n  leave one of them out, or ",
+        ),
+        (
             ("-o", "x.csv", "--kind", "steps"),
             "--kind steps: there is no such kind of rows\n  did you mean step? there are: step, aligned, ",
         ),
@@ -283,6 +292,16 @@ def test_steps_that_are_not_there(grpo: Path, tmp_path: Path, options: tuple[str
     assert f"{grpo} has none of the steps 500:: it has steps 0 to {last}\n  choose others, or" in result.stderr
     if not options:
         assert run(grpo, "--table", "spans", "--format", "csv", "--step", "500:").exit_code == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--wide",), ("--table", "hists")])
+def test_kinds_that_are_not_there(grpo: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """A kind of rows that no chosen actor has is no empty table: the kinds that there are are named."""
+    target = tmp_path / "x.csv"
+    result = run(grpo, "-o", target, *options, "--actor", "trainer", "--kind", "aligned", "--step", "0:1")
+    assert (result.exit_code, result.stdout, target.exists()) == (1, "", False)
+    assert f"{grpo} has no rows of --kind aligned of --actor trainer: it has step" in result.stderr
+    assert "choose others, or leave --kind out" in result.stderr
 
 
 def test_an_experiment_that_was_never_watched(tmp_path: Path) -> None:

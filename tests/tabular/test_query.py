@@ -229,6 +229,8 @@ def test_a_question_only_reads_the_tables(outputs: Path, tmp_path: Path, sql: st
         ("SELECT vlaue FROM figures", "did you mean value"),
         ("SELECT los FROM trainer_steps", "did you mean loss"),
         ("SELECT f.los FROM trainer_steps f", "did you mean loss"),
+        ("SELECT nope FROM dead_counts", "dead_counts has experiment, file, reason, of, count, byte, excerpt"),
+        ("SELECT zzz FROM writers JOIN rows USING (actor)", "columns: DESCRIBE rows or writers"),
         ("SELECT * FROM figures WHERE", "syntax error"),
         ("CREATE TABLE x (y INT)", "a query only reads, and this is CREATE"),
         ("SELECT 1; SELECT 2", "a query is one statement, and these are 2"),

@@ -16,6 +16,7 @@ from rlship_sidecar.report import terminal
 from rlship_sidecar.similar import similar
 
 if TYPE_CHECKING:
+    from rlship_sidecar.export.selection import Selection
     from rlship_sidecar.export.trace import ExportedTrace
     from rlship_sidecar.steps import Steps
 
@@ -151,7 +152,7 @@ def export(
         raise UsageProblem("a trace is not for the terminal", "write it to a file: -o trace.json.gz")
     with outages(output, "the trace"), writing(output) as stream:
         done = write_trace(experiment, stream, selection, align_clocks=align_clocks)
-    for line in _report(done, selection.steps is not None, counters, output):
+    for line in _report(done, selection, output):
         click.echo(line, err=True)
     context.exit(OK if done.complete else INCOMPLETE)
 
@@ -230,15 +231,23 @@ def _export_samples(experiment: Path, table: str, output: str, steps: Steps | No
     return INCOMPLETE if done.unreadable else OK
 
 
-def _report(done: ExportedTrace, ranged: bool, counters: tuple[str, ...], output: str) -> Iterator[str]:
+def _report(done: ExportedTrace, selection: Selection, output: str) -> Iterator[str]:
     where = "standard output" if output == STDOUT else terminal.clean(output)
     held = ((done.spans, "span"), (done.events, "event"), (done.barriers, "barrier"))
     parts = ", ".join(terminal.counted(number, what) for number, what in held)
     yield f"{where}: {parts} of {terminal.counted(done.writers, 'writer')}; open it in {VIEWERS}"
     if done.hosts:
         yield f"times are corrected on {terminal.counted(done.hosts, 'host')} by what the clocks were off"
-    if counters and not done.values:
-        yield f"no value of {', '.join(map(terminal.clean, counters))}{' in these steps' if ranged else ''}"
+    if selection.counters and not done.values:
+        names = ", ".join(map(terminal.clean, selection.counters))
+        yield f"no value of {names}{' in these steps' if selection.steps is not None else ''}"
+        near = [one for name in selection.counters for one in similar(name.rpartition("/")[2], selection.metrics)]
+        there = [terminal.clean(name) for name in sorted(selection.metrics)]
+        if near:
+            yield f"  did you mean {' or '.join(map(terminal.clean, dict.fromkeys(near)))}?"
+        elif there:
+            more = f" and {len(there) - terminal.MAX_LINES} more" if len(there) > terminal.MAX_LINES else ""
+            yield f"  there are: {', '.join(there[: terminal.MAX_LINES])}{more}"
     lines = [f"{terminal.clean(name)} cannot be read: {why}" for name, why in done.unreadable.items()]
     for name, reasons in done.unusable.items():
         listed = ", ".join(f"{reason} ({count})" for reason, count in reasons.items())

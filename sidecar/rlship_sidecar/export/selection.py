@@ -41,11 +41,15 @@ class StepWindow:
 
 @dataclass(slots=True)
 class Selection:
-    """What is kept. `steps` None keeps everything; `counters` are names of metrics, with or without the actor's."""
+    """What is kept. `steps` None keeps everything; `counters` are names of metrics, with or without the actor's.
+
+    `metrics` collects the names of all metrics that could be counters.
+    """
 
     steps: Steps | None = None
     counters: tuple[str, ...] = ()
     window: StepWindow = field(default_factory=StepWindow)
+    metrics: set[str] = field(default_factory=set)
 
     def keeps(self, opened: Open, step: int | None, start: int, end: int) -> bool:
         """Whether a record is kept: by its step if its actor counts steps of the common axis, otherwise by its time."""
@@ -57,4 +61,5 @@ class Selection:
 
     def counts(self, actor: str, metric: str) -> bool:
         """Whether a metric is drawn as a counter."""
+        self.metrics.add(metric)
         return metric in self.counters or f"{actor}/{metric}" in self.counters

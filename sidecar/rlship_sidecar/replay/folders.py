@@ -72,6 +72,9 @@ def check(out: Path, marker: Marker, live: Path, experiment: Path) -> None:
     It must not hold anything else, nor lie in another experiment. And it must not be `live`, the folder where the
     sidecar has or will have its state.
     """
+    there = next((place for place in (out, *out.parents) if os.path.lexists(place)), out)
+    if os.path.lexists(there) and not there.is_dir():
+        raise UsageProblem(f"--out {out}: {there} is not a folder", _ANOTHER)
     if os.path.realpath(out) == os.path.realpath(live):
         raise UsageProblem(
             f"{out} is for the state of the sidecar, which would continue from the replay's rows",

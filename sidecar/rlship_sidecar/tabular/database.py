@@ -47,6 +47,7 @@ _SQL_TYPES = {
     "ints": "bigint[]",
     "floats": "double[]",
 }
+MAX_COLUMNS = 40  # that an error lists
 _FETCHED = 200  # by number, not by size: a text may have a megabyte
 
 
@@ -272,7 +273,8 @@ def _wrong(problem: Exception, sql: str, names: Mapping[str, Sequence[str]] | No
     if match := _NO_TABLE.search(text):
         near = similar(match[1], known, 3)
         return UsageProblem(f"there is no table {match[1]}", _offer(near) or f"there are: {', '.join(known)}")
-    columns = list(dict.fromkeys(column for found in known.values() for column in found))
+    named = {table: found for table, found in known.items() if _names(sql, table)} or known
+    columns = list(dict.fromkeys(column for found in named.values() for column in found))
     divided = _DIVIDED.findall(sql)
     if unquoted := next((one for one in columns if one.lower() in map(str.lower, divided)), ""):
         return UsageProblem(message, f"a name with a slash needs double quotes: {_quoted(unquoted)}")
@@ -280,9 +282,17 @@ def _wrong(problem: Exception, sql: str, names: Mapping[str, Sequence[str]] | No
         missing = match[1] or match[2]
         whole = [one for one in divided if missing.lower() in one.lower().split("/")]
         near = next(filter(None, (similar(one, columns, 3) for one in [*whole, missing])), [])
-        return UsageProblem(message, _offer(list(map(_as_written, near))) or "DESCRIBE <table> lists a table's columns")
+        return UsageProblem(message, _offer(list(map(_as_written, near))) or _columns_of(named))
     where = "\n".join(line for line in text.splitlines()[1:] if line.strip())
     return UsageProblem(message, where or "docs/query.md describes the tables")
+
+
+def _columns_of(tables: Mapping[str, Sequence[str]]) -> str:
+    """The columns of the tables that a query names; if these are many, how to list them."""
+    if sum(map(len, tables.values())) <= MAX_COLUMNS:
+        return "; ".join(f"{_as_written(table)} has {', '.join(map(_as_written, tables[table]))}" for table in tables)
+    some = " or ".join(map(_as_written, [*tables][:4])) if len(tables) <= 4 else "<table>"
+    return f"list a table's columns: DESCRIBE {some}"
 
 
 def _as_written(column: str) -> str:
