@@ -68,6 +68,13 @@ MUTANTS = (
         STREAMS,
     ),
     Mutant(
+        "the time of steps that are done again goes to a later step",
+        "sidecar/rlship_sidecar/streams/timeline.py",
+        "before.until if follows else max(before.until, found.since)",
+        "before.until",
+        STREAMS,
+    ),
+    Mutant(
         "a late word about a clock moves no line",
         "sidecar/rlship_sidecar/streams/streaming.py",
         "                if shift.concerns(line.t):",

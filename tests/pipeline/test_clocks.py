@@ -102,17 +102,23 @@ BARRIERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), TIMES), max_
 
 def expected_timeline(noted: Sequence[tuple[int, int, float]], clocks: StoredClocks) -> list[timing.StepInterval]:
     """The rule of docs/semantics.md, on (writer, step, t)."""
-    chosen: dict[int, tuple[Any, Writer, float]] = {}
+    chosen: dict[int, tuple[Any, int, float, float]] = {}
+    newest = [writer.open.t for writer in WRITERS]
     for place, step, t in noted:
-        writer = WRITERS[place]
-        claim = (-writer.open.rank, writer.open.attempt)
+        claim = (-WRITERS[place].open.rank, WRITERS[place].open.attempt)
         if step not in chosen or claim > chosen[step][0]:
-            chosen[step] = claim, writer, t
-    ends = sorted((clocks.corrected(w.open.host, t), step, w) for step, (_, w, t) in chosen.items())
+            chosen[step] = claim, place, t, newest[place]
+        newest[place] = t
+    ends = []
+    for step, (_, place, t, before_t) in chosen.items():
+        host = WRITERS[place].open.host
+        ends.append((clocks.corrected(host, t), step, place, clocks.corrected(host, before_t)))
     found: list[timing.StepInterval] = []
-    for end, step, writer in ends:
-        begin = clocks.corrected(writer.open.host, writer.open.t)
-        found.append(timing.StepInterval(step, max(begin, found[-1].end if found else -math.inf), end))
+    before = (-math.inf, -10, -1)
+    for end, step, place, begin in sorted(ends):
+        start = before[0] if before[1:] == (step - 1, place) else max(before[0], begin)
+        found.append(timing.StepInterval(step, start, end))
+        before = end, step, place
     return found
 
 
@@ -137,8 +143,9 @@ def test_the_timeline_is_that_of_the_lowest_rank(
                     timeline.shift(shift, moved)
             if turn < len(barriers):
                 place, step, t = barriers[turn]
+                before_t = next((earlier for writer, _, earlier in reversed(noted) if writer == place), None)
                 noted.append(barriers[turn])
-                timeline.note(WRITERS[place].segments[0], BarrierLines(0, None, [step], [t], [turn]), moved)
+                timeline.note(WRITERS[place].segments[0], BarrierLines(0, before_t, [step], [t], [turn]), moved)
             now = expected_timeline(noted, clocks)
             assert timeline.after((-math.inf, -1), 100) == now
             assert {s.step for s in set(now) ^ set(before)} <= moved.steps.keys()
@@ -173,9 +180,10 @@ def test_barriers_at_once_are_as_one_by_one(runs: list[tuple[int, list[tuple[int
     for place, run in runs:
         segment, moved, expected = WRITERS[place % len(WRITERS)].segments[0], Moved(), Moved()
         steps, ts = [step for step, _ in run], [float(t) for _, t in run]
-        at_once.note(segment, BarrierLines(0, None, steps, ts, list(range(len(run)))), moved)
-        for step, t in zip(steps, ts):
-            one_by_one.note(segment, BarrierLines(0, None, [step], [t], [0]), expected)
+        barriers = BarrierLines(0, None, steps, ts, list(range(len(run))))
+        at_once.note(segment, barriers, moved)
+        for step, t, _, before_t in barriers.each():
+            one_by_one.note(segment, BarrierLines(0, before_t, [step], [t], [0]), expected)
         assert together.ask("select * from timeline order by step") == single.ask(
             "select * from timeline order by step"
         )

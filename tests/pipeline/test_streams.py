@@ -159,6 +159,28 @@ def test_a_lead_that_goes_back(sim: Simulation) -> None:
     check(sim, files.whole)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_lead_that_does_a_part_again(sim: Simulation, restarts: bool) -> None:
+    """A new attempt that does some steps again leaves the aligned rows of the later ones as they are."""
+    files = Files(sim)
+    files.write("t0.jsonl", file(*(r for n in range(8) for r in step(n, 10 * n + 10, loss=n)), beat=10))
+    files.write("g.jsonl", file(*(stream(s, at=s) for s in range(1, 85)), id="g", actor="generator", beat=10))
+    sim.tick()
+    before = rows(sim, "aligned")
+    again = [record for n in range(3) for record in step(n + 3, 10 * n + 100, loss=9)]
+    for record in [None, *again, CLOSE]:
+        files.write("t1.jsonl", lines(record) if record else file(id="t1", attempt=1, t=T0 + 90, beat=10))
+        if restarts:
+            sim.restart()
+        sim.wait(1.0)
+        sim.tick()
+        found = rows(sim, "aligned")
+        assert [found[n] for n in (0, 1, 2, 6, 7)] == [before[n] for n in (0, 1, 2, 6, 7)]
+    files.write("g.jsonl", lines(*(stream(s, at=s) for s in range(85, 130))))
+    check(sim, files.whole)
+    assert rows(sim, "aligned")[6].coverage == before[6].coverage
+
+
 def test_another_lead_and_other_windows(sim: Simulation) -> None:
     """With another lead or window length in the configuration, rows are made anew, and end as if it had always been."""
     files = Files(sim)

@@ -31,18 +31,34 @@ class Stretch:
 # --- which units there are ---
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A step of the lead: when it ended, by which segment of which file, and when it began at the earliest."""
+
+    end: float
+    step: int
+    begin: float
+    segment: tuple[str, int]
+
+
 def timeline_of(experiment: Experiment) -> list[Stretch]:
     """The lead's steps in the order in which they end."""
     roots = [writer for writer in experiment.crew(experiment.settings.lead) if writer.root is writer]
     steps = {at for root in roots for segment in root.segments for at, _ in segment.barriers}
+    ended = sorted((last_of(experiment, roots, step) for step in steps), key=lambda one: (one.end, one.step))
     timeline: list[Stretch] = []
-    for end, step, begin in sorted(last_of(experiment, roots, step) for step in steps):
-        timeline.append(Stretch(step, max(timeline[-1].end, begin) if timeline else begin, end))
+    for i, one in enumerate(ended):
+        start = one.begin
+        if i:
+            before = ended[i - 1]
+            goes_on = before.step == one.step - 1 and before.segment == one.segment
+            start = before.end if goes_on else max(before.end, one.begin)
+        timeline.append(Stretch(one.step, start, one.end))
     return timeline
 
 
-def last_of(experiment: Experiment, roots: Sequence[Writer], step: int) -> tuple[float, int, float]:
-    """When the step ended, its number, and when it began at the earliest: by the lowest rank that has its barrier."""
+def last_of(experiment: Experiment, roots: Sequence[Writer], step: int) -> Ended:
+    """How the step ended: by the lowest rank that has its barrier."""
     having = [
         (root, segment) for root in roots for segment in root.segments if any(at == step for at, _ in segment.barriers)
     ]
@@ -51,8 +67,11 @@ def last_of(experiment: Experiment, roots: Sequence[Writer], step: int) -> tuple
     having = [one for one in having if latest is None or (one[0].job and jobs[one[0].job].start == latest)]
     lowest = min(rank_order(root) for root, _ in having)
     root, segment = max((one for one in having if rank_order(one[0]) == lowest), key=lambda one: age(*one))
-    end = next(t for at, t in segment.barriers if at == step)
-    return experiment.clocks.server_time(root, end), step, experiment.clocks.server_time(root, segment.t)
+    place = [at for at, _ in segment.barriers].index(step)
+    end = segment.barriers[place][1]
+    begin = segment.barriers[place - 1][1] if place else segment.t
+    server_time = experiment.clocks.server_time
+    return Ended(server_time(root, end), step, server_time(root, begin), (root.file, segment.number))
 
 
 def stream_rows(experiment: Experiment, crew: Sequence[Writer]) -> list[ReferenceRow]:

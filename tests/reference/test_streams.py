@@ -92,23 +92,25 @@ def test_the_lead_is_configured() -> None:
 
 
 def test_the_lowest_rank_with_the_barrier_gives_the_time() -> None:
-    """Step 1 ends by rank 0, step 2, of which rank 0 has no barrier, by rank 1; children do not count."""
+    """Step 1 ends by rank 0, step 2, of which rank 0 has no barrier, by rank 1; children do not count. What was logged
+    while rank 1 was still in step 1 is in none.
+    """
     zero = file(barrier(1, 10), barrier(1, 12), id="l0")
     one = file(barrier(1, 19), barrier(2, 20), rank=1, id="l1")
     child = file(barrier(2, 11), parent="l0", id="l2")
     assert sums(zero, one, child, streams(stream(10, x=1), stream(11, x=2), stream(20, x=4), stream(20.5, x=8))) == {
         1: 1.0,
-        2: 6.0,
+        2: 4.0,
     }
 
 
 def test_a_rollback_of_the_lead() -> None:
-    """Steps done again are the later ones; the time of the undone ones belongs to the next step that was kept."""
+    """Steps done again are the later ones; the time of the undone ones belongs to no step."""
     data = file(
         barrier(1, 10), barrier(2, 20), barrier(3, 30), {"t": T0 + 40, **rollback(2)}, barrier(2, 50), id="lead"
     )
     marks = {5: 1, 15: 2, 25: 4, 35: 8, 40: 16, 45: 32, 55: 64}
-    assert sums(data, streams(*(stream(after, x=x) for after, x in marks.items()))) == {1: 1.0, 3: 6.0, 2: 32.0}
+    assert sums(data, streams(*(stream(after, x=x) for after, x in marks.items()))) == {1: 1.0, 3: 4.0, 2: 32.0}
 
 
 def test_a_new_attempt_of_the_lead() -> None:
@@ -116,6 +118,21 @@ def test_a_new_attempt_of_the_lead() -> None:
     again = file(barrier(2, 60), attempt=1, t=T0 + 50, id="again")
     marks = {5: 1, 15: 2, 45: 4, 50: 8, 55: 16}
     assert sums(lead(10, 20), again, streams(*(stream(after, x=x) for after, x in marks.items()))) == {1: 1.0, 2: 16.0}
+
+
+def test_a_part_done_again_adds_to_no_later_step() -> None:
+    """A new attempt does steps 2 and 3 again. Step 4, which the old one had done, holds what was logged during it."""
+    again = file(barrier(2, 60), barrier(3, 70), CLOSE, attempt=1, t=T0 + 50, id="again")
+    marks = {5: 1, 15: 2, 25: 4, 35: 8, 45: 16, 55: 32, 65: 64, 75: 128}
+    found = sums(lead(10, 20, 30, 40), again, streams(*(stream(after, x=x) for after, x in marks.items())))
+    assert found == {1: 1.0, 4: 8.0, 2: 32.0, 3: 64.0}
+
+
+def test_a_repeated_barrier_begins_no_step() -> None:
+    """What is logged between two barriers of one step belongs to the next step."""
+    twice = file(barrier(1, 10), barrier(1, 15), barrier(2, 20), barrier(2, 25), barrier(3, 30), id="lead")
+    marks = {5: 1, 12: 2, 17: 4, 22: 8, 27: 16}
+    assert sums(twice, streams(*(stream(after, x=x) for after, x in marks.items()))) == {1: 1.0, 2: 6.0, 3: 24.0}
 
 
 def test_clock_offsets_in_alignment() -> None:

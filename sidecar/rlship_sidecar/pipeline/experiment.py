@@ -414,6 +414,7 @@ class Experiment:
         # the past. Once it grows, its rows have to be of one function again.
         if self._sweep.pending and not self.finished():
             self._news.append(self._sweep.begin())
+            self.streaming.remake_timeline()  # an older row function kept other times; the sweep marks every row
         piece = self._sweep.next_piece(self._dirty_units())
         for unit, partial in piece:
             # Dirty for ever: a piece waits for no `revise_s`.

@@ -12,8 +12,8 @@ Place = tuple[float, int]  # of a step in the order of steps: when it ended, and
 
 class EndedStep(NamedTuple):
     """A step, and the barrier record that ended it. `until` and `since` are on the common clock, `until_t` and
-    `since_t` the same times by the clock of `host`: the barrier's, and that of the first line of its segment. The rest
-    says whose segment it is. The fields are the table's columns.
+    `since_t` the same times by the clock of `host`: the barrier's, and that of the barrier record before it in its
+    segment, or of the segment's first line. The rest says whose segment it is. The fields are the table's columns.
     """
 
     step: int

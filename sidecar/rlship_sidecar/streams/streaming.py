@@ -294,6 +294,10 @@ class ExperimentStreams:
                 actor.mark_dirty(step, now, partial=partial)
 
     def _rebuild(self, now: float) -> None:
+        """Make the timeline anew, and mark the rows that it changes."""
+        self._timeline_moved(self.remake_timeline(), now)
+
+    def remake_timeline(self) -> Moved:
         """Make the timeline anew from the files of the lead; without those that cannot be read just now."""
         # A barrier that counts hides those that it beat, and only the files still have them. So whenever a writer stops
         # counting for its rank, taking its barriers out is not enough.
@@ -308,7 +312,7 @@ class ExperimentStreams:
                         self._note_barriers(writer, batch, moved)
                 except OSError:
                     self._files.miss(writer)
-        self._timeline_moved(moved, now)
+        return moved
 
     def _note_barriers(self, writer: Writer, batch: Batch, moved: Moved) -> None:
         for barriers in batch.barriers:

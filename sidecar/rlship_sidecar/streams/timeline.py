@@ -21,6 +21,7 @@ KEPT = 4096  # steps of which is known without the store whose barrier counts
 
 _Rank = tuple[tuple[int, int, str], int]
 _Claim = tuple[SubmittedJob | None, _Rank, Age, str]  # the job, whose start may move, the rank, the age and the file
+_Barrier = tuple[int, float, float | None]  # the step, the time, and the time of the record before it in its segment
 _NO_JOB = (-math.inf, "")
 
 
@@ -87,9 +88,11 @@ class Timeline:
     def after(self, place: Place, limit: int) -> list[StepInterval]:
         """The next steps behind a place in their order."""
         intervals: list[StepInterval] = []
-        for found in self._steps.after(place, limit):
-            before = intervals[-1].end if intervals else self._end_before(found.place)
-            intervals.append(StepInterval(found.step, max(before, found.since), found.until))
+        found_steps = self._steps.after(place, limit)
+        before = self._steps.before(found_steps[0].place) if found_steps else None
+        for found in found_steps:
+            intervals.append(_interval(found, before))
+            before = found
         return intervals
 
     def empty(self) -> bool:
@@ -101,7 +104,7 @@ class Timeline:
         return self._steps.files()
 
     def _with_start(self, found: EndedStep) -> StepInterval:
-        return StepInterval(found.step, max(self._end_before(found.place), found.since), found.until)
+        return _interval(found, self._steps.before(found.place))
 
     def _end_before(self, place: Place) -> float:
         found = self._steps.before(place)
@@ -118,14 +121,14 @@ class Timeline:
                 self._remember(step, claim)
             return
         stronger: _Claim | None = None
-        for step, t in zip(barriers.steps, barriers.ts):
+        for step, t, _, before_t in barriers.each():
             held = claims.get(step) or self._held(step)
             if held is stronger and held is not None:  # as most are: those of the lowest rank
                 continue
             if held is None:
-                self._take(segment, step, t, None, moved)
+                self._take(segment, (step, t, before_t), None, moved)
             elif _beats(claim, held):
-                self._take(segment, step, t, self._place(step), moved)
+                self._take(segment, (step, t, before_t), self._place(step), moved)
             else:
                 stronger = held
                 continue
@@ -143,19 +146,20 @@ class Timeline:
         last = self._steps.last()
         if any(a >= b for a, b in pairwise([*([] if last is None else [last.place]), *places])):
             return False
-        for place, t in zip(places, barriers.ts):
-            self._steps.put(self._ended(segment, *place, t))
+        for (end, _), (step, t, _, before_t) in zip(places, barriers.each()):
+            self._steps.put(self._ended(segment, end, (step, t, before_t)))
         moved.steps.update((step, (end, step)) for end, step in places)
         moved.add(-math.inf if last is None else last.until, math.inf)
         return True
 
-    def _take(self, segment: Segment, step: int, t: float, before: Place | None, moved: Moved) -> None:
-        end = self._clocks.corrected(segment.writer.open.host, t)
-        self._put(self._ended(segment, end, step, t), before, moved)
+    def _take(self, segment: Segment, barrier: _Barrier, place: Place | None, moved: Moved) -> None:
+        end = self._clocks.corrected(segment.writer.open.host, barrier[1])
+        self._put(self._ended(segment, end, barrier), place, moved)
 
-    def _ended(self, segment: Segment, end: float, step: int, t: float) -> EndedStep:
-        """A step that ends with a barrier record written at `t`."""
-        opened, since = segment.writer.open, segment.since
+    def _ended(self, segment: Segment, end: float, barrier: _Barrier) -> EndedStep:
+        """The step that a barrier record of a segment ends at `end` of the common clock."""
+        step, t, before_t = barrier
+        opened, since = segment.writer.open, segment.since if before_t is None else before_t
         who = (segment.writer.file, opened.host, opened.replica, opened.rank, opened.attempt, opened.t, opened.id)
         return EndedStep(step, end, self._clocks.corrected(opened.host, since), t, since, *who, segment.number)
 
@@ -208,6 +212,16 @@ class Timeline:
             for old in list(self._claims)[: KEPT // 2]:
                 del self._claims[old]
         self._claims[step] = claim
+
+
+def _interval(found: EndedStep, before: EndedStep | None) -> StepInterval:
+    """The times of a step, which has `before` right before it in the order of steps."""
+    if before is None:
+        return StepInterval(found.step, found.since, found.until)
+    # A repeated barrier of the step before does not begin this one, so `since` does not count here.
+    follows = (before.step + 1, before.file, before.segment) == (found.step, found.file, found.segment)
+    # Else steps between the two may have been done again: the times of their older course belong to no step.
+    return StepInterval(found.step, before.until if follows else max(before.until, found.since), found.until)
 
 
 def _claim(segment: Segment) -> _Claim:
