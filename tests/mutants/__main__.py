@@ -72,7 +72,7 @@ MUTANTS = (
         "sidecar/rlship_sidecar/streams/timeline.py",
         "before.until if follows else max(before.until, found.since)",
         "before.until",
-        STREAMS,
+        "tests/spec/test_rows.py",
     ),
     Mutant(
         "a late word about a clock moves no line",

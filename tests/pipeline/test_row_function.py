@@ -191,3 +191,21 @@ def test_a_kill_within_a_sweep_changes_no_final_row() -> None:
             sim.stop()
         assert fatal > 50
         sim._start()
+
+
+def test_the_timeline_is_made_again_too() -> None:
+    """Row function 3 let every step of the lead begin with its segment, and the store keeps when they began."""
+    with simulation() as sim:
+        sim.write("t0.jsonl", file(*(barrier(n) | {"t": T0 + 10 * n} for n in range(1, 8)), id="t0"))
+        again = (barrier(n) | {"t": T0 + 70 + 10 * n} for n in (2, 3))
+        sim.write("t1.jsonl", file(*again, id="t1", attempt=1, t=T0 + 80, beat=10))
+        sim.write("g.jsonl", file(*({"t": T0 + s, "m": {"x": s}} for s in range(105)), id="g", actor="generator"))
+        sim.tick()
+        assert sim.final()[Unit("generator", ALIGNED, 4)].values == {"generator/x": 35.5}
+        sim.store.change("update timeline set since_t = open_t, since = open_t")
+        sim.store.change("update meta set value = ? where key = 'row_function'", (str(OLDER),))
+        sim.experiment.tick(sim.now + 10.0, 0.0)  # commits
+        sim.restart()
+        sim.tick()
+        sim.finish()
+        assert up_to_date(sim)
