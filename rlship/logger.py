@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from sys import modules
 
-from . import definitions, quota, tracing
+from . import definitions, endings, quota, tracing
 from .batches import MAX_OBSERVATIONS, NUMBERS, observations
 from .buffer import CAPACITY, MAX_NOTES
 from .encode import MAX_NAME, metrics_note, size_of, why_not_a_name
@@ -510,6 +510,11 @@ class Logger:
         """Write what is left and the `close` record. See `rlship.close`."""
         return self.stream.close(timeout)
 
+    @guarded(False)
+    def close_at_exit(self, timeout: float | None, error: str) -> bool:
+        """Close as the process ends; `error` is the one that ends it, "" for none."""
+        return self.stream.close(timeout, error)
+
     # State
 
     @property
@@ -561,7 +566,7 @@ class Logger:
                 return True
             if stream.parts.id is None and not stream.closed:
                 # Before the start: a signal handler may raise out of it, and the lines still need their end.
-                _close_with_multiprocessing(self.close, stream)
+                _close_with_multiprocessing(self, stream)
             return stream.start()
 
     def failed(self, where: str, error: Exception) -> None:
@@ -590,7 +595,7 @@ class Logger:
         )
 
 
-def _close_with_multiprocessing(close: Callable[[], object], stream: Stream) -> None:
+def _close_with_multiprocessing(logger: Logger, stream: Stream) -> None:
     """Close at the end of a `multiprocessing` child. It ends by os._exit, which skips `atexit` but runs its finalisers.
 
     A signal ends a Pool's child once its work is done, so what it logs must not wait.
@@ -600,5 +605,8 @@ def _close_with_multiprocessing(close: Callable[[], object], stream: Stream) -> 
         return
     stream.wake_at = 0
     from multiprocessing.util import Finalize
+
+    def close() -> None:
+        logger.close_at_exit(None, endings.error_of_child())
 
     Finalize(None, close, exitpriority=_FINALISER_PRIORITY)

@@ -82,9 +82,10 @@ def beat_line(t: float) -> str:
     return f'{{"kind":"beat","t":{t:.3f}}}\n'
 
 
-def close_line(t: float) -> str:
-    """A `close` record: this process writes nothing more."""
-    return f'{{"kind":"close","t":{t:.3f},"reason":"exit"}}\n'
+def close_line(t: float, error: str = "") -> str:
+    """A `close` record: this process writes nothing more, because of `error` if there is one."""
+    reason = f'"error","error":{json_string(error)}' if error else '"exit"'
+    return f'{{"kind":"close","t":{t:.3f},"reason":{reason}}}\n'
 
 
 def gap_line(count: int, t: float, steps: tuple[int, int] | None = None) -> str:

@@ -8,7 +8,7 @@ import time
 from _thread import get_ident
 from operator import methodcaller
 
-from . import family, threads
+from . import endings, family, threads
 from .encode import json_string
 from .guard import raised_by_signal
 from .identity import MAX_NAME, Identity, bounded, detect
@@ -330,5 +330,6 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, 
 
 def _close_all() -> None:
     deadline = time.monotonic() + _CLOSE_S
+    error = endings.error_of_program()
     for logger in list(_loggers.values()):
-        logger.close(max(0.1, deadline - time.monotonic()))
+        logger.close_at_exit(max(0.1, deadline - time.monotonic()), error)

@@ -124,8 +124,11 @@ class Stream:
         self.parts.announce()
         return True
 
-    def close(self, timeout: float | None) -> bool:
-        """Write what is left and the `close` record. Returns False after `timeout` (default `Timing.close`) seconds."""
+    def close(self, timeout: float | None, error: str = "") -> bool:
+        """Write what is left and the `close` record. Returns False after `timeout` (default `Timing.close`) seconds.
+
+        `error` is the one that ends the process, "" for none.
+        """
         with self.lock:
             if self.closed:
                 return True
@@ -141,7 +144,7 @@ class Stream:
         self.collect()
         self.compare_names()
         self.report_dropped(self.samples.settle(None))
-        self.control(records.close_line(self._setup.clock()))
+        self.control(records.close_line(self._setup.clock(), error))
         done = self._flusher.close(max(0.0, deadline - time.monotonic()))
         if not done:
             setup = self._setup

@@ -34,6 +34,7 @@ from rlship_formats.records import (
 from rlship_formats.values import NONFINITE, DeadValue, Observations, is_reduction, observe
 
 MAX_DURATION_S = 1e9
+MAX_ERROR = 300  # characters of the error of a close
 
 MAIN_LANE = "main"
 STEP_TAG = "step_tag"  # the event that tags its step
@@ -472,21 +473,35 @@ def read_beat(body: Body, before: float, step: int | None) -> Beat:
 
 
 class Close(NamedTuple):
-    """The writer is done, unless it `rolls`: then another file goes on. `reason` is "" where the record has none."""
+    """The writer is done, unless it `rolls`: then another file goes on. `reason` is "" where the record has none.
+
+    If it `failed`, its process ended with an uncaught exception; `error` is that exception's type and message.
+    """
 
     t: float
     reason: str
+    error: str = ""
 
     @property
     def rolls(self) -> bool:
         """Whether another file goes on."""
         return self.reason == "roll"
 
+    @property
+    def failed(self) -> bool:
+        """Whether the process ended with an error, so that its rank did not leave in order."""
+        return self.reason == "error"
+
 
 def read_close(body: Body, before: float, step: int | None) -> Close:
     """Section 5.7."""
     reason = body.get("reason")
-    return Close(time_of(body, before), reason if isinstance(reason, str) else "")
+    error = body.get("error")
+    return Close(
+        time_of(body, before),
+        reason if isinstance(reason, str) else "",
+        error[:MAX_ERROR] if isinstance(error, str) else "",
+    )
 
 
 # What spans and events stand for.

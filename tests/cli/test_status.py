@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +209,21 @@ def test_a_process_that_is_silent_while_a_sidecar_runs_is_named(tmp_path: Path, 
     assert "ended without a close: trainer r0, last line 90 s ago" in run(tmp_path).stdout
     watched(tmp_path, writers=[a_writer(silent_s=120.0, awaited=True)])
     assert "ended" not in run(tmp_path).stdout
+
+
+def test_a_process_that_an_error_ended_is_named_at_once(tmp_path: Path, lease: Lease) -> None:
+    """With rank, error and step, unless its rank was started again; the experiment is not called finished."""
+    lease(owner(True))
+    error = "RuntimeError: CUDA out of memory"
+    failed = a_writer(rank=1, host="n07", pid=4121, step=20, awaited=True, failure=error)
+    watched(tmp_path, writers=[failed, a_writer(file="b.jsonl", awaited=True)])
+    lines = run(tmp_path).stdout.splitlines()
+    assert f"trainer r1 (n07 pid 4121) ended with {error} at step 20" in lines
+    assert not any(line.startswith("ended without a close") for line in lines)
+    assert "start the job again in the same folder" in lines[-2]
+    assert "finished" not in lines[-1]
+    watched(tmp_path, writers=[replace(failed, awaited=False)])
+    assert "ended with" not in run(tmp_path).stdout
 
 
 def test_a_running_sidecar_is_named(tmp_path: Path, lease: Lease) -> None:

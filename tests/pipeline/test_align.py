@@ -121,6 +121,28 @@ def test_a_close_is_a_barrier_for_everything() -> None:
         assert running.newest().coverage.missing == ()
 
 
+FAILED = {"kind": "close", "reason": "error", "error": "RuntimeError: CUDA out of memory"}
+
+
+def test_a_rank_that_an_error_ended_is_missing_and_not_waited_for() -> None:
+    """Rows go on at once without it and name it, until it is started again, after a restart of the sidecar too."""
+    with pair() as running:
+        running.done("r0", 1)
+        running.write("r1", log(1, loss=1.0), FAILED)
+        assert running.rows()[1:] == [(1, "partial")]
+        assert running.newest().coverage.missing == ("0.1",)
+        running.sim.restart()
+        running.done("r0", 2)
+        assert running.rows()[2:] == [(2, "partial")]
+        assert (running.newest().coverage.expected, running.newest().coverage.missing) == (2, ("0.1",))
+        running.open("again", 1, world=2, attempt=1)
+        running.done("again", 2, 3)
+        running.done("r0", 3)
+        running.wait(6)
+        final = {row.unit.index: row.coverage.missing for row in running.sim.rows()}
+        assert final == {0: (), 1: ("0.1",), 2: (), 3: ()}  # again at step 2
+
+
 def test_a_roll_is_no_close() -> None:
     """A writer that goes on in another file has not finished anything by that."""
     with pair() as running:

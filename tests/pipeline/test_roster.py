@@ -120,6 +120,17 @@ def test_one_that_closed_covers_what_it_did_not_reach() -> None:
     assert waited(roster(old, new), 9) == ([], False)
 
 
+def test_one_that_failed_is_missing_and_not_waited_for() -> None:
+    """The row without it is partial."""
+    failed = writer("b", 1, barrier=3, world=2)
+    failed.end.failure = "RuntimeError: CUDA out of memory"
+    made = roster(writer("a", 0, barrier=5, world=2), failed)
+    assert coverage(made, 3) == (2, [], ())
+    assert coverage(made, 4) == (2, ["0.1"], ())
+    assert made.waiting(4, 100.0, closed_any=True, join_s=60.0) == ((), False, "partial")
+    assert made.waiting(3, 100.0, closed_any=True, join_s=60.0) == ((), False, "complete")
+
+
 def test_any_candidate_covers_but_only_the_newest_is_waited_for() -> None:
     """What an older attempt finished is covered at once; the newer one, which may rewrite it, is waited for."""
     made = roster(writer("old", barrier=5, world=1), writer("new", begins=3, barrier=2, world=1, attempt=1))

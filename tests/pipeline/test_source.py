@@ -210,7 +210,7 @@ STATE = (
     b"[[0,2,2,1763600000.0],[2,1,-1,1763600000.0]],"
     b'[{"n":5,"first":0,"last":1},{"n":1,"first":null,"last":null}],0,false,true,1763600009.0,1763600009.0,null,'
     b'[0,0.0,0,2,null,null,null],0,false,"eyJraW5kIjogIm9wZW4iLCAicmxzaGlwIjogMSwgImlkIjogImEiLCAiYWN0b3IiOiAidHJhaW5lciIsICJ0Ig==",'
-    b'"ICJiZWF0IiwgInQiOiAxNzYzNjAwMDA5LjB9Cnsia2luZCI6ICJjbG9zZSIsICJyZWFzb24iOiAiZXhpdCJ9Cg==",false,null,1763600009.0,null,null]'
+    b'"ICJiZWF0IiwgInQiOiAxNzYzNjAwMDA5LjB9Cnsia2luZCI6ICJjbG9zZSIsICJyZWFzb24iOiAiZXhpdCJ9Cg==",false,null,1763600009.0,null,null,""]'
 )
 
 
@@ -327,8 +327,8 @@ def test_a_state_is_written_as_former_releases_did(sim: Simulation) -> None:
     for name, (_, state) in STATES.items():
         source = sim.experiment.sources[name]
         saved = source.saved()
-        # `job` came later, and `adoption`, at the end.
-        assert saved.state.decode() == f"{state[:-1]},null]".replace('"parent":null', '"parent":null,"job":null')
+        # `job` came later, and `adoption` and `failure`, at the end.
+        assert saved.state.decode() == f'{state[:-1]},null,""]'.replace('"parent":null', '"parent":null,"job":null')
         for known in (saved, saved._replace(state=state.encode())):
             again = load_source(known, source.tail, Schemas(), sim.store, sim.now)
             again.unrestored = None  # `floor` is where it was

@@ -185,6 +185,22 @@ def test_a_writer_that_died_is_done_once_its_rank_was_started_again(
     assert status(sim).finished is finished
 
 
+def test_a_rank_that_an_error_ended_is_awaited_until_it_is_started_again(sim: Simulation) -> None:
+    """The status has the error, and the experiment is not finished, after a restart of the sidecar too."""
+    failed = {"kind": "close", "reason": "error", "error": "RuntimeError: CUDA out of memory"}
+    sim.write("a.jsonl", file(log(0, loss=1), barrier(0), log(1, loss=1), failed, id="a"))
+    sim.finish()
+    for _ in range(2):
+        (writer,) = status(sim).writers
+        assert (writer.failure, writer.step, writer.closed) == ("RuntimeError: CUDA out of memory", 1, False)
+        assert (writer.awaited, status(sim).finished) == (True, False)
+        sim.restart()
+        sim.tick()
+    sim.write("b.jsonl", file(log(1, loss=1), barrier(1), CLOSE, id="b", attempt=1, t=T0 + 1))
+    sim.finish()
+    assert status(sim).finished
+
+
 def test_two_writers_of_one_rank_at_one_time_are_both_waited_for(sim: Simulation) -> None:
     """One that goes on beside a later one of equal attempt has not been started again."""
     sim.write("a.jsonl", file(log(0, loss=1), barrier(0), beat(90), id="a"))

@@ -37,7 +37,7 @@ RESIZED = (0, 0, -1, -2, 1)
 FATES = ("never", "whole", "whole", "whole", "whole", "whole", "whole", "short", "rolled back", "late")
 LOGGED = ("nothing", "together", "together", "together", "together", "together", "apart", "first")
 QUIRKS = ("implicit", "no define", "world + 1", "other axis", "no t", "bare", "integer replica", "odd host")
-ENDS = ("exit", "", "exit", "", "roll", "torn", "bare")
+ENDS = ("exit", "", "exit", "", "roll", "torn", "bare", "error")
 ACCIDENTS = ("value", "dead", "idle", "define", "barrier", "rollback", "time", "collision", "stream", "clock", "dead")
 # The hosts that ranks live on, in turn; the last pool has one without a name.
 HOSTS = (("n07",), ("n07",), ("n07", "n08"), ("n07", "n08", ""))
@@ -171,7 +171,7 @@ def writer_files(draw: st.DrawFn, job: Job, life: Life, index: int, fate: str) -
     lines += [clock(draw, job.host(life)[1], life.t) for _ in range(pick(draw, (0, 0, 0, 1, 1, 2)))]
     lines += body_lines(draw, job, life, fate, explicit)
     end = pick(draw, ENDS)
-    if end in ("exit", "roll"):
+    if end in ("exit", "roll", "error"):
         lines.append(b'{"kind":"close","reason":"%s"}' % end.encode())
     elif end == "bare":
         lines.append(b'{"kind":"close"}')

@@ -165,7 +165,7 @@ def read_record(
         note_first(segment, body)
     elif kind == "rollback":
         writer.segments.append(Segment(len(writer.segments), body["step"], t))
-    elif kind == "close" and body.get("reason") != "roll" and writer.closed is None:
+    elif kind == "close" and body.get("reason") not in ("roll", "error") and writer.closed is None:
         writer.closed = t
     writer.times.append(line.t)
     if kind in STAND_FOR_METRICS and not is_about_writer(kind, body):

@@ -47,6 +47,16 @@ def test_closed_writers_are_not_missing() -> None:
     assert coverage(file(barrier(0), log(1, loss=1), {"kind": "close", "reason": "roll"})).missing == ("0.0",)
 
 
+def test_a_writer_that_an_error_ended_is_missing() -> None:
+    """Such a close stands for no barrier; one in order counts, wherever it stands."""
+    failed = {"kind": "close", "reason": "error", "error": "RuntimeError: CUDA out of memory"}
+    assert coverage(file(barrier(0), log(1, loss=1), failed)).missing == ("0.0",)
+    assert coverage(file(barrier(1), log(1, loss=1), failed)).missing == ()
+    assert coverage(file(barrier(0), log(1, loss=1), failed, CLOSE)).missing == ()
+    assert coverage(file(barrier(0), log(1, loss=1), CLOSE, failed)).missing == ()
+    assert coverage(file(barrier(0), log(1, loss=1), failed), file(barrier(1), attempt=1, id="b")).missing == ()
+
+
 def test_the_newest_candidate_must_be_closed() -> None:
     """A closed attempt does not cover its successor, which began and has no barrier yet; an old barrier does."""
     new = file(barrier(0), log(1, loss=2), attempt=1, id="b")

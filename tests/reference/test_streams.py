@@ -302,10 +302,11 @@ def cover(*files: bytes, step: int = 2) -> tuple[int, tuple[str, ...]]:
         ((stream(9, x=1), {"t": T0 + 9.5, **CLOSE}), (1, ())),
         ((stream(9, x=1), {"t": T0 + 10, **CLOSE}), (2, ())),
         ((stream(9, x=1), {"t": T0 + 9, "kind": "close", "reason": "roll"}), (2, ("0.1",))),
+        ((stream(9, x=1), {"t": T0 + 9, "kind": "close", "reason": "error"}), (2, ("0.1",))),
         ((stream(9, x=1), {"t": T0 + 11, **CLOSE}, {"t": T0 + 9, **CLOSE}), (2, ())),
     ],
     ids=["past", "at the end", "a beat", "a span's end", "later", "no stream", "without values", "a gap",
-         "closed before", "closed in it", "rolled", "closed twice"],
+         "closed before", "closed in it", "rolled", "failed", "closed twice"],
 )  # fmt: skip
 def test_who_is_expected_in_streams(records: tuple[dict[str, Any], ...], expected: tuple[int, tuple[str, ...]]) -> None:
     """A rank with a stream line so far, unless it closed before; it is missing unless it is in the row, or past the

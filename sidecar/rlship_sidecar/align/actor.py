@@ -216,10 +216,12 @@ class Actor:
             self._begin(segment, note.step, now)
         elif note.kind == "close":
             writer.closed = True
-            if writer.close_t is None:
-                writer.close_t = note.t
+            if writer.end.close_t is None:
+                writer.end.close_t = note.t
             uncovered = min(segment.covers_to for segment in writer.segments) + 1
             self._mark_between(uncovered, self.highest_closed, now, partial=True)
+        elif note.kind == "failure":
+            writer.end.failure = note.text  # its rank stays expected, so rows stay as they are
         elif note.gap is not None:
             writer.gaps.append(note.gap)
             self.roster.gaps = True
@@ -289,7 +291,7 @@ class Actor:
         for step in steps[:MAX_KEPT]:
             waiting = self._waiting(step, now)
             if waiting.over:
-                decided.append(Closing(step, "end" if waiting.given_up else "complete"))
+                decided.append(Closing(step, waiting.how))
                 continue
             if end:
                 decided.append(Closing(step, "end"))

@@ -94,12 +94,22 @@ class SubmittedJob:
         return self.order < other.order and self.newest_t <= other.start + SIDE_BY_SIDE_S
 
 
+@dataclass(slots=True)
+class End:
+    """How a process ended, as its file says. `close_t` is the time of its close in order, `failure` the error that
+    ended it. Rows treat one that failed as one that died, but do not wait for its silence.
+    """
+
+    close_t: float | None = None
+    failure: str = ""
+
+
 @dataclass(slots=True, eq=False)
 class Writer:
     """One file. Times named `…_at` are seconds of the sidecar's monotonic clock; `newest_t` is Unix seconds from the
     lines.
     `replaced`: another file has its name now, perhaps with the same lines.
-    `stream_t` is the least of its stream lines, `close_t` that of its close, `point_t` that of the last line that
+    `stream_t` is the least of its stream lines, `point_t` that of the last line that
     became a row of its own.
     `ended`: its file is read to the end, and nothing more is to come.
     `submission` counts how often attempts of its replica began anew before it (`submissions`); `job` is the one that
@@ -119,7 +129,7 @@ class Writer:
     lowest: int = -1
     newest_t: float = 0.0
     stream_t: float | None = None
-    close_t: float | None = None
+    end: End = field(default_factory=End)
     point_t: float | None = None
     seen_at: float = 0.0
     line_at: float = 0.0
@@ -142,7 +152,7 @@ class Writer:
     @property
     def done(self) -> bool:
         """Whether nothing more is to come from it."""
-        return self.closed or self.ended
+        return self.closed or self.ended or bool(self.end.failure)
 
     @property
     def at_home(self) -> bool:

@@ -50,13 +50,14 @@ class ReplicaAtStep(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What keeps a step from being complete: writers, and whether ranks that never opened may still come. `given_up`:
-    some would be waited for if their files went on.
+    """What keeps a step from being complete: writers, and whether ranks that never opened may still come. `how`
+    is what a row is called once nothing is waited for: "end" if files would be waited for that do not go on, "partial"
+    if processes would be that failed.
     """
 
     writers: tuple[Writer, ...]
     unopened: bool
-    given_up: bool = False
+    how: str = "complete"
 
     @property
     def over(self) -> bool:
@@ -463,8 +464,10 @@ class Roster:
                 first = min((w for writers in replica.roots.values() for w in writers), key=lambda w: w.seen_at)
                 opened = sum(1 for rank in replica.roots if rank < world)
                 unopened = unopened or (opened < world and first.age_s(now) < join_s)
-        living = tuple(writer for writer in waited if not writer.ended)
-        return Waiting(living, unopened, len(living) < len(waited))
+        living = tuple(writer for writer in waited if not writer.done)
+        if len(living) == len(waited):
+            return Waiting(living, unopened)
+        return Waiting(living, unopened, "end" if any(writer.ended for writer in waited) else "partial")
 
     def expected_covering(self, step: int) -> bool:
         """Whether any expected writer is done with the step: its barrier starts the clock of `max_wait_s`."""

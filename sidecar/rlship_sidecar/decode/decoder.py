@@ -808,7 +808,9 @@ class Decoder:
         batch.clocks.append(record)
 
     def _close(self, batch: Batch, record: Close, line: bytes, offset: int) -> None:
-        if not record.rolls:
+        if record.failed:
+            batch.notes.append(Note("failure", self.reader.segment, -1, text=record.error or "an error"))
+        elif not record.rolls:
             batch.notes.append(Note("close", self.reader.segment, -1, t=record.t))
 
     def _unknown(self, batch: Batch, record: Unknown, line: bytes, offset: int) -> None:

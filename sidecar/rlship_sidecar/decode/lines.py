@@ -319,9 +319,10 @@ class Adoption(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A line about its writer, not about a metric: `kind` is barrier, rollback, close or gap.
+    """A line about its writer, not about a metric: `kind` is barrier, rollback, close, failure or gap.
 
-    `t` is the time of a rollback or close. For a gap it is the time of the line before.
+    `t` is the time of a rollback or close. For a gap it is the time of the line before. `text` is the error
+    of a failure.
     """
 
     kind: str
@@ -329,6 +330,7 @@ class Note(NamedTuple):
     step: int
     gap: Gap | None = None
     t: float = 0.0
+    text: str = ""
 
 
 class Dead(NamedTuple):

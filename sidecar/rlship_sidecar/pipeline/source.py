@@ -66,6 +66,7 @@ class _State(msgspec.Struct, array_like=True):
     close_t: float | None = None
     point_t: float | None = None
     adoption: Adoption | None = None
+    failure: str = ""
 
 
 @dataclass(slots=True)
@@ -315,8 +316,8 @@ class Source:
             state.implicit, state.closed = writer.implicit, writer.closed
             state.barrier_t, state.opened_at = self.decoder.barrier_t, self.opened_at
             state.unsupported, state.missed = False, self.missed
-            state.stream_t, state.close_t, state.point_t = writer.stream_t, writer.close_t, writer.point_t
-            state.adoption = self.index.adoption
+            state.stream_t, state.close_t, state.point_t = writer.stream_t, writer.end.close_t, writer.point_t
+            state.adoption, state.failure = self.index.adoption, writer.end.failure
         return SavedWriter(self.name, self.read, self.floor, msgspec.json.encode(state))
 
 
@@ -359,8 +360,8 @@ def load_source(saved: SavedWriter, tail: Tail, schemas: Schemas, store: Store, 
     ]
     source.sightings.take(now)
     writer.gaps, writer.lowest, writer.newest_t = state.gaps, state.lowest, state.newest_t
-    writer.implicit, writer.closed = state.implicit, state.closed
-    writer.stream_t, writer.close_t, writer.point_t = state.stream_t, state.close_t, state.point_t
+    writer.implicit, writer.closed, writer.end.failure = state.implicit, state.closed, state.failure
+    writer.stream_t, writer.end.close_t, writer.point_t = state.stream_t, state.close_t, state.point_t
     source.index.adoption = state.adoption
     source.at_step = max((segment.last for segment in writer.segments), default=-1)
     if saved.floor < saved.read:

@@ -1,4 +1,4 @@
-"""Processes of the job that ended without a close, as `status` names them. Pure."""
+"""Processes of the job that did not end in order, as `status` names them. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rlship_sidecar.report.status import Status, WriterStatus
-from rlship_sidecar.report.terminal import MAX_LINES, RankNames, clean, date, duration
+from rlship_sidecar.report.terminal import MAX_LINES, RankNames, clean, date, duration, failures
 
 SILENT_S = 60.0  # a writer that beats and lives writes in this time
 SILENT_WITHOUT_BEAT_S = 600.0  # others write once in a step, which may take minutes
@@ -19,7 +19,8 @@ def patience_s(writer: WriterStatus) -> float:
 
 @dataclass(frozen=True, slots=True)
 class EndedProcesses:
-    """The awaited processes that have been silent for too long; `silent_s` by file. `all`: no other one is awaited.
+    """The awaited processes that ended with an error or have been silent for too long; `silent_s` by file. `all`: no
+    other one is awaited.
 
     `closed` are those that closed after the status was made. `unread` are the files that grew after it.
     """
@@ -39,11 +40,11 @@ class EndedProcesses:
         ]
         if len(closed) > MAX_LINES:
             closed[MAX_LINES - 1 :] = [f"and processes of {len(closed) - MAX_LINES + 1} more actors"]
-        return closed + (self._without_close(names, not_read, t) if self.writers else [])
+        return closed + (self._without_close(status, names, not_read, t) if self.writers else [])
 
-    def _without_close(self, names: RankNames, not_read: str, t: float) -> list[str]:
-        found = []
-        for actor, of_actor in _by_actor(self.writers):
+    def _without_close(self, status: Status, names: RankNames, not_read: str, t: float) -> list[str]:
+        found = failures(status)
+        for actor, of_actor in _by_actor([writer for writer in self.writers if not writer.failure]):
             ago_s = min(self.silent_s[writer.file] for writer in of_actor)
             when = f"last line {duration(ago_s)} ago ({date(t - ago_s)})"
             if any(writer.file in self.unread for writer in of_actor):
@@ -83,8 +84,8 @@ def ended_processes(status: Status, silent_s: Mapping[str, float], ends: FileEnd
     Files of other frameworks have no close, so they are left out.
     """
     awaited = [writer for writer in status.writers if writer.awaited]
-    closed = tuple(writer for writer in awaited if writer.file in ends.closed)
-    open_ones = [writer for writer in awaited if writer.file not in ends.closed]
-    ended = [w for w in open_ones if not w.format and silent_s.get(w.file, 0.0) >= patience_s(w)]
-    over = bool(awaited) and len(ended) == len(open_ones)
+    closed = tuple(writer for writer in awaited if writer.file in ends.closed and not writer.failure)
+    silent = {w.file: silent_s.get(w.file, 0.0) >= patience_s(w) and not w.format for w in awaited}
+    ended = [w for w in awaited if w.failure or (w.file not in ends.closed and silent[w.file])]
+    over = bool(awaited) and len(ended) == len(awaited) - len(closed)
     return EndedProcesses(tuple(ended), silent_s, over, closed, frozenset(ends.unread))

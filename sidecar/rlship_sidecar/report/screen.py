@@ -29,6 +29,7 @@ from rlship_sidecar.report.terminal import (
     date,
     dead_totals,
     duration,
+    failures,
     finished,
     is_of_misuse,
     left_out,
@@ -379,6 +380,7 @@ class _View:
             for actor in self._actors
             if actor.missing
         ]
+        found += failures(status)[:1]
         found += [self._left_out(short, 1) for short in status.short if self._is_recent(short)]
         found += [f"{clean(sink.name)} {_sink_state(sink)}" for sink in status.sinks if _is_trouble(sink)]
         found += [counted(len(status.claims), "claim")] if status.claims else []
@@ -400,7 +402,7 @@ class _View:
                     StyledLine(_INDENT + _sink(sink, status.rows), style, goes_on=bool(sink.where)),
                 )
             )
-        wrong = [clean(claim) for claim in status.claims]
+        wrong = [*failures(status), *(clean(claim) for claim in status.claims)]
         wrong += [dead_totals(status)] if dead_totals(status) else []
         notes = [clean(note) for note in status.notes if not (status.misuse and is_of_misuse(note))]
         for short in status.short:

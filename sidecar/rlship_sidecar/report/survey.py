@@ -229,6 +229,7 @@ def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
         beats=writer.open.beat is not None,
         writer="" if is_foreign(source.name) else writer.open.writer,
         awaited=awaited,
+        failure="" if writer.closed else writer.end.failure,
     )
 
 

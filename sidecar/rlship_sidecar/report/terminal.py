@@ -131,6 +131,22 @@ def finished(status: Status) -> bool:
     return status.finished and all(sink.next_row >= status.rows for sink in status.sinks)
 
 
+def failures(status: Status) -> list[str]:
+    """Name the processes that ended with an error and were not started again: a line for each actor, error and step."""
+    names, found = RankNames(status), dict[tuple[str, str, int | None], list[str]]()
+    for writer in status.writers:
+        if writer.failure and writer.awaited:
+            ranks = found.setdefault((writer.actor, writer.failure, writer.step), [])
+            ranks.append(f"{writer.replica}.{writer.rank}")
+    lines = []
+    for (actor, failure, step), ranks in sorted(found.items(), key=lambda one: one[1]):
+        at = "" if step is None else f" at step {step}"
+        lines.append(f"{clean(actor, 40)} {names.places(actor, ranks)} ended with {clean(failure, 200)}{at}")
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES - 1 :] = [f"and {len(lines) - MAX_LINES + 1} more errors that ended processes: --writers"]
+    return lines
+
+
 def columns(status: Status, width: int | None = None, *, whole: bool = True, values: Sequence[str] = ()) -> list[str]:
     """The actors as a table in aligned columns, lines with the newest `values`, then the footer. A path stays whole.
 
@@ -244,6 +260,8 @@ def lines(previous: Status | None, current: Status, *, refusals: bool = True) ->
         found += _sink_changes(sinks.get(sink.name), sink)
     known = {(letter.file, letter.reason) for letter in previous.dead_letters} if previous else set()
     found += [_dead_letter(letter) for letter in current.dead_letters if (letter.file, letter.reason) not in known]
+    failed = set(failures(previous)) if previous else set()
+    found += [line for line in failures(current) if line not in failed]
     noted = set(_notes(previous)) if previous else set()
     found += [f"note: {note}" for note in _notes(current) if note not in noted]
     if len(found) > MAX_LINES:
@@ -357,7 +375,7 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
         str(writer.attempt),
         _number(writer.step),
         _number(writer.barrier),
-        "closed" if writer.closed else duration(writer.silent_s),
+        "closed" if writer.closed else "failed" if writer.failure else duration(writer.silent_s),
         f"{writer.unread} B",
         clean(writer.file) + (f" ({clean(writer.format)})" if writer.format else ""),
         clean(writer.note, MAX_ERROR_CHARS),

@@ -223,7 +223,7 @@ class ActorStreams:
     def gone(self, writer: Writer, now: float) -> None:
         """It closed: it is missing nowhere from now on, and not expected later."""
         corrected, host = self._clocks.corrected, writer.open.host
-        ends = [corrected(host, t) for t in (writer.newest_t, writer.close_t) if t is not None]
+        ends = [corrected(host, t) for t in (writer.newest_t, writer.end.close_t) if t is not None]
         self.affected.between(min(ends), math.inf, now)
 
     def moved_home(self, now: float) -> None:
@@ -242,7 +242,7 @@ class ActorStreams:
 
     def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
         """The times that coverage and rates go by may be others on the common clock."""
-        for t in (writer.open.t, writer.stream_t, writer.newest_t, writer.close_t):
+        for t in (writer.open.t, writer.stream_t, writer.newest_t, writer.end.close_t):
             if t is not None and shift.concerns(t):
                 ends = t - shift.before, t - shift.after
                 self.affected.between(min(ends), max(ends), now)

@@ -199,7 +199,7 @@ def _expected(roster: Roster, clocks: StoredClocks, start: float, end: float) ->
             reached.add(writer.rank)
         if writer.stream_t is None or clocks.corrected(host, writer.stream_t) > end:
             continue
-        if writer.close_t is not None and clocks.corrected(host, writer.close_t) < start:
+        if writer.end.close_t is not None and clocks.corrected(host, writer.end.close_t) < start:
             continue
         waited[writer.rank] = waited.get(writer.rank, False) or not writer.closed
     return len(waited), [rank for rank, waits in waited.items() if waits and rank not in reached]
@@ -215,7 +215,7 @@ def _covered_s(roster: Roster, clocks: StoredClocks, start: float, end: float, w
         if writer.stream_t is None or clocks.corrected(host, writer.stream_t) > end:
             continue
         opened = clocks.corrected(host, writer.open.t)
-        ended = clocks.corrected(host, writer.newest_t if writer.close_t is None else writer.close_t)
+        ended = clocks.corrected(host, writer.newest_t if writer.end.close_t is None else writer.end.close_t)
         if opened <= end and ended >= start:
             begin, last = min(begin, opened), max(last, ended)
     if begin > last or (begin <= start and last >= end):
