@@ -201,6 +201,20 @@ def test_a_rank_that_an_error_ended_is_awaited_until_it_is_started_again(sim: Si
     assert status(sim).finished
 
 
+def test_children_are_not_awaited(sim: Simulation) -> None:
+    """A pool ends its workers by SIGTERM, so they never close: the job is done once their root closed."""
+    sim.write("a.jsonl", file(log(0, loss=1), id="a"))
+    sim.write("b.jsonl", file(log(0, loss=2), id="b", parent="a"))
+    sim.write("c.jsonl", file(log(0, loss=3), id="c", parent="b"))
+    sim.finish()
+    assert [writer.awaited for writer in status(sim).writers] == [True, False, False]
+    assert not status(sim).finished
+    sim.write("a.jsonl", more(barrier(0), CLOSE))
+    sim.finish()
+    assert [writer.awaited for writer in status(sim).writers] == [False, False, False]
+    assert status(sim).finished
+
+
 def test_two_writers_of_one_rank_at_one_time_are_both_waited_for(sim: Simulation) -> None:
     """One that goes on beside a later one of equal attempt has not been started again."""
     sim.write("a.jsonl", file(log(0, loss=1), barrier(0), beat(90), id="a"))

@@ -385,12 +385,13 @@ class Experiment:
         return [*self._news, *self.intake.news()]
 
     def awaited(self) -> list[Writer]:
-        """The writers of the job that have not closed, without past lives of their ranks."""
+        """The writers of the job that have not closed, without past lives of their ranks and without children."""
         # An agent of a node may write on, or be killed, long after the job.
         found = [
             source.writer
             for source in self.sources.values()
             if source.writer is not None
+            and source.writer.root is source.writer
             and not source.writer.closed
             and not observes(source.writer.open.actor, source.writer.open.agent)
         ]

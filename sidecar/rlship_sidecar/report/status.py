@@ -25,7 +25,7 @@ class WriterStatus:
     is no part of the job and may write without it. `host` is "" and `pid` 0 where the file does not name them. `beats`
     is True if the writer promised to write at intervals, so that silence means something. `writer` is the
     implementation and version that the file names. `awaited` is True for a process of the job that has not closed,
-    unless its rank began a later life. `failure` is the error that ended the process.
+    unless its rank began a later life or it is a child. `failure` is the error that ended the process.
     """
 
     file: str
