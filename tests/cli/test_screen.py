@@ -6,6 +6,7 @@ import math
 import time
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -143,6 +144,19 @@ def test_more_experiments_than_lines_are_counted() -> None:
     assert [line.split()[0] for line in found[1:9]] == [f"run-{i}" for i in range(8)]
     assert found[9:] == ["and 522 more: 22 running, 500 finished"]
     assert len(shown(*many)) == 24
+
+
+def test_processes_that_an_error_ended_are_trouble() -> None:
+    """Each error has a line, as long as they are few, while the others go on."""
+    writers = [a_writer(rank=0)] + [
+        a_writer(file=f"{rank}.jsonl", rank=rank, step=20, awaited=True, failure=f"RuntimeError: {rank}")
+        for rank in (1, 2)
+    ]
+    found = [line for line in shown(running("run", writers=writers)) if "ended with" in line]
+    assert found == [f"  trainer r{rank} ended with RuntimeError: {rank} at step 20" for rank in (1, 2)]
+    writers += [replace(writers[1], file=f"{n}.jsonl", rank=n, failure=str(n)) for n in range(3, 6)]
+    found = [line.strip() for line in shown(running("run", writers=writers))]
+    assert "and 3 more errors that ended processes: rlship status --json" in found
 
 
 def test_a_low_terminal_keeps_the_trouble() -> None:

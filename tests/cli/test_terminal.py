@@ -385,3 +385,12 @@ def test_a_report_of_a_wrong_call_is_cut_to_a_line() -> None:
     for found in (terminal.columns(status, 80), terminal.columns(status)):
         assert found[-2:] == [f"note: {note}" for note in notes]
     assert terminal.lines(a_status(), status) == [f"note: {note}" for note in notes]
+
+
+def test_a_process_that_an_error_ended_is_reported_once() -> None:
+    """With the error and the step; not if its rank was started again."""
+    failed = a_writer(rank=1, step=20, awaited=True, failure="RuntimeError: CUDA out of memory")
+    now = a_status(writers=[failed])
+    assert terminal.lines(a_status(), now) == ["trainer r1 ended with RuntimeError: CUDA out of memory at step 20"]
+    assert terminal.lines(now, now) == []
+    assert terminal.lines(a_status(), a_status(writers=[a_writer(rank=1, failure="RuntimeError")])) == []

@@ -91,11 +91,11 @@ def adds_to_a_finished_one(experiment: Path | str) -> str:
 
 
 def ends_closed(file: Path) -> bool:
-    """True if the last line of a writer's file is a `close`."""
+    """True if the last line of a writer's file is a `close`, and not that of a process which an error ended."""
     try:
         with open(open_plain(os.fspath(file)), "rb") as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - TAIL_BYTES))
             last = opened.read().rstrip(b"\n").rpartition(b"\n")[2]
     except OSError:
         return False
-    return b'"close"' in last and b'"kind"' in last
+    return b'"close"' in last and b'"kind"' in last and b'"error"' not in last

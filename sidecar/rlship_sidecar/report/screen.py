@@ -42,6 +42,7 @@ from rlship_sidecar.tally import OWN_ACTOR
 BARS = "▁▂▃▄▅▆▇█"
 LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, because it may hang or go on
 LATELY_SHORT = 100  # for so many steps a rank that left out a metric is trouble; then it is a note
+MAX_FAILURES = 3  # lines about processes that an error ended
 LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
 MISUSED_S = 3600.0  # for so long it is on the screen at all
 MIN_WRAPPED = 20  # cells of a terminal below which nothing is wrapped
@@ -402,7 +403,7 @@ class _View:
                     StyledLine(_INDENT + _sink(sink, status.rows), style, goes_on=bool(sink.where)),
                 )
             )
-        wrong = [*failures(status), *(clean(claim) for claim in status.claims)]
+        wrong = [*failures(status, MAX_FAILURES), *(clean(claim) for claim in status.claims)]
         wrong += [dead_totals(status)] if dead_totals(status) else []
         notes = [clean(note) for note in status.notes if not (status.misuse and is_of_misuse(note))]
         for short in status.short:

@@ -131,8 +131,10 @@ def finished(status: Status) -> bool:
     return status.finished and all(sink.next_row >= status.rows for sink in status.sinks)
 
 
-def failures(status: Status) -> list[str]:
-    """Name the processes that ended with an error and were not started again: a line for each actor, error and step."""
+def failures(status: Status, most: int = MAX_LINES) -> list[str]:
+    """Name the processes that ended with an error and were not started again: a line for each actor, error and step,
+    at most `most`.
+    """
     names, found = RankNames(status), dict[tuple[str, str, int | None], list[str]]()
     for writer in status.writers:
         if writer.failure and writer.awaited:
@@ -142,8 +144,8 @@ def failures(status: Status) -> list[str]:
     for (actor, failure, step), ranks in sorted(found.items(), key=lambda one: one[1]):
         at = "" if step is None else f" at step {step}"
         lines.append(f"{clean(actor, 40)} {names.places(actor, ranks)} ended with {clean(failure, 200)}{at}")
-    if len(lines) > MAX_LINES:
-        lines[MAX_LINES - 1 :] = [f"and {len(lines) - MAX_LINES + 1} more errors that ended processes: --writers"]
+    if len(lines) > most:
+        lines[most - 1 :] = [f"and {len(lines) - most + 1} more errors that ended processes: rlship status --json"]
     return lines
 
 
