@@ -63,6 +63,11 @@ def play(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProc
         ("raise KeyboardInterrupt", ORDERLY),
         ("sys.exit(0)", ORDERLY),
         ("", ORDERLY),
+        (
+            "import os, signal\nsignal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))\n"
+            "os.kill(os.getpid(), signal.SIGTERM)",
+            ORDERLY,
+        ),
         ('rlship.close()\nraise RuntimeError("after the close")', ORDERLY),
         ("import threading\nt = threading.Thread(target=lambda: 1 / 0)\nt.start(); t.join()", ORDERLY),
     ],
@@ -74,7 +79,7 @@ def test_the_close_record_has_the_uncaught_exception(tmp_path: Path, end: str, c
 
 
 def test_the_hook_of_the_job_is_left_alone(tmp_path: Path) -> None:
-    """The job sees its own hook called once, and sets it before or after `init`."""
+    """The job sees its own hook called once, with the exception."""
     ended = play(
         tmp_path,
         "import sys\nsys.excepthook = lambda *args: print('hook', args[0].__name__)\n"
