@@ -392,6 +392,28 @@ def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:
     ]
 
 
+def test_a_file_that_is_removed_while_it_is_read_is_named(sim: Simulation) -> None:
+    """A local file stays open, so its lines still count; it is named while it is missing, and data are incomplete."""
+    sim.write("r0.jsonl", file(log(0, x=1.0), barrier(0)))
+    sim.write("r1.jsonl", file(log(0, x=1.0), barrier(0), CLOSE, rank=1, id="b"))
+    assert status(sim).complete
+    for name in ("r0.jsonl", "r1.jsonl"):
+        away, place = sim.directory / name, sim.directory / "rlship" / name
+        place.rename(away)
+        sim.wait(11.0)
+        with away.open("ab") as still_open:
+            still_open.write(more(log(1, x=1.0), barrier(1)))
+        found = status(sim)
+        gone = "not there any more; what was read of it still counts"
+        assert [writer.note for writer in found.writers if writer.file == name] == [gone]
+        assert not found.complete
+        assert sim.experiment.sources["r0.jsonl"].at_step == 1
+        away.rename(place)
+        sim.wait(11.0)
+        found = status(sim)
+        assert [writer.note for writer in found.writers] == ["", ""] and found.complete
+
+
 def test_a_status_survives_its_file(sim: Simulation) -> None:
     """What is written to `status.json` is read back the same; without a file there is no status."""
     assert read_status(sim.directory) is None

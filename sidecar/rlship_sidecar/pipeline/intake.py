@@ -35,6 +35,7 @@ GATHER_S = 0.02  # how long a tick waits for looks that are under way
 HELD_BYTES = 1 << 25  # of lines that looks may bring along at once
 LOOK_BYTES = 1 << 16  # of one file: what a writer adds between two looks, not its history
 FETCHED_AT_ONCE = 128  # files of which blocks are read again
+NOT_THERE = "not there any more; what was read of it still counts"
 NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
 
 _ALL = 1 << 62
@@ -177,6 +178,9 @@ class Intake:
             self._odd.pop(WRITERS_FOLDER, None)
             return
         self._odd = dict.fromkeys(listed.odd, "not a regular file, or its name is not UTF-8")
+        if self._local:  # on a network filesystem no file stays open, so the next look finds out
+            for there in self.sources.values():
+                there.sightings.unlisted = not (there.gone or is_foreign(there.name) or there.name in listed.files)
         for name, inode in listed.files.items():
             source = self.sources.get(name)
             if source is None:
@@ -534,5 +538,5 @@ def words(error: OSError) -> str:
     if error.errno == errno.ELOOP:
         return "a link, which is not followed"
     if isinstance(error, FileNotFoundError):
-        return "not there any more; what was read of it still counts"
+        return NOT_THERE
     return error.strerror or type(error).__name__

@@ -122,13 +122,15 @@ class Sightings:
 
     `taken`: it took the newest lines. `found_all`: the newest look that left no complete
     line; `found_all_before` is that look as of `taken`. So the newest line was written between these two.
-    `missed_at`: what was read of the file was found missing, and still is.
+    `missed_at`: what was read of the file was found missing, and still is. `unlisted`: its name was not in the folder
+    at the newest listing, though it may still be open here.
     """
 
     taken: float = -math.inf
     found_all: float = -math.inf
     found_all_before: float = -math.inf
     missed_at: float | None = None
+    unlisted: bool = False
 
     def take(self, now: float) -> None:
         """Lines were taken."""

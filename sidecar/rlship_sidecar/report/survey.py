@@ -14,6 +14,7 @@ from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
+from rlship_sidecar.pipeline.intake import NOT_THERE
 from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.silence import Present
@@ -207,7 +208,7 @@ def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
     unread = max(0, source.size - source.read)
     writer = source.writer
     if writer is None:
-        note = source.problem or ("no open record yet" if source.size else "empty")
+        note = _problem(source) or ("no open record yet" if source.size else "empty")
         return WriterStatus(source.name, "", "", 0, 0, None, None, 0.0, unread, False, note)
     segment = writer.segments[-1]
     return WriterStatus(
@@ -221,7 +222,7 @@ def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
         silent_s=silent_s,
         unread=unread,
         closed=writer.closed,
-        note=source.problem,
+        note=_problem(source),
         format=writer.open.writer if is_foreign(source.name) else "",
         observes=observes(writer.open.actor, writer.open.agent),
         host=writer.open.host,
@@ -233,12 +234,16 @@ def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
     )
 
 
+def _problem(source: Source) -> str:
+    return source.problem or (NOT_THERE if source.sightings.unlisted else "")
+
+
 def _unread(experiment: Experiment) -> bool:
     """True if some data cannot be read, now or in the past."""
     if WRITERS_FOLDER in experiment.intake.oddities:
         return True
     # Many frameworks truncate or rewrite their files, so that is no lost data.
-    return any(s.problem and not (s.gone and is_foreign(s.name)) for s in experiment.sources.values())
+    return any(_problem(s) and not (s.gone and is_foreign(s.name)) for s in experiment.sources.values())
 
 
 def _notes(experiment: Experiment) -> list[str]:
