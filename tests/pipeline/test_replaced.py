@@ -110,6 +110,30 @@ def test_a_file_that_was_cut_and_is_written_on(sim: Simulation) -> None:
     assert [row.arrival.revision for row in sim.rows()] == [0] * 8
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_rank_whose_file_was_cut_within_its_open_is_missing(sim: Simulation, closed: bool) -> None:
+    """Nothing tells whose the lines after the cut are, so the rank lacks, though no step waits for it. Had it closed
+    before, it is done.
+    """
+    end = [CLOSE] if closed else []
+    sim.write("a.jsonl", file(*steps(0, 2, 1.0), *end, world=2))
+    sim.write("b.jsonl", file(*steps(0, 2, 1.0), world=2, rank=1, id="b"))
+    sim.tick()
+    os.truncate(path(sim), 20)
+    settle(sim)
+    sim.write("a.jsonl", b"".join(file(*steps(3, 5, 1.0)).splitlines(keepends=True)[1:]))
+    settle(sim)
+    for step in range(3, 6):
+        sim.write("b.jsonl", b"".join(file(*steps(step, step, 1.0)).splitlines(keepends=True)[1:]))
+        settle(sim)
+    missing = {unit.index: row.coverage.missing for unit, row in sim.final().items()}
+    assert missing == dict.fromkeys(range(3), ()) | dict.fromkeys(range(3, 6), () if closed else ("0.0",))
+    sim.restart()
+    sim.write("b.jsonl", b"".join(file(*steps(6, 6, 1.0), CLOSE).splitlines(keepends=True)[1:]))
+    settle(sim)
+    assert {unit.index: row.coverage.missing for unit, row in sim.final().items()}[6] == (() if closed else ("0.0",))
+
+
 def test_a_file_that_is_cut_for_a_moment(sim: Simulation) -> None:
     """A file that shows its end late, as a network filesystem's can, is no other one."""
     data = file(*steps(0, 5, 1.0))
