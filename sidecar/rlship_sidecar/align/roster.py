@@ -583,5 +583,5 @@ def _covered(place: RankAtStep, step: int) -> bool:
         if segment.barrier >= step or segment.covers_to >= step:
             return True
     # A file that was cut or replaced before its close is not waited for, but what came after the cut is lost.
-    writers = [s.writer for s in place.expected if not s.writer.replaced or s.writer.close_t is not None]
+    writers = [s.writer for s in place.expected if not s.writer.replaced or s.writer.end.close_t is not None]
     return bool(writers) and all(writer.closed for writer in writers)
