@@ -56,13 +56,13 @@ def test_it_is_that_of_the_lowest_rank_of_the_newest_start(tmp_path: Path) -> No
     put(tmp_path, "e.jsonl", file(event("config", attrs={"x": 1}), id="e", actor="reward"))
     assert declared.news() == {}
     now = EVERY_S
-    assert awaited(declared) == {"reward": {"x": 1}}
+    assert declared.news() == {"reward": {"x": 1}}
     now = 2 * EVERY_S
     assert declared.news() == {}
 
 
 def test_a_file_that_does_not_answer_holds_up_no_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the first look has had its time, `news` returns at once, however long a look takes."""
+    """Once a look has had its time, `news` returns at once, however long it takes, and no other look begins."""
     answers = threading.Event()
     real = DeclaredConfig.look
 
@@ -71,7 +71,7 @@ def test_a_file_that_does_not_answer_holds_up_no_rows(tmp_path: Path, monkeypatc
         return real(declared)
 
     monkeypatch.setattr(DeclaredConfig, "look", slow)
-    monkeypatch.setattr(declared_module, "FIRST_S", 0.0)
+    monkeypatch.setattr(declared_module, "WAIT_S", 0.0)
     put(tmp_path, "a.jsonl", file(id="a", actor="trainer", labels={"x": "1"}))
     now = 0.0
     declared = DeclaredConfig(tmp_path, clock=lambda: now)

@@ -20,7 +20,7 @@ from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
 EVERY_S = 10.0
-FIRST_S = 2.0  # how long the first rows wait for the first look
+WAIT_S = 2.0  # how long rows wait for a look
 HEAD_BYTES = 256 << 10  # a configuration stands where the writer begins
 OPEN_BYTES = 16 << 10
 MAX_WHOLE = 1 << 53  # from here on readers of JSON may round
@@ -56,16 +56,16 @@ class DeclaredConfig:
     def news(self) -> Config:
         """The configuration of actors for which it is another one than at the last call.
 
-        Looks every `EVERY_S`. Waits at most `FIRST_S` for the first look, and for no later one.
+        Looks every `EVERY_S`, and waits for a look at most `WAIT_S`. What it finds later comes with a later call.
         """
-        now, first = self._clock(), self._looked_at is None
+        now = self._clock()
         due = self._looked_at is None or now - self._looked_at >= EVERY_S
         if due and (self._looking is None or not self._looking.is_alive()):
             self._looked_at = now
             self._looking = threading.Thread(target=self._look, name="rlship-declared", daemon=True)
             self._looking.start()
-            if first:
-                self._looking.join(FIRST_S)
+        if self._looking is not None and self._looked_at is not None:
+            self._looking.join(max(0.0, self._looked_at + WAIT_S - now))
         news = {actor: config for actor, config in self._found.items() if config != self._told.get(actor)}
         self._told.update(news)
         return news

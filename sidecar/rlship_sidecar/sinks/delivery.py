@@ -430,8 +430,7 @@ class Delivery:
         self._make_sure()
         if progress.given_below == progress.confirmed_below:
             unflushed.since = self._clocks.clock()
-        if self._declared is not None and (config := self._declared.news()):
-            sink.configure(config)
+        self._configure(sink)
         sink.write(rows)
         self.facts.note = sink.note
         progress.given_below += len(rows)
@@ -445,7 +444,12 @@ class Delivery:
         if not self._tells:
             self._flush(sink)
 
+    def _configure(self, sink: Sink) -> None:
+        if self._declared is not None and (config := self._declared.news()):
+            sink.configure(config)
+
     def _flush(self, sink: Sink) -> None:
+        self._configure(sink)  # what a look found since the rows were written
         sink.flush()
         self.facts.where = sink.where
         self.progress.flushed()
