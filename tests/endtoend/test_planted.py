@@ -163,7 +163,6 @@ def test_an_installation_that_only_pythonpath_names(tmp_path: Path) -> None:
 def _dependencies() -> list[object]:
     import click
     import msgspec
-
     import wandb
 
     return [click, msgspec, wandb]
