@@ -181,7 +181,7 @@ def test_a_restart_without_news_leaves_the_folder_and_one_with_news_writes_it_an
 def printed_sync(where: str, env: dict[str, str]) -> None:
     """Run a printed command as a shell does, with the client of the tests."""
     command = where.replace("wandb", f"{shlex.quote(sys.executable)} -m wandb", 1)
-    subprocess.run(["/bin/sh", "-c", command], env=env, check=True, capture_output=True, timeout=60)
+    subprocess.run(["/bin/sh", "-c", command], env=env, cwd=env["HOME"], check=True, capture_output=True, timeout=60)
 
 
 @pytest.mark.parametrize("options", [{}, {"dir": "off line"}])
