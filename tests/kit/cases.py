@@ -13,7 +13,7 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 Case = TypeVar("Case")
 
 # Of so many cases one is drawn in `make test`.
-SHARE = 10
+SHARE = 16
 _all_cases = False
 
 
