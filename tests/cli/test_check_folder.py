@@ -45,6 +45,17 @@ def test_an_experiment_is_closed_when_all_its_files_are(tmp_path: Path) -> None:
     assert not places.is_closed(tmp_path)
 
 
+def test_the_last_close_is_what_the_reader_says(tmp_path: Path) -> None:
+    """A process that failed has not closed in order, and a file that rolled is no end of its process."""
+    file = make(tmp_path / "run", CLOSE) / "rlship" / "a.jsonl"
+    for line, failed, rolls in (('"reason":"error"', True, False), ('"reason" : "roll"', False, True)):
+        with file.open("ab") as opened:
+            opened.write(b'{"t":1763600021.0,"kind":"close",%s}\n' % line.encode())
+        close = places.last_close(file)
+        assert close is not None and (close.failed, close.rolls) == (failed, rolls)
+    assert places.last_close(tmp_path / "none.jsonl") is None
+
+
 def test_an_agent_says_that_it_adds_to_a_finished_experiment(tmp_path: Path) -> None:
     """It logs all the same, as it was asked to."""
     experiment = make(tmp_path / "run", CLOSE)

@@ -222,6 +222,22 @@ def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path, monkeypat
     check_sinks(experiment, STEPS)
 
 
+def test_a_fault_in_what_is_shown_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows reach their sinks although the status and the display fail; each fault is reported once."""
+
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    said: list[str] = []
+    monkeypatch.setattr(watched.Watched, "report", fault)
+    experiment = an_experiment(tmp_path / "job")
+    config = Config(sinks=["jsonl", "tensorboard"])
+    assert daemon.watch(experiment, config, once=True, on_status=fault, say=said.append) == 0
+    cause = "ZeroDivisionError: division by zero; rows go on. This is a fault of rlship's own"
+    assert said == [f"{experiment}: its status cannot be made: {cause}", f"nothing is shown any more: {cause}"]
+    check_sinks(experiment, STEPS)
+
+
 def test_a_state_that_is_deleted_is_made_again(tmp_path: Path) -> None:
     """`rm -r state` under a running sidecar, or an unmounted share: it says so, and rebuilds all rows, each once."""
     experiment = an_experiment(tmp_path / "job", done=False)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
 
 from rlship_sidecar.errors import NothingToWatch
 from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.similar import similar
+
+if TYPE_CHECKING:
+    from rlship_formats.reading import Body, Close
 
 TAIL_BYTES = 4096  # a writer's `close` is shorter
 
@@ -77,9 +83,9 @@ def _nearest(directory: Path) -> str:
 
 
 def is_closed(experiment: Path) -> bool:
-    """True if every process that wrote into an experiment has closed its file."""
-    files = [*(experiment / "rlship").glob("*.jsonl")]
-    return bool(files) and all(map(ends_closed, files))
+    """True if every process that wrote into an experiment has closed its file, and none ended with an error."""
+    closes = [last_close(file) for file in (experiment / "rlship").glob("*.jsonl")]
+    return bool(closes) and all(close is not None and not close.failed for close in closes)
 
 
 def adds_to_a_finished_one(experiment: Path | str) -> str:
@@ -90,12 +96,14 @@ def adds_to_a_finished_one(experiment: Path | str) -> str:
     )
 
 
-def ends_closed(file: Path) -> bool:
-    """True if the last line of a writer's file is a `close`, and not that of a process which an error ended."""
+def last_close(file: Path) -> Close | None:
+    """The `close` that is the last line of a writer's file, if it is one. A file that cannot be read has none."""
+    from rlship_formats.reading import read_close  # slow, which `rlship --help` must not be
+
     try:
         with open(open_plain(os.fspath(file)), "rb") as opened:
             opened.seek(max(0, os.fstat(opened.fileno()).st_size - TAIL_BYTES))
-            last = opened.read().rstrip(b"\n").rpartition(b"\n")[2]
-    except OSError:
-        return False
-    return b'"close"' in last and b'"kind"' in last and b'"error"' not in last
+            body: Body = orjson.loads(opened.read().rstrip(b"\n").rpartition(b"\n")[2])
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return read_close(body, 0.0, None) if isinstance(body, dict) and body.get("kind") == "close" else None

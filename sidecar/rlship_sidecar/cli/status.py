@@ -240,7 +240,8 @@ def _ended(now: Status) -> EndedProcesses:
                 silent_s[writer.file] = min(silent_s[writer.file], max(0.0, t - written))
                 if written > now.t:
                     ends.unread.add(writer.file)
-            if places.ends_closed(file):
+            close = places.last_close(file)
+            if close is not None and not (close.rolls or close.failed):
                 ends.closed.add(writer.file)
     return ended_processes(now, silent_s, ends)
 

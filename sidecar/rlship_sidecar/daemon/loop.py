@@ -40,6 +40,7 @@ from rlship_sidecar.errors import (
     REFUSED,
     NothingToWatch,
     OwnedElsewhere,
+    RlshipError,
     UsageProblem,
     no_experiment,
 )
@@ -626,17 +627,37 @@ class _Daemon:
             except (OSError, sqlite3.Error) as error:
                 statuses.pop(path, None)
                 self._drop(path, watched, error)
+            except Exception as error:  # a fault in what a person sees must not keep rows from their sinks
+                self._flawed(f"{path}: its status cannot be made", error)
         resting = fleet.resting
         statuses |= {path: kept.status for path, kept in resting.items()}
         self._statuses = [statuses[path] for path in sorted(statuses, key=str)]
         self._advice.look(self._statuses, now, last=force)
-        if self._on_status is not None:
-            self._on_status(self._statuses)
+        self._show()
         tallies: list[Tally] = [watched.tally() for watched in fleet.active.values()]
         tallies += [kept.tally for kept in resting.values()]
         suspended = [why for path, why in self._setbacks.suspended.items() if path not in fleet.active]
         self._pulse.report(LoopSnapshot(self._statuses, tallies, suspended), last=force)
         self._due.tell = now + max(STATUS_EVERY_S, (time.thread_time() - began) / STATUS_SHARE)
+
+    def _show(self) -> None:
+        """Hand the statuses to what shows them. A fault in it ends the display and not the daemon."""
+        if self._on_status is None:
+            return
+        try:
+            self._on_status(self._statuses)
+        except (OSError, RlshipError):
+            raise  # the terminal is gone, or the command is to end
+        except Exception as error:
+            self._on_status = None
+            self._flawed("nothing is shown any more", error)
+
+    def _flawed(self, what: str, error: Exception) -> None:
+        """Report a fault of rlship's own that keeps nothing from its sink, once."""
+        self._setbacks.say_clean(
+            f"{what}: {type(error).__name__}: {error}; rows go on. This is a fault of rlship's own"
+        )
+        logger.debug("the fault of rlship's own", exc_info=error)
 
     def _drain(self) -> list[bool]:
         """Deliver the committed rows of the open experiments within `drain_s`. Returns for each whether all were
