@@ -627,7 +627,7 @@ class _Daemon:
             except (OSError, sqlite3.Error) as error:
                 statuses.pop(path, None)
                 self._drop(path, watched, error)
-            except Exception as error:  # a fault in what a person sees must not keep rows from their sinks
+            except Exception as error:  # noqa: BLE001 - a fault in what a person sees must not keep rows from sinks
                 self._flawed(f"{path}: its status cannot be made", error)
         resting = fleet.resting
         statuses |= {path: kept.status for path, kept in resting.items()}
@@ -648,7 +648,7 @@ class _Daemon:
             self._on_status(self._statuses)
         except (OSError, RlshipError):
             raise  # the terminal is gone, or the command is to end
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self._on_status = None
             self._flawed("nothing is shown any more", error)
 
