@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from rlship_sidecar.cli.progress import ReadingProgress
 from rlship_sidecar.tabular import database, from_files
-from rlship_sidecar.tabular.columns import TABLES
+from rlship_sidecar.tabular.columns import TABLES, Column
 from rlship_sidecar.tabular.condition import (
     EVERYTHING,
     NOTHING,
@@ -20,9 +20,10 @@ from rlship_sidecar.tabular.condition import (
     AnyOf,
     Compare,
     Condition,
-    conditions,
+    Need,
     constants,
     given,
+    needs,
     possible,
 )
 from tests.kit.files import CLOSE, barrier, clock, event, file, lines, log, sample, span, stream
@@ -36,7 +37,7 @@ def parsed(*filters: str) -> Condition:
     """The condition of a plan that scans observations once, with these filters."""
     scan = {"name": "SEQ_SCAN", "extra_info": {"Table": "tables.main.observations", "Filters": list(filters)}}
     plan = [{"name": "TOP", "extra_info": {}, "children": [scan]}]
-    return conditions(plan, {"observations": OBSERVATIONS})["observations"]
+    return needs(plan, {"observations": OBSERVATIONS})["observations"].condition
 
 
 @pytest.mark.parametrize(
@@ -85,11 +86,30 @@ def test_a_constant_with_a_line_break_invents_no_filter() -> None:
 def test_several_scans_need_what_each_of_them_needs() -> None:
     """A table that is scanned twice needs the records of both; one that is not scanned needs none."""
     scans = [{"extra_info": {"Table": "m.main.spans", "Filters": f"(name = '{name}')"}} for name in "ab"]
-    found = conditions(scans, {"spans": TABLES["spans"].columns, "events": TABLES["events"].columns})
-    assert constants(found["spans"], "name") == {"a", "b"}
-    assert found["events"] == NOTHING
+    found = needs(scans, {"spans": TABLES["spans"].columns, "events": TABLES["events"].columns})
+    assert constants(found["spans"].condition, "name") == {"a", "b"}
+    assert found["events"].condition == NOTHING
     scans.append({"extra_info": {"Table": "m.main.spans"}})
-    assert conditions(scans, {"spans": TABLES["spans"].columns})["spans"] == EVERYTHING
+    assert needs(scans, {"spans": TABLES["spans"].columns})["spans"] == Need()
+
+
+@pytest.mark.parametrize(
+    ("about", "columns"),
+    [
+        ({"Projections": ["step", "value"], "Filters": "(metric = 'loss')"}, {"step", "value", "metric"}),
+        ({"Projections": "value", "Filters": ["(rank = 1)", "(step > 2)"]}, {"value", "rank", "step"}),
+        ({"Projections": ""}, set()),
+        ({"Projections": ["step", "a new kind of thing"]}, None),
+        ({"Filters": "(rank = 1)"}, None),
+    ],
+)
+def test_a_scan_needs_what_it_yields_and_filters_by(about: dict[str, Any], columns: set[str] | None) -> None:
+    """A projection that names anything but columns, or none, needs all columns."""
+    scan = {"extra_info": {"Table": "tables.main.observations", **about}}
+    assert needs([scan], {"observations": OBSERVATIONS})["observations"].columns == columns
+    if columns is not None:
+        other = {"extra_info": {"Table": "tables.main.observations", "Projections": "t"}}
+        assert needs([scan, other], {"observations": OBSERVATIONS})["observations"].columns == {*columns, "t"}
 
 
 def test_what_is_known_decides_as_far_as_it_goes() -> None:
@@ -126,7 +146,15 @@ QUESTIONS = [
     "SELECT * FROM trainer_steps WHERE step = 1",
     "SELECT * FROM figures_all WHERE revision = 1",
     "DESCRIBE observations",
+    "SUMMARIZE observations",
     "SELECT count(*) FROM observations WHERE 1 = 0",
+    "SELECT count(*) FROM trainer_steps",
+    "SELECT rowid FROM barriers ORDER BY rowid",
+    "SELECT spans FROM spans",
+    "SELECT columns('.*r.*') FROM trainer_steps WHERE index >= 0",
+    "SELECT a.loss, b.step FROM trainer_steps a JOIN trainer_steps b ON a.step = b.step",
+    "WITH x AS (SELECT *, value * 2 AS twice FROM observations) SELECT max(twice) FROM x WHERE rank = 1",
+    "SELECT loss FROM trainer_steps ORDER BY expected DESC, step",
 ]
 
 
@@ -168,7 +196,7 @@ def test_the_answer_is_the_same_as_without_conditions(
 ) -> None:
     """Each question, with what it needs and with everything."""
     answer = ask(question, watched)
-    monkeypatch.setattr(database, "conditions", lambda plan, tables: dict.fromkeys(tables, EVERYTHING))
+    monkeypatch.setattr(database, "needs", lambda plan, tables: dict.fromkeys(tables, Need()))
     monkeypatch.setattr(from_files, "_words_of", lambda table: [])
     assert key(ask(question, watched)) == key(answer)
 
@@ -202,6 +230,22 @@ def test_only_what_is_needed_is_read(watched: Path, read: list[tuple[str, int | 
     read.clear()
     assert ask("SELECT * FROM writers WHERE actor = 'generator'", watched)
     assert {name for name, _ in read} == {"g.jsonl"}
+
+
+def test_only_the_columns_of_a_question_are_copied(watched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a wide table those that it names; to count records, one."""
+    copied: list[list[str]] = []
+    batches = database.batches
+
+    def noting(columns: Sequence[Column], records: Any) -> Any:
+        copied.append([column.name for column in columns])
+        return batches(columns, records)
+
+    monkeypatch.setattr(database, "batches", noting)
+    assert ask("SELECT loss FROM trainer_steps WHERE step = 1", watched)
+    assert ask("SELECT count(*) AS n FROM trainer_steps", watched)
+    assert ask("SELECT avg(value) AS mean FROM observations WHERE metric = 'loss'", watched)
+    assert copied == [["step", "loss"], ["experiment"], ["metric", "value"]]
 
 
 def test_a_wrong_question_is_refused_before_anything_is_read(watched: Path, read: list[tuple[str, int | None]]) -> None:

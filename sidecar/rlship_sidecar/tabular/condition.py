@@ -1,7 +1,7 @@
-"""Which records of a table a query can need: conditions on columns, taken from the query's plan.
+"""Which records and columns of a table a query can need, taken from the query's plan.
 
-A condition is necessary, not sufficient: a record that fails it is in no answer. What a plan says and this module does
-not understand is left out of the condition, so that too many records are read rather than too few.
+A condition on columns is necessary, not sufficient: a record that fails it is in no answer. What a plan says and this
+module does not understand is left out of the condition, so that too many records are read rather than too few.
 """
 
 from __future__ import annotations
@@ -92,11 +92,19 @@ def one_of(column: str, values: Iterable[str | int]) -> Condition:
 # The plan of DuckDB ---------------------------------------------------------------------------------------------------
 
 
-def conditions(plan: Iterable[Mapping[str, Any]], tables: Mapping[str, Collection[Column]]) -> dict[str, Condition]:
-    """The condition on each table's records, from the plan as DuckDB explains it in JSON: NOTHING for a table that the
-    plan does not scan.
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a query needs of a table: the condition on its records, and the names of columns; None for all columns."""
+
+    condition: Condition = EVERYTHING
+    columns: frozenset[str] | None = None
+
+
+def needs(plan: Iterable[Mapping[str, Any]], tables: Mapping[str, Collection[Column]]) -> dict[str, Need]:
+    """What is needed of each table, from the plan as DuckDB explains it in JSON: NOTHING of a table that the plan does
+    not scan.
     """
-    scans: dict[str, list[Condition]] = {name: [] for name in tables}
+    scans: dict[str, list[Need]] = {name: [] for name in tables}
     left = list(plan)
     while left:
         node = left.pop()
@@ -106,8 +114,34 @@ def conditions(plan: Iterable[Mapping[str, Any]], tables: Mapping[str, Collectio
         if isinstance(about, dict) and isinstance(scanned, str):
             for name, columns in tables.items():
                 if scanned == name or scanned.endswith(f".{name}"):
-                    scans[name].append(_of_filters(about.get("Filters", []), columns))
-    return {name: _any_of(found) for name, found in scans.items()}
+                    scans[name].append(Need(_of_filters(about.get("Filters", []), columns), _columns(about, columns)))
+    return {name: _together(found) for name, found in scans.items()}
+
+
+def _together(scans: Sequence[Need]) -> Need:
+    """What several scans of one table need."""
+    columns = [scan.columns for scan in scans if scan.columns is not None]
+    whole = None if len(columns) < len(scans) else frozenset[str]().union(*columns)
+    return Need(_any_of([scan.condition for scan in scans]), whole)
+
+
+def _columns(about: Mapping[str, Any], columns: Collection[Column]) -> frozenset[str] | None:
+    """The columns that a scan yields or filters by; None if it names anything else."""
+    projected, filters = about.get("Projections"), about.get("Filters", "")
+    if projected is None:
+        return None
+    projected = {projected} if isinstance(projected, str) else set(projected)
+    text = filters if isinstance(filters, str) else " ".join(map(str, filters))
+    known = {column.name for column in columns}
+    if not projected - {""} <= known:
+        return None
+    return frozenset(projected - {""} | {name for name in known if names(text, name)})
+
+
+def names(sql: str, name: str) -> bool:
+    """Whether a table's or a column's name occurs somewhere in a text of SQL."""
+    written = re.escape(name.replace('"', '""'))
+    return re.search(rf"(?<!\w){written}(?!\w)", sql, re.IGNORECASE) is not None
 
 
 def _any_of(parts: Sequence[Condition]) -> Condition:

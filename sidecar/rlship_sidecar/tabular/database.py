@@ -23,7 +23,7 @@ from rlship_sidecar.errors import RlshipError, UsageProblem
 from rlship_sidecar.similar import similar
 from rlship_sidecar.tabular import wide
 from rlship_sidecar.tabular.columns import TABLES, Column, TableSpec
-from rlship_sidecar.tabular.condition import EVERYTHING, NOTHING, Condition, conditions, given
+from rlship_sidecar.tabular.condition import NOTHING, Condition, Need, given, names, needs
 from rlship_sidecar.tabular.source import ExperimentTables, Record, RecordFilter
 from rlship_sidecar.tabular.writing import INSTALL, batches, require_arrow
 
@@ -98,7 +98,7 @@ class _Table:
     columns: tuple[Column, ...]
     sources: Sequence[ExperimentTables]
     of_files: bool
-    records_of: Callable[[ExperimentTables, Condition], Iterator[Record]]
+    records_of: Callable[[ExperimentTables, Condition, Sequence[str]], Iterator[Record]]  # with columns of these names
 
     def bytes_to_read(self, condition: Condition, sizes: Mapping[str, int]) -> int:
         """How much of the writers' files is read for it, given the size of each experiment's."""
@@ -126,19 +126,19 @@ def answering(
     limits = {"memory_limit": memory, "temp_directory": os.path.join(folder, "spill")}
     filling = {**_NO_EXTENSIONS, **limits}
     asking = {**filling, "enable_external_access": "false"}
-    names: dict[str, list[str]] = {}
+    known: dict[str, list[str]] = {}
     try:
         with duckdb.connect(file, config=filling) as connection:
             named = []
             for table in _tables(sources, sql):
-                names[table.name] = [column.name for column in table.columns]
+                known[table.name] = [column.name for column in table.columns]
                 _create(connection, table)
                 named += [table] if table.sources else []
         with duckdb.connect(file, read_only=True, config=asking) as connection, ThreadPoolExecutor(1) as thread:
-            needed = _conditions(connection, thread, named, sql)
+            needed = _needs(connection, thread, named, sql)
         if any(table.of_files for table in named):
             sizes = {os.fspath(source.path): source.file_bytes() for source in sources}
-            on_start(sum(table.bytes_to_read(needed[table.name], sizes) for table in named))
+            on_start(sum(table.bytes_to_read(needed[table.name].condition, sizes) for table in named))
         with duckdb.connect(file, config=filling) as connection:
             for table in named:
                 _fill(connection, table, needed[table.name])
@@ -152,7 +152,7 @@ def answering(
     except duckdb.OutOfMemoryException as problem:
         raise RlshipError(_first_line(problem), f"allow more than {memory} with --memory, or select less") from problem
     except duckdb.Error as problem:
-        raise _wrong(problem, sql, names) from None
+        raise _wrong(problem, sql, known) from None
 
 
 def _fetched(connection: DuckDBPyConnection, thread: Executor) -> Iterator[Record]:
@@ -176,54 +176,67 @@ def _tables(sources: Sequence[ExperimentTables], sql: str) -> Iterator[_Table]:
     for table in TABLES.values():
         # An unwatched experiment has no rows. Only if all are unwatched are they asked, so that the error shows.
         there = sources if table.of == "records" else watched or sources
-        asked = there if _names(sql, table.name) else ()
+        asked = there if names(sql, table.name) else ()
         yield _Table(table.name, table.columns, asked, table.of == "records", partial(_records, table))
     for actor, kind in sorted({unit for source in watched for unit in source.units()}):
         name = tables.unlike(wide.table_name(actor, kind))
         keys: list[str] = []
-        asked = watched if _names(sql, name) else ()
+        asked = watched if names(sql, name) else ()
         choice = RecordFilter((actor,), (kind,))
         if asked:
             keys = wide.keys_of(chain.from_iterable(one.rows(choice, every=False) for one in asked))
         columns = wide.columns(keys, wide.short(actor, kind))
-        yield _Table(name, columns, asked, False, partial(_wide_records, choice, keys))
+        key_of = dict(zip((column.name for column in columns[len(wide.HEAD) :]), keys))
+        yield _Table(name, columns, asked, False, partial(_wide_records, choice, key_of))
 
 
-def _records(table: TableSpec, source: ExperimentTables, condition: Condition) -> Iterator[Record]:
-    return source.records(table, RecordFilter(), condition)
+def _records(
+    table: TableSpec, source: ExperimentTables, condition: Condition, wanted: Sequence[str]
+) -> Iterator[Record]:
+    return _narrowed(source.records(table, RecordFilter(), condition), table.columns, wanted)
 
 
 def _wide_records(
-    choice: RecordFilter, keys: list[str], source: ExperimentTables, condition: Condition
+    choice: RecordFilter,
+    key_of: Mapping[str, str],
+    source: ExperimentTables,
+    condition: Condition,
+    wanted: Sequence[str],
 ) -> Iterator[Record]:
+    """`key_of` maps the columns of values to their keys."""
     condition = given(condition, {"experiment": source.name})
-    return wide.records(source.name, source.rows(choice, every=False, condition=condition), keys)
+    keys = {name: key for name, key in key_of.items() if name in wanted}
+    columns = (*wide.HEAD, *(Column(name, "float") for name in keys))
+    rows = source.rows(choice, every=False, condition=condition)
+    return _narrowed(wide.records(source.name, rows, [*keys.values()]), columns, wanted)
 
 
-def _names(sql: str, table: str) -> bool:
-    """Whether a table's name occurs somewhere in the query."""
-    return re.search(rf"(?<!\w){re.escape(table.replace(chr(34), chr(34) * 2))}(?!\w)", sql, re.IGNORECASE) is not None
+def _narrowed(records: Iterator[Record], columns: Sequence[Column], wanted: Sequence[str]) -> Iterator[Record]:
+    """The wanted columns of records that have these columns."""
+    if len(wanted) == len(columns):
+        return records
+    places = {column.name: place for place, column in enumerate(columns)}
+    chosen = [places[name] for name in wanted]
+    return (tuple([record[place] for place in chosen]) for record in records)
 
 
-def _conditions(
-    connection: DuckDBPyConnection, thread: Executor, tables: Sequence[_Table], sql: str
-) -> dict[str, Condition]:
-    """What a record of each table has to hold for the query to need it, from the query's plan.
+def _needs(connection: DuckDBPyConnection, thread: Executor, tables: Sequence[_Table], sql: str) -> dict[str, Need]:
+    """What the query needs of each table, from the query's plan.
 
     The tables are empty, and the plan must not rest on that: what it would conclude from their statistics is switched
     off. If DuckDB does not explain plans as this module reads them, everything is needed.
     """
     columns = {table.name: table.columns for table in tables}
-    everything: dict[str, Condition] = dict.fromkeys(columns, EVERYTHING)
+    everything = dict.fromkeys(columns, Need())
     if not columns:
         return everything
     connection.execute("set disabled_optimizers = 'statistics_propagation'")
     connection.execute("set lock_configuration = true")
     plans = {name: _plan(connection, thread, f"from {_quoted(name)}") for name in columns}
-    if any(conditions(plan, {name: columns[name]})[name] == NOTHING for name, plan in plans.items()):
+    if any(needs(plan, {name: columns[name]})[name].condition == NOTHING for name, plan in plans.items()):
         return everything
     plan = _plan(connection, thread, sql)
-    return conditions(plan, columns) if plan else everything
+    return needs(plan, columns) if plan else everything
 
 
 def _plan(connection: DuckDBPyConnection, thread: Executor, sql: str) -> list[Any]:
@@ -245,14 +258,18 @@ def _create(connection: DuckDBPyConnection, table: _Table) -> None:
     connection.execute(f"create table {_quoted(table.name)} ({types})")
 
 
-def _fill(connection: DuckDBPyConnection, table: _Table, condition: Condition) -> None:
-    """Copy the records that can hold the condition."""
-    if condition == NOTHING:
+def _fill(connection: DuckDBPyConnection, table: _Table, need: Need) -> None:
+    """Copy what the query needs. The other columns stay null."""
+    if need.condition == NOTHING:
         return
-    records = chain.from_iterable(table.records_of(source, condition) for source in table.sources)
-    for batch in batches(table.columns, records):
+    wanted = [column for column in table.columns if need.columns is None or column.name in need.columns]
+    wanted = wanted or [table.columns[0]]  # the query counts records
+    columns = [column.name for column in wanted]
+    records = chain.from_iterable(table.records_of(source, need.condition, columns) for source in table.sources)
+    into = f"{_quoted(table.name)} ({', '.join(map(_quoted, columns))})"
+    for batch in batches(wanted, records):
         connection.register("incoming batch", batch)
-        connection.execute(f'insert into {_quoted(table.name)} select * from "incoming batch"')
+        connection.execute(f'insert into {into} select * from "incoming batch"')
         connection.unregister("incoming batch")
 
 
@@ -266,14 +283,14 @@ _DIVIDED = re.compile(r"(?<![\w\"/])\w+(?:/\w+)+(?![\w\"/])")  # SQL takes `barr
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-def _wrong(problem: Exception, sql: str, names: Mapping[str, Sequence[str]] | None = None) -> UsageProblem:
-    """The error in a query, with similar names. `names` maps each table to its columns."""
-    text, known = str(problem), names or {}
+def _wrong(problem: Exception, sql: str, tables: Mapping[str, Sequence[str]] | None = None) -> UsageProblem:
+    """The error in a query, with similar names. `tables` maps each table to its columns."""
+    text, known = str(problem), tables or {}
     message = _first_line(problem)
     if match := _NO_TABLE.search(text):
         near = similar(match[1], known, 3)
         return UsageProblem(f"there is no table {match[1]}", _offer(near) or f"there are: {', '.join(known)}")
-    named = {table: found for table, found in known.items() if _names(sql, table)} or known
+    named = {table: found for table, found in known.items() if names(sql, table)} or known
     columns = list(dict.fromkeys(column for found in named.values() for column in found))
     divided = _DIVIDED.findall(sql)
     if unquoted := next((one for one in columns if one.lower() in map(str.lower, divided)), ""):
