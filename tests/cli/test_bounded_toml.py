@@ -10,6 +10,7 @@ import pytest
 
 from rlship_sidecar import bounded_toml
 from rlship_sidecar.bounded_toml import MAX_BYTES, MAX_KEY_PARTS, MAX_NESTING, MAX_WORD, BadToml
+from tests.cli.test_watch import run
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = {
@@ -40,13 +41,7 @@ def test_what_is_beyond_a_bound_is_a_usage_error(name: str, tmp_path: Path) -> N
     text, told = HOSTILE[name]
     (tmp_path / "rlship").mkdir()
     (tmp_path / "rlship.toml").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "rlship", "watch", "--once", tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run(tmp_path, "watch", "--once", tmp_path)
     assert done.returncode == 2 and f"{tmp_path / 'rlship.toml'}: {told}" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
 

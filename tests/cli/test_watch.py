@@ -1,4 +1,4 @@
-"""`rlship watch` as a real process, up to its exit code."""
+"""`rlship watch` up to its exit code, each of which a real process gives at least once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.ownership import lease as leasing
 from rlship_sidecar.report.status import STATUS_FILE
+from tests.kit.verbs import run_here
 from tests.kit.waiting import wait_until
 
 MAIN = "from rlship_sidecar.cli import main; main()"
@@ -48,7 +49,13 @@ def environment(home: Path) -> dict[str, str]:
     return kept | {"HOME": str(home)}
 
 
-def run(home: Path, *args: object, program: str = MAIN) -> subprocess.CompletedProcess[str]:
+def run(home: Path, *args: object) -> subprocess.CompletedProcess[str]:
+    """A verb, to its end, within this process."""
+    return run_here(*args, cwd=home, env=environment(home))
+
+
+def run_process(home: Path, *args: object, program: str = MAIN) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own."""
     return subprocess.run(
         command(*args, program=program),
         cwd=home,
@@ -109,7 +116,7 @@ def wait_for(what: Path, process: subprocess.Popen[str]) -> None:
 def test_missing_folder(tmp_path: Path) -> None:
     """A misspelt DIR exits with 1 and names the folder that was meant."""
     (tmp_path / "outputs").mkdir()
-    done = run(tmp_path, "watch", "output")
+    done = run_process(tmp_path, "watch", "output")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"rlship: there is no folder output\n  did you mean {tmp_path}/outputs?\n"
 
@@ -119,7 +126,7 @@ def test_unreadable_folder(tmp_path: Path, verb: str) -> None:
     """A DIR that may not be read exits with 1 and says so, without a traceback."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
-    done = run(tmp_path, verb, closed, program=UNPRIVILEGED)
+    done = run_process(tmp_path, verb, closed, program=UNPRIVILEGED)
     closed.chmod(0o700)
     assert done.returncode == 1
     assert f"{closed} cannot be read: permission denied" in done.stderr
@@ -129,11 +136,11 @@ def test_unreadable_folder(tmp_path: Path, verb: str) -> None:
 def test_mistakes_in_settings(tmp_path: Path) -> None:
     """A wrong flag and a wrong rlship.toml exit with 2 and say what is allowed."""
     an_experiment(tmp_path / "exp")
-    done = run(tmp_path, "watch", "exp", "--once", "--sink", "jsonk")
+    done = run_process(tmp_path, "watch", "exp", "--once", "--sink", "jsonk")
     assert done.returncode == 2
     assert 'did you mean "jsonl"?' in done.stderr
     (tmp_path / "exp" / "rlship.toml").write_text("grace = 3\n")
-    done = run(tmp_path, "watch", "exp", "--once", "--sink", "jsonl")
+    done = run_process(tmp_path, "watch", "exp", "--once", "--sink", "jsonl")
     assert done.returncode == 2
     assert 'did you mean "grace_s"?' in done.stderr
 
@@ -151,12 +158,12 @@ def test_once_on_an_empty_folder(tmp_path: Path) -> None:
 def test_once(tmp_path: Path) -> None:
     """--once delivers every row of the folder it is run in and exits with 0; what it says has no control codes."""
     experiment = an_experiment(tmp_path / "exp")
-    done = run(experiment, "watch", "--once", "--sink", "jsonl")
+    done = run_process(experiment, "watch", "--once", "--sink", "jsonl")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert [(row["row"], row["m"]["trainer/loss"]) for row in rows(experiment)] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
     assert "rows 3" in done.stderr
     assert "\x1b" not in done.stderr
-    status = run(experiment, "status", "--json")
+    status = run_process(experiment, "status", "--json")
     assert status.returncode == 0, status.stderr
     told = json.loads(status.stdout)
     assert (told["rows"], told["running"]) == (3, False)
@@ -173,17 +180,17 @@ def test_once_again_delivers_nothing_twice(tmp_path: Path) -> None:
 def test_dead_letters_give_exit_code_3(tmp_path: Path) -> None:
     """--once on a file with a line that cannot be used delivers the rest and exits with 3, as status does."""
     experiment = an_experiment(tmp_path / "exp", tail=["{oops"])
-    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
+    done = run_process(tmp_path, "watch", experiment, "--once", "--sink", "jsonl")
     assert done.returncode == 3, done.stderr
     assert "not JSON" in done.stderr
     assert len(rows(experiment)) == 3
-    assert run(tmp_path, "status", experiment).returncode == 3
+    assert run_process(tmp_path, "status", experiment).returncode == 3
 
 
 def test_quiet_and_json(tmp_path: Path) -> None:
     """--quiet says nothing; --json prints statuses as lines of JSON on stdout."""
     experiment = an_experiment(tmp_path / "exp")
-    done = run(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--quiet", "--json")
+    done = run_process(tmp_path, "watch", experiment, "--once", "--sink", "jsonl", "--quiet", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout.splitlines()[-1])["rows"] == 3
 
@@ -233,10 +240,10 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
     experiment = an_experiment(tmp_path / "exp")
     with running(tmp_path, "watch", experiment, "--sink", "jsonl") as first:
         wait_for(experiment / "rlship/state" / STATUS_FILE, first)
-        second = run(tmp_path, "watch", experiment, "--sink", "jsonl")
+        second = run_process(tmp_path, "watch", experiment, "--sink", "jsonl")
         assert second.returncode == 5, second.stderr
         assert str(first.pid) in second.stderr
-        assert json.loads(run(tmp_path, "status", experiment, "--json").stdout)["running"] is True
+        assert json.loads(run_process(tmp_path, "status", experiment, "--json").stdout)["running"] is True
         first.terminate()
         first.communicate(timeout=TIMEOUT_S)
         assert first.returncode == 0
@@ -244,7 +251,7 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
 
 def test_rows_on_the_console_are_data(tmp_path: Path) -> None:
     """The console's rows stand on standard output alone, what the sidecar says of itself on standard error."""
-    done = run(tmp_path, "watch", an_experiment(tmp_path / "exp"), "--once", "--sink", "console")
+    done = run_process(tmp_path, "watch", an_experiment(tmp_path / "exp"), "--once", "--sink", "console")
     assert done.returncode == 0, done.stderr
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
         ["trainer", f"global_step={n}"] for n in range(3)
@@ -392,24 +399,24 @@ def test_a_whole_offline_run_is_offered_without_advice(tmp_path: Path) -> None:
 
 
 def test_a_lacking_key_is_said_once_for_all_experiments(tmp_path: Path) -> None:
-    """Three experiments, one message with their number and the ways out; it has no path that a terminal would break."""
-    for number in range(3):
+    """Two experiments, one message with their number and the ways out; it has no path that a terminal would break."""
+    for number in range(2):
         an_experiment(tmp_path / "runs" / f"exp{number}")
     done = run(tmp_path, "watch", tmp_path / "runs", "--once", "--sink", "wandb")
     [line] = [line for line in done.stderr.splitlines() if "no W&B API key" in line]
-    assert line.startswith("rlship: 3 experiments: no W&B API key: runs are written offline.")
+    assert line.startswith("rlship: 2 experiments: no W&B API key: runs are written offline.")
     assert "`wandb login`" in line and 'mode = "offline"' in line and str(tmp_path) not in line
 
 
 def test_a_refusal_for_lack_of_a_key_is_said_once_for_all_experiments(tmp_path: Path) -> None:
     """The same with `mode = "online"`, where nothing is written: the message has the ways out."""
-    for number in range(3):
+    for number in range(2):
         an_experiment(tmp_path / "runs" / f"exp{number}")
     (tmp_path / "runs" / "rlship.toml").write_text('[sink.wandb]\nmode = "online"\n')
-    done = run(tmp_path, "watch", tmp_path / "runs", "--once", "--sink", "wandb")
+    done = run_process(tmp_path, "watch", tmp_path / "runs", "--once", "--sink", "wandb")
     assert done.returncode == 4, done.stderr
     [line] = [line for line in done.stderr.splitlines() if "WANDB_API_KEY" in line]
-    assert line.startswith("rlship: 3 experiments: sink wandb: refused: ")
+    assert line.startswith("rlship: 2 experiments: sink wandb: refused: ")
     assert "`wandb login`" in line and 'mode = "offline"' in line
 
 

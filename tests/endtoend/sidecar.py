@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlship_sidecar.report.status import Status, read_status
+from tests.kit.verbs import run_here
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import isolated
 
@@ -33,15 +34,8 @@ def environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
 def rlship(
     home: Path, *arguments: object, settings: Mapping[str, str] = NO_SETTINGS
 ) -> subprocess.CompletedProcess[str]:
-    """Run a verb to its end, in the folder of `home`."""
-    return subprocess.run(
-        [sys.executable, "-m", "rlship", *map(str, arguments)],
-        cwd=home.parent,
-        env=environment(home, settings),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    """Run a verb to its end, in the folder of `home`, within this process."""
+    return run_here(*arguments, cwd=home.parent, env=environment(home, settings))
 
 
 class Sidecar:

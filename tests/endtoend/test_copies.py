@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.endtoend.sidecar import RLSHIP
+from tests.kit.verbs import run_here
 from tests.reference.building import barrier, file, log
 
 
@@ -20,8 +21,7 @@ def once(folder: Path, *flags: str, sink: str = "jsonl") -> subprocess.Completed
 
 def rlship(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a verb to its end."""
-    command = [sys.executable, "-m", "rlship", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
+    return run_here(*arguments, cwd=Path.cwd(), env=dict(os.environ))
 
 
 def experiment(folder: Path, steps: int) -> Path:
@@ -55,7 +55,9 @@ def test_a_moved_experiment_goes_on(tmp_path: Path) -> None:
     original = experiment(tmp_path / "one", 5)
     assert once(original).returncode == 0
     moved = original.rename(tmp_path / "three")
-    assert once(moved).returncode == 0
+    # In a process of its own: one that ended in this process would still run to `status`.
+    command = [*RLSHIP, "watch", moved, "--once", "--sink", "jsonl"]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 0
     assert len((moved / "rlship" / "state" / "rows.jsonl").read_text().splitlines()) == 5
     assert rlship("status", moved).returncode == 0
 
