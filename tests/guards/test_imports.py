@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -48,8 +49,10 @@ OPTIONAL = {
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 
 
-def imports(source: str, package: str) -> Iterator[tuple[str, int, bool]]:
+@cache
+def imports(source: str, package: str) -> list[tuple[str, int, bool]]:
     """(imported module, line, whether it happens only when a function runs, or for types) for each import."""
+    found = []
     tree = ast.parse(source)
     inside = {
         id(node)
@@ -67,8 +70,8 @@ def imports(source: str, package: str) -> Iterator[tuple[str, int, bool]]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__"):
                 names = [str(node.args[0].value)]
-        for name in names:
-            yield name, getattr(node, "lineno", 0), id(node) in inside
+        found += [(name, getattr(node, "lineno", 0), id(node) in inside) for name in names]
+    return found
 
 
 def is_for_types(node: ast.AST) -> bool:

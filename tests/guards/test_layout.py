@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -74,50 +76,55 @@ def test_modules_are_named_for_what_they_are() -> None:
     assert not [name_of(f) for f in modules(ROOT) if VAGUE_NAMES & set(re.split(r"[^a-z]+", f.stem.lower()))]
 
 
+class Facts(NamedTuple):
+    """What the guards ask of a module, which is parsed once for all of them: places in it, by line and name."""
+
+    says_what_for: bool
+    silent_names: list[str]
+    silent_tests: list[str]
+    not_run: list[str]
+
+
+@cache
+def facts(file: Path) -> Facts:
+    source = file.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    place = name_of(file)
+    tests, not_run = [], []
+    for node in ast.walk(tree) if ROOT / "tests" in file.parents else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name.startswith("test_") and not ast.get_docstring(node):
+                tests.append(f"{place}:{node.lineno} {node.name}")
+        elif (
+            isinstance(node, ast.Attribute)
+            and node.attr in NOT_RUN
+            and (getattr(node.value, "id", "") == "pytest" or getattr(node.value, "attr", "") == "mark")
+        ):
+            not_run.append(f"{place} {node.attr}")
+    names = [f"{place}:{node.lineno} {node.name}" for node in _public(tree) if not ast.get_docstring(node)]
+    return Facts(not source.strip() or bool(ast.get_docstring(tree)), names, tests, not_run)
+
+
 def test_modules_say_what_they_are_for() -> None:
     """Every module but an empty one begins with a docstring."""
-    silent = []
-    for file in modules(ROOT):
-        source = file.read_text(encoding="utf-8")
-        if source.strip() and not ast.get_docstring(ast.parse(source)):
-            silent.append(name_of(file))
-    assert not silent
+    assert [name_of(file) for file in modules(ROOT) if not facts(file).says_what_for] == []
 
 
 def test_public_names_are_explained() -> None:
     """Every public function and class of the packages has a docstring."""
-    silent = [
-        f"{name_of(file)}:{node.lineno} {node.name}"
-        for file in modules(*PACKAGES.values())
-        for node in _public(ast.parse(file.read_text(encoding="utf-8")))
-        if not ast.get_docstring(node)
-    ]
+    silent = [name for file in modules(*PACKAGES.values()) for name in facts(file).silent_names]
     assert not silent, "\n".join(silent)
 
 
 def test_every_test_states_a_fact() -> None:
     """Every test has a docstring."""
-    silent = [
-        f"{name_of(file)}:{node.lineno} {node.name}"
-        for file in modules(ROOT / "tests")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
-        and not ast.get_docstring(node)
-    ]
+    silent = [test for file in modules(ROOT / "tests") for test in facts(file).silent_tests]
     assert not silent, "\n".join(silent)
 
 
 def test_no_test_is_left_out() -> None:
     """No test is skipped or expected to fail, but where a tool is missing, outside CI."""
-    left_out = [
-        f"{name_of(file)} {node.attr}"
-        for file in modules(ROOT / "tests")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute)
-        and node.attr in NOT_RUN
-        and (getattr(node.value, "id", "") == "pytest" or getattr(node.value, "attr", "") == "mark")
-    ]
+    left_out = [name for file in modules(ROOT / "tests") for name in facts(file).not_run]
     assert left_out == ["tests/kit/tools.py skip"]
 
 
@@ -127,7 +134,10 @@ def test_nothing_is_unfinished_or_speaks_of_elsewhere() -> None:
     for file in files():
         if file.suffix not in TEXT or file.name == "LICENSE":
             continue
-        for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if not UNFINISHED.search(text) and not FOREIGN.search(text):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
             found += [
                 f"{name_of(file)}:{number}: {hit.group()}"
                 for hit in (UNFINISHED.search(line), FOREIGN.search(line))

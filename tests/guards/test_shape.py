@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def above(found: Mapping[str, int], limit: int, known: Mapping[str, int]) -> dic
     return {name: number for name, number in found.items() if number > max(limit, known.get(name, limit))}
 
 
+@cache
 def shapes() -> dict[str, Shape]:
     """All classes of the packages by file and name."""
     return {
