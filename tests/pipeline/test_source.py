@@ -125,11 +125,20 @@ def big_file() -> bytes:
     return file(*records)
 
 
-def test_a_few_steps_of_a_big_file_are_read_cheaply(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def big() -> Iterator[Simulation]:
+    """An experiment of the big file, read to its end, for tests that only read it again."""
+    with simulation() as made:
+        made.write("a.jsonl", big_file())
+        made.tick()
+        made.wait(5)
+        made.tick()
+        yield made
+
+
+def test_a_few_steps_of_a_big_file_are_read_cheaply(big: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Far steps come with the definitions, segments and times that hold there, out of a block or two of the file."""
     content = big_file()
-    sim.write("a.jsonl", content)
-    sim.tick()
     assert len(content) > 4 * sourcing.BLOCK_BYTES
     read: list[int] = []
     real = os.pread
@@ -142,9 +151,9 @@ def test_a_few_steps_of_a_big_file_are_read_cheaply(sim: Simulation, monkeypatch
     monkeypatch.setattr(os, "pread", pread)
     for steps in ([3], [1501], [3998, 3999], list(range(3000, 3020))):
         read.clear()
-        assert again(sim, "a.jsonl", steps) == [line for line in all_lines(content) if line[0] in steps]
+        assert again(big, "a.jsonl", steps) == [line for line in all_lines(content) if line[0] in steps]
         assert sum(read) < 2.5 * (sourcing.BLOCK_BYTES + sourcing.PIECE_BYTES)
-    assert again(sim, "a.jsonl", [9999]) == []
+    assert again(big, "a.jsonl", [9999]) == []
 
 
 def test_a_block_with_an_endless_line_is_read_in_bounds(sim: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,17 +184,12 @@ def test_a_file_that_shrank_is_an_error(sim: Simulation) -> None:
 
 
 @pytest.mark.parametrize("floor_step", [0, 1, 1500, 3999])
-def test_everything_from_the_floor_on_is_read(sim: Simulation, floor_step: int) -> None:
+def test_everything_from_the_floor_on_is_read(big: Simulation, floor_step: int) -> None:
     """After a restart the lines from the first one of any open step on are read, and none before."""
-    content = big_file()
-    sim.write("a.jsonl", content)
-    sim.tick()
-    sim.wait(5)
-    sim.tick()
-    lines = all_lines(content)
+    lines = all_lines(big_file())
     floor = next(line[2] for line in lines if line[0] == floor_step)
-    source = sim.experiment.sources["a.jsonl"]
-    found = [plain(line) for batch in read_from_floor(source, sim.store, Schemas(), floor) for line in batch.lines]
+    source = big.experiment.sources["a.jsonl"]
+    found = [plain(line) for batch in read_from_floor(source, big.store, Schemas(), floor) for line in batch.lines]
     assert found == [line for line in lines if line[2] >= floor]
 
 
@@ -269,17 +273,14 @@ def test_a_file_without_an_open_survives_too(sim: Simulation, content: bytes, fo
     assert len(sim.rows()) == (0 if foreign else 1)
 
 
-def test_saved_blocks_cover_a_file_without_gaps(sim: Simulation) -> None:
+def test_saved_blocks_cover_a_file_without_gaps(big: Simulation) -> None:
     """Blocks follow each other from the beginning of the file, of 256 KiB or more, and say which steps they hold."""
-    content = big_file()
-    sim.write("a.jsonl", content)
-    sim.tick()
-    blocks = sim.store.blocks("a.jsonl", -1, ALL)
-    source: Source = sim.experiment.sources["a.jsonl"]
+    blocks = big.store.blocks("a.jsonl", -1, ALL)
+    source: Source = big.experiment.sources["a.jsonl"]
     assert blocks[0].start == 0
     assert [block.start for block in blocks[1:]] + [source.index.start] == [block.stop for block in blocks]
     assert all(block.stop - block.start >= sourcing.BLOCK_BYTES for block in blocks)
-    lines = all_lines(content)
+    lines = all_lines(big_file())
     for block in blocks:
         steps = [line[0] for line in lines if block.start <= line[2] < block.stop]
         assert (block.lowest, block.highest) == (min(steps), max(steps))
