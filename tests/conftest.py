@@ -10,14 +10,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.kit import cases, tools
 
-# How fast examples are made depends on what else the machine does. The rest is that of the profile in use.
-settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`make test-all` tries every random case."""
-    parser.addoption("--all-cases", action="store_true", help="try all random cases, not one in ten")
+    parser.addoption("--all-cases", action="store_true", help="try all random cases, not some")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,14 +21,26 @@ def pytest_configure(config: pytest.Config) -> None:
     process that a test starts would inherit that.
     """
     cases.draw_all(config.getoption("--all-cases"))
+    # How fast examples are made depends on what else the machine does. The rest is that of the profile in use.
+    patient = settings(
+        max_examples=cases.few(settings().max_examples),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.register_profile("patient", patient)
+    settings.load_profile("patient")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Where it is 002, as on some systems, others could write each rlship.toml of a test.
     os.umask(0o022)
 
 
+@pytest.hookimpl(tryfirst=True)  # before markers select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests begin first, so that no worker is left alone with one at the end."""
+    """Mark each test that draws examples. Long tests begin first, so that none is left to one worker at the end."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.statistical)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

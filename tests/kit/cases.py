@@ -14,6 +14,8 @@ Case = TypeVar("Case")
 
 # Of so many cases one is drawn in `make test`.
 SHARE = 16
+# The same of a test that leaves the number to Hypothesis.
+QUICK_SHARE = 3
 _all_cases = False
 
 
@@ -33,6 +35,11 @@ def statistical(count: int, **more: Any) -> Callable[[Test], Test]:
 def number(count: int) -> int:
     """How many of `count` cases this run tries."""
     return count if _all_cases else max(1, count // SHARE)
+
+
+def few(examples: int) -> int:
+    """How many of `examples` this run tries of a test that is quick and names no number of cases."""
+    return examples if _all_cases else max(1, examples // QUICK_SHARE)
 
 
 def some(cases: Sequence[Case]) -> Sequence[Case]:

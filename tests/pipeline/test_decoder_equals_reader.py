@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.reading import (
@@ -41,6 +41,7 @@ from rlship_sidecar.decode.lines import (
     values_of,
 )
 from rlship_sidecar.decode.schemas import Schemas
+from tests.kit.cases import statistical
 from tests.reference.snippets import BAD_OPENS, DEAD_LINES, IDLE_LINES
 
 ALL = 1 << 62
@@ -313,7 +314,7 @@ FILES = st.tuples(OPENINGS, st.lists(st.one_of(RUNS, RUNS, cycles(), ONE), max_s
 FEW = st.sampled_from((4, 2))  # lines of so many metrics are laid together
 
 
-@settings(max_examples=400, deadline=None)
+@statistical(400)
 @given(lines=FILES, pieces=st.lists(st.integers(1, 30), min_size=1, max_size=5), few=FEW)
 def test_the_decoder_says_what_the_reader_says(lines: list[bytes], pieces: list[int], few: int) -> None:
     """Mixed records of every kind, damaged lines and inherited times, in batches of any size: the same lines with the

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_formats.records import MAX_LINE_BYTES
 from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.tail.tail import Descriptors, Piece, Position, Tail
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import scratch
 
 READS = (1, 3, 7, 20, 64 * 1024, 1 << 20, MAX_LINE_BYTES + 1, 3 << 20)
@@ -64,7 +65,7 @@ def pieces_of_text(draw: st.DrawFn) -> bytes:
     return draw(st.binary(max_size=12)) + b"y" * long + draw(st.sampled_from(ENDS))
 
 
-@settings(max_examples=150, deadline=None)
+@statistical(400)
 @given(data=st.data(), keep=st.booleans())
 def test_pieces_add_up_to_the_complete_lines(data: st.DataObject, keep: bool) -> None:
     """However a file grows and is read, also once more, its complete lines come, whole and at their offsets."""

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.rows import Row
@@ -21,7 +21,7 @@ from rlship_sidecar.sinks.tensorboard import events as tfevents
 from rlship_sidecar.sinks.tensorboard import parts as tfparts
 from rlship_sidecar.sinks.tensorboard import sink as tensorboard
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink, event
-from tests.kit.cases import some
+from tests.kit.cases import some, statistical
 from tests.kit.clocks import Clock
 from tests.pipeline.simulated import scratch
 from tests.sinks.frozen import Freezer
@@ -273,7 +273,7 @@ def test_one_that_is_frozen_twice(kind: str) -> None:
             assert held(kind, folder) == shown(kind, successor.source.rows), (first, later)
 
 
-@settings(deadline=None, max_examples=150)
+@statistical(400)
 @given(
     kind=st.sampled_from(sorted(SINKS)),
     moves=st.lists(

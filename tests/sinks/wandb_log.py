@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-
-from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined, unused-ignore]
+from typing import Any
 
 from rlship_sidecar.sinks.wandb.file import MAGIC
 
@@ -30,9 +29,16 @@ def encode(records: list[bytes]) -> bytes:
     return bytes(log)
 
 
+def _record() -> Any:
+    # A second of imports, which only the process that runs such a test should take.
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined, unused-ignore]
+
+    return Record()
+
+
 def history_record(**values: object) -> bytes:
     """A history row."""
-    record = Record()
+    record = _record()
     for key, value in values.items():
         record.history.item.add(nested_key=[key], value_json=json.dumps(value))
     return bytes(record.SerializeToString())
@@ -40,13 +46,13 @@ def history_record(**values: object) -> bytes:
 
 def run_record(store_id: str) -> bytes:
     """The start of a run whose config names a store."""
-    record = Record()
+    record = _record()
     record.run.config.update.add(key="store_id", value_json=json.dumps(store_id))
     return bytes(record.SerializeToString())
 
 
 def exit_record() -> bytes:
     """The proper end of a run."""
-    record = Record()
+    record = _record()
     record.exit.exit_code = 0
     return bytes(record.SerializeToString())

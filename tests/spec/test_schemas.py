@@ -8,11 +8,12 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from rlship_formats.reading import KNOWN_KINDS
 from rlship_formats.values import REDUCTIONS
+from tests.kit.cases import statistical
 from tests.pipeline.simulated import simulation
 from tests.reference import strict_json
 from tests.reference.experiments import experiments
@@ -81,7 +82,7 @@ def test_each_rule_beyond_the_schemas_has_a_case() -> None:
         assert not faults("record", json.loads(line)), line
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@statistical(60)
 @given(files=experiments())
 def test_valid_lines_of_random_files_are_used(files: dict[str, bytes]) -> None:
     """In random files no line that is valid is dead, unless for its place or a rule beyond JSON Schema."""
@@ -113,7 +114,7 @@ def test_rows_are_valid(case: RowCase) -> None:
         assert not faults("row", orjson.loads(row.to_json()))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@statistical(60)
 @given(files=experiments())
 def test_rows_of_random_experiments_are_valid(files: dict[str, bytes]) -> None:
     """So are all rows, revisions too, of random experiments."""

@@ -26,6 +26,7 @@ from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.store.store import Changes
 from rlship_sidecar.tabular.database import Answer
 from tests.guards.tree import ROOT
+from tests.kit.verbs import run_here
 from tests.kit.waiting import wait_until
 from tests.reference.building import CLOSE, barrier, clock, event, file, log
 from tests.tabular.stores import ODD, experiment, rich_rows, row, store
@@ -484,7 +485,7 @@ def test_links_are_not_followed(tmp_path: Path, verb: tuple[str, ...], where: st
     if (mine / where).exists():
         os.rename(mine / where, tmp_path / "aside")
     (mine / where).symlink_to(other / where)
-    done = run_apart(*verb, mine)
+    done = run_here(*verb, mine, cwd=ROOT, env=os.environ)
     assert done.returncode == 1, done.stdout
     assert "is a link" in done.stderr
 
@@ -494,7 +495,7 @@ def test_links_are_not_followed(tmp_path: Path, verb: tuple[str, ...], where: st
 def test_a_fifo_is_not_waited_for(tmp_path: Path, verb: tuple[str, ...], name: str) -> None:
     """No verb opens what is no regular file."""
     os.mkfifo(experiment(tmp_path, [row(0)]) / "rlship" / "state" / name)
-    done = run_apart(*verb, tmp_path)
+    done = run_here(*verb, tmp_path, cwd=ROOT, env=os.environ)
     assert done.returncode == 1, done.stdout
     assert f"{name} is no regular file" in done.stderr
 
