@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,6 +35,20 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # Where it is 002, as on some systems, others could write each rlship.toml of a test.
     os.umask(0o022)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Of several workers that collect all tests, let each import a share of the modules first.
+
+    pytest compiles each test module anew in a fresh checkout, in every worker at once. So a worker finds the others'
+    shares compiled.
+    """
+    count, number = (os.environ.get(f"PYTEST_XDIST_WORKER{name}", "") for name in ("_COUNT", ""))
+    if number and session.config.args == session.config.getini("testpaths"):
+        for path in sorted(session.config.rootpath.glob("tests/*/test_*.py"))[int(number[2:]) :: int(count)]:
+            with suppress(Exception):  # the collection imports it again and reports what is wrong
+                import_module(f"tests.{path.parent.name}.{path.stem}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before markers select
