@@ -143,7 +143,8 @@ def test_an_owner_that_nobody_followed_goes_on(tmp_path: Path) -> None:
         worker.flush()
         sidecar.until(lambda: finished(experiment, 19))
         sidecar.process.send_signal(signal.SIGSTOP)
-        time.sleep(TTL_S + 0.5)
+        lease = state_of(experiment) / "lease.0"  # written at each beat, of which there is none now
+        wait_until(lambda: time.time() - lease.stat().st_mtime > TTL_S, "the lease runs out")
         worker.tell("run", 21, 40, seed=2, pause=0.0)
         worker.end()
         sidecar.process.send_signal(signal.SIGCONT)
@@ -170,8 +171,9 @@ def test_an_owner_that_is_frozen_is_followed_from_another_host(tmp_path: Path) -
         rows = len(shipped(experiment))
         began = time.monotonic()
         with watching(experiment, *FILES, home=home_of(tmp_path, 1), settings=SETTINGS, launch=elsewhere()) as second:
-            second.until(lambda: len(shipped(experiment)) > rows + 5)
+            second.until(lambda: generation(experiment) == 1)
             assert time.monotonic() - began >= TTL_S
+            second.until(lambda: len(shipped(experiment)) > rows + 5)
             first.process.send_signal(signal.SIGCONT)
             assert first.process.wait(30.0) == 5, first.said()
             assert " on another-host" in first.said() and "Traceback" not in first.said()
@@ -196,10 +198,10 @@ def test_an_owner_that_was_killed_on_another_host_is_waited_for(tmp_path: Path) 
                 worker.tell("run", 0, 200, seed=rank, pause=0.02)
             first.until(lambda: len(shipped(experiment)) > 5)
             first.kill()
-        rows = len(shipped(experiment))
         began = time.monotonic()
         with watching(experiment, *FILES, home=home_of(tmp_path, 1), settings=SETTINGS) as second:
-            second.until(lambda: len(shipped(experiment)) > rows)
+            # Not by its rows: the one that was killed may have written some in its last moment.
+            second.until(lambda: generation(experiment) == 1)
             assert time.monotonic() - began >= TTL_S
             for worker in workers:
                 worker.end()
