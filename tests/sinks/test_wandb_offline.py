@@ -17,6 +17,7 @@ from rlship_sidecar.sinks.contract import SinkRefused
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.sinks.wandb.offline import Whole, discard, prepare
 from rlship_sidecar.sinks.wandb.sink import WandbSink
+from tests.kit.cases import long
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import LoopbackBackend, isolated
 from tests.sinks.kinds import client_env, kill_child
@@ -184,7 +185,7 @@ def printed_sync(where: str, env: dict[str, str]) -> None:
     subprocess.run(["/bin/sh", "-c", command], env=env, cwd=env["HOME"], check=True, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("options", [{}, {"dir": "off line"}])
+@pytest.mark.parametrize("options", [{}, *long({"dir": "off line"})])
 def test_the_command_of_the_first_start_uploads_every_row_after_each_later_one(
     tmp_path: Path, backend: LoopbackBackend, options: dict[str, str]
 ) -> None:
