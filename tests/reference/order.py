@@ -158,12 +158,18 @@ def contributions_of(crew: Sequence[Writer], belongs: Callable[[Measured], bool]
 
 def without_superseded(contributions: Sequence[Contribution], crew: Sequence[Writer]) -> list[Contribution]:
     jobs = jobs_of(crew)
-    return [one for one in contributions if not any(supersedes(other, one, jobs) for other in contributions)]
+    rivals: dict[tuple[str, bool], list[Contribution]] = {}
+    for one in contributions:
+        rivals.setdefault((one.metric, one.sampled), []).append(one)
+    return [
+        one
+        for one in contributions
+        if not any(supersedes(other, one, jobs) for other in rivals[one.metric, one.sampled])
+    ]
 
 
 def supersedes(new: Contribution, old: Contribution, jobs: Mapping[str, Job]) -> bool:
-    if (new.metric, new.sampled) != (old.metric, old.sampled):
-        return False
+    """Of two contributions to one metric, or to one table."""
     rewritten = (
         rank_order(new.root) == rank_order(old.root)
         and age(new.root, new.segment) > age(old.root, old.segment)
