@@ -35,6 +35,16 @@ from rlship_formats.values import NONFINITE, DeadValue, Observations, is_reducti
 
 MAX_DURATION_S = 1e9
 MAX_ERROR = 300  # characters of the error of a close
+MAX_EXIT_CODE = 255
+
+RUN_OBJECTS = ("config", "summary", "facts")
+RUN_TEXTS = ("name", "notes", "group", "project", "entity", "job_type")
+_RUN_MEMBERS: dict[str, type] = {
+    **dict.fromkeys(RUN_OBJECTS, dict),
+    **dict.fromkeys(RUN_TEXTS, str),
+    **dict.fromkeys(("tags", "dropped"), list),
+    "exit_code": int,
+}
 
 MAIN_LANE = "main"
 STEP_TAG = "step_tag"  # the event that tags its step
@@ -504,6 +514,56 @@ def read_close(body: Body, before: float, step: int | None) -> Close:
     )
 
 
+class Run(NamedTuple):
+    """What the writer's run is: its configuration, its results, and facts about the process.
+
+    `config`, `summary` and `facts` are {} where the record lacks them, `dropped` is (); any other member is then None.
+    `tags` () takes earlier tags back. `dropped` holds the dotted paths of members that the writer kept to itself.
+    """
+
+    t: float
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    facts: dict[str, Any]
+    name: str | None = None
+    notes: str | None = None
+    group: str | None = None
+    project: str | None = None
+    entity: str | None = None
+    job_type: str | None = None
+    tags: tuple[str, ...] | None = None
+    dropped: tuple[str, ...] = ()
+    exit_code: int | None = None
+
+
+def read_run(body: Body, before: float, step: int | None) -> Run:
+    """Section 5.8. Raises BadRecord."""
+    for member, kind in _RUN_MEMBERS.items():
+        if member in body and type(body[member]) is not kind:
+            raise BadRecord("bad run", member)
+    for member in ("tags", "dropped"):
+        if any(type(item) is not str for item in body.get(member, ())):
+            raise BadRecord("bad run", member)
+    code, tags = body.get("exit_code"), body.get("tags")
+    if code is not None and not -MAX_EXIT_CODE <= code <= MAX_EXIT_CODE:
+        raise BadRecord("bad run", "exit_code")
+    return Run(
+        t=time_of(body, before),
+        config=body.get("config", {}),
+        summary=body.get("summary", {}),
+        facts=body.get("facts", {}),
+        name=body.get("name"),
+        notes=body.get("notes"),
+        group=body.get("group"),
+        project=body.get("project"),
+        entity=body.get("entity"),
+        job_type=body.get("job_type"),
+        tags=None if tags is None else tuple(tags),
+        dropped=tuple(body.get("dropped", ())),
+        exit_code=code,
+    )
+
+
 # What spans and events stand for.
 
 
@@ -527,7 +587,9 @@ def derive_metric(record: Span | Event) -> DerivedMetric:
     return DerivedMetric(end if T_MIN <= end <= T_MAX else t, f"{name}_s", dur, SPAN_REDUCTIONS)
 
 
-Timed: TypeAlias = "Metrics | Define | Span | Event | Sample | Barrier | Rollback | GapRecord | Clock | Beat | Close"
+Timed: TypeAlias = (
+    "Metrics | Define | Span | Event | Sample | Barrier | Rollback | GapRecord | Clock | Beat | Close | Run"
+)
 Later: TypeAlias = "Timed | Unknown"
 Record: TypeAlias = "Open | Later"
 
@@ -544,6 +606,7 @@ READERS: dict[str, Callable[[Body, float, int | None], Timed]] = {
     "clock": read_clock,
     "beat": read_beat,
     "close": read_close,
+    "run": read_run,
 }
 KNOWN_KINDS = frozenset(("open", *READERS)) - {METRICS}
 

@@ -14,6 +14,7 @@ FORMAT_VERSION = 1
 MAX_LINE_BYTES = 1 << 20
 MAX_STEP = (1 << 53) - 1
 MAX_WORLD = 1 << 20
+MAX_RUN_KEYS = 10_000  # of config, and of summary, that are used of one writer
 T_MIN, T_MAX = 946_684_800.0, 4_102_444_800.0  # years 2000 to 2100: a time outside comes from a clock that was not set
 
 MAX_OFFSET_S = 1e9

@@ -25,8 +25,12 @@ REDUCTIONS = (
     *("mean", "sum", "min", "max", "first", "last", "std", "count", "p50", "p90", "p95", "p99", "hist", "rate"),
     "sum_last",
 )
+RUN_MEMBERS = (
+    *("config", "summary", "facts", "name", "notes", "group", "project", "entity", "job_type", "tags", "dropped"),
+    "exit_code",
+)
 METRICS = object()  # what a record without `kind` is: not a string, so that no line can spell it
-KNOWN = (METRICS, "define", "barrier", "rollback", "gap", "close", "span", "event", "sample", "clock", "beat")
+KNOWN = (METRICS, "define", "barrier", "rollback", "gap", "close", "span", "event", "sample", "clock", "beat", "run")
 STAND_FOR_METRICS = (METRICS, "span", "event", "sample")
 
 
@@ -158,6 +162,8 @@ def read_record(
         read_gap(writer, body, before)
     elif kind == "clock":
         read_clock(writer, body, t)
+    elif kind == "run":
+        writer.runs.append((t, read_run(body)))
     elif kind == "barrier":
         if body.get("adopts") is True and segment.number == 0 and not segment.barriers:
             adopt(segment, body["step"])
@@ -282,6 +288,23 @@ def read_clock(writer: Writer, body: dict[str, Any], t: float) -> None:
         raise DeadLetterError("bad clock")
     proves_nothing = body.get("client_time") is True
     (writer.unproven if proves_nothing else writer.clocks).append((t, float(offset), float(err)))
+
+
+def read_run(body: dict[str, Any]) -> dict[str, Any]:
+    """The members that say what the run is."""
+    found = {member: body[member] for member in RUN_MEMBERS if member in body}
+    for member, value in found.items():
+        if member in ("config", "summary", "facts"):
+            usable = isinstance(value, dict)
+        elif member in ("tags", "dropped"):
+            usable = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        elif member == "exit_code":
+            usable = is_integer(value, least=-255) and value <= 255
+        else:
+            usable = isinstance(value, str)
+        if not usable:
+            raise DeadLetterError("bad run")
+    return found
 
 
 def read_define(file: File, start: int, body: dict[str, Any], defines: dict[str, Entry]) -> None:

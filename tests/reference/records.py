@@ -81,8 +81,8 @@ class Segment:
 class Writer:
     """One file with a usable `open`. `t` is 0 where the `open` has none; `times` are those of all its lines, the
     `open` first; `closed` is the time of its first `close` that is not a roll; `gaps` are (n, from, to) and `lost` are
-    (n, t) of those without from and to; `clocks` are (t, offset, err), `unproven` those with `client_time`. `root` and
-    `submission` are filled in once all files are known.
+    (n, t) of those without from and to; `runs` are (t, members) of its `run` records; `clocks` are (t, offset, err),
+    `unproven` those with `client_time`. `root` and `submission` are filled in once all files are known.
     """
 
     file: str
@@ -101,6 +101,7 @@ class Writer:
     closed: float | None = None
     gaps: list[tuple[int, int, int]] = field(default_factory=list)
     lost: list[tuple[int, float]] = field(default_factory=list)
+    runs: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     clocks: list[tuple[float, float, float]] = field(default_factory=list)
     unproven: list[tuple[float, float, float]] = field(default_factory=list)
     job: str | None = None

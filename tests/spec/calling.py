@@ -29,6 +29,10 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "rollback": ("kind", "t", "step"),
     "gap": ("kind", "t", "n", "from", "to"),
     "close": ("kind", "t", "reason"),
+    "run": (
+        *("kind", "t", "config", "summary", "name", "notes", "group", "project", "entity", "job_type", "tags"),
+        *("dropped", "exit_code"),
+    ),
 }
 PASSED_OVER = ("beat", "clock")
 

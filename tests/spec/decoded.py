@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlship_formats.reading import read_define
+from rlship_formats.reading import read_define, read_run
 from rlship_formats.records import Definition, Open
 from rlship_formats.values import Moments, Observations
 from rlship_sidecar.decode.decoder import Decoder
@@ -89,6 +89,8 @@ def _record(record: Said, batch: Batch, t: float, segment: int) -> Said:
         said["rolls"] = not [mark for mark in batch.notes if mark.kind == "close"]
     if kind == "define":
         said["m"] = {name: _entry(asks, asks.reduce or None) for name, asks in read_define(record, 0.0, None).m.items()}
+    if kind == "run":
+        said |= _run(read_run(record, 0.0, None)._asdict())
     return said
 
 
@@ -166,6 +168,8 @@ class _Reading:
             bad = {metric for _, _, metric in self.file.dead[dead:]}
             entries = {name: self.defines[name] for name in body["m"] if name not in bad}
             said["m"] = {name: _entry(entry, entry.reduce) for name, entry in entries.items()}
+        if kind == "run":
+            said |= _run(writer.runs[-1][1])
         return {"record": said}
 
 
@@ -204,6 +208,13 @@ def _values(xs: list[float], ws: list[float], nonfinite: int) -> Said:
     if any(w != 1 for w in ws):
         said["w"] = [decimal(w) for w in ws]
     return said | ({"nonfinite": nonfinite} if nonfinite else {})
+
+
+def _run(members: Said) -> Said:
+    """The members of a run that say something."""
+    lists = {name: list(members[name]) for name in ("tags", "dropped") if members.get(name) is not None}
+    found = {name: value for name, value in members.items() if name != "t" and value not in (None, {})} | lists
+    return {name: value for name, value in found.items() if name != "dropped" or value}
 
 
 def _summary(partial: Moments | ReferenceMoments) -> Said:

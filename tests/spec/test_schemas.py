@@ -32,6 +32,8 @@ BEYOND = {
     b'{"step":1.0,"m":{"x":1}}',
     b'{"kind":"gap","n":2.0}',
     b'{"kind":"gap","n":2,"from":3,"to":1}',
+    b'{"kind":"run","exit_code":1.0}',
+    b'{"kind":"run","name":"kept?","exit_code":1e0}',
     b'{"kind":"open","rlship":1.0,"id":"a","actor":"a"}',
 }
 PLACE = ("no open record", "second open record")  # what makes these dead is where they stand

@@ -125,6 +125,8 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "1,048,576 (2^20)": (records.MAX_WORLD, identity.RANKS_END),
     "946684800..4102444800": (records.T_MIN, records.T_MAX),
     "10^9 s": (records.MAX_OFFSET_S, reading.MAX_DURATION_S),
+    "-255..255": (reading.MAX_EXIT_CODE,),
+    "10,000": (records.MAX_RUN_KEYS,),
     "300 characters": (reading.MAX_ERROR, endings._MAX_TEXT),
     "100 characters": (values.MAX_CUSTOM_NAME,),
     "1000 characters": (encode.MAX_NAME,),

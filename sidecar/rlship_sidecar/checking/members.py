@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlship_formats.reading import DeadLetter, is_number
+from rlship_formats.reading import RUN_OBJECTS, RUN_TEXTS, DeadLetter, is_number
 from rlship_formats.records import FORMAT_VERSION
 from rlship_formats.values import MAX_CUSTOM_NAME, REDUCTIONS, DeadValue, is_reduction, observe
 from rlship_sidecar.checking.finding import Reason, shown
@@ -45,6 +45,12 @@ _FIXES = {
         "row": "an object",
         "pri": "a random number in [0, 1)",
         "score": "a number, or leave it out",
+    },
+    "bad run": {
+        **dict.fromkeys(RUN_OBJECTS, "an object, or leave it out"),
+        **dict.fromkeys(RUN_TEXTS, "a text, or leave it out"),
+        **dict.fromkeys(("tags", "dropped"), "an array of texts, or leave it out"),
+        "exit_code": "an integer from -255 to 255, or leave it out",
     },
     "bad clock": {
         "offset": "seconds, at most 10^9 of them, as a number",
