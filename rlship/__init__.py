@@ -39,6 +39,7 @@ __all__ = [
     "barrier",
     "clear_step_tags",
     "close",
+    "config",
     "define",
     "event",
     "flush",
@@ -50,6 +51,7 @@ __all__ = [
     "set_step",
     "span",
     "step",
+    "summary",
 ]
 
 
@@ -57,11 +59,9 @@ __all__ = [
 _INSTEAD = {
     "Table": "call rlship.sample(table, row) for each row",
     "alert": "call rlship.event(name, **facts)",
-    "config": "call rlship.event('config', **config) after init",
     "define_metric": "call rlship.define(name, reduction); the step is the axis of every metric",
     "finish": "call rlship.close(), or nothing: it runs at exit by itself",
     "save": "rlship keeps no files; call rlship.event('saved', path=path)",
-    "summary": "sinks make their own from the newest values; call rlship.log",
     "watch": "`rlship watch DIR` is a command; gradients are metrics like others, so call rlship.log",
 }
 
@@ -150,6 +150,34 @@ def event(name: str, /, *, step: SupportsIndex | None = None, **attrs: Any) -> N
         attrs: facts about the event, kept like the row of a `sample`.
     """
     current().event(name, step=step, **attrs)
+
+
+def config(mapping: Any = None, /, **values: Any) -> None:
+    """Note the configuration of this process, such as its hyper-parameters. `init(config=…)` does the same.
+
+        rlship.config(lr=1e-6, model={"name": "qwen"})
+        rlship.config(parser.parse_args())
+
+    A later call updates key by key, in nested dicts too.
+
+    Args:
+        mapping: a dict, an argparse.Namespace, a dataclass, or another object with names and values: of OmegaConf,
+            attrs, pydantic, absl.
+        values: more of them, by name.
+
+    Any value is taken: numbers, texts, bools, None, lists and dicts of those; enums, paths, scalars and small arrays of
+    numpy and torch become such. Of any other value, and of one on a GPU, a short text stands in its place. A text has
+    at most 65,536 characters, all of it 10,000 keys and 4 MiB; what is left out is reported once.
+
+    Secrets are not written: texts under keys such as `api_key`, `password` or `hub_token`, and texts that look like
+    keys of known services. The file names what was left out.
+    """
+    current().config(mapping, **values)
+
+
+def summary(mapping: Any = None, /, **values: Any) -> None:
+    """Note results of the run, key by key: `rlship.summary(best_reward=0.93)`. Arguments as those of `config`."""
+    current().summary(mapping, **values)
 
 
 def add_step_tag(tag: str) -> None:

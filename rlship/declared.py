@@ -1,8 +1,9 @@
-"""The definitions that this process has declared so far, by `define` and by `record_metric(reduce=…)`."""
+"""What this process has declared so far: definitions, by `define` and `record_metric(reduce=…)`, and its run data."""
 
 from __future__ import annotations
 
 from . import definitions
+from .rundata import RunData
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,18 +12,22 @@ if TYPE_CHECKING:
     from .definitions import Entries
     from .gathering import Gathering
     from .misuse import Misuse
+    from .settings import Path, Settings
 
 
 class Declared:
-    """The definitions of one Stream. `control(line)` puts a record into the buffer and returns whether it fitted.
+    """The declarations of one Stream. `control(line)` puts a record into the buffer and returns whether it fitted.
 
     Attributes: `entries`, the definitions whose records are in the buffer or the file; `asked`, the `reduce` with which
-    each metric was recorded last, so that repeating it costs nothing.
+    each metric was recorded last, so that repeating it costs nothing; `finds_facts`, whether the writing thread adds
+    facts about the process to the run data.
     """
 
     def __init__(self, entries: Entries, gathering: Gathering, misuse: Misuse, control: Callable[[str], bool]) -> None:
         self.entries = dict(entries)
         self.asked: dict[str, object] = {}
+        self.finds_facts = False
+        self._run = RunData()
         self._gathering = gathering
         self._misuse = misuse
         self._control = control
@@ -56,6 +61,17 @@ class Declared:
                 self.declare({name: entry}, "record_metric")
             self.asked[name] = reduce
 
+    def note(self, found: Settings, t: float) -> list[Path]:
+        """Note run data at time `t`, which the writing thread takes. Returns the paths that are too much."""
+        with self._gathering.lock:
+            return self._run.put(found, t)
+
+    def take(self) -> list[str]:
+        """The records of the run data that no record has said yet."""
+        with self._gathering.lock:
+            return self._run.take()
+
     def lines(self) -> list[str]:
-        """The records of all definitions."""
-        return definitions.lines(dict(self.entries))
+        """The records of all definitions, and of all run data."""
+        with self._gathering.lock:
+            return [*definitions.lines(self.entries), *self._run.all()]

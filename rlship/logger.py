@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from sys import modules
 
-from . import definitions, endings, quota, tracing
+from . import definitions, endings, quota, rundata, settings, tracing
 from .batches import MAX_OBSERVATIONS, NUMBERS, observations
 from .buffer import CAPACITY, MAX_NOTES
 from .encode import MAX_NAME, metrics_note, size_of, why_not_a_name
@@ -278,7 +278,7 @@ class Logger:
                 "step_tag", "event('step_tag') is how a tag of a step is written: call add_step_tag(tag)"
             )
         elif named is not None:
-            self._event(stream, named, attrs, found, t)
+            self._event(stream, named, self._without_secrets(attrs) if named == "config" else attrs, found, t)
 
     @guarded(None)
     def add_step_tag(self, tag: str) -> None:
@@ -356,6 +356,14 @@ class Logger:
         if stream.buffer.size > stream.wake_at:
             stream.wake()
 
+    def _without_secrets(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The attributes of an event `config`; what a `run` record would leave out is named in one."""
+        dropped: list[settings.Path] = []
+        kept: dict[str, Any] = settings.without_secrets(("config",), config, dropped)
+        if dropped:
+            self.run_data(dropped=[".".join(path) for path in dropped])
+        return kept
+
     def _event(self, stream: Stream, name: str, attrs: Mapping[str, Any], step: int | None, t: float) -> bool:
         def report(attribute: str, why: str) -> None:
             message = f"event({name[:40]!r}): {attribute!r:.100}: {why}"
@@ -397,6 +405,39 @@ class Logger:
             f"sample({table[:40]!r}): the score of type {type(score).__name__} {why}: the row is kept without a score",
         )
         return None
+
+    # The run
+
+    def config(self, mapping: Any = None, /, **values: Any) -> None:
+        """Note the configuration of this process, key by key. See `rlship.config`."""
+        for given in (mapping, values or None):
+            self.run_data(config=given)
+
+    def summary(self, mapping: Any = None, /, **values: Any) -> None:
+        """Note results, key by key. See `rlship.summary`."""
+        for given in (mapping, values or None):
+            self.run_data(summary=given)
+
+    @guarded(None)
+    def run_data(self, /, **members: Any) -> None:
+        """Note members of a `run` record; None is not given. A later call replaces what it names, key by key.
+
+        Args:
+            members: `config`, `summary` and `facts`, names and values as in `rlship.config`; `name`, `notes`, `group`,
+                `project`, `entity`, `job_type`, texts; `tags`, a list of texts; `dropped`, the dotted paths of
+                secrets that the caller left out; `exit_code`, an integer from -255 to 255.
+        """
+        if all(value is None for value in members.values()):
+            return
+        stream = self.stream
+        if not stream.live and not self._begin():
+            return
+
+        def report(path: str, why: str) -> None:
+            member = path.partition(".")[0]
+            stream.misuse.tell(member, f"run {path[:200]}", f"{path[:200]}: {why}")
+
+        stream.note_run(rundata.read(members, report))
 
     # Steps
 
@@ -552,6 +593,10 @@ class Logger:
     def adopt(self, parent: str | None) -> None:
         """Make this the writer of a child process of the writer `parent`. Only before the first call."""
         self.stream.parts.parent = parent
+
+    def find_facts(self) -> None:
+        """Let the writing thread add facts about this process to the run data. A forked child adds none."""
+        self.stream.declared.finds_facts = True
 
     @guarded(False)
     def start(self) -> bool:

@@ -84,7 +84,7 @@ class Misuse:
             "value",
             "values",
             f"{len(kinds)} values of one call are no metrics, such as {some}; they are left out. A configuration "
-            f"can be kept by init(labels=…) or event('config', **config), texts by sample(). Allowed: {ALLOWED}",
+            f"belongs into config(…), texts into sample(). Allowed: {ALLOWED}",
         )
         return [one for one in left_out if one[2]]
 

@@ -11,13 +11,14 @@ from operator import methodcaller
 from . import endings, family, threads
 from .encode import json_string
 from .guard import raised_by_signal
+from .hidden import is_secret
 from .identity import MAX_NAME, Identity, bounded, detect
 from .logger import Logger
 from .notices import Notices, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, NoReturn
 
 _CLOSE_S = 5.0
@@ -33,13 +34,7 @@ _notices = Notices()
 _lock = threads.reentrant_lock()
 
 # Arguments of wandb's init that have another place here.
-_INSTEAD = {
-    "config": "call rlship.event('config', **config) after init",
-    **dict.fromkeys(
-        ("project", "entity", "group", "name", "tags", "mode"),
-        "set it for the sidecar, in [sink.wandb] of rlship.toml",
-    ),
-}
+_INSTEAD = {"mode": "set it for the sidecar, in [sink.wandb] of rlship.toml"}
 
 
 class Disabled(Logger):
@@ -68,6 +63,14 @@ def init(
     labels: Mapping[str, Any] | None = None,
     system_metrics: bool | float | None = None,
     count_steps: bool | None = None,
+    config: Any = None,
+    name: str | None = None,
+    notes: str | None = None,
+    tags: Sequence[str] | None = None,
+    group: str | None = None,
+    project: str | None = None,
+    entity: str | None = None,
+    job_type: str | None = None,
     **unknown: NoReturn,
 ) -> Logger:
     """Open this process's file for one actor, and return the Logger that writes it.
@@ -96,6 +99,10 @@ def init(
         count_steps: True makes each call of `log` without `step=` a step of its own: 0, 1, 2, … or, from a step that
             the job sets, on from there. The call ends its step, so no `barrier` is needed. False says that this process
             has no steps on purpose, and nothing is reported about it. Default: calls are not counted.
+        config: the configuration of this process, such as hyper-parameters: see `rlship.config`.
+        name, notes, tags, group, job_type: what the run is called and what it belongs to, as at W&B. Where processes
+            differ, those of the lead count.
+        project, entity: of W&B. They count when the run is made there, and only in a folder that the sidecar trusts.
 
     If neither the argument nor the environment gives `dir` or `actor`, this reports it on stderr and returns a Logger
     that drops every call. `RLSHIP_DISABLE=1` has the same effect, silently. An unusable argument is reported and left
@@ -108,15 +115,18 @@ def init(
     same identity, remove `RLSHIP_PARENT` from its environment. From the first `init` of a forked child on, the module's
     functions use the Logger that this `init` returned.
     """
-    for name in unknown:  # as Python does it, with the way out
-        instead = _INSTEAD.get(name)
+    for other in unknown:  # as Python does it, with the way out
+        instead = _INSTEAD.get(other)
         hint = "" if instead is None else f": {instead}"
-        raise TypeError(f"init() got an unexpected keyword argument {name!r}{hint}")
+        raise TypeError(f"init() got an unexpected keyword argument {other!r}{hint}")
+    run = {"config": config, "name": name, "notes": notes, "tags": tags, "group": group}
+    run |= {"project": project, "entity": entity, "job_type": job_type}
     try:
         with _lock:
             logger = _init(dir, actor, replica, rank, world, attempt, axis, labels, system_metrics)
             if count_steps is not None:
                 logger.steps.count(bool(count_steps))
+            logger.run_data(**run)
             return logger
     except Exception as error:  # the promise is that logging never crashes the job
         if raised_by_signal(error):
@@ -195,7 +205,10 @@ def _init(
         labels=_usable_labels(labels, warn),
     )
     logger.given = given
-    logger.adopt(family.parent_of(logger.checksum))
+    parent = family.parent_of(logger.checksum)
+    logger.adopt(parent)
+    if parent is None:  # a child works for its parent's rank, whose facts are the run's
+        logger.find_facts()
     _hook()
     _loggers[folder, name] = logger
     _set_default(logger, inherited)
@@ -268,6 +281,9 @@ def _usable_labels(labels: Any, warn: Callable[[str], object]) -> dict[str, str]
     room = _MAX_LABELS
     for key, value in labels.items():
         name, text = str(key)[:1000], str(value)[:1000]
+        if is_secret((name,), text):
+            warn(f"the label {name[:40]!r} looks like a secret, so it is left out")
+            continue
         room -= len(json_string(name)) + len(json_string(text))
         if room < 0:
             warn(f"the labels are longer than {_MAX_LABELS} characters: {name[:40]!r} and those after it are left out")

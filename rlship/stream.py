@@ -10,6 +10,7 @@ from .buffer import Buffer, encoded
 from .clock import Probe
 from .declared import Declared
 from .encode import Encoder, size_of
+from .facts import Facts
 from .faults import Faults
 from .file import LineFile
 from .flusher import Flusher
@@ -20,6 +21,7 @@ from .misuse import Misuse
 from .notices import Notices, say
 from .parts import Parts
 from .quota import Quota
+from .rundata import MAX_KEYS, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from .encode import Note
     from .parts import Setup
     from .quota import Dropped
+    from .settings import Settings
     from .threads import RLock
 
 # Lines wait at most Timing.flush, or until there are this many bytes of them.
@@ -209,6 +212,18 @@ class Stream:
         """Write a message of the writer itself into the file, as an event."""
         self.control(records.error_line(where, message, self._setup.clock()))
 
+    def note_run(self, found: Settings) -> None:
+        """Note data of the run for the writing thread. What is too much is reported once."""
+        refused = self.declared.note(found, self._setup.clock())
+        if refused:
+            first = ".".join(refused[0])[:200]
+            self.misuse.tell(
+                refused[0][0],
+                f"too much {refused[0][0]}",
+                f"{refused[0][0]} has more than {MAX_KEYS} keys or 4 MiB: {first!r} and {len(refused) - 1} others of "
+                f"this call are left out",
+            )
+
     def report_dropped(self, dropped: list[Dropped]) -> None:
         """Write the number of dropped samples, one event for each step."""
         for one in dropped:
@@ -236,6 +251,7 @@ class _Rounds:
         self._looks = False
         self._relearn_at = 0.0
         self._relearnt = 0
+        self._facts = Facts(setup.identity)
 
     def collect(self) -> float | None:
         stream = self._stream
@@ -251,16 +267,33 @@ class _Rounds:
         if now >= self._relearn_at:
             self._relearn_at = now + _RELEARN_S
             stream.encoder.relearn()
+            if stream.declared.finds_facts:
+                self._find_facts()
             self._relearnt += 1
             if self._relearnt == _COMPARED_AT:
                 stream.compare_names()
         return soon
 
     def encode(self, items: list[str | Note], steps: list[int | None]) -> tuple[list[str], list[int | None], int]:
+        stream = self._stream
         try:
-            return encoded(items, steps, self._stream.encoder, self._lost)
+            lines, steps, fewer = encoded(items, steps, stream.encoder, self._lost)
         finally:
-            self._stream.buffer.taken = []
+            stream.buffer.taken = []
+        run = stream.declared.take()
+        if run:
+            at = len(lines) - (stream.closed and bool(lines))  # the `close` stays the last line
+            lines[at:at], steps[at:at] = run, [None] * len(run)
+            fewer -= sum(map(size_of, run))  # the buffer has never held them
+        return lines, steps, fewer
+
+    def _find_facts(self) -> None:
+        try:
+            facts = self._facts.more()
+            if facts:
+                self._stream.note_run(read({"facts": facts}, lambda path, why: None))
+        except Exception as error:  # noqa: BLE001 - after any error, lines are still written
+            self._stream.failed("facts", error)
 
     def _lost(self, step: int | None, error: Exception) -> None:
         self._stream.failed("encoding", error)

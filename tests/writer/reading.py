@@ -101,8 +101,8 @@ def metrics(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def kinds(found: list[dict[str, Any]]) -> list[str]:
-    """The kinds of the records in order, "metrics" for a record without one."""
-    return [record.get("kind", "metrics") for record in found]
+    """The kinds of the records in order, "metrics" for a record without one; without the facts that `init` adds."""
+    return [record.get("kind", "metrics") for record in found if "facts" not in record]
 
 
 def program(

@@ -190,7 +190,7 @@ def test_a_configuration_as_metrics(tmp_path: Path, capsys: pytest.CaptureFixtur
     told = capsys.readouterr().err
     assert told.count("rlship: ") == 1
     assert "6 values of one call are no metrics, such as 'model/name' (str), 'model/dtype' (str), 'data/path'" in told
-    assert "init(labels=…) or event('config', **config)" in told
+    assert "A configuration belongs into config(…), texts into sample()" in told
     assert len(answers(tmp_path)) == 1
     assert metrics(records(tmp_path)) == [{"m": {"lr": 3e-4, "model/layers": 24}}] * 2
 
