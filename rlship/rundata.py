@@ -39,7 +39,7 @@ class RunData:
         self._leaves: dict[Path, str] = {}
         self._waiting: dict[Path, str] = {}  # those that no record has yet
         self._above: set[Path] = set()  # paths that are, or were, above a leaf
-        self._dropped: dict[str, None] = {}
+        self._dropped: dict[str, bool] = {}  # whether a record names the path
         self._keys: dict[str, int] = {}
         self._bytes: dict[str, int] = {}
         self._t = 0.0
@@ -51,21 +51,21 @@ class RunData:
         for path in found.dropped:
             self._withdraw(path)
             if len(self._dropped) < _MAX_DROPPED:
-                self._dropped[".".join(path)[:200]] = None
-        if found.dropped:
-            self._put(_DROPPED, f"[{','.join(map(json_string, self._dropped))}]")
+                self._dropped.setdefault(".".join(path)[:200], False)
         return refused
 
     def take(self) -> list[str]:
         """The records of what none has said yet."""
-        if not self._waiting:
+        new = [path for path, named in self._dropped.items() if not named]
+        if not self._waiting and not new:
             return []
         waiting, self._waiting = self._waiting, {}
-        return lines(waiting, self._t)
+        self._dropped |= dict.fromkeys(new, True)
+        return lines(waiting | _named(new), self._t)
 
     def all(self) -> list[str]:
         """The records of everything. What waits goes on waiting: older lines may come between these and its own."""
-        return lines(self._leaves, self._t)
+        return lines(self._leaves | _named(self._dropped), self._t)
 
     def _put(self, path: Path, text: str) -> bool:
         member, before = path[0], self._leaves.get(path)
@@ -94,6 +94,11 @@ class RunData:
         if before is not None:
             self._keys[path[0]] -= 1
             self._bytes[path[0]] -= len(before)
+
+
+def _named(dropped: Iterable[str]) -> dict[Path, str]:
+    texts = ",".join(map(json_string, dropped))
+    return {_DROPPED: f"[{texts}]"} if texts else {}
 
 
 def read(members: dict[str, Any], report: Callable[[str, str], object]) -> Settings:

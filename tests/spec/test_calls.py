@@ -55,7 +55,7 @@ def test_scripts_are_whole() -> None:
     assert {need for script in SCRIPTS.values() for need in script["needs"]} == ABILITIES
     needless = [name for name, script in SCRIPTS.items() if not script["needs"]]
     used = {call["call"] for name in needless for call in SCRIPTS[name]["calls"]}
-    assert {"log", "define", "span", "event", "barrier", "rollback", "flush", "close"} <= used
+    assert {"log", "define", "span", "event", "barrier", "rollback", "flush", "close", "run"} <= used
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ escapes; an empty field says that nothing is given, but for the names of metrics
     span STEP NAME SECONDS ERROR
     event STEP NAME [KEY VALUE]…                        s:text, n:1.5, b:1 (b:0), j:JSON
     sample STEP TABLE SCORE [COLUMN VALUE]…
+    run config|summary|members [KEY VALUE]…             values as those of `event`
     barrier STEP | rollback STEP | flush | close
     sleep MILLISECONDS
     burst N                                             at each step i < N: log x=i, then a barrier
@@ -109,6 +110,13 @@ def _define(call: Record) -> str:
     return "".join(lines)
 
 
+def _run(call: Record) -> str:
+    """A command for each of config and summary, and one for the other members."""
+    objects = [command("run", name, *_attributes(call[name])) for name in ("config", "summary") if name in call]
+    members = {name: value for name, value in call.items() if name not in ("call", "config", "summary")}
+    return "".join(objects) + (command("run", "members", *_attributes(members)) if members else "")
+
+
 def _attributes(found: Record) -> list[str]:
     return [part for name, value in given(found).items() for part in (name, _typed(value))]
 
@@ -125,6 +133,7 @@ _CALLS: dict[str, Callable[[Record], str]] = {
     "log": _log,
     "define": _define,
     "span": lambda call: command("span", call.get("step"), call["name"], 0.25, call.get("error")),
+    "run": _run,
     "event": lambda call: command("event", call.get("step"), call["name"], *_attributes(call.get("attrs", {}))),
     "sample": lambda call: command(
         "sample", call.get("step"), call["table"], call.get("score"), *_attributes(call["row"])

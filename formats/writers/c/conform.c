@@ -145,6 +145,10 @@ static int obey(char **field, size_t count) {
         double score = strtod(field[3], NULL);
         rlship_sample(writer, whole(field[1]), field[2], *field[3] ? &score : NULL, row, n);
         free(row);
+    } else if (!strcmp(command, "run")) {
+        rlship_attr *members = attributes(field, 2, count, &n);
+        (*field[1] == 'c' ? rlship_config : *field[1] == 's' ? rlship_summary : rlship_run)(writer, members, n);
+        free(members);
     } else if (!strcmp(command, "barrier")) {
         rlship_barrier(writer, whole(field[1]));
     } else if (!strcmp(command, "rollback")) {

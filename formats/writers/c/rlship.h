@@ -94,6 +94,13 @@ void rlship_event(rlship *w, int64_t step, const char *name, const rlship_attr *
 void rlship_sample(rlship *w, int64_t step, const char *table, const double *score, const rlship_attr *row,
                    size_t count);
 
+/* What the run is: what was set, such as hyper-parameters, and results. A later call updates by name. */
+void rlship_config(rlship *w, const rlship_attr *values, size_t count);
+void rlship_summary(rlship *w, const rlship_attr *values, size_t count);
+/* Other members of section 5.8 of SPEC.md: the texts name, notes, group, project, entity and job_type; exit_code, a number
+ * in -255..255; tags, a JSON array of texts; facts, a JSON object. */
+void rlship_run(rlship *w, const rlship_attr *members, size_t count);
+
 void rlship_barrier(rlship *w, int64_t step);  /* nothing more of steps up to this one will come */
 void rlship_rollback(rlship *w, int64_t step); /* the process went back, to do this step again */
 
@@ -135,6 +142,8 @@ enum {
     RLSHIP__CAPACITY = 8 << 20, /* bytes waiting to be written */
     RLSHIP__RESERVE = 1 << 20,  /* as many more for barriers, defines and rollbacks */
     RLSHIP__NAME = 1000,        /* characters */
+    RLSHIP__SETTING = 65536,    /* characters of a text of the run's configuration */
+    RLSHIP__SECRET = 16,        /* characters that a token has at least */
     RLSHIP__LIST = 262144       /* observations of one call */
 };
 #define RLSHIP__LAST_STEP INT64_C(9007199254740991)
@@ -155,7 +164,8 @@ enum {
     RLSHIP__THREAD = 1 << 5,
     RLSHIP__WRITE = 1 << 6,
     RLSHIP__MEMORY = 1 << 7,
-    RLSHIP__IDENTITY = 1 << 8
+    RLSHIP__IDENTITY = 1 << 8,
+    RLSHIP__SETTINGS = 1 << 9
 };
 
 /* --- text that grows --- */
@@ -424,8 +434,9 @@ struct rlship {
     size_t in_flight;
     rlship__tally dropped;
     uint64_t dropped_ever;
-    rlship__entry *defined;
-    size_t defined_size;
+    rlship__entry *defined, *ran; /* what a new file repeats: definitions, and `run` records */
+    size_t defined_size, ran_size;
+    int owed; /* a full buffer dropped a `run` record */
     uint64_t asked, served;
     unsigned told;
     int running, woken, closed, ended;
@@ -514,6 +525,11 @@ static int rlship__tell_dropped(rlship *w, size_t more, int control) {
 
 /* Add whole lines to the buffer, or drop them. With the lock held. */
 static void rlship__append(rlship *w, const char *lines, size_t size, int64_t step, int control) {
+    if (w->owed && rlship__fits(w, w->ran_size + size + 400, 1)) {
+        rlship__entry *entry;
+        w->owed = 0;
+        for (entry = w->ran; entry; entry = entry->next) rlship__add(&w->pending, entry->line, entry->size);
+    }
     if (!rlship__tell_dropped(w, size, control) || !rlship__fits(w, size, control)) {
         rlship__drop(w, step);
         return;
@@ -1037,6 +1053,310 @@ void rlship_sample(rlship *w, int64_t step, const char *table, const double *sco
     errno = saved;
 }
 
+/* --- the run --- */
+
+static int rlship__among(const char *word, const char *const *list) {
+    for (; *list; list++)
+        if (!strcmp(word, *list)) return 1;
+    return 0;
+}
+
+/* What a name says of the texts below it: 1 that they are secrets, 2 that they may be tokens. */
+static int rlship__hint(const char *name) {
+    static const char *const secret[] = {"password",    "passwords",  "passwd",  "passphrase", "secret",
+                                         "secrets",     "credential", "credentials", "apikey", "apikeys",
+                                         "accesskey",   "privatekey", "authorization", NULL};
+    static const char *const before_key[] = {"api", "access", "private", "auth", "signing", "encryption", NULL};
+    static const char *const key[] = {"key", "keys", NULL};
+    char word[64], last[64] = "";
+    size_t size = 0;
+    int was_upper = 0;
+    for (;; name++) {
+        unsigned char c = (unsigned char)*name;
+        int upper = c >= 'A' && c <= 'Z', after_lower = c && name[1] >= 'a' && name[1] <= 'z';
+        int letter = upper || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c >= 0x80;
+        if (size && (!letter || (upper && (!was_upper || after_lower)))) {
+            word[size] = 0;
+            if (rlship__among(word, secret) || (rlship__among(word, key) && rlship__among(last, before_key))) return 1;
+            memcpy(last, word, size + 1);
+            size = 0;
+        }
+        if (!c) break;
+        if (letter && size < sizeof word - 1) word[size++] = (char)(upper ? c + ('a' - 'A') : c);
+        was_upper = upper;
+    }
+    return strcmp(last, "token") ? 0 : 2;
+}
+
+static int rlship__blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/* Whether a character stands between the words of a text; the end of the text does. */
+static int rlship__between(char c) { return !c || rlship__blank(c) || strchr("\"'`,;:=()[]{}<>|&?", c) != NULL; }
+
+/* Whether the text from `s` to `end` may be a token: not a special one of a tokenizer, in brackets. */
+static int rlship__is_token(const char *s, const char *end) {
+    size_t characters = 0;
+    const char *at;
+    if ((*s == '<' && end[-1] == '>') || (*s == '[' && end[-1] == ']')) return 0;
+    for (at = s; at < end; at++) {
+        if (rlship__blank(*at)) return 0;
+        characters += (*at & 0xC0) != 0x80;
+    }
+    return characters >= RLSHIP__SECRET;
+}
+
+/* The length of the prefix of a known kind of key that a text begins with. `always`: of those that begin no words. */
+static size_t rlship__prefix(const char *s, int always) {
+    static const char *const prefixes[] = {"hf_",         "sk-",    "ghp_",   "gho_",  "ghu_",  "ghs_", "ghr_", "github_pat_",
+                                           "glpat-",      "nvapi-", "xoxb-",  "xoxp-", "gsk_",  "AKIA", "ASIA", "AIza",
+                                           "eyJ"};
+    size_t i;
+    for (i = 0; i < (always ? 12 : sizeof prefixes / sizeof *prefixes); i++)
+        if (!strncmp(s, prefixes[i], strlen(prefixes[i]))) return strlen(prefixes[i]);
+    return 0;
+}
+
+/* Whether an address has a password: user:password@host, where `s` follows its "://". */
+static int rlship__has_password(const char *s) {
+    const char *at = NULL, *colon, *end;
+    for (end = s; *end && *end != '/'; end++)
+        if (*end == '@') at = end;
+    colon = at ? (const char *)memchr(s, ':', (size_t)(at - s)) : NULL;
+    if (!colon || colon + 1 == at) return 0;
+    for (; s < at; s++)
+        if (rlship__blank(*s)) return 0;
+    return 1;
+}
+
+/* Whether a text looks like a secret, or has a part that does. */
+static int rlship__has_secret(const char *text) {
+    const char *s, *end, *name = text;
+    if (rlship__prefix(text, 1)) {
+        for (s = text; *s && !rlship__blank(*s);) s++;
+        if (!*s) return 1;
+    }
+    for (s = text; *s; s++) {
+        if (!strncmp(s, "://", 3) && rlship__has_password(s + 3)) return 1;
+        if (*s == '=' && s > name) {
+            char word[256];
+            size_t size = (size_t)(s - name);
+            int hint;
+            if (size > sizeof word - 1) size = sizeof word - 1;
+            memcpy(word, s - size, size);
+            word[size] = 0;
+            hint = rlship__hint(word);
+            for (end = s + 1; *end == '\'' || *end == '"';) end++;
+            name = end;
+            while (!rlship__between(*end)) end++;
+            if (end > name && (hint == 1 || (hint == 2 && rlship__is_token(name, end)))) return 1;
+        }
+        if (rlship__between(*s)) {
+            name = s + 1;
+            continue;
+        }
+        if (s == name && rlship__prefix(s, 0)) { /* a word begins */
+            for (end = s + rlship__prefix(s, 0); !rlship__between(*end); end++)
+                if (!((*end >= '0' && *end <= '9') || (*end >= 'a' && *end <= 'z') || (*end >= 'A' && *end <= 'Z') ||
+                      *end == '_' || *end == '-' || *end == '.'))
+                    break;
+            if (rlship__between(*end) && (size_t)(end - s) >= rlship__prefix(s, 0) + RLSHIP__SECRET) return 1;
+        }
+    }
+    return 0;
+}
+
+static int rlship__is_secret(int hint, const char *text) {
+    const char *s = text;
+    while (rlship__blank(*s)) s++;
+    if (hint == 1 && *s) return 1;
+    return (hint == 2 && *text && rlship__is_token(text, text + strlen(text))) || rlship__has_secret(text);
+}
+
+/* Whether a text somewhere in a JSON text is a secret. `hint` is that of its name. */
+static int rlship__json_secret(int hint, const char *json) {
+    enum { DEEPEST = 64 };
+    int hints[DEEPEST + 1], depth = 0, found = 0;
+    char *text = (char *)malloc(strlen(json) + 1), *to;
+    hints[0] = hint;
+    for (; text && *json && !found; json++) {
+        if ((*json == '{' || *json == '[') && depth < DEEPEST) {
+            hints[depth + 1] = hints[depth];
+            depth++;
+        } else if ((*json == '}' || *json == ']') && depth) {
+            depth--;
+        } else if (*json == '"') {
+            const char *next;
+            for (to = text, json++; *json && *json != '"'; json++) {
+                if (*json == '\\' && json[1]) json++;
+                *to++ = *json;
+            }
+            *to = 0;
+            if (!*json) break;
+            for (next = json + 1; rlship__blank(*next);) next++;
+            if (*next == ':')
+                hints[depth] = depth && hints[depth - 1] == 1 ? 1 : rlship__hint(text);
+            else
+                found = rlship__is_secret(hints[depth], text);
+        }
+    }
+    free(text);
+    return found || !text;
+}
+
+/* Keep the record for files and lines to come, behind those before it. One that says the same names, and no objects, takes
+ * the place of the earlier. With the lock held. */
+static void rlship__remember_run(rlship *w, rlship__text *names, const rlship__text *line) {
+    rlship__entry **at = &w->ran, *entry;
+    while ((entry = *at)) {
+        if (names->size && !strcmp(entry->name, names->data)) {
+            *at = entry->next;
+            w->ran_size -= entry->size;
+            free(entry->name), free(entry->line), free(entry);
+        } else {
+            at = &entry->next;
+        }
+    }
+    if (w->ran_size + line->size > 4 * RLSHIP__LINE) {
+        rlship__tell(w, RLSHIP__SETTINGS, "run", "more than 4 MiB of the run's data: a file that is lost takes some with it");
+        return;
+    }
+    entry = (rlship__entry *)calloc(1, sizeof *entry);
+    if (!entry) return;
+    entry->name = strdup(names->size ? names->data : "");
+    entry->line = (char *)malloc(line->size);
+    if (!entry->name || !entry->line) {
+        free(entry->name), free(entry->line), free(entry);
+        return;
+    }
+    memcpy(entry->line, line->data, line->size);
+    entry->size = line->size;
+    w->ran_size += entry->size;
+    *at = entry;
+}
+
+/* What a `run` record is made of: its line so far, what says its names, the paths that were dropped. */
+typedef struct {
+    const char *object; /* "config", "summary" or "" */
+    rlship__text line, names, dropped;
+    int joins; /* it has an object, which is joined with an earlier one */
+    size_t count;
+} rlship__noted;
+
+static void rlship__put_noted(rlship *w, rlship__noted *noted) {
+    rlship__text *line = &noted->line;
+    if (!noted->count && !noted->dropped.size) return;
+    if (noted->count && *noted->object) rlship__adds(line, "}");
+    if (noted->dropped.size) {
+        rlship__adds(line, ",\"dropped\":[");
+        rlship__add(line, noted->dropped.data, noted->dropped.size);
+        rlship__adds(line, "]");
+    }
+    rlship__adds(line, "}\n");
+    if (noted->joins) noted->names.size = 0;
+    rlship__add(&noted->names, "", noted->names.size > 0);
+    line->broken |= noted->names.broken | noted->dropped.broken;
+    if (rlship__enter(w)) {
+        uint64_t dropped = w->dropped_ever;
+        if (line->broken) {
+            rlship__tell(w, RLSHIP__MEMORY, "run", "no memory");
+            rlship__drop(w, -1);
+        } else {
+            rlship__remember_run(w, &noted->names, line);
+            rlship__append(w, line->data, line->size, -1, 1);
+            if (w->dropped_ever != dropped) w->owed = 1;
+        }
+        rlship__leave(w);
+    }
+    line->size = noted->names.size = noted->dropped.size = noted->count = 0;
+    noted->joins = 0;
+}
+
+static void rlship__begin_noted(rlship__noted *noted) {
+    if (noted->line.size) return;
+    rlship__adds(&noted->line, "{\"kind\":\"run\",");
+    rlship__time(&noted->line, rlship__now());
+}
+
+/* 0, and reported, where a member of the record cannot be used. */
+static int rlship__is_member(rlship *w, const rlship_attr *attr) {
+    static const char *const texts[] = {"name", "notes", "group", "project", "entity", "job_type", NULL};
+    static const char *const arrays[] = {"tags", "dropped", NULL}, *const objects[] = {"config", "summary", "facts", NULL};
+    const char *s = attr->kind == 'j' ? attr->text : "";
+    while (rlship__blank(*s)) s++;
+    if (attr->kind == 's' ? rlship__among(attr->name, texts)
+                          : (*s == '[' && rlship__among(attr->name, arrays)) || (*s == '{' && rlship__among(attr->name, objects)))
+        return 1;
+    if (attr->kind == 'n' && !strcmp(attr->name, "exit_code") && attr->number >= -255 && attr->number <= 255 &&
+        attr->number == (double)(int)attr->number)
+        return 1;
+    rlship__refuse(w, RLSHIP__SETTINGS, "run", "%.40s is no member of a run, or not of this type; it is left out", attr->name);
+    return 0;
+}
+
+static void rlship__note(rlship *w, const char *object, const rlship_attr *attrs, size_t count) {
+    enum { LARGEST = 512 << 10 };
+    rlship__noted noted;
+    rlship__text pair = {NULL, 0, 0, 0};
+    int saved = errno;
+    size_t i, j;
+    if (!w) return;
+    memset(&noted, 0, sizeof noted);
+    noted.object = object;
+    for (i = 0; i < count; i++) {
+        const rlship_attr *attr = &attrs[i];
+        int hint, secret;
+        size_t key;
+        int64_t length = 0;
+        if (!rlship__named(w, *object ? object : "run", attr->name) || (!*object && !rlship__is_member(w, attr))) continue;
+        for (j = i + 1; j < count && (!attrs[j].name || strcmp(attrs[j].name, attr->name));) j++;
+        if (j < count) continue; /* of one name the last */
+        rlship__begin_noted(&noted);
+        hint = rlship__hint(attr->name);
+        secret = attr->kind == 's' ? rlship__is_secret(hint, attr->text) : attr->kind == 'j' && rlship__json_secret(hint, attr->text);
+        pair.size = 0;
+        if (secret) {
+            rlship__adds(&pair, object);
+            rlship__adds(&pair, *object ? "." : "");
+            rlship__adds(&pair, attr->name);
+            rlship__add(&pair, "", 1);
+            if (noted.dropped.size) rlship__adds(&noted.dropped, ",");
+            if (!pair.broken && noted.dropped.size < RLSHIP__SETTING) rlship__string(&noted.dropped, pair.data, 2000, NULL);
+            continue;
+        }
+        rlship__string(&pair, attr->name, RLSHIP__LINE, NULL);
+        key = pair.size;
+        rlship__adds(&pair, ":");
+        rlship__value(&pair, attr, attr->kind == 's' ? (size_t)RLSHIP__SETTING : SIZE_MAX, &length);
+        if (pair.size - key > LARGEST || (attr->kind == 's' && length > RLSHIP__SETTING)) {
+            rlship__refuse(w, RLSHIP__SETTINGS, *object ? object : "run", "%.40s is longer than 65536 bytes as a text, or 512 KiB as JSON: %s", attr->name,
+                           attr->kind == 's' ? "its beginning is kept" : "it is left out");
+            if (attr->kind == 'j') continue;
+        }
+        if (noted.line.size + pair.size + noted.dropped.size + 64 > RLSHIP__LINE) {
+            rlship__put_noted(w, &noted);
+            rlship__begin_noted(&noted);
+        }
+        if (!noted.count && *object) rlship__addf(&noted.line, ",\"%s\":{", object);
+        if (noted.count || !*object) rlship__adds(&noted.line, ",");
+        noted.count++;
+        rlship__add(&noted.line, pair.data, pair.size);
+        rlship__adds(&noted.names, object);
+        rlship__add(&noted.names, pair.data, key);
+        noted.joins |= attr->kind == 'j' && strchr(attr->text, '{') != NULL;
+        noted.line.broken |= pair.broken;
+    }
+    rlship__put_noted(w, &noted);
+    rlship__free(&noted.line);
+    rlship__free(&noted.names);
+    rlship__free(&noted.dropped);
+    rlship__free(&pair);
+    errno = saved;
+}
+
+void rlship_config(rlship *w, const rlship_attr *values, size_t count) { rlship__note(w, "config", values, count); }
+void rlship_summary(rlship *w, const rlship_attr *values, size_t count) { rlship__note(w, "summary", values, count); }
+void rlship_run(rlship *w, const rlship_attr *members, size_t count) { rlship__note(w, "", members, count); }
+
 /* --- steps, and the end --- */
 
 static void rlship__mark(rlship *w, int64_t step, const char *kind) {
@@ -1187,6 +1507,8 @@ static void rlship__in_child(void) {
                 own->fd = -1;
                 own->inherited = file;
                 own->repeat = 1;
+                w->ran = NULL; /* the parent's file has it; its memory stays the parent's copy */
+                w->ran_size = 0;
                 w->file = own;
                 rlship__identify(w);
             } else {
@@ -1196,6 +1518,7 @@ static void rlship__in_child(void) {
         w->running = w->woken = w->ended = 0;
         w->pending.size = w->in_flight = 0;
         w->asked = w->served = w->dropped_ever = 0;
+        w->owed = 0;
         memset(&w->dropped, 0, sizeof w->dropped);
         w->opener = pthread_self();
         pthread_mutex_init(&w->lock, NULL);
@@ -1300,6 +1623,8 @@ static int rlship__put_front(rlship *w, int header) {
     rlship__gaps(&file->front, &file->lost);
     pthread_mutex_lock(&w->lock);
     for (entry = header && !file->repeat ? NULL : w->defined; entry; entry = entry->next)
+        rlship__add(&file->front, entry->line, entry->size);
+    for (entry = header && !file->repeat ? NULL : w->ran; entry; entry = entry->next)
         rlship__add(&file->front, entry->line, entry->size);
     pthread_mutex_unlock(&w->lock);
     return file->front.broken ? ENOMEM : 0;
