@@ -105,6 +105,29 @@ def kinds(found: list[dict[str, Any]]) -> list[str]:
     return [record.get("kind", "metrics") for record in found if "facts" not in record]
 
 
+def merged(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the `run` records come to, as section 5.8 says it."""
+    state: dict[str, Any] = {}
+    for record in found:
+        if record.get("kind") == "run":
+            for member, value in record.items():
+                if member in ("config", "summary", "facts"):
+                    _join(state.setdefault(member, {}), value)
+                elif member == "dropped":
+                    state[member] = list(dict.fromkeys([*state.get(member, []), *value]))
+                elif member not in ("kind", "t"):
+                    state[member] = value
+    return state
+
+
+def _join(into: dict[str, Any], value: dict[str, Any]) -> None:
+    for name, inner in value.items():
+        if isinstance(inner, dict) and inner and isinstance(into.get(name), dict):
+            _join(into[name], inner)
+        else:
+            into[name] = json.loads(json.dumps(inner))
+
+
 def program(
     source: str, folder: Path, *, env: dict[str, str] | None = None, code: int = 0
 ) -> subprocess.CompletedProcess[str]:

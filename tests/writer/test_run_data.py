@@ -19,12 +19,24 @@ import numpy as np
 import pytest
 
 import rlship
-from rlship import rundata
 from rlship.encode import MAX_LINE_BYTES
 from rlship.hidden import is_secret
 from tests.kit.waiting import wait_until
 from tests.spec.schemas import faults
-from tests.writer.reading import MORTAL, NOW, answers, files, kinds, lines, logger_at, program, records, soon, whole
+from tests.writer.reading import (
+    MORTAL,
+    NOW,
+    answers,
+    files,
+    kinds,
+    lines,
+    logger_at,
+    merged,
+    program,
+    records,
+    soon,
+    whole,
+)
 from tests.writer.trl_names import NAMES
 
 Record = dict[str, Any]
@@ -36,29 +48,6 @@ def written(folder: Path, **members: Any) -> list[str]:
     logger.run_data(**members)
     logger.close()
     return [line for line in lines(folder) if '"kind":"run"' in line]
-
-
-def merged(found: list[Record]) -> Record:
-    """What the `run` records come to, as section 5.8 says it."""
-    state: Record = {}
-    for record in found:
-        if record.get("kind") == "run":
-            for member, value in record.items():
-                if member in rundata.OBJECTS:
-                    _join(state.setdefault(member, {}), value)
-                elif member == "dropped":
-                    state[member] = list(dict.fromkeys([*state.get(member, []), *value]))
-                elif member not in ("kind", "t"):
-                    state[member] = value
-    return state
-
-
-def _join(into: Record, value: Record) -> None:
-    for name, inner in value.items():
-        if isinstance(inner, dict) and inner and isinstance(into.get(name), dict):
-            _join(into[name], inner)
-        else:
-            into[name] = json.loads(json.dumps(inner))
 
 
 # --- the lines ---

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.waiting import wait_until
+from tests.writer.reading import merged
 from tests.writers.commands import command, init
 from tests.writers.driver import Driver, all_records, drive, files, is_there, of_kind, records
 from tests.writers.languages import NAMES, language_of
@@ -110,9 +111,15 @@ def test_a_place_that_is_never_there_does_no_harm(language: str, tmp_path: Path)
 
 @pytest.mark.parametrize("language", NAMES)
 def test_a_file_that_is_gone_is_followed_by_another(language: str, tmp_path: Path) -> None:
-    """Someone removes the file: the writer opens a new one, with another id and its definitions, and goes on."""
+    """Someone removes the file: the writer opens a new one, with another id, its definitions and what it said of the
+    run, and goes on.
+    """
     with Driver(language_of(language), tmp_path) as driver:
         driver.tell(init("job", "gen"), command("define", "x", "max", "", "", ""), command("log", 1, "", "x", 1))
+        driver.tell(
+            command("run", "config", "lr", "n:1", "a", "s:b"), command("run", "config", "lr", "n:2", "a", "s:c")
+        )
+        driver.tell(command("run", "config", "lr", "n:3"), command("run", "members", "name", "s:n"))
         driver.tell(command("flush"))
         wait_until(is_there(tmp_path / "job", b'"x":1'), "the first line")
         (first,) = files(tmp_path / "job")
@@ -130,5 +137,6 @@ def test_a_file_that_is_gone_is_followed_by_another(language: str, tmp_path: Pat
     assert found[0]["kind"] == "open"
     assert found[0]["id"] != before
     assert of_kind(found, "define")[0]["m"] == {"x": {"reduce": "max"}}
+    assert merged(found) == {"config": {"lr": 3, "a": "c"}, "name": "n"}
     assert of_kind(found, None)[-1]["step"] == 99
     assert len(of_kind(found, "gap")) >= 1

@@ -36,6 +36,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -61,6 +62,10 @@ const (
 	// Elements that surely fit in one line, whatever their digits and weights are.
 	elementsAtOnce = 8192
 	mostTold       = 1000
+	longestSetting = 65_536    // characters of a text of the run's configuration
+	largestSetting = 512 << 10 // bytes of any value of it
+	mostNoted      = 4 << 20   // bytes of run records that a new file repeats
+	shortestToken  = 16
 	stepsEnd       = 1 << 53
 	ranksEnd       = 1 << 20
 
@@ -132,6 +137,8 @@ type Writer struct {
 	mu       sync.Mutex
 	buffer   buffer
 	defines  []definition
+	noted    []notedLine
+	owed     bool // a full buffer dropped a run record
 	told     map[string]bool
 	saying   []<-chan struct{}
 	closed   bool
@@ -307,6 +314,18 @@ func (w *Writer) Sample(step int64, table string, score float64, row ...any) {
 	line = appendFloat(append(line, `,"pri":`...), rand.Float64())
 	w.finish(line, "row", row, step)
 }
+
+// Config notes what was set, such as hyper-parameters, with names and values by turns: w.Config("lr", 1e-6, "model",
+// map[string]any{"layers": 24}). A value is whatever encoding/json can write. A later call updates by name, in objects too.
+// Secrets are left out: texts under names such as api_key, and those that look like keys of known services.
+func (w *Writer) Config(namesAndValues ...any) { w.note("config", namesAndValues) }
+
+// Summary notes results, as Config notes what was set.
+func (w *Writer) Summary(namesAndValues ...any) { w.note("summary", namesAndValues) }
+
+// Run notes other members of section 5.8 of SPEC.md by their names: the texts name, notes, group, project, entity and
+// job_type, tags ([]string), exit_code (an integer in -255..255), facts (an object).
+func (w *Writer) Run(namesAndValues ...any) { w.note("", namesAndValues) }
 
 // Barrier says that this process is done with all steps up to step. The lines so far are written soon.
 func (w *Writer) Barrier(step int64) { w.mark("barrier", step) }
@@ -496,6 +515,15 @@ func (w *Writer) finish(line []byte, member string, namesAndValues []any, step i
 // add needs the lock.
 func (w *Writer) add(line []byte, step int64, more int) {
 	if !w.closed {
+		if w.owed {
+			again := w.notedLines()
+			if w.buffer.size+len(again)+len(line)+400 <= capacity+reserve {
+				w.owed = false
+				for _, one := range w.noted {
+					w.buffer.add(one.line, NoStep, reserve)
+				}
+			}
+		}
 		w.buffer.add(line, step, more)
 	}
 }
@@ -1015,7 +1043,8 @@ type definition struct {
 	entry []byte
 }
 
-// definitions are define records of all that was defined, none near the limit of a line.
+// definitions are define records of all that was defined, none near the limit of a line, and run records of all that was
+// noted.
 func (w *Writer) definitions() (out []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -1033,7 +1062,320 @@ func (w *Writer) definitions() (out []byte) {
 	if len(line) > 0 {
 		out = fmt.Appendf(out, "{\"kind\":\"define\",\"m\":{%s}}\n", line)
 	}
+	return append(out, w.notedLines()...)
+}
+
+// --- The run ---
+
+// notedLine is a run record that a new file repeats. One that says the same names, and no object, takes its place.
+type notedLine struct {
+	names string
+	line  []byte
+}
+
+func (w *Writer) notedLines() (out []byte) {
+	for _, one := range w.noted {
+		out = append(out, one.line...)
+	}
 	return out
+}
+
+// note adds run records of names and values. Without an object they are the record's own members.
+func (w *Writer) note(object string, namesAndValues []any) {
+	if w == nil {
+		return
+	}
+	where := cmp.Or(object, "run")
+	var fields []field
+	var dropped []string
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		name, isName := pair[0].(string)
+		if !isName || len(pair) < 2 {
+			w.tell(where, where, "names and values by turns are wanted: the rest of the call is left out")
+			break
+		}
+		one, err := encoded(name, pair[1])
+		if err == nil {
+			one.value, err = bounded(one)
+		}
+		var paths []string
+		if err == nil {
+			one.value, paths = withoutSecrets(object, name, one.value)
+		}
+		if err == nil && object == "" && one.value != nil {
+			err = usableMember(name, one.value)
+		}
+		if err != nil {
+			w.tell(where+" "+shown(name), where, err.Error())
+			continue
+		}
+		dropped = append(dropped, paths...)
+		fields = slices.DeleteFunc(fields, func(f field) bool { return f.name == name })
+		if one.value != nil {
+			fields = append(fields, one)
+		}
+	}
+	w.noteRecords(object, fields, dropped)
+}
+
+// noteRecords adds as many records as it takes for none to exceed a line. The last one names what was dropped.
+func (w *Writer) noteRecords(object string, fields []field, dropped []string) {
+	var members []byte
+	var names strings.Builder
+	joins := false
+	put := func(dropped []string) {
+		line := head("run", time.Now(), NoStep)
+		switch {
+		case len(members) == 0 && len(dropped) == 0:
+			return
+		case len(members) > 0 && object != "":
+			line = fmt.Appendf(line, `,"%s":{%s}`, object, members[1:])
+		default:
+			line = append(line, members...)
+		}
+		for i, path := range dropped {
+			if i == 0 {
+				line = append(line, `,"dropped":[`...)
+			} else {
+				line = append(line, ',')
+			}
+			line = appendString(line, path)
+		}
+		if len(dropped) > 0 {
+			line = append(line, ']')
+		}
+		w.noteLine(names.String(), joins, append(line, "}\n"...))
+		members, joins = nil, false
+		names.Reset()
+	}
+	for _, f := range fields {
+		key := append(appendString([]byte{','}, f.name), ':')
+		if len(members)+len(key)+len(f.value) > lineLimit-largestSetting/4 {
+			put(nil)
+		}
+		members = append(append(members, key...), f.value...)
+		names.WriteString(object)
+		names.Write(key)
+		joins = joins || bytes.IndexByte(f.value, '{') >= 0
+	}
+	put(dropped)
+}
+
+func (w *Writer) noteLine(names string, joins bool, line []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !joins && names != "" {
+		w.noted = slices.DeleteFunc(w.noted, func(one notedLine) bool { return one.names == names })
+	} else {
+		names = ""
+	}
+	if len(w.notedLines())+len(line) <= mostNoted {
+		w.noted = append(w.noted, notedLine{names, line})
+	}
+	lost := w.buffer.dropped
+	w.add(line, NoStep, reserve)
+	w.owed = w.owed || w.buffer.dropped != lost && w.buffer.dropped != (tally{})
+}
+
+// bounded is the value of a field as long as a record takes it: of a text its beginning.
+func bounded(f field) ([]byte, error) {
+	if f.length > longestSetting && len(f.value) > 0 && f.value[0] == '"' {
+		return appendString(nil, firstChars(f.text, longestSetting)), nil
+	}
+	if len(f.value) > largestSetting {
+		return nil, fmt.Errorf("it has more than %d bytes: it is left out", largestSetting)
+	}
+	return f.value, nil
+}
+
+var memberForms = map[string]byte{"name": '"', "notes": '"', "group": '"', "project": '"', "entity": '"', "job_type": '"',
+	"tags": '[', "dropped": '[', "config": '{', "summary": '{', "facts": '{'}
+
+func usableMember(name string, value []byte) error {
+	if name == "exit_code" {
+		if code, err := strconv.Atoi(string(value)); err == nil && code >= -255 && code <= 255 {
+			return nil
+		}
+		return errors.New("it is not an integer from -255 to 255: it is left out")
+	}
+	if form, known := memberForms[name]; !known || value[0] != form {
+		return errors.New("it is no member of a run, or not of this type: it is left out")
+	}
+	return nil
+}
+
+// withoutSecrets is a value in JSON without the texts that are secrets, nil if it is one itself, and their dotted paths.
+func withoutSecrets(object, name string, value []byte) ([]byte, []string) {
+	if bytes.IndexByte(value, '"') < 0 {
+		return value, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	decoder.UseNumber()
+	var tree any
+	if decoder.Decode(&tree) != nil {
+		return value, nil
+	}
+	path := []string{name}
+	if object != "" {
+		path = []string{object, name}
+	}
+	kept, dropped := filtered(path, tree)
+	if dropped == nil {
+		return value, nil
+	}
+	if kept == nil {
+		return nil, dropped
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(kept) != nil {
+		return nil, dropped
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), dropped
+}
+
+func filtered(path []string, value any) (any, []string) {
+	var dropped []string
+	switch given := value.(type) {
+	case string:
+		if isSecret(path, given) {
+			return nil, []string{strings.Join(path, ".")}
+		}
+	case map[string]any:
+		for name, inner := range given {
+			kept, paths := filtered(append(path[:len(path):len(path)], name), inner)
+			if dropped = append(dropped, paths...); kept == nil && inner != nil {
+				delete(given, name)
+			} else {
+				given[name] = kept
+			}
+		}
+		slices.Sort(dropped)
+	case []any:
+		for i, inner := range given {
+			kept, paths := filtered(append(path[:len(path):len(path)], strconv.Itoa(i)), inner)
+			if dropped = append(dropped, paths...); kept == nil && inner != nil {
+				kept = "***"
+			}
+			given[i] = kept
+		}
+	}
+	return value, dropped
+}
+
+var (
+	secretWords = []string{"password", "passwords", "passwd", "passphrase", "secret", "secrets", "credential", "credentials",
+		"apikey", "apikeys", "accesskey", "privatekey", "authorization"}
+	beforeKey = []string{"api", "access", "private", "auth", "signing", "encryption"}
+	// The first ones begin no words of languages.
+	keyPrefixes = []string{"hf_", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "nvapi-", "xoxb-",
+		"xoxp-", "gsk_", "AKIA", "ASIA", "AIza", "eyJ"}
+)
+
+const neverWords = 12
+
+// isSecret says whether a text below these names is a secret; elements of arrays have their numbers as names.
+func isSecret(path []string, text string) bool {
+	last := ""
+	for _, name := range path {
+		if namesSecret(name) {
+			return strings.TrimSpace(text) != ""
+		}
+		if strings.Trim(name, "0123456789") != "" {
+			last = name
+		}
+	}
+	return namesToken(last) && isToken(text) || hasSecret(text)
+}
+
+func namesSecret(name string) bool {
+	words := wordsOf(name)
+	for i, word := range words {
+		isKey := i > 0 && (word == "key" || word == "keys") && slices.Contains(beforeKey, words[i-1])
+		if isKey || slices.Contains(secretWords, word) {
+			return true
+		}
+	}
+	return false
+}
+
+func namesToken(name string) bool {
+	words := wordsOf(name)
+	return len(words) > 0 && words[len(words)-1] == "token"
+}
+
+// wordsOf a name, in lower case: divided by what is no letter or digit, and by the capitals of camelCase.
+func wordsOf(name string) (words []string) {
+	runes := []rune(name)
+	var word []rune
+	end := func() {
+		if len(word) > 0 {
+			words = append(words, strings.ToLower(string(word)))
+		}
+		word = nil
+	}
+	for i, c := range runes {
+		if !unicode.IsLetter(c) && !unicode.IsDigit(c) {
+			end()
+			continue
+		}
+		lowerNext := i+1 < len(runes) && unicode.IsLower(runes[i+1])
+		if len(word) > 0 && unicode.IsUpper(c) && (!unicode.IsUpper(word[len(word)-1]) || lowerNext) {
+			end()
+		}
+		word = append(word, c)
+	}
+	end()
+	return words
+}
+
+// isToken says whether a text may be an access token: not a special token of a tokenizer, which stands in brackets.
+func isToken(text string) bool {
+	special := strings.HasPrefix(text, "<") && strings.HasSuffix(text, ">") ||
+		strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]")
+	return !special && utf8.RuneCountInString(text) >= shortestToken && strings.IndexFunc(text, unicode.IsSpace) < 0
+}
+
+func betweenWords(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("\"'`,;:=()[]{}<>|&?", c) }
+
+// hasSecret says whether a text looks like a secret, or has a part that does.
+func hasSecret(text string) bool {
+	for _, prefix := range keyPrefixes[:neverWords] {
+		if strings.HasPrefix(text, prefix) && strings.IndexFunc(text, unicode.IsSpace) < 0 {
+			return true
+		}
+	}
+	for _, word := range strings.FieldsFunc(text, betweenWords) {
+		for _, prefix := range keyPrefixes {
+			rest, found := strings.CutPrefix(word, prefix)
+			if found && len(rest) >= shortestToken && strings.Trim(rest,
+				"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == "" {
+				return true
+			}
+		}
+	}
+	for _, rest := range strings.Split(text, "://")[1:] { // scheme://user:password@host
+		host, _, _ := strings.Cut(rest, "/")
+		if at := strings.LastIndexByte(host, '@'); at >= 0 {
+			_, password, _ := strings.Cut(host[:at], ":")
+			if password != "" && strings.IndexFunc(host[:at], unicode.IsSpace) < 0 {
+				return true
+			}
+		}
+	}
+	parts := strings.Split(text, "=")
+	for i, after := range parts[1:] {
+		name := parts[i][strings.LastIndexFunc(parts[i], betweenWords)+1:]
+		value := strings.TrimLeft(after, `'"`)
+		if end := strings.IndexFunc(value, betweenWords); end >= 0 {
+			value = value[:end]
+		}
+		if name != "" && value != "" && (namesSecret(name) || namesToken(name) && isToken(value)) {
+			return true
+		}
+	}
+	return false
 }
 
 // --- The goroutine that writes ---

@@ -108,6 +108,14 @@ fn call(writer: &Writer, fields: &[&str]) {
             let score = Some(field(3)).filter(|score| !score.is_empty()).map(double);
             writer.sample(step(), field(2), score, &attributes(fields.get(4..).unwrap_or_default()));
         }
+        "run" => {
+            let values = attributes(fields.get(2..).unwrap_or_default());
+            match field(1) {
+                "config" => writer.config(&values),
+                "summary" => writer.summary(&values),
+                _ => writer.run(&values),
+            }
+        }
         "barrier" => writer.barrier(step()),
         "rollback" => writer.rollback(step()),
         "flush" => drop(writer.flush()),

@@ -59,6 +59,11 @@ const BACKOFF_MOST: Duration = Duration::from_secs(5);
 /// Where each attempt costs a new file, they have to be few.
 const RARER: u32 = 12;
 
+const LONGEST_SETTING: usize = 65_536; // characters of a text of the run's configuration
+const LARGEST_SETTING: usize = 512 << 10; // bytes of any value of it
+const MOST_NOTED: usize = 4 << 20; // bytes of `run` records that a new file repeats
+const SHORTEST_TOKEN: usize = 16;
+
 // ---------------------------------------------------------------------------------------------------------------------
 // What a program says
 
@@ -371,6 +376,23 @@ impl Writer {
         shared.finish(line, "row", row, step);
     }
 
+    /// Note what was set, such as hyper-parameters: `log.config(&[("lr", 1e-6)])`. A later call updates by name, in objects
+    /// too. Secrets are left out: texts under names such as `api_key`, and those that look like keys of known services.
+    pub fn config<'a, A: Into<Attr<'a>> + Clone>(&self, values: &[(&str, A)]) {
+        self.note("config", values);
+    }
+
+    /// Note results, as `config` notes what was set.
+    pub fn summary<'a, A: Into<Attr<'a>> + Clone>(&self, values: &[(&str, A)]) {
+        self.note("summary", values);
+    }
+
+    /// Note other members of section 5.8 of SPEC.md: the texts `name`, `notes`, `group`, `project`, `entity` and `job_type`,
+    /// `tags` (a list of texts), `exit_code` (an integer in -255..=255), `facts` (an object).
+    pub fn run<'a, A: Into<Attr<'a>> + Clone>(&self, members: &[(&str, A)]) {
+        self.note("", members);
+    }
+
     /// This process is done with all steps up to `step`. The lines so far are written soon.
     pub fn barrier(&self, step: impl Into<Step>) {
         self.mark("barrier", step.into());
@@ -389,6 +411,33 @@ impl Writer {
     /// Write what is left and end the file, in at most 5 s. Says whether all was written. Later calls do nothing.
     pub fn close(&self) -> bool {
         self.alive().is_none_or(|shared| shared.close())
+    }
+
+    fn note<'a, A: Into<Attr<'a>> + Clone>(&self, object: &str, given: &[(&str, A)]) {
+        let Some(shared) = self.alive() else { return };
+        let place = if object.is_empty() { "run" } else { object };
+        let mut noted = Noted { object, ..Noted::default() };
+        for (i, (name, value)) in given.iter().enumerate() {
+            if given[i + 1..].iter().any(|(later, _)| later == name) {
+                continue; // of one name the last
+            }
+            let attr: Attr = value.clone().into();
+            let mut path: Vec<&str> = if object.is_empty() { vec![*name] } else { vec![object, *name] };
+            let mut text = String::new();
+            let made = usable_name(name)
+                .and_then(|()| if object.is_empty() { usable_member(name, &attr) } else { Ok(()) })
+                .and_then(|()| push_safe(&mut text, &attr, &mut path, &mut noted.dropped));
+            match made {
+                Ok(true) if text.len() > LARGEST_SETTING => {
+                    let why = format!("it has more than {LARGEST_SETTING} bytes: it is left out");
+                    shared.tell(&format!("{place} {:?}", shown(name)), place, &why);
+                }
+                Ok(true) => noted.push(shared, name, &text),
+                Ok(false) => {}
+                Err(why) => shared.tell(&format!("{place} {:?}", shown(name)), place, &why),
+            }
+        }
+        noted.put(shared, true);
     }
 
     fn alive(&self) -> Option<&Shared> {
@@ -736,6 +785,234 @@ impl Attr<'_> {
     }
 }
 
+/// What a `run` record is made of.
+#[derive(Default)]
+struct Noted<'a> {
+    object: &'a str,
+    members: String,
+    /// What says the same names again, and no object, takes the place of this record where it is repeated.
+    names: String,
+    joins: bool,
+    dropped: Vec<String>,
+}
+
+impl Noted<'_> {
+    fn push(&mut self, shared: &Shared, name: &str, value: &str) {
+        let key = quoted(name);
+        if self.members.len() + key.len() + value.len() > LINE_LIMIT - LARGEST_SETTING / 4 {
+            self.put(shared, false);
+        }
+        let _ = write!(self.members, ",{key}:{value}");
+        let _ = write!(self.names, "{}{key}", self.object);
+        self.joins |= value.contains('{');
+    }
+
+    /// Append the record; the last one names what was dropped.
+    fn put(&mut self, shared: &Shared, last: bool) {
+        let dropped: Vec<String> =
+            if last { self.dropped.iter().map(|path| quoted(path)).collect() } else { Vec::new() };
+        if self.members.is_empty() && dropped.is_empty() {
+            return;
+        }
+        let mut line = head("run", now(), None);
+        match self.members.get(1..) {
+            Some(members) if !self.object.is_empty() => {
+                let _ = write!(line, ",\"{}\":{{{members}}}", self.object);
+            }
+            _ => line.push_str(&self.members),
+        }
+        if !dropped.is_empty() {
+            let _ = write!(line, ",\"dropped\":[{}]", dropped.join(","));
+        }
+        line.push_str("}\n");
+        let names = if self.joins { String::new() } else { mem::take(&mut self.names) };
+        shared.lock().note(names, line);
+        (self.joins, self.members, self.names) = (false, String::new(), String::new());
+    }
+}
+
+/// A value as JSON without the texts in it that are secrets, whose dotted paths are added to `dropped`. False: it is one
+/// itself, and nothing was pushed.
+fn push_safe<'a>(
+    out: &mut String,
+    attr: &Attr<'a>,
+    path: &mut Vec<&'a str>,
+    dropped: &mut Vec<String>,
+) -> Result<bool, String> {
+    match *attr {
+        Attr::Text(text) if is_secret(path, text) => {
+            dropped.push(path.join("."));
+            return Ok(false);
+        }
+        Attr::Text(text) => out.push_str(&quoted(first_chars(text, LONGEST_SETTING))),
+        Attr::List(items) if path.len() <= DEEPEST => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                // The number of an element is part of its path, and no name of its own.
+                let before = dropped.len();
+                if !push_safe(out, item, path, dropped)? {
+                    out.push_str("\"***\"");
+                }
+                let above = path.join(".");
+                for one in &mut dropped[before..] {
+                    one.insert_str(above.len(), &format!(".{i}"));
+                }
+            }
+            out.push(']');
+        }
+        Attr::Object(members) if path.len() <= DEEPEST => {
+            out.push('{');
+            let mut names = HashSet::new();
+            let mut comma = "";
+            for (name, member) in members {
+                if !names.insert(name) {
+                    continue;
+                }
+                let start = out.len();
+                let _ = write!(out, "{comma}{}:", quoted(name));
+                path.push(name);
+                let kept = push_safe(out, member, path, dropped)?;
+                path.pop();
+                if kept {
+                    comma = ",";
+                } else {
+                    out.truncate(start);
+                }
+            }
+            out.push('}');
+        }
+        _ => push_attr(out, attr, path.len())?,
+    }
+    Ok(true)
+}
+
+fn usable_member(name: &str, attr: &Attr) -> Result<(), String> {
+    let usable = match attr {
+        Attr::Text(_) => ["name", "notes", "group", "project", "entity", "job_type"].contains(&name),
+        Attr::List(_) => ["tags", "dropped"].contains(&name),
+        Attr::Object(_) => ["config", "summary", "facts"].contains(&name),
+        Attr::Int(code) => name == "exit_code" && (-255..=255).contains(code),
+        Attr::Unsigned(code) => name == "exit_code" && *code <= 255,
+        _ => false,
+    };
+    usable.then_some(()).ok_or_else(|| "it is no member of a run, or not of this type: it is left out".into())
+}
+
+const SECRET_WORDS: [&str; 13] = [
+    "password",
+    "passwords",
+    "passwd",
+    "passphrase",
+    "secret",
+    "secrets",
+    "credential",
+    "credentials",
+    "apikey",
+    "apikeys",
+    "accesskey",
+    "privatekey",
+    "authorization",
+];
+const BEFORE_KEY: [&str; 6] = ["api", "access", "private", "auth", "signing", "encryption"];
+const KEY_PREFIXES: [&str; 17] = [
+    "hf_",
+    "sk-",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "nvapi-",
+    "xoxb-",
+    "xoxp-",
+    "gsk_",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "eyJ",
+];
+const NEVER_WORDS: usize = 12; // of these prefixes, the first ones
+
+/// Whether a text below these names is a secret.
+fn is_secret(path: &[&str], text: &str) -> bool {
+    if path.iter().any(|name| names_secret(name)) {
+        return !text.trim().is_empty();
+    }
+    path.last().is_some_and(|name| names_token(name)) && is_token(text) || has_secret(text)
+}
+
+fn names_secret(name: &str) -> bool {
+    let words = words_of(name);
+    let key = |pair: &[String]| BEFORE_KEY.contains(&&*pair[0]) && (pair[1] == "key" || pair[1] == "keys");
+    words.iter().any(|word| SECRET_WORDS.contains(&&**word)) || words.windows(2).any(key)
+}
+
+fn names_token(name: &str) -> bool {
+    words_of(name).last().is_some_and(|word| word == "token")
+}
+
+/// The words of a name in lower case: divided by what is no letter or digit, and by the capitals of camelCase.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    let mut left = name.chars().peekable();
+    while let Some(c) = left.next() {
+        let lower_next = left.peek().is_some_and(|next| next.is_lowercase());
+        if !c.is_alphanumeric() || c.is_uppercase() && (!before.is_uppercase() || lower_next) {
+            words.push(String::new());
+        }
+        if c.is_alphanumeric() {
+            words.last_mut().into_iter().for_each(|word| word.extend(c.to_lowercase()));
+        }
+        before = c;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Whether a text may be an access token: not a special token of a tokenizer, which stands in brackets.
+fn is_token(text: &str) -> bool {
+    let special = text.starts_with('<') && text.ends_with('>') || text.starts_with('[') && text.ends_with(']');
+    !special && text.chars().count() >= SHORTEST_TOKEN && !text.contains(char::is_whitespace)
+}
+
+fn between_words(c: char) -> bool {
+    c.is_whitespace() || "\"'`,;:=()[]{}<>|&?".contains(c)
+}
+
+/// Whether a text looks like a secret, or has a part that does.
+fn has_secret(text: &str) -> bool {
+    let one_word = !text.contains(char::is_whitespace);
+    if one_word && KEY_PREFIXES[..NEVER_WORDS].iter().any(|prefix| text.starts_with(prefix)) {
+        return true;
+    }
+    let is_key = |word: &str| {
+        KEY_PREFIXES.iter().filter_map(|prefix| word.strip_prefix(prefix)).any(|rest| {
+            rest.len() >= SHORTEST_TOKEN && rest.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+        })
+    };
+    if text.split(between_words).any(is_key) {
+        return true;
+    }
+    // scheme://user:password@host
+    let has_password = |rest: &str| {
+        let user = rest.split('/').next().and_then(|host| host.rsplit_once('@')).map_or("", |(user, _)| user);
+        user.split_once(':').is_some_and(|(_, password)| !password.is_empty()) && !user.contains(char::is_whitespace)
+    };
+    if text.split("://").skip(1).any(has_password) {
+        return true;
+    }
+    let parts: Vec<&str> = text.split('=').collect();
+    parts.windows(2).any(|pair| {
+        let name = pair[0].rsplit(between_words).next().unwrap_or("");
+        let value = pair[1].trim_start_matches(['\'', '"']).split(between_words).next().unwrap_or("");
+        !name.is_empty() && !value.is_empty() && (names_secret(name) || names_token(name) && is_token(value))
+    })
+}
+
 fn push_attr(out: &mut String, attr: &Attr, depth: usize) -> Result<(), String> {
     if depth > DEEPEST {
         return Err(format!("it is nested more than {DEEPEST} deep"));
@@ -865,6 +1142,10 @@ struct State {
     dropped: Tally,
     /// By name the entries to repeat where lines may have been lost.
     defines: Vec<(String, String)>,
+    /// The `run` records to repeat there, each with its names.
+    noted: Vec<(String, String)>,
+    /// A full buffer dropped a `run` record.
+    owed: bool,
     told: HashSet<String>,
     saying: Vec<thread::JoinHandle<()>>,
     hurry: bool,
@@ -881,11 +1162,34 @@ impl State {
         if self.closing.is_some() {
             return;
         }
+        if self.owed {
+            let again: usize = self.noted.iter().map(|(_, line)| line.len()).sum();
+            if self.size + again + line.len() + 400 <= CAPACITY + RESERVE {
+                self.owed = false;
+                for (names, noted) in mem::take(&mut self.noted) {
+                    self.note(names, noted);
+                }
+            }
+        }
         if line.len() > LINE_LIMIT || !self.tell_dropped(line.len(), reserve) {
             return self.dropped.add(step);
         }
         self.size += line.len();
         self.waiting.push(line, step);
+    }
+
+    /// Append a `run` record, and keep it for later files in the place of the one with the same names.
+    fn note(&mut self, names: String, line: String) {
+        if !names.is_empty() {
+            self.noted.retain(|(known, _)| *known != names);
+        }
+        let before = (self.dropped.stepped, self.dropped.unstepped);
+        self.append(&line, None, RESERVE);
+        let after = (self.dropped.stepped, self.dropped.unstepped);
+        self.owed |= after != before && after != (0, 0);
+        if self.noted.iter().map(|(_, line)| line.len()).sum::<usize>() + line.len() <= MOST_NOTED {
+            self.noted.push((names, line));
+        }
     }
 
     /// Put the gap records in, if they and `more` bytes fit.
@@ -907,7 +1211,7 @@ impl State {
         mem::take(&mut self.waiting)
     }
 
-    /// `define` records of all that was defined, none near the limit of a line.
+    /// `define` records of all that was defined, none near the limit of a line, and the `run` records.
     fn definitions(&self) -> String {
         let (mut out, mut line) = (String::new(), String::new());
         for (_, entry) in &self.defines {
@@ -922,6 +1226,7 @@ impl State {
         if !line.is_empty() {
             let _ = writeln!(out, "{{\"kind\":\"define\",\"m\":{{{line}}}}}");
         }
+        out.extend(self.noted.iter().map(|(_, line)| line.as_str()));
         out
     }
 }

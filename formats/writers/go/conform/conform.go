@@ -73,7 +73,7 @@ func call(w *rlship.Writer, fields []string, n int) {
 		return out
 	}
 	switch fields[0] {
-	case "define", "flush", "close", "burst", "threads":
+	case "define", "run", "flush", "close", "burst", "threads":
 	default:
 		if fields[1] != "" {
 			step = integer(fields[1])
@@ -119,6 +119,15 @@ func call(w *rlship.Writer, fields []string, n int) {
 			score = double(fields[3])
 		}
 		w.Sample(step, fields[2], score, rest(4, attribute)...)
+	case "run":
+		switch fields[1] {
+		case "config":
+			w.Config(rest(2, attribute)...)
+		case "summary":
+			w.Summary(rest(2, attribute)...)
+		default:
+			w.Run(rest(2, attribute)...)
+		}
 	case "barrier":
 		w.Barrier(step)
 	case "rollback":
