@@ -1337,7 +1337,9 @@ func isToken(text string) bool {
 	return !special && utf8.RuneCountInString(text) >= shortestToken && strings.IndexFunc(text, unicode.IsSpace) < 0
 }
 
-func betweenWords(c rune) bool { return unicode.IsSpace(c) || strings.ContainsRune("\"'`,;:=()[]{}<>|&?", c) }
+func betweenWords(c rune) bool {
+	return unicode.IsSpace(c) || strings.ContainsRune("\"'`,;:=()[]{}<>|&?", c)
+}
 
 // hasSecret says whether a text looks like a secret, or has a part that does.
 func hasSecret(text string) bool {

@@ -60,6 +60,7 @@ const COMMANDS = {
   span: (step, name, duration, error) => rl.took(name, Number(duration), { step: whole(step), error: given(error) }),
   event: (step, name, ...attrs) => rl.event(name, pairs(attrs, typed), { step: whole(step) }),
   sample: (step, table, score, ...row) => rl.sample(table, pairs(row, typed), { step: whole(step), score: whole(score) }),
+  run: (object, ...values) => rl[object === "members" ? "run" : object](pairs(values, typed)),
   barrier: (step) => rl.barrier(whole(step)),
   rollback: (step) => rl.rollback(whole(step)),
   flush: () => rl.flush(),

@@ -132,6 +132,29 @@ export class Logger {
   /** Offer a row of a table; of very many in one step a fair random part is kept. */
   sample(table: string, row: Named, options?: AtStep & { readonly score?: number | null }): void;
 
+  /**
+   * Note what was set, such as hyper-parameters, as any JSON. A later call updates by name, in objects too. Secrets are
+   * left out: texts under names such as `api_key`, and those that look like keys of known services.
+   */
+  config(values: Named): void;
+
+  /** Note results, as `config` notes what was set. */
+  summary(values: Named): void;
+
+  /** Note what else the run is. */
+  run(members: {
+    readonly name?: string;
+    readonly notes?: string;
+    readonly group?: string;
+    readonly project?: string;
+    readonly entity?: string;
+    readonly job_type?: string;
+    readonly tags?: readonly string[];
+    /** An integer from -255 to 255. */
+    readonly exit_code?: number;
+    readonly facts?: Named;
+  }): void;
+
   /** Promise that this writer writes nothing more for steps up to `step`. What waits is written. */
   barrier(step: number | bigint): void;
 

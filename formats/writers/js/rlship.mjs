@@ -29,6 +29,9 @@ const MOST_LABELS = 8192; // characters of all labels
 const MOST_ELEMENTS = 1 << 18; // of one value
 const DEEPEST = 30; // objects in objects
 const DEFINE_BYTES = 1 << 16;
+const LONGEST_SETTING = 1 << 16; // characters of a text of the run's configuration
+const LARGEST_SETTING = 512 << 10; // bytes of any value of it
+const MOST_NOTED = 4 << 20; // characters of `run` records that a new file repeats
 const CAPACITY = 8 << 20; // bytes of lines that wait
 const RESERVE = 1 << 20; // more, for barriers, definitions and rollbacks
 const WRITE_AT = 256 << 10;
@@ -478,6 +481,111 @@ function defineRecords(entries) {
     size += sizeOf(part) + 1;
   }
   if (parts.length) lines.push(`{"kind":"define","m":{${parts.join()}}}\n`);
+  return lines;
+}
+
+// ---- the run ----
+
+const SECRET_WORDS = new Set(
+  ("password passwords passwd passphrase secret secrets credential credentials apikey apikeys accesskey privatekey " +
+    "authorization").split(" "),
+);
+const SECRET_KEY = /(?:^| )(?:api|access|private|auth|signing|encryption) keys?(?: |$)/;
+const NO_WORD = /^(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[bp]-)\S*$/u;
+const KEY = /^(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|nvapi-|xox[bp]-|gsk_|AKIA|ASIA|AIza|eyJ)[\w.-]{16,}$/;
+const BETWEEN = /[\s"'`,;:=()[\]{}<>|&?]/u;
+
+/** The words of a name in lower case: divided by what is no letter or digit, and by the capitals of camelCase. */
+const wordsOf = (name) =>
+  name
+    .replace(/(\p{Lu})(?=\p{Lu}\p{Ll})|([^\p{Lu}])(?=\p{Lu})/gu, "$1$2 ")
+    .toLowerCase()
+    .split(/[^\p{L}\p{N}]+/u)
+    .filter(Boolean);
+
+function namesSecret(name) {
+  const words = wordsOf(name);
+  return words.some((word) => SECRET_WORDS.has(word)) || SECRET_KEY.test(words.join(" "));
+}
+
+const namesToken = (name) => wordsOf(name).at(-1) === "token";
+
+/** Whether a text may be an access token: not a special token of a tokenizer, which stands in brackets. */
+const isToken = (text) => !/^(?:<.*>|\[.*\])$/su.test(text) && !/\s/u.test(text) && lengthOf(text) >= 16;
+
+/** Whether a text looks like a secret, or has a part that does. */
+function hasSecret(text) {
+  if (NO_WORD.test(text) || text.split(BETWEEN).some((word) => KEY.test(word))) return true;
+  if (text.split("://").slice(1).some((rest) => /^[^\s:]*:\S+@[^@]*$/u.test(rest.split("/", 1)[0]))) return true;
+  const parts = text.split("=");
+  return parts.slice(1).some((after, i) => {
+    const name = parts[i].split(BETWEEN).at(-1);
+    const value = after.replace(/^['"]+/, "").split(BETWEEN, 1)[0];
+    return name && value && (namesSecret(name) || (namesToken(name) && isToken(value)));
+  });
+}
+
+/** Whether a text below these names is a secret. Elements of arrays have their numbers as names. */
+function isSecret(names, text) {
+  if (names.some(namesSecret)) return text.trim() !== "";
+  return (namesToken(names.findLast((name) => !/^\d+$/.test(name)) ?? "") && isToken(text)) || hasSecret(text);
+}
+
+/** A value of JSON without its secrets; undefined if it is one. Adds their dotted paths to `dropped`. */
+function withoutSecrets(names, value, dropped) {
+  if (typeof value === "string" && isSecret(names, value)) {
+    dropped.push(names.join("."));
+    return undefined;
+  }
+  if (Array.isArray(value)) return value.map((item, i) => withoutSecrets([...names, String(i)], item, dropped) ?? (item === null ? null : "***"));
+  if (typeof value !== "object" || value === null) return value;
+  const kept = Object.entries(value).map(([name, item]) => [name, withoutSecrets([...names, name], item, dropped)]);
+  return Object.fromEntries(kept.filter(([, item]) => item !== undefined));
+}
+
+const MEMBERS = {
+  ...Object.fromEntries(["name", "notes", "group", "project", "entity", "job_type"].map((name) => [name, '"'])),
+  ...{ tags: "[", dropped: "[", config: "{", summary: "{", facts: "{" },
+};
+
+/** The JSON of one value of a run, without secrets; undefined where nothing is left. Throws Unusable. */
+function setting(names, value, dropped) {
+  const pieces = new Pieces(Infinity);
+  pieces.add(typeof value === "string" ? beginningOf(value, LONGEST_SETTING) : value);
+  let text = pieces.text;
+  const found = [];
+  const kept = text.includes('"') ? withoutSecrets(names, JSON.parse(text), found) : null;
+  dropped.push(...found);
+  if (found.length) text = JSON.stringify(kept);
+  if (text !== undefined && sizeOf(text) > LARGEST_SETTING) throw new Unusable(`it has more than ${LARGEST_SETTING} bytes`);
+  if (text === undefined || names.length > 1) return text;
+  const [name] = names;
+  const usable = name === "exit_code" ? Number.isInteger(value) && Math.abs(value) <= 255 : MEMBERS[name] === text[0];
+  if (!usable) throw new Unusable("it is no member of a run, or not of this type");
+  return text;
+}
+
+/**
+ * `run` records of names and values, as many as it takes for none to exceed a line; without an `object` they are the
+ * record's own members. The last one has what was dropped. `names` are "" where an object joins an earlier one.
+ */
+function runRecords(object, texts, dropped) {
+  const lines = [];
+  let [parts, names, size] = [[], [], 0];
+  const put = (last) => {
+    const members = parts.length ? [object ? `"${object}":{${parts.join()}}` : parts.join()] : [];
+    if (last && dropped.length) members.push(`"dropped":${json(dropped)}`);
+    if (members.length) lines.push({ line: `${head("run", wallMs(), null)},${members.join()}}\n`, names: parts.join().includes("{") ? "" : names.join() });
+    [parts, names, size] = [[], [], 0];
+  };
+  for (const [name, text] of texts) {
+    const key = jsonString(name);
+    if (size + sizeOf(key) + sizeOf(text) > LINE_LIMIT - LARGEST_SETTING / 4) put(false);
+    parts.push(`${key}:${text}`);
+    names.push(object + key);
+    size += sizeOf(key) + sizeOf(text) + 2;
+  }
+  put(true);
   return lines;
 }
 
@@ -1277,6 +1385,8 @@ export class Logger {
   #waiting = new Waiting();
   #file;
   #definitions = new Map();
+  #noted = []; // `run` records, which a new file repeats
+  #owed = false; // a full buffer dropped one of them
   #notices = new Notices();
   #quota = new Quota();
   #promised = -1;
@@ -1307,7 +1417,7 @@ export class Logger {
     this.#syncAt = performance.now() + this.#syncMs * Math.random();
     this.#file = new LineFile(
       () => this.#nextPart(),
-      () => defineRecords(this.#definitions),
+      () => this.#repeated(),
       (bytes) => (this.#waiting.size -= bytes),
     );
     if (!who.parent) announce(this.#id, who.checksum);
@@ -1434,6 +1544,21 @@ export class Logger {
       use.used += sizeOf(line);
       this.#add(line, step);
     });
+  }
+
+  /** Note what was set, such as hyper-parameters. A later call updates by name, in objects too. Secrets are left out. */
+  config(values) {
+    this.#note("config", values);
+  }
+
+  /** Note results. */
+  summary(values) {
+    this.#note("summary", values);
+  }
+
+  /** Note other members of section 5.8 of SPEC.md: name, notes, group, project, entity, job_type, tags, exit_code, facts. */
+  run(members) {
+    this.#note("", members);
   }
 
   /** Promise that this writer writes nothing more for steps up to `step`. */
@@ -1564,6 +1689,39 @@ export class Logger {
     if ((late || this.#waiting.size > WRITE_AT) && this.#due()) this.#write(false);
   }
 
+  #note(object, values) {
+    const where = object || "run";
+    this.#call(where, () => {
+      if (!isObject(values)) throw new Unusable(`${where}() takes an object of names and values, not ${shown(values)}`);
+      const texts = new Map();
+      const dropped = [];
+      for (const [name, value] of named(values)) {
+        if (value === undefined) continue;
+        try {
+          const wrong = whyNotAName(name);
+          if (wrong) throw new Unusable(wrong);
+          texts.delete(name);
+          const text = setting(object ? [object, name] : [name], value, dropped);
+          if (text !== undefined) texts.set(name, text);
+        } catch (error) {
+          const why = error instanceof Unusable ? error.message : `reading it threw ${shown(error)}`;
+          this.#tell(where, `${where} ${name.slice(0, 200)}`, `${where}: ${shown(name)}: ${why}; it is left out`);
+        }
+      }
+      for (const record of runRecords(object, texts, dropped)) {
+        if (record.names) this.#noted = this.#noted.filter((one) => one.names !== record.names);
+        const size = this.#noted.reduce((sum, one) => sum + one.line.length, record.line.length);
+        if (size <= MOST_NOTED) this.#noted.push(record);
+        if (!this.#control(record.line)) this.#owed = true;
+      }
+    }, false);
+  }
+
+  /** What a new file repeats. */
+  #repeated() {
+    return [...defineRecords(this.#definitions), ...this.#noted.map((one) => one.line)];
+  }
+
   #addSpan(name, began, took, lane, before, options) {
     const { step = before, error } = optionsOf(options, "end({step, error})");
     const found = stepOf(step);
@@ -1615,6 +1773,10 @@ export class Logger {
     this.#wroteAt = performance.now();
     try {
       if (this.#failing && !this.#recovered(sync)) return false;
+      if (this.#owed && this.#waiting.size < CAPACITY / 2) {
+        this.#owed = false;
+        for (const { line } of this.#noted) if (!this.#control(line)) this.#owed = true;
+      }
       this.#file.put(this.#waiting.take());
       if (this.#file.write() > 0) this.#lineAt = performance.now();
       this.#network ??= isNetwork(this.#who.folder);
@@ -1712,8 +1874,8 @@ export class Logger {
       ...{ beat: BEAT_S, host, pid: process.pid, t: Date.now() / 1000, writer: `js/${VERSION}`, parent, labels },
     };
     // Of the first file only its own `define` records govern: they stand where they were called.
-    const defines = first ? [] : defineRecords(this.#definitions);
-    return { path: path.join(who.folder, "rlship", `${names.join("-")}.jsonl`), header: [`${json(record)}\n`, ...defines] };
+    const repeated = first ? [] : this.#repeated();
+    return { path: path.join(who.folder, "rlship", `${names.join("-")}.jsonl`), header: [`${json(record)}\n`, ...repeated] };
   }
 }
 
