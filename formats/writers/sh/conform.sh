@@ -25,7 +25,7 @@ unescape() {
   done
 }
 
-# rlship_event and rlship_sample take KEY=TEXT and KEY:=JSON where the commands have pairs.
+# rlship_event and others take KEY=TEXT and KEY:=JSON where the commands have pairs.
 pairs() {
   count=$#
   while [ "$count" -ge 2 ]; do
@@ -33,7 +33,7 @@ pairs() {
     shift 2
     count=$((count - 2))
   done
-  "$call" "$step" "$name" ${score+"$score"} "$@"
+  if [ -n "$call" ]; then "$call" "$step" "$name" ${score+"$score"} "$@"; else "$name" "$@"; fi
 }
 
 obey() {
@@ -58,6 +58,12 @@ obey() {
   sample)
     call=rlship_sample step=$1 name=$2 score=$3
     shift 3
+    pairs "$@"
+    ;;
+  run)
+    call=
+    case $1 in members) name=rlship_run_data ;; *) name=rlship_$1 ;; esac
+    shift
     pairs "$@"
     ;;
   barrier | rollback | flush | close) "rlship_$command" "$@" ;;

@@ -14,7 +14,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 _rlship_file='' _rlship_dir='' _rlship_nl='
-'
+' _rlship_tab='	'
 
 # rlship_open [DIR [ACTOR]] [rank=N] [world=N] [replica=NAME] [attempt=N] [axis=NAME] [parent=ID]
 # What is not given, or empty, comes from RLSHIP_DIR, RLSHIP_ACTOR, RLSHIP_RANK..., else from the launcher's variables.
@@ -57,6 +57,15 @@ rlship_event() { _rlship_on && _rlship_event "$@" || :; }
 
 # rlship_sample STEP TABLE SCORE [COLUMN=TEXT | COLUMN:=JSON]...    SCORE may be ''
 rlship_sample() { _rlship_on && _rlship_sample "$@" || :; }
+
+# rlship_config [KEY=TEXT | KEY:=JSON]...     what was set, such as hyper-parameters; a later call updates by key
+rlship_config() { _rlship_on && _rlship_note config "$@" || :; }
+
+# rlship_summary [KEY=TEXT | KEY:=JSON]...    results
+rlship_summary() { _rlship_on && _rlship_note summary "$@" || :; }
+
+# rlship_run_data [MEMBER=TEXT | MEMBER:=JSON]...    name= notes= group= project= entity= job_type= tags:=[...] exit_code:=N
+rlship_run_data() { _rlship_on && _rlship_note '' "$@" || :; }
 
 # rlship_barrier STEP    nothing more of steps up to this one will come
 rlship_barrier() { _rlship_on && _rlship_mark barrier "${1-}" || :; }
@@ -171,8 +180,9 @@ _rlship_create() {
   [ -z "$_rlship_parent" ] || _rlship_head="$_rlship_head,\"parent\":$_rlship_parent"
   _rlship_time
   _rlship_gaps
+  _rlship_again
   # Exclusively, in a subshell as `set -C` is an option of the program's.
-  (set -C && printf '%s' "$_rlship_head,$_rlship_t}$_rlship_nl$_rlship_gap$_rlship_defined" >"$_rlship_path") 2>/dev/null || return 1
+  (set -C && printf '%s' "$_rlship_head,$_rlship_t}$_rlship_nl$_rlship_gap$_rlship_defined$_rlship_repeated" >"$_rlship_path") 2>/dev/null || return 1
   _rlship_file=$_rlship_path _rlship_torn='' _rlship_stepped=0 _rlship_unstepped=0
   _rlship_network=1
   case $(stat -f -c %t "$_rlship_file" 2>/dev/null) in
@@ -193,6 +203,7 @@ _rlship_put() { # lines step
   _rlship_self
   if [ "$_rlship_pid" != "$_rlship_owner" ]; then # a subshell
     [ -z "$_rlship_id" ] || _rlship_parent="\"$_rlship_id\""
+    _rlship_ran='' # the parent's file has it
     _rlship_owner=$_rlship_pid _rlship_file='' _rlship_retry='' _rlship_stepped=0 _rlship_unstepped=0
   fi
   if [ -n "$_rlship_retry" ]; then
@@ -214,7 +225,10 @@ _rlship_put() { # lines step
   if [ -n "$_rlship_torn" ] || [ "$_rlship_stepped$_rlship_unstepped" != 00 ]; then
     _rlship_time
     _rlship_gaps
-    [ -z "$_rlship_torn" ] || _rlship_gap=$_rlship_nl$_rlship_gap$_rlship_defined
+    if [ -n "$_rlship_torn" ]; then
+      _rlship_again
+      _rlship_gap=$_rlship_nl$_rlship_gap$_rlship_defined$_rlship_repeated
+    fi
   fi
   [ -n "$_rlship_gap$1" ] || return 0
   if { printf '%s' "$_rlship_gap$1" >>"$_rlship_file"; } 2>/dev/null; then
@@ -602,6 +616,188 @@ _rlship_sample() {
   _rlship_line sample "{\"kind\":\"sample\",$_rlship_line$_rlship_t,\"table\":$_rlship_title,\"pri\":$_rlship_pri,\"row\":{$_rlship_m}}" "$_rlship_at"
 }
 
+# --- the run ---
+
+# A `run` record of KEY=TEXT and KEY:=JSON, without secrets; without an object they are the record's own members.
+_rlship_note() { # config|summary|'' [KEY=TEXT | KEY:=JSON]...
+  _rlship_object=$1 _rlship_dropped= _rlship_room=0
+  shift
+  _rlship_count=$#
+  while [ "$_rlship_count" -gt 0 ]; do
+    _rlship_word=$1 _rlship_count=$((_rlship_count - 1))
+    shift
+    if _rlship_is_usable "$_rlship_word"; then
+      set -- "$@" "$_rlship_word"
+      _rlship_room=$((_rlship_room + ${#_rlship_word}))
+    fi
+  done
+  if [ "$_rlship_room" -gt 120000 ] && [ "$#" -gt 1 ]; then # perhaps more than a line holds
+    _rlship_paths=$_rlship_dropped
+    for _rlship_each; do _rlship_note "$_rlship_object" "$_rlship_each"; done
+    _rlship_dropped=$_rlship_paths
+    set --
+  fi
+  _rlship_members "${_rlship_object:-run}" "$@"
+  _rlship_said=$_rlship_m
+  [ -z "$_rlship_m" ] || [ -z "$_rlship_object" ] || _rlship_m="\"$_rlship_object\":{$_rlship_m}"
+  [ -z "$_rlship_dropped" ] || _rlship_m="$_rlship_m${_rlship_m:+,}\"dropped\":[$_rlship_dropped]"
+  [ -n "$_rlship_m" ] || return 0
+  _rlship_time
+  _rlship_part=$_rlship_object$_rlship_names
+  case $_rlship_said in *'{'* | '') _rlship_part=- ;; esac
+  _rlship_keep "$_rlship_part" "{\"kind\":\"run\",$_rlship_t,$_rlship_m}"
+}
+
+# Append a `run` record, and keep it for files and torn lines to come. Of those with the same names the last is enough.
+_rlship_keep() { # names line
+  _rlship_line run "$2" ''
+  _rlship_ran=$_rlship_ran$1$_rlship_tab$2$_rlship_nl
+  [ "${#_rlship_ran}" -gt 131072 ] || return 0
+  _rlship_ran=$(printf '%s' "$_rlship_ran" | LC_ALL=C awk -F '\t' '
+    { names[NR] = $1; line[NR] = $0; last[$1] = NR }
+    END { for (i = 1; i <= NR; i++) if (names[i] == "-" || last[names[i]] == i) print line[i] }')$_rlship_nl
+  while [ "${#_rlship_ran}" -gt 131072 ]; do
+    _rlship_tell kept run 'more than 128 KiB of run data: a file that is lost takes some with it'
+    _rlship_ran=$(printf '%s' "$_rlship_ran" | tail -n +2)$_rlship_nl
+  done
+}
+
+# All that is kept, as lines, in _rlship_repeated.
+_rlship_again() {
+  _rlship_repeated=
+  [ -z "$_rlship_ran" ] || _rlship_repeated=$(printf '%s' "$_rlship_ran" | cut -f 2-)$_rlship_nl
+}
+
+# Whether KEY=TEXT or KEY:=JSON can be said of a run. The path of a secret is added to _rlship_dropped.
+_rlship_is_usable() { # KEY=TEXT or KEY:=JSON
+  case $1 in
+  *=*) ;;
+  *) return 0 ;; # _rlship_members tells it
+  esac
+  _rlship_key=${1%%=*} _rlship_rest=${1#*=}
+  if [ -z "$_rlship_object" ]; then
+    case $_rlship_key=$_rlship_rest in
+    name=* | notes=* | group=* | project=* | entity=* | job_type=*) ;;
+    tags:=\[*\] | dropped:=\[*\] | config:=\{*\} | summary:=\{*\} | facts:=\{*\}) ;;
+    exit_code:=[0-9] | exit_code:=-[1-9] | exit_code:=[1-9][0-9] | exit_code:=-[1-9][0-9]) ;;
+    exit_code:=[12][0-9][0-9] | exit_code:=-[12][0-9][0-9])
+      _rlship_part=${_rlship_rest#-}
+      [ "$_rlship_part" -le 255 ] || return 1
+      ;;
+    *)
+      _rlship_tell member run "'$_rlship_key' is no member of a run, or not of this type; it is left out"
+      return 1
+      ;;
+    esac
+  fi
+  case $_rlship_key in
+  *[Pp][Aa][Ss][Ss]* | *[Ss][Ee][Cc][Rr][Ee][Tt]* | *[Cc][Rr][Ee][Dd][Ee][Nn]* | *[Kk][Ee][Yy]*) ;;
+  *[Tt][Oo][Kk][Ee][Nn]* | *[Aa][Uu][Tt][Hh][Oo][Rr]*) ;;
+  *)
+    case $_rlship_key=$_rlship_rest in
+    *:=*\"* | *hf_* | *sk-* | *gh[pousr]_* | *github_pat_* | *glpat-* | *nvapi-* | *xox[bp]-* | *gsk_*) ;;
+    *A[KS]IA* | *AIza* | *eyJ* | *://*@* | *=*=*) ;;
+    *) return 0 ;;
+    esac
+    ;;
+  esac
+  _rlship_is_secret "$_rlship_key" "$_rlship_rest" || return 0
+  _rlship_string "${_rlship_object:+$_rlship_object.}${_rlship_key%:}"
+  _rlship_dropped=$_rlship_dropped${_rlship_dropped:+,}$_rlship_json
+  return 1
+}
+
+# Status 0 where a text, or one in a JSON value (its key ends in a colon), is a secret.
+_rlship_is_secret() { # KEY value
+  case $1:$2 in *::true | *::false | *::null | *::[0-9.-]*) return 1 ;; esac
+  printf '%s' "$2" | _rlship_named=$1 LC_ALL=C awk '
+    function blank(c) { return c == " " || c == "\t" || c == "\n" || c == "\r" || c == "\f" || c == "\v" }
+    function between(c) { return c == "" || blank(c) || index("\"\047`,;:=()[]{}<>|&?", c) }
+    # 1: texts below this name are secrets, 2: they may be tokens.
+    function hint(name,   i, c, n, word, last, upper, before, letter) {
+      n = length(name)
+      for (i = 1; i <= n + 1; i++) {
+        c = substr(name, i, 1)
+        upper = c ~ /[A-Z]/
+        letter = c != "" && !blank(c) && !index("!\"#$%&\047()*+,-./:;<=>?@[\\]^_`{|}~", c)
+        if (word != "" && (!letter || (upper && (!before || substr(name, i + 1, 1) ~ /[a-z]/)))) {
+          if (index(secret, " " word " ") || (index(" key keys ", " " word " ") && index(before_key, " " last " "))) return 1
+          last = word
+          word = ""
+        }
+        if (letter) word = word tolower(c)
+        before = upper
+      }
+      return last == "token" ? 2 : 0
+    }
+    function is_token(s) {
+      if (length(s) < 16 || s ~ /[ \t\n\r]/) return 0
+      return !(s ~ /^<.*>$/ || s ~ /^\[.*\]$/)
+    }
+    function prefix(s, most,   i) {
+      for (i = 1; i <= most; i++) if (index(s, prefixes[i]) == 1) return length(prefixes[i])
+      return 0
+    }
+    function has_secret(s,   i, c, n, word, name, rest, value) {
+      if (prefix(s, 12) && s !~ /[ \t\n\r]/) return 1
+      n = length(s)
+      for (i = 1; i <= n + 1; i++) {
+        c = substr(s, i, 1)
+        if (!between(c)) { word = word c; continue }
+        if (prefix(word, many) && length(word) - prefix(word, many) >= 16 && word !~ /[^A-Za-z0-9_.-]/) return 1
+        if (c == "=" && word != "") {
+          rest = substr(s, i + 1, 2000)
+          sub(/^["\047]+/, "", rest)
+          for (value = ""; !between(substr(rest, length(value) + 1, 1)); ) value = value substr(rest, length(value) + 1, 1)
+          name = hint(word)
+          if (value != "" && (name == 1 || (name == 2 && is_token(value)))) return 1
+        }
+        word = ""
+        if (c == ":" && substr(s, i, 3) == "://") {
+          rest = substr(s, i + 3, 2000)
+          sub(/\/.*$/, "", rest)
+          if (rest ~ /^[^ \t\n\r:]*:[^ \t\n\r]+@[^@]*$/) return 1
+        }
+      }
+      return 0
+    }
+    function is_secret(known, s) {
+      if (known == 1) return s !~ /^[ \t\n\r]*$/
+      return (known == 2 && is_token(s)) || has_secret(s)
+    }
+    function json_secret(known, s,   i, c, n, depth, text, hints) {
+      n = length(s)
+      hints[0] = known
+      for (i = 1; i <= n; i++) {
+        c = substr(s, i, 1)
+        if (c == "{" || c == "[") { hints[depth + 1] = hints[depth + 0]; depth++ }
+        else if ((c == "}" || c == "]") && depth) depth--
+        else if (c == "\"") {
+          text = ""
+          while (++i <= n && (c = substr(s, i, 1)) != "\"") {
+            if (c == "\\") c = substr(s, ++i, 1)
+            text = text c
+          }
+          for (c = i + 1; blank(substr(s, c, 1)); ) c++
+          if (substr(s, c, 1) == ":") hints[depth + 0] = (depth && hints[depth - 1] == 1) ? 1 : hint(text)
+          else if (is_secret(hints[depth + 0], text)) return 1
+        }
+      }
+      return 0
+    }
+    BEGIN {
+      secret = " password passwords passwd passphrase secret secrets credential credentials apikey apikeys accesskey privatekey authorization "
+      before_key = " api access private auth signing encryption "
+      many = split("hf_ sk- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- nvapi- xoxb- xoxp- gsk_ AKIA ASIA AIza eyJ", prefixes, " ")
+      key = ENVIRON["_rlship_named"]
+    }
+    { all = all (NR > 1 ? "\n" : "") $0 }
+    END {
+      is_json = sub(/:$/, "", key) && all ~ /^[\[{"]/
+      exit !(is_json ? json_secret(hint(key), all) : is_secret(hint(key), all))
+    }'
+}
+
 _rlship_mark() { # kind step
   _rlship_stepped "$1" "$2" || return 0
   _rlship_time
@@ -708,7 +904,7 @@ _rlship_open() {
   fi
   _rlship_replica=${_rlship_replica:-${RLSHIP_REPLICA:-0}}
   _rlship_boot= _rlship_looked=0 _rlship_told=' ' _rlship_stepped=0 _rlship_unstepped=0 _rlship_first=0 _rlship_last=0
-  _rlship_file= _rlship_id= _rlship_torn= _rlship_retry= _rlship_defined= _rlship_before= _rlship_network= _rlship_sync_at=0
+  _rlship_file= _rlship_id= _rlship_torn= _rlship_retry= _rlship_defined= _rlship_ran= _rlship_before= _rlship_network= _rlship_sync_at=0
   _rlship_place
   # Milliseconds: max(500, min(2 * world, 2000), world / 2).
   _rlship_every=$((${_rlship_world:-1} * 2))

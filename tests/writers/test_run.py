@@ -1,0 +1,93 @@
+"""The records `run` of the writers of all languages, beyond what the scripts of calls show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.spec.schemas import faults
+from tests.writer.reading import merged
+from tests.writers.commands import command, init
+from tests.writers.driver import drive, files, lines, of_kind, only_file, records
+from tests.writers.languages import LANGUAGES, NAMES, language_of
+
+pytestmark = pytest.mark.toolchain
+
+MANY = 31
+LENGTH = 60_000
+LENGTH_OF_SHELLS = 4_000  # they split sooner
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_a_configuration_longer_than_a_line_is_several_records(language: str, tmp_path: Path) -> None:
+    """No line is too long, no value is cut, and a secret among them is left out."""
+    length = LENGTH if "cut" in language_of(language).able else LENGTH_OF_SHELLS
+    config = {f"k{i}": f"{i}" + "x" * length for i in range(MANY)}
+    pairs = [part for name, text in config.items() for part in (name, f"s:{text}")]
+    ended = drive(
+        language_of(language),
+        tmp_path,
+        init("job", "gen"),
+        command("run", "config", *pairs, "api_key", "s:geheim"),
+        command("close"),
+    )
+    assert (ended.code, ended.said) == (0, "")
+    path = only_file(tmp_path / "job")
+    found = records(path)
+    assert len(of_kind(found, "run")) > 1
+    assert max(map(len, lines(path))) < 1 << 20
+    assert merged(found) == {"config": config, "dropped": ["config.api_key"]}
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_secrets_in_objects_and_arrays_are_not_written(language: str, tmp_path: Path) -> None:
+    """What holds one is left out, alone or with all of the value around it; what is beside it stays."""
+    given = {"model": {"name": "x", "hub": {"api_key": "geheim", "n": 1}}, "args": ["a", "hf_geheim"], "lr": [1]}
+    pairs = [part for name, value in given.items() for part in (name, f"j:{json.dumps(value)}")]
+    drive(language_of(language), tmp_path, init("job", "gen"), command("run", "config", *pairs), command("close"))
+    path = only_file(tmp_path / "job")
+    assert b"geheim" not in path.read_bytes()
+    found = merged(records(path))
+    assert found["config"]["lr"] == [1]
+    assert {one.split(".")[1] for one in found["dropped"]} == {"model", "args"}
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_members_of_another_type_are_left_out_and_said(language: str, tmp_path: Path) -> None:
+    """The others of the call are written, and every record is valid."""
+    wrong = ("exit_code", "n:256", "tags", "s:one", "colour", "s:red", "config", "n:1", "notes", "n:1")
+    ended = drive(
+        language_of(language),
+        tmp_path,
+        init("job", "gen"),
+        command("run", "members", *wrong, "name", "s:n"),
+        command("close"),
+    )
+    found = records(only_file(tmp_path / "job"))
+    assert merged(found) == {"name": "n"}
+    assert [fault for record in found for fault in faults("record", record)] == []
+    assert ended.code == 0
+    assert 1 <= len(ended.said.splitlines()) <= 5
+
+
+@pytest.mark.parametrize("language", [language.name for language in LANGUAGES if language.forks])
+def test_a_forked_child_does_not_say_the_run_again(language: str, tmp_path: Path) -> None:
+    """The parent's file has it, and later values of the parent are newer than the child's copy."""
+    drive(
+        language_of(language),
+        tmp_path,
+        init("job", "gen"),
+        command("define", "x", "max", "", "", ""),
+        command("run", "config", "lr", "n:1"),
+        command("fork", 1, 2),
+        command("run", "config", "lr", "n:2"),
+        command("close"),
+    )
+    both = [records(path) for path in files(tmp_path / "job")]
+    (child,) = (found for found in both if "parent" in found[0])
+    (parent,) = (found for found in both if "parent" not in found[0])
+    assert of_kind(child, "run") == []
+    assert of_kind(child, "define")
+    assert merged(parent) == {"config": {"lr": 2}}
