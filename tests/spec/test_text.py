@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlship import buffer, definitions, encode, endings, filesystem, identity, quota, registry, spans
+from rlship import buffer, definitions, encode, endings, filesystem, identity, quota, registry, rundata, settings, spans
 from rlship import records as record_lines
 from rlship import values as written_values
 from rlship.flusher import Timing
@@ -125,8 +125,10 @@ LIMITS: dict[str, tuple[float, ...]] = {
     "1,048,576 (2^20)": (records.MAX_WORLD, identity.RANKS_END),
     "946684800..4102444800": (records.T_MIN, records.T_MAX),
     "10^9 s": (records.MAX_OFFSET_S, reading.MAX_DURATION_S),
-    "-255..255": (reading.MAX_EXIT_CODE,),
-    "10,000": (records.MAX_RUN_KEYS,),
+    "-255..255": (reading.MAX_EXIT_CODE, rundata.MAX_EXIT_CODE),
+    "10,000": (records.MAX_RUN_KEYS, rundata.MAX_KEYS),
+    "4,194,304 bytes": (rundata._MAX_BYTES,),
+    "65,536 characters": (settings.MAX_TEXT,),
     "300 characters": (reading.MAX_ERROR, endings._MAX_TEXT),
     "100 characters": (values.MAX_CUSTOM_NAME,),
     "1000 characters": (encode.MAX_NAME,),
