@@ -68,6 +68,8 @@ class Declared:
 
     def take(self) -> list[str]:
         """The records of the run data that no record has said yet."""
+        if not self._run.waits:  # as in nearly every round
+            return []
         with self._gathering.lock:
             return self._run.take()
 

@@ -33,7 +33,10 @@ MAX_EXIT_CODE = 255
 
 
 class RunData:
-    """The newest leaf at each path. It is no lock: the caller holds one."""
+    """The newest leaf at each path. It has no lock: the caller holds one.
+
+    Attributes: `waits`, whether `take` may have something.
+    """
 
     def __init__(self) -> None:
         self._leaves: dict[Path, str] = {}
@@ -43,10 +46,11 @@ class RunData:
         self._keys: dict[str, int] = {}
         self._bytes: dict[str, int] = {}
         self._t = 0.0
+        self.waits = False
 
     def put(self, found: Settings, t: float) -> list[Path]:
         """Note leaves and the paths of secrets at time `t`. Returns the paths that it leaves out as too much."""
-        self._t = t
+        self._t, self.waits = t, True
         refused = [path for path, text in found.leaves.items() if not self._put(path, text)]
         for path in found.dropped:
             self._withdraw(path)
@@ -57,6 +61,7 @@ class RunData:
     def take(self) -> list[str]:
         """The records of what none has said yet."""
         new = [path for path, named in self._dropped.items() if not named]
+        self.waits = False
         if not self._waiting and not new:
             return []
         waiting, self._waiting = self._waiting, {}

@@ -17,10 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rlship
+from rlship import rundata
 from rlship.encode import MAX_LINE_BYTES
 from rlship.hidden import is_secret
+from tests.kit.cases import statistical
 from tests.kit.waiting import wait_until
 from tests.spec.schemas import faults
 from tests.writer.reading import (
@@ -261,6 +265,42 @@ def test_a_configuration_that_holds_itself_ends(tmp_path: Path) -> None:
     assert logger.close()
     assert merged(records(tmp_path))["config"]["me"]["me"]["a"] == 1
     assert any("more than 100000 keys and elements" in told for _, told in answers(tmp_path))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab.é\x00\ud800", max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab.é", min_size=1, max_size=3), inner),
+    max_leaves=12,
+)
+
+
+def plain(value: Any) -> Any:
+    """JSON data as they come back."""
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float) and value - value != 0:
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
+    return value.replace("\ud800", "\ufffd") if isinstance(value, str) else value
+
+
+@statistical(300)
+@given(st.lists(st.dictionaries(st.text("ab.é", min_size=1, max_size=3), JSON), max_size=4), st.integers(0, 3))
+def test_any_json_comes_back(configs: list[Record], taken: int) -> None:
+    """However it is nested, updated and cut into records, the records come to what the calls said."""
+    data, told = rundata.RunData(), []
+    lines: list[str] = []
+    for i, config in enumerate(configs):
+        data.put(rundata.read({"config": config}, lambda path, why: told.append(why)), NOW)
+        if i % 4 == taken:
+            lines += data.take()
+    lines += data.take()
+    expected = merged([{"kind": "run", "config": plain(config)} for config in configs if config])
+    assert merged([json.loads(line) for line in lines]) == merged([json.loads(line) for line in data.all()]) == expected
+    assert [fault for line in lines for fault in faults("record", json.loads(line))] == told == []
 
 
 # --- secrets ---

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import wait_until
 from tests.spec.schemas import faults
 from tests.writer.reading import merged
 from tests.writers.commands import command, init
-from tests.writers.driver import drive, files, lines, of_kind, only_file, records
+from tests.writers.driver import Driver, all_records, drive, files, is_there, lines, of_kind, only_file, records
 from tests.writers.languages import LANGUAGES, NAMES, language_of
+from tests.writers.test_trouble import LimitedFiles
 
 pytestmark = pytest.mark.toolchain
 
@@ -91,3 +93,23 @@ def test_a_forked_child_does_not_say_the_run_again(language: str, tmp_path: Path
     assert of_kind(child, "run") == []
     assert of_kind(child, "define")
     assert merged(parent) == {"config": {"lr": 2}}
+
+
+@pytest.mark.parametrize("language", NAMES)
+def test_what_a_full_buffer_dropped_is_written_later(language: str, tmp_path: Path) -> None:
+    """While the disk is full the buffer fills up, and a record of the run with it; it comes once there is room."""
+    disk = LimitedFiles()
+    buffers = "cut" in language_of(language).able
+    with Driver(language_of(language), tmp_path, prepare=disk.prepare) as driver:
+        driver.tell(init("job", "gen"), command("run", "config", "lr", "n:1", "a", "s:b"))
+        driver.tell(command("burst", 120_000 if buffers else 4_000), command("run", "config", "lr", "n:2"))
+        driver.tell(command("run", "summary", "best", "n:3"), command("burst", 1))
+        driver.tell(command("event", "", "reached", "x", "n:1"))
+        disk.mend(driver)
+        driver.tell(*(command("sleep", 200) + command("log", step, "", "x", step) for step in range(40)))
+        wait_until(is_there(tmp_path / "job", b'"step":39,'), "lines after it was mended")
+        assert driver.end(command("close")).code == 0
+    found = all_records(tmp_path / "job")
+    assert of_kind(found, "gap")
+    assert merged(found) == {"config": {"lr": 2, "a": "b"}, "summary": {"best": 3}}
+    assert found[-1]["kind"] == "close"
