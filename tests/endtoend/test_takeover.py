@@ -143,7 +143,7 @@ def test_an_owner_that_nobody_followed_goes_on(tmp_path: Path) -> None:
         worker.flush()
         sidecar.until(lambda: finished(experiment, 19))
         sidecar.process.send_signal(signal.SIGSTOP)
-        lease = state_of(experiment) / "lease.0"  # written at each beat, of which there is none now
+        lease = state_of(experiment) / "lease.0"  # written at each beat, and it does not beat now
         wait_until(lambda: time.time() - lease.stat().st_mtime > TTL_S, "the lease runs out")
         worker.tell("run", 21, 40, seed=2, pause=0.0)
         worker.end()

@@ -356,7 +356,9 @@ def test_secrets_never_reach_the_disk(name: str, value: str, tmp_path: Path) -> 
     logger.config({name: value, "in": {name: value}, "list": [{name: value, "kept": 1}]})
     logger.summary({name: value})
     logger.close()
-    assert json.dumps(value)[1:-1] not in "\n".join(lines(tmp_path))
+    text = json.dumps(value)
+    # A short one without its quotes may stand in the writer's random id.
+    assert (text if len(value) < 8 else text[1:-1]) not in "\n".join(lines(tmp_path))
     found = merged(records(tmp_path))
     assert found["config"] == {"list": [{"kept": 1}]}
     assert found["dropped"] == [f"config.{name}", f"config.in.{name}", f"config.list.0.{name}", f"summary.{name}"]
