@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import termios
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,12 @@ def test_a_forked_child_does_not_say_the_run_again(language: str, tmp_path: Path
     assert merged(parent) == {"config": {"lr": 2}}
 
 
+def has_read(driver: Driver) -> bool:
+    """Whether a driver has read what it was given. It reads on once it has done what it read before."""
+    assert driver.process.stdin is not None
+    return fcntl.ioctl(driver.process.stdin, termios.FIONREAD, bytes(4)) == bytes(4)
+
+
 @pytest.mark.parametrize("language", NAMES)
 def test_what_a_full_buffer_dropped_is_written_later(language: str, tmp_path: Path) -> None:
     """While the disk is full the buffer fills up, and a record of the run with it; it comes once there is room."""
@@ -103,8 +111,10 @@ def test_what_a_full_buffer_dropped_is_written_later(language: str, tmp_path: Pa
     with Driver(language_of(language), tmp_path, prepare=disk.prepare) as driver:
         driver.tell(init("job", "gen"), command("run", "config", "lr", "n:1", "a", "s:b"))
         driver.tell(command("burst", 120_000 if buffers else 4_000), command("run", "config", "lr", "n:2"))
-        driver.tell(command("run", "summary", "best", "n:3"), command("burst", 1))
-        driver.tell(command("event", "", "reached", "x", "n:1"))
+        driver.tell(command("run", "summary", "best", "n:3"), command("event", "", "reached"))
+        wait_until(lambda: has_read(driver), "it has all commands")
+        driver.tell(command("sleep", 1))
+        wait_until(lambda: has_read(driver), "it is through with those before")
         disk.mend(driver)
         driver.tell(*(command("sleep", 200) + command("log", step, "", "x", step) for step in range(40)))
         wait_until(is_there(tmp_path / "job", b'"step":39,'), "lines after it was mended")
