@@ -53,7 +53,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before markers select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that draws examples. Long tests begin first, so that one worker does not run the last of them alone."""
+    """Mark tests that draw examples. Long ones begin first, so that no worker is left alone with one at the end."""
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.statistical)
