@@ -348,7 +348,7 @@ class Experiment:
         clock, in Unix seconds, which tells the far future from the rest.
         """
         intake = self.intake
-        if only is None or not all(name in self.sources for name in only):
+        if only is None or intake.is_listing or not all(name in self.sources for name in only):
             intake.discover(now, force=end)
         if self._unrestored:
             self._restore(now)

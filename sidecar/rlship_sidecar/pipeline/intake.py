@@ -24,7 +24,7 @@ from rlship_sidecar.pipeline.source import Fetched, Source, new_source, removed
 from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder, is_foreign
-from rlship_sidecar.tail.looks import Look, Looks
+from rlship_sidecar.tail.looks import Looks, Repeated
 from rlship_sidecar.tail.newcomers import Newcomers
 from rlship_sidecar.tail.opening import Opener
 from rlship_sidecar.tail.tail import MAX_WAIT_S, NO_ANSWER, START, Descriptors, Glance, Position, Replaced, Tail
@@ -102,11 +102,11 @@ class Intake:
         self.room: Callable[[str], int] = lambda actor: ROUND_STEPS
         self._went_abreast: set[str] = set()  # actors
         self._local = filesystem.local
-        self._anywhere = Descriptors(1, keep=False, root=directory)  # for threads
         self._turns: Turns | None = None
         if not filesystem.local and access.looks is not None:
             self._turns = Turns(access.looks, access.opens_per_s, access.poll_s)
-        self._listing = Folder(self.folder, directory, local=filesystem.local)
+        folder = Folder(self.folder, directory, local=filesystem.local)
+        self._listing = Repeated(folder.look, self.files.looks)
         self._newcomers = Newcomers(self._opener, local=filesystem.local)
 
     def close(self) -> None:
@@ -165,17 +165,20 @@ class Intake:
         return self._newcomers.formats
 
     def discover(self, now: float, *, force: bool) -> None:
-        """Take in new files, if it is time to list the folders."""
+        """Take in new files, if it is time to list the folders, and what listings found that were under way."""
         self._discover_foreign(now, force=force)
         try:
-            listed = self._listing.look(now, force=force)
+            listed = self._listing(now, force=force, wait_s=GATHER_S)
         except OSError as error:
             if not (isinstance(error, FileNotFoundError) and self.sources and self._newcomers.alone(self.sources)):
                 link = isinstance(error, NotADirectoryError)
                 self._odd[WRITERS_FOLDER] = "a link or no folder: not followed" if link else words(error)
             return
-        if listed is None:
+        if hung_s := self._listing.hung_s(time.monotonic()):
+            self._odd[WRITERS_FOLDER] = f"{NO_ANSWER}: listing it has taken {hung_s:.0f} s so far"
+        elif listed is None:
             self._odd.pop(WRITERS_FOLDER, None)
+        if listed is None:
             return
         self._odd = dict.fromkeys(listed.odd, "not a regular file, or its name is not UTF-8")
         if self._local:  # on a network filesystem no file stays open, so the next look finds out
@@ -195,7 +198,7 @@ class Intake:
         return source
 
     def _discover_foreign(self, now: float, *, force: bool) -> None:
-        for name, tail in self._newcomers.look(now, force=force).items():
+        for name, tail in self._newcomers.look(now, force=force, wait_s=GATHER_S).items():
             source = self.sources.get(name)
             if source is None:
                 self.add(new_source(name, tail, self.schemas), now)
@@ -208,15 +211,21 @@ class Intake:
         """When the next file is due, in monotonic seconds; infinite where all are looked at together."""
         if self._turns is None:
             return math.inf
-        return time.monotonic() if self._turns.is_working else self._turns.next_due()
+        return time.monotonic() if self._turns.is_working or self.is_listing else self._turns.next_due()
+
+    @property
+    def is_listing(self) -> bool:
+        """True while a thread lists a folder, unless it hangs; `discover` takes in what it finds."""
+        now = time.monotonic()
+        return self._listing.is_working(now) or self._newcomers.is_working(now)
 
     def grew(self) -> bool:
         """True if a file is larger than at the last look, or does not answer. Looks at all."""
-        looks, found = self._given[2].looks if self._turns is not None else None, []
+        looks, found = self.files.looks, []
         for source in self.sources.values():
             if source.gone:
                 continue
-            if looks is None or is_foreign(source.name):
+            if looks is None:
                 try:
                     if source.tail.size() > max(source.size, source.read):
                         return True
@@ -239,7 +248,7 @@ class Intake:
         left = iter(sources)
         while some := list(islice(left, FETCHED_AT_ONCE)):
             if self._turns is not None:
-                self._fetch([source for source in some if not (source.gone or is_foreign(source.name))], blocks_of)
+                self._fetch([source for source in some if not source.gone], blocks_of)
             try:
                 yield from some
             finally:
@@ -247,37 +256,38 @@ class Intake:
                     source.fetched = None
 
     def _fetch(self, sources: Iterable[Source], blocks_of: Callable[[Source], Sequence[SavedBlock]]) -> None:
-        looks, found = self._given[2].looks, []
+        looks, found = self.files.looks, []
         assert looks is not None
         for source in sources:
             if blocks := blocks_of(source):
-                tail = Tail(source.tail.path, self._anywhere)
-                found.append((source, looks.begin(partial(fetch, tail, source.position, blocks))))
+                source.fetched = Fetched({}, OSError(errno.ETIMEDOUT, NO_ANSWER, source.tail.path))
+                if not source.tail.is_hanging:
+                    found.append((source, looks.begin(partial(fetch, source.tail.twin(), source.position, blocks))))
         looks.wait([look for _, look in found], math.inf)
         for source, look in found:
             if look.error is not None:
                 raise look.error
             if look.result is None:
-                self.files.hangs(source.tail.path, look)
-            source.fetched = look.result or Fetched({}, OSError(errno.ETIMEDOUT, NO_ANSWER, source.tail.path))
+                source.tail.hangs(look)
+            else:
+                source.fetched = look.result
 
     def replaced_of(self, known: Iterable[tuple[str, Position]]) -> list[str]:
         """The files, by name and position, that no longer hold what was read of them. One that does not answer or
         cannot be read now is not among them.
         """
-        checks = [(name, partial(self.tail(name).check_at_once, mark)) for name, mark in known]
-        looks = self._given[2].looks
-        if self._local or looks is None:
-            return [name for name, check in checks if _is_replaced(check)]
-        answers: list[tuple[str, bool | Look[bool]]] = []
-        for name, check in checks:
-            asked = partial(_is_replaced, check)
-            if is_foreign(name):
-                answers.append((name, asked()))
-            else:
-                answers.append((name, looks.begin(asked)))
-        looks.wait([one for _, one in answers if isinstance(one, Look)], math.inf)
-        return [name for name, one in answers if (one.result if isinstance(one, Look) else one)]
+        looks = self.files.looks
+        if looks is None:
+            return [name for name, mark in known if _is_replaced(self.tail(name), mark)]
+        tails = [(name, self.tail(name), mark) for name, mark in known]
+        asked = [(name, tail, looks.begin(partial(_is_replaced, tail, mark))) for name, tail, mark in tails]
+        looks.wait([look for _, _, look in asked], math.inf)
+        for _, tail, look in asked:
+            if not look.is_done:
+                tail.hangs(look)
+            elif look.error is not None:
+                raise look.error
+        return [name for name, _, look in asked if look.result]
 
     def read(self, now: float, names: Iterable[str], apply: Apply, *, end: bool) -> bool:
         """One look at every file that may have grown; within an actor the hindmost file first, the others only as far
@@ -413,7 +423,7 @@ class Intake:
                     self._note_end(source, left=False)
         for source, look, hung_s in turns.hanging():
             source.problem = f"{NO_ANSWER}: a look at it has taken {hung_s:.0f} s so far"
-            self.files.hangs(source.tail.path, look)
+            source.tail.hangs(look)
         return turns.unread()
 
     def _note_look(self, source: Source, now: float) -> None:
@@ -453,14 +463,16 @@ class Intake:
             return taken.more
         start = source.position
         piece, source.pace.piece = source.pace.piece, None
-        if piece is None or piece.start.offset != start.offset:
-            try:
+        try:
+            if piece is not None and piece.start.offset == start.offset:
+                piece = source.tail.translated(piece)
+            else:
                 piece = source.tail.read(
                     start, source.piece_bytes, size=source.size, hold_nul=self._holds_nul(source, now)
                 )
-            except OSError as error:
-                self._failed(source, error)
-                return False
+        except OSError as error:
+            self._failed(source, error)
+            return False
         if piece.end == start.offset:
             if piece.held:
                 self._hold(source, now)
@@ -511,9 +523,9 @@ def _rests(source: Source, now: float, end: bool) -> bool:
     return done_s > SETTLED_S
 
 
-def _is_replaced(check: Callable[[], None]) -> bool:
+def _is_replaced(tail: Tail, mark: Position) -> bool:
     try:
-        check()
+        tail.check(mark)
     except Replaced:
         return True
     except OSError:

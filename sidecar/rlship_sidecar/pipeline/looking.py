@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rlship_sidecar.pipeline.source import Source
-from rlship_sidecar.tail.listing import is_foreign
 from rlship_sidecar.tail.looks import Look, Looks
 from rlship_sidecar.tail.tail import Glance
 
@@ -192,15 +191,8 @@ class Turns:
         """Begin these looks, each at a file without a look under way."""
         for source, look in looks:
             if source.pace.look is None:
-                source.pace.look = self._begin(source, look)
+                source.pace.look = self._looks.begin(look)
                 self._under_way[source.name] = source
-
-    def _begin(self, source: Source, work: Callable[[], Glance]) -> Look[Glance]:
-        if not is_foreign(source.name):
-            return self._looks.begin(work)
-        look = Look(work, is_urgent=False)  # readers of other formats are not for several threads
-        look.run()
-        return look
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the looks that are under way, and not for those that hang."""

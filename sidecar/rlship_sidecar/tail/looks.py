@@ -7,12 +7,14 @@ returns holds up neither the other files nor the end of the process.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -61,6 +63,11 @@ class Looks:
         self._at_work: dict[threading.Thread, Look[object]] = {}
         self._threads: list[threading.Thread] = []
         self._went_idle = threading.Event()
+
+    @property
+    def is_one_of_them(self) -> bool:
+        """True in one of the threads, which makes further calls itself: threads that wait for threads may lack some."""
+        return threading.current_thread() in self._at_work
 
     def begin(self, work: Callable[[], T], *, urgent: bool = False) -> Look[T]:
         """Have a thread make this call; an `urgent` one before those that wait."""
@@ -137,3 +144,51 @@ class Looks:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return sum(thread.is_alive() for thread in self._threads)
+
+
+def begin(looks: Looks | None, work: Callable[[], T]) -> Look[T]:
+    """Have a thread of `looks` make this call before those that wait; without looks, make it now."""
+    if looks is not None:
+        return looks.begin(work, urgent=True)
+    look = Look(work, is_urgent=True)
+    look.run()
+    return look
+
+
+class Repeated(Generic[T]):
+    """A call that is made again and again by a thread of `looks`, once at a time; without looks, by the caller.
+
+    The call takes the time and `force`, and returns None if nothing is due.
+    """
+
+    def __init__(self, call: Callable[..., T | None], looks: Looks | None) -> None:
+        self._call = call
+        self._looks = looks
+        self._look: Look[T | None] | None = None
+
+    def __call__(self, now: float, *, force: bool, wait_s: float) -> T | None:
+        """What it found, or None. If it takes longer than `wait_s`, a later call returns what it found.
+
+        With `force`, it begins now, and this waits until it is done or hangs. Raises what the call raises.
+        """
+        if self._looks is None:
+            return self._call(now, force=force)
+        look = self._look
+        if look is not None and force and self._looks.wait([look], math.inf):
+            look = None  # it began before this
+        if look is None:
+            look = self._look = self._looks.begin(partial(self._call, now, force=force), urgent=True)
+        if not self._looks.wait([look], math.inf if force else wait_s):
+            return None
+        self._look = None
+        if look.error is not None:
+            raise look.error
+        return look.result
+
+    def hung_s(self, now: float) -> float:
+        """Seconds since the call began if it hangs, else 0."""
+        return 0.0 if self._look is None else self._look.hung_s(now)
+
+    def is_working(self, now: float) -> bool:
+        """True while the call is under way and does not hang."""
+        return self._look is not None and not self._look.hung_s(now)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from rlship_sidecar.tail.foreign.places import Places
 from rlship_sidecar.tail.foreign.tail import ForeignTail
-from rlship_sidecar.tail.listing import SUFFIX, is_foreign
+from rlship_sidecar.tail.listing import SUFFIX, Listing, is_foreign
+from rlship_sidecar.tail.looks import Look, Repeated, begin
 from rlship_sidecar.tail.opening import Opener
+from rlship_sidecar.tail.tail import NO_ANSWER
 
 NAMED = (SUFFIX, ".json")  # unrecognised files with other names, such as logs for people, are not reported
 YOUNG_S = 60.0  # an unrecognised file is tried at every look for this long, then as often as folders are listed
@@ -22,16 +27,20 @@ ODD = (
 )
 UNKNOWN = "not recognised: no reader knows its first lines; left alone"
 
+_Stamp = tuple[int, int]  # size and mtime
+_Tried = tuple[_Stamp, dict[str, ForeignTail]]
+
 
 @dataclass(slots=True)
 class _Waiting:
     since: float
     tried_at: float = 0.0
-    tried: tuple[int, int] = (-1, -1)  # size and mtime
+    tried: _Stamp = (-1, -1)
+    look: Look[_Tried] | None = None
 
 
 class Newcomers:
-    """The foreign files of an experiment.
+    """The foreign files of an experiment. Threads of the opener's looks list the folders and read the first lines.
 
     `inodes` maps the names from the last listing to inodes. `oddities` maps each file that is left alone to the reason.
     `formats` counts the recognised files of each reader.
@@ -43,6 +52,7 @@ class Newcomers:
         self.formats: Counter[str] = Counter()
         self._opener = opener
         self._places = Places(opener.directory, opener.readers, local=local)
+        self._listing = Repeated(self._places.look, opener.looks)
         self._waiting: dict[str, _Waiting] = {}
         self._names: dict[str, list[str]] = {}  # the names of the writers in each recognised file
 
@@ -70,10 +80,42 @@ class Newcomers:
         """One message for each file that is left alone."""
         return [f"{name}: {why}" for name, why in islice(self.oddities.items(), MAX_NEWS)]
 
-    def look(self, now: float, *, force: bool) -> dict[str, ForeignTail]:
-        """List the folders and return the writers of files that are recognised for the first time, by name."""
-        listed = self._places.look(now, force=force)
+    def is_working(self, now: float) -> bool:
+        """True while the folders are listed, unless that hangs."""
+        return self._listing.is_working(now)
+
+    def look(self, now: float, *, force: bool, wait_s: float) -> dict[str, ForeignTail]:
+        """List the folders and return the writers of files that are recognised for the first time, by name.
+
+        Waits for the threads for `wait_s`; with `force`, until they are done or hang.
+        """
+        listed = self._listing(now, force=force, wait_s=wait_s)
         self.inodes = {}
+        if listed is not None:
+            self._note(listed, now)
+        for file, waiting in self._waiting.items():
+            due = force or now - waiting.since < YOUNG_S or now - waiting.tried_at >= RETRY_S
+            if due and waiting.look is None:
+                waiting.tried_at = now
+                waiting.look = begin(self._opener.looks, partial(self._try, file, waiting.tried))
+        looks = [waiting.look for waiting in self._waiting.values() if waiting.look is not None]
+        if self._opener.looks is not None:
+            self._opener.looks.wait(looks, math.inf if force else wait_s)
+        found: dict[str, ForeignTail] = {}
+        for file, waiting in list(self._waiting.items()):
+            look = waiting.look
+            if look is None:
+                continue
+            if look.is_done:
+                waiting.look = None
+                found.update(self._take(file, waiting, look, now, force=force))
+            elif look.hung_s(time.monotonic()):
+                self.oddities[file] = NO_ANSWER
+        for name, problem in dict(self._opener.readers.problems).items():
+            self.oddities[f"reader {name}"] = problem
+        return found
+
+    def _note(self, listed: Listing, now: float) -> None:
         for name in listed.odd:
             self.oddities[name] = ODD
         for file, inode in listed.files.items():
@@ -81,34 +123,33 @@ class Newcomers:
                 self.inodes.update(dict.fromkeys(self._names[file], inode))
             else:
                 self._waiting.setdefault(file, _Waiting(now))
-        found: dict[str, ForeignTail] = {}
-        for file, waiting in list(self._waiting.items()):
-            if force or now - waiting.since < YOUNG_S or now - waiting.tried_at >= RETRY_S:
-                found.update(self._try(file, waiting, now, force=force))
-        for name, problem in self._opener.readers.problems.items():
-            self.oddities[f"reader {name}"] = problem
-        return found
 
-    def _try(self, file: str, waiting: _Waiting, now: float, *, force: bool) -> dict[str, ForeignTail]:
-        waiting.tried_at = now
-        try:
-            is_now = os.stat(self._opener.path(file))
-            stamp = (is_now.st_size, is_now.st_mtime_ns)
-            if stamp != waiting.tried:
-                tails = self._opener.recognise(file)
-                waiting.tried = stamp
-                if tails:
-                    del self._waiting[file]
-                    self._names[file] = list(tails)
-                    self.formats.update({tail.reader for tail in tails.values()})
-                    self.oddities.pop(file, None)
-                    return tails
-        except FileNotFoundError:
+    def _try(self, file: str, tried: _Stamp) -> _Tried:
+        """The size and time of a file, and the writers in it unless these are as they were. Raises OSError."""
+        is_now = os.stat(self._opener.path(file))
+        stamp = (is_now.st_size, is_now.st_mtime_ns)
+        return stamp, self._opener.recognise(file) if stamp != tried else {}
+
+    def _take(
+        self, file: str, waiting: _Waiting, look: Look[_Tried], now: float, *, force: bool
+    ) -> dict[str, ForeignTail]:
+        if isinstance(look.error, FileNotFoundError):
             del self._waiting[file]
             return {}
-        except OSError as error:
-            self.oddities[file] = error.strerror or type(error).__name__
+        if isinstance(look.error, OSError):
+            self.oddities[file] = look.error.strerror or type(look.error).__name__
             return {}
-        if stamp[0] and file.endswith(NAMED) and (force or now - waiting.since >= RETRY_S):
+        if look.error is not None:
+            raise look.error
+        assert look.result is not None
+        waiting.tried, tails = look.result
+        if self.oddities.get(file) == NO_ANSWER:
+            del self.oddities[file]
+        if tails:
+            del self._waiting[file]
+            self._names[file] = list(tails)
+            self.formats.update({tail.reader for tail in tails.values()})
+            self.oddities.pop(file, None)
+        elif waiting.tried[0] and file.endswith(NAMED) and (force or now - waiting.since >= RETRY_S):
             self.oddities[file] = UNKNOWN
-        return {}
+        return tails

@@ -26,7 +26,8 @@ class Opener:
         self.folder = os.path.join(directory, WRITERS_FOLDER)
         self.readers = readers()
         self._files = files
-        self._documents = Documents(directory)
+        self.looks = files.looks
+        self._documents = Documents(directory, files.looks)
 
     def close(self) -> None:
         """Close all documents."""

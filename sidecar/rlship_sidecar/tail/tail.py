@@ -104,15 +104,15 @@ class Descriptors:
     """Open files, at most `limit` of them: the file that was read least recently is closed first.
 
     On a network filesystem a file is opened for every look (`keep=False`), because only an open makes the client ask
-    the server. With `looks`, a thread makes that call, and a file that does not answer in time raises an OSError. No
-    link below the folder `root` is followed.
+    the server. With `looks`, a thread of it makes that call, and a file that does not answer in time raises an OSError.
+    No link below the folder `root` is followed.
     """
 
     def __init__(self, limit: int, *, keep: bool, root: str = "", looks: Looks | None = None) -> None:
         self.root = root
         self._limit = max(1, limit)
         self.keep = keep
-        self._looks = None if keep else looks
+        self.looks = None if keep else looks
         self._folders: dict[str, tuple[OpenFolder, float]] = {}
         self._hanging: dict[str, Look[Any]] = {}
         self._open: OrderedDict[str, int] = OrderedDict()
@@ -157,13 +157,12 @@ class Descriptors:
 
     def in_time(self, path: str, call: Callable[[], T]) -> T:
         """Make a call on a file, of which no more than one may hang. Raises OSError."""
-        if self._looks is None:
+        if self.looks is None or self.looks.is_one_of_them:
             return call()
-        before = self._hanging.get(path)
-        if before is not None and not before.is_done:
+        if self.is_hanging(path):
             raise OSError(errno.ETIMEDOUT, NO_ANSWER, path)
-        look = self._looks.begin(call, urgent=True)
-        if not self._looks.wait([look], MAX_WAIT_S):
+        look = self.looks.begin(call, urgent=True)
+        if not self.looks.wait([look], MAX_WAIT_S):
             self._hanging[path] = look
             raise OSError(errno.ETIMEDOUT, NO_ANSWER, path)
         self._hanging.pop(path, None)
@@ -174,6 +173,11 @@ class Descriptors:
     def hangs(self, path: str, look: Look[Any]) -> None:
         """Remember a call on this file that does not return, so that no other one is made meanwhile."""
         self._hanging[path] = look
+
+    def is_hanging(self, path: str) -> bool:
+        """True if a call on this file has not returned."""
+        look = self._hanging.get(path)
+        return look is not None and not look.is_done
 
     def get(self, path: str) -> int:
         """Return a descriptor of the file, and open the file if needed. Raises OSError, NotAFile."""
@@ -247,6 +251,19 @@ class Tail:
         """True if the file was last seen shorter than what was read of it."""
         return self._shrunk_to >= 0
 
+    @property
+    def is_hanging(self) -> bool:
+        """True if a call on the file has not returned."""
+        return self._files.is_hanging(self.path)
+
+    def hangs(self, look: Look[Any]) -> None:
+        """Remember a call on the file that does not return, so that no other one is made meanwhile."""
+        self._files.hangs(self.path, look)
+
+    def translated(self, piece: Piece) -> Piece:
+        """The piece of a glance as `read` would have given it. Raises what `read` raises."""
+        return piece
+
     def size(self) -> int:
         """The current size of the file in bytes. Raises OSError."""
         fd = self._files.kept(self.path)
@@ -284,7 +301,7 @@ class Tail:
                 self._check(fd, mark, size)
             return Glance(size)
 
-        return self._looking(look) if self._files.keep else self._files.look(self.path, look)
+        return self._looking(look)
 
     def line_at(self, offset: int) -> bytes | None:
         """The complete line that begins at `offset`, or None. Raises what `read` raises."""
@@ -298,13 +315,6 @@ class Tail:
         replaced.
         """
         self._looking(lambda fd, size: self._check(fd, mark, _size(fd) if size is None else size))
-
-    def check_at_once(self, mark: Position) -> None:
-        """`check` in the thread that calls it, which may be any on a network filesystem."""
-        if self._files.keep:
-            self.check(mark)
-        else:
-            self._files.look(self.path, lambda fd, size: self._check(fd, mark, size))
 
     def _looking(self, look: Callable[[int, int | None], T]) -> T:
         """Call `look` with a descriptor, and with the size if the file was opened for this look.

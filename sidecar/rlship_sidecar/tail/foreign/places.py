@@ -53,7 +53,7 @@ class Places:
             try:
                 listed = node.folder.look(now, force=force)
             except FileNotFoundError:
-                node.folders.clear()
+                node.folders = {}
                 continue
             except OSError:
                 found.odd.append(relative or ".")

@@ -50,7 +50,7 @@ def recognise(path: str, relative: str, readers: Readers, documents: Documents) 
             continue
         documents.use(path, reader)
         try:
-            found = bind([reader], relative, os.pread(documents.get(path), HEAD_BYTES, 0))
+            found = bind([reader], relative, documents.look(path, lambda fd, size: os.pread(fd, HEAD_BYTES, 0)))
         except NotWhole:
             continue
         except ReaderFailed as error:
@@ -128,8 +128,7 @@ class ForeignTail(Tail):
 
     def _bound(self) -> Native:
         if self._native is None:
-            os.stat(self.path)  # raises FileNotFoundError for a removed file, which is no unrecognised one
-            bound = recognise(self.path, self._relative, self._readers, self._documents)
+            bound = self._files.in_time(self.path, self._recognised)
             if bound is not None:
                 self._guarded(lambda: self.bind(bound))
         if self._native is None:
@@ -137,6 +136,10 @@ class ForeignTail(Tail):
         if self.reader in self._readers.problems:
             raise NotRecognised(0, f"left alone, as {self._readers.problems[self.reader]}", self.path)
         return self._native
+
+    def _recognised(self) -> Bound | None:
+        os.stat(self.path)  # raises FileNotFoundError for a removed file, which is no unrecognised one
+        return recognise(self.path, self._relative, self._readers, self._documents)
 
     def _guarded(self, do: Callable[[], T]) -> T:
         try:
@@ -149,15 +152,13 @@ class ForeignTail(Tail):
         """The size of what is read, in bytes. Raises OSError."""
         self._bound()
         if self.of_document:
-            return self._guarded(lambda: self._documents.size(self.path))
+            return self._guarded(lambda: self._files.in_time(self.path, lambda: self._documents.size(self.path)))
         return super().size()
 
     def look(self, mark: Position, max_bytes: int, *, check: bool, hold_nul: bool) -> Glance:
-        """See `Tail.look`. Readers share what they know, so only one thread may look, and brings no lines along."""
-        size = self.size()
-        if size < mark.offset or (size == mark.offset and (check or self.shrunk)):
-            self.check(mark)
-        return Glance(size)
+        """See `Tail.look`; the lines that it brings along are `translated` later."""
+        self._bound()
+        return self._guarded(lambda: super(ForeignTail, self).look(mark, max_bytes, check=check, hold_nul=hold_nul))
 
     def check(self, mark: Position) -> None:
         """See `Tail.check`."""
@@ -165,15 +166,17 @@ class ForeignTail(Tail):
             self._bound()
         self._guarded(lambda: super(ForeignTail, self).check(mark))
 
-    def check_at_once(self, mark: Position) -> None:
-        """See `Tail.check_at_once`; only one thread may check."""
-        self.check(mark)
-
     def read(self, start: Position, max_bytes: int, *, size: int | None = None, hold_nul: bool = False) -> Piece:
         """See `Tail.read`; the lines of the piece are native lines."""
+        self._bound()
+        return self.translated(
+            self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
+        )
+
+    def translated(self, piece: Piece) -> Piece:
+        """See `Tail.translated`: its lines as native lines."""
         native = self._bound()
-        piece = self._guarded(lambda: super(ForeignTail, self).read(start, max_bytes, size=size, hold_nul=hold_nul))
-        before = self._before(native, start.offset)
+        before = self._before(native, piece.start.offset)
         self._stepped = self._guarded(lambda: _translated(piece, native, before))
         return piece
 
