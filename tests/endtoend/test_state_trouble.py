@@ -29,6 +29,7 @@ from rlship_sidecar.sinks import ship
 from rlship_sidecar.sinks.registry import with_defaults
 from rlship_sidecar.sinks.tensorboard.sink import event
 from rlship_sidecar.store.store import Store
+from rlship_sidecar.tail import discover
 from tests.endtoend.evidence import check_rows, remove, shipped, state_of, stored
 from tests.endtoend.job import crew
 from tests.endtoend.sidecar import RLSHIP, watching
@@ -282,14 +283,14 @@ def test_a_damaged_store_among_others_is_left_out_until_it_is_moved(
         real(store, changes)
 
     looks: list[float] = []
-    look = daemon.experiments
+    look = discover.experiments
 
     def counted(*arguments: Any) -> list[Path]:
         looks.append(time.monotonic())
         return look(*arguments)
 
     monkeypatch.setattr(Store, "commit", commit)
-    monkeypatch.setattr(daemon, "experiments", counted)
+    monkeypatch.setattr(discover, "experiments", counted)
     with running(outputs) as sidecar:
         sidecar.until(lambda: len(shipped(good)) == 3)
         sidecar.until(lambda: any("it is left out until that is done" in line for line in sidecar.said))

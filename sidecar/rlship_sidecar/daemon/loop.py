@@ -44,6 +44,7 @@ from rlship_sidecar.errors import (
     UsageProblem,
     no_experiment,
 )
+from rlship_sidecar.filesystem import filesystem_of
 from rlship_sidecar.observe.pulse import LoopSnapshot, Pulse
 from rlship_sidecar.ownership.inherit import damaged
 from rlship_sidecar.ownership.lease import LeaseLost
@@ -54,12 +55,11 @@ from rlship_sidecar.report.status import Status
 from rlship_sidecar.report.terminal import counted
 from rlship_sidecar.shortage import WAITS_FOR_DESCRIPTORS, is_shortage
 from rlship_sidecar.store.store import StoreUnusable
-from rlship_sidecar.tail.discover import NegativeCache, excluded, experiments, is_experiment, newest_change
+from rlship_sidecar.tail.discover import Directory, is_experiment
 from rlship_sidecar.tail.looks import Looks
 from rlship_sidecar.tally import Tally
 
 DISCOVER_EVERY_S = 1.0
-EXPLAIN_EVERY_S = 10.0  # between two looks for folders that discovery leaves out
 RETRY_EVERY_S = 5.0
 STATUS_EVERY_S = 1.0
 HELD_POLL_S = 0.1  # between looks at files that hold incomplete data, with `--once`
@@ -122,15 +122,12 @@ class _Queue:
     owned: OwnedElsewhere | None = None
     full_since: float = math.inf
 
-    def add(self, found: list[Path]) -> None:
-        """Queue experiments behind those that wait, the most recently changed first."""
-        now = time.time()
-
-        def age(path: Path) -> int:
-            ago = now - newest_change(path)
-            return sum(ago > limit for limit in _AGES_S)
-
-        aged = {path: age(path) for path in found}
+    def add(self, changed: dict[Path, float]) -> None:
+        """Queue experiments behind those that wait, the most recently changed first. `changed`: when, in Unix
+        seconds.
+        """
+        now, found = time.time(), list(changed)
+        aged = {path: sum(now - at > limit for limit in _AGES_S) for path, at in changed.items()}
         self.recent.update(path for path in found if not aged[path])
         first = [path for path in self.paths if path in self.recent]
         last = [path for path in self.paths if path not in self.recent]
@@ -151,10 +148,10 @@ class _Queue:
 class _Fleet:
     """The experiments of this process: `active` ones are open, `closing` ones are on their way to rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, looks: Looks) -> None:
         self.active: dict[Path, Watched] = {}
         self.closing: dict[Path, tuple[Watched, Resting]] = {}
-        self.rest = Rest()
+        self.rest = Rest(looks)
         self.queue = _Queue()
         self.turns: set[Path] = set()  # the active ones without recent writes when they were opened
         self.owned: set[Path] = set()  # every experiment that this process has owned
@@ -209,7 +206,6 @@ class _Due:
     """When each of the daemon's periodic tasks is due next, in seconds of its monotonic clock."""
 
     discover: float = 0.0
-    explain: float = 0.0
     tell: float = 0.0
 
 
@@ -237,11 +233,12 @@ class _Daemon:
         self._wake = Wake()
         self._looks = Looks()
         self._budget = Budget(self._config.sinks)
-        self._fleet = _Fleet()
+        self._fleet = _Fleet(self._looks)
         self._setbacks = Setbacks(self._config, say)
         self._advice = _Advice()
         self._statuses: list[Status] = []
-        self._not_experiments = NegativeCache()
+        local = filesystem_of(os.fspath(self._directory)).local
+        self._outlook = Directory(self._directory, None if local else self._looks)
         self._found_any = False
         self._due = _Due()
         self._until = math.inf
@@ -251,7 +248,7 @@ class _Daemon:
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
         try:
-            self._discover(time.monotonic())
+            self._discover(time.monotonic(), force=True)
             if self._once:
                 drained = self._deliver_in_turns()
             else:
@@ -398,22 +395,23 @@ class _Daemon:
 
     # Experiments ---------------------------------------------------------------------------------------------------
 
-    def _discover(self, now: float) -> None:
+    def _discover(self, now: float, *, force: bool = False) -> None:
         self._due.discover = now + DISCOVER_EVERY_S
         fleet, known = self._fleet, self._fleet.known
         try:
-            found = experiments(self._directory, self._not_experiments, known)
+            outlook = self._outlook.look(now, known, force=force, wait_s=TURN_POLL_S)
         except OSError as error:
             problem = f"{self._directory} cannot be read: {error.strerror}"
             if not self._found_any and not is_shortage(error):
                 raise NothingToWatch(problem, "Check its permissions and the mount.") from error
             self._setbacks.say_once(f"{problem}; trying again")
             return
+        if outlook is None:
+            return
+        found = outlook.found
         self._found_any = self._found_any or bool(found)
-        if self._directory not in found and now >= self._due.explain:
-            self._due.explain = now + EXPLAIN_EVERY_S
-            for folder, why in excluded(self._directory).items():
-                self._setbacks.say_clean(f"{folder} {why}")
+        for folder, why in (outlook.excluded or {}).items():
+            self._setbacks.say_clean(f"{folder} {why}")
         if not found and not self._once:
             self._setbacks.say_once(f"no experiment in {self._directory} yet: waiting for a writer to make one")
         there = set(found)
@@ -421,7 +419,10 @@ class _Daemon:
             fleet.rest.remove(path)  # it was removed or renamed
         new = [path for path in found if os.fspath(path) not in known and self._setbacks.may_try(path, now)]
         if new:
-            fleet.queue.add(new)
+            # The only one needs no order.
+            alone = new == [self._directory]
+            now = time.time()
+            fleet.queue.add({self._directory: now} if alone else self._outlook.changes(new, now - LATELY_S))
 
     def _open_some(self, now: float) -> bool:
         """Open waiting experiments, for at most `OPENING_S`. Returns True if some still wait."""

@@ -17,7 +17,7 @@ import msgspec
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import FILES
-from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, Footprint, Resting, footprint
+from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, UNSEEN, Footprint, Resting, Seen, Sighting, footprint
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
@@ -65,8 +65,8 @@ class Watched:
     `look_at`: when to run the next tick that looks at the clock, in monotonic seconds; `sweep_at`: when one looks at
     all files that events watch; `turn_at`: when files of a network filesystem are due. `news`: a message about how it
     was opened, or "". `before`: the counts from before it was last at rest. `changed_at`: when this process last read
-    one of its lines or made one of its rows. `rest_at`: when to try next to put it to rest. `over_time`: set while
-    streams have rows over time only; the sinks' threads read it.
+    one of its lines or made one of its rows. `rest_at`: when to try next to put it to rest; `sighting` is the look at
+    its files before. `over_time`: set while streams have rows over time only; the sinks' threads read it.
     """
 
     lease: Lease
@@ -86,6 +86,7 @@ class Watched:
     opened_at: float = field(default_factory=time.monotonic)
     changed_at: float = -math.inf
     rest_at: float = 0.0
+    sighting: Sighting | None = None
     lines_and_rows: tuple[int, int] = (0, 0)
     over_time: threading.Event = field(default_factory=threading.Event)
 
@@ -93,12 +94,12 @@ class Watched:
         """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
         again at once.
         """
-        self.lease.check()
         self._check_readers()
         names = self.experiment.intake.hinted(changed) if changed else None
         full, turn = now >= self.look_at, now >= self.turn_at
         if not (full or turn or names or (self.hinted and wake.overflowed)):
             return False
+        self.lease.check()
         began = time.thread_time()
         sweep = (full and now >= self.sweep_at) or wake.overflowed
         more = self.experiment.tick(now, time.time(), only=None if sweep else names or (), timers=full)
@@ -123,21 +124,34 @@ class Watched:
         """What to keep of the experiment if it is finished and delivered (see `resting`), else None. Closes nothing."""
         if now < self.rest_at or now >= self.look_at:  # valid only right after a look that found nothing new
             return None
-        if (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
+        if not self._may_rest or now - self.changed_at < linger_s:
+            self.sighting = None
             return None
-        if not all(shipper.at_rest for shipper in self.shippers):
-            if self.experiment.all_closed:  # no row will follow, so a flush has nothing to wait for
-                for shipper in self.shippers:
-                    shipper.begin_drain()
-            return None
-        return self._settled(now, wall) if now - self.changed_at >= linger_s else None
-
-    def _settled(self, now: float, wall: float) -> Resting | None:
-        experiment = self.experiment
         # Taken first, so that whatever is written from here on changes the footprint.
-        found = footprint(experiment, self.lease.state_dir)
+        if self.sighting is None:
+            self.sighting = self._sighting()
+        seen = self.sighting.seen()
+        return None if seen is None else self._settled(seen, now, wall)
+
+    @property
+    def _may_rest(self) -> bool:
+        if (self.own is not None and self.own.is_open) or not self.experiment.is_settled:
+            return False
+        if all(shipper.at_rest for shipper in self.shippers):
+            return True
+        if self.experiment.all_closed:  # no row will follow, so a flush has nothing to wait for
+            for shipper in self.shippers:
+                shipper.begin_drain()
+        return False
+
+    def _sighting(self) -> Sighting:
+        return Sighting(footprint(self.experiment, self.lease.state_dir), self.experiment.intake.files.looks)
+
+    def _settled(self, seen: Seen, now: float, wall: float) -> Resting | None:
+        experiment, sighting, self.sighting = self.experiment, self.sighting, None
+        assert sighting is not None
         quiet_s = now - max(self.opened_at, self.changed_at)
-        if not experiment.all_closed and max(quiet_s, found.silent_s(wall)) < SILENT_S:
+        if not experiment.all_closed and max(quiet_s, wall - seen.newest) < SILENT_S:
             self.rest_at = now + LINGER_S
             return None
         count = len(experiment.sources)
@@ -146,7 +160,7 @@ class Watched:
             self.look_at = now
             return None
         experiment.save()
-        return self._kept(found, now, wall)
+        return self._kept(sighting.footprint, seen, now, wall)
 
     def yields(self, now: float, wall: float, *, turn_s: float) -> Resting | None:
         """What to keep of the experiment if it can give its place to another one, else None.
@@ -163,10 +177,12 @@ class Watched:
 
     def keep(self, now: float, wall: float) -> Resting:
         """What to keep of the experiment in its present state."""
-        return self._kept(footprint(self.experiment, self.lease.state_dir), now, wall)
+        sighting = self._sighting()
+        return self._kept(sighting.footprint, sighting.wait(), now, wall)
 
-    def _kept(self, found: Footprint, now: float, wall: float) -> Resting:
+    def _kept(self, files: Footprint, seen: Seen | None, now: float, wall: float) -> Resting:
         refused = [f"sink {one.name}: refused: {one.status().error}" for one in self.refused]
+        found = replace(files, seen=UNSEEN if seen is None else seen.number)
         return Resting(found, self.report(now, wall), self.tally(), refused, self.undelivered() if not refused else [])
 
     def begin_close(self) -> None:

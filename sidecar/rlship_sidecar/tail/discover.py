@@ -4,18 +4,23 @@ listed.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rlship_sidecar.tail.foreign.places import holds_foreign
 from rlship_sidecar.tail.foreign.readers import readers
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, is_utf8
+from rlship_sidecar.tail.looks import Looks, Repeated, begin
 
 QUIET_S = 60.0  # A folder that has not changed for this long is taken for no experiment until it changes,
 LOOK_AGAIN_S = 10.0  # or until a file in it grows, which is checked this often
+EXPLAIN_EVERY_S = 10.0  # between two looks for folders that are left out
 
 NONE_KNOWN: Mapping[str, Path] = {}
 
@@ -112,8 +117,49 @@ def excluded(directory: Path) -> dict[str, str]:
     return found
 
 
-def newest_change(experiment: Path) -> float:
-    """The newest modification time of an experiment's files, in Unix seconds; 0.0 if it cannot be read."""
+class Outlook(NamedTuple):
+    """What is in a folder: the experiments, and what is left out, as `excluded` says; None where that was not due."""
+
+    found: list[Path]
+    excluded: dict[str, str] | None
+
+
+class Directory:
+    """A folder that is an experiment or holds experiments. Threads of `looks` look at it, where they are given."""
+
+    def __init__(self, path: Path, looks: Looks | None) -> None:
+        self._path = path
+        self._looks = looks
+        self._listing = Repeated(self._look, looks)
+        self._not_experiments = NegativeCache()
+        self._explain_at = 0.0
+
+    def look(self, now: float, known: Mapping[str, Path], *, force: bool, wait_s: float) -> Outlook | None:
+        """See `experiments`. None if threads need longer than `wait_s`; then a later call returns what they found. With
+        `force` it waits until they are done or hang. Raises OSError if the folder cannot be read.
+        """
+        return self._listing(now, force=force, wait_s=wait_s, known=known)
+
+    def _look(self, now: float, *, force: bool, known: Mapping[str, Path]) -> Outlook:
+        found = experiments(self._path, self._not_experiments, known)
+        if self._path in found or now < self._explain_at:
+            return Outlook(found, None)
+        self._explain_at = now + EXPLAIN_EVERY_S
+        return Outlook(found, excluded(self._path))
+
+    def changes(self, found: list[Path], enough: float) -> dict[Path, float]:
+        """When each of these experiments changed, as `newest_change` says; 0.0 if one hangs."""
+        looks = {path: begin(self._looks, partial(newest_change, path, enough)) for path in found}
+        if self._looks is not None:
+            self._looks.wait(list(looks.values()), math.inf)
+        return {path: look.result or 0.0 for path, look in looks.items()}
+
+
+def newest_change(experiment: Path, enough: float = math.inf) -> float:
+    """The newest modification time of an experiment's files, in Unix seconds; 0.0 if it cannot be read.
+
+    The first time of at least `enough` will do.
+    """
     newest = 0.0
     for folder in (experiment / WRITERS_FOLDER, experiment):
         try:
@@ -121,6 +167,8 @@ def newest_change(experiment: Path) -> float:
                 for entry in entries:
                     if entry.is_file(follow_symlinks=False):
                         newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+                    if newest >= enough:
+                        return newest
         except OSError:
             continue
     return newest

@@ -166,18 +166,19 @@ class Repeated(Generic[T]):
         self._looks = looks
         self._look: Look[T | None] | None = None
 
-    def __call__(self, now: float, *, force: bool, wait_s: float) -> T | None:
+    def __call__(self, now: float, *, force: bool, wait_s: float, **given: object) -> T | None:
         """What it found, or None. If it takes longer than `wait_s`, a later call returns what it found.
 
-        With `force`, it begins now, and this waits until it is done or hangs. Raises what the call raises.
+        With `force`, it begins now, and this waits until it is done or hangs. `given` goes to the call. Raises what the
+        call raises.
         """
         if self._looks is None:
-            return self._call(now, force=force)
+            return self._call(now, force=force, **given)
         look = self._look
         if look is not None and force and self._looks.wait([look], math.inf):
             look = None  # it began before this
         if look is None:
-            look = self._look = self._looks.begin(partial(self._call, now, force=force), urgent=True)
+            look = self._look = self._looks.begin(partial(self._call, now, force=force, **given), urgent=True)
         if not self._looks.wait([look], math.inf if force else wait_s):
             return None
         self._look = None
