@@ -23,7 +23,7 @@ METRICS = 10
 NETWORK_TYPE = "nfs4"
 FIRST_ROW_S = 10.0
 _SOURCE = Path(__file__).with_name("slow_calls.c")
-_KINDS = ("open", "stat", "read", "close")
+_KINDS = ("open", "stat", "read", "close", "list", "state")
 
 METHOD = (
     "`rlship watch --sink jsonl` as a process of its own, with its defaults. A library of C, compiled with cc and "
@@ -103,7 +103,7 @@ def _measured(experiment: Path, case: Case, files: int, times: _Times, library: 
             before, began = calls.counts(), time.monotonic()
             found = load.run(watcher, times.steps)
             busy = _per_second(before, calls.counts(), time.monotonic() - began)
-    if not all(busy.values()):
+    if not all(busy[kind] for kind in ("open", "stat", "read", "close")):
         raise RuntimeError(f"the library saw these calls a second: {busy}: the figures are void")
     name = f"{files:,} files, {case.delay_s * 1e3:g} ms"
     sync_s = Timing.for_world(files).sync
@@ -131,15 +131,23 @@ def _judged(figure: str, value: float, unit: str, limit: float | None) -> Findin
 
 
 class SlowCalls:
-    """What the benchmark and the preloaded library share: the delay and the counts, in a file that both map."""
+    """What the benchmark and the preloaded library share: the delay and the counts, in a file that both map.
 
-    _LAYOUT = struct.Struct("5Q")  # struct shared in slow_calls.c
+    `state`: calls on the sidecar's own files are slow too. `hanging` is a file on which calls do not return between
+    `hang` and `go_on`.
+    """
 
-    def __init__(self, experiment: Path, delay_s: float) -> None:
+    _LAYOUT = struct.Struct("8Q")  # struct shared in slow_calls.c
+    _HANGS = slice(56, 64)
+
+    def __init__(self, experiment: Path, delay_s: float, *, state: bool = False, hanging: Path | None = None) -> None:
         self._folder = os.path.realpath(experiment / "rlship")
         self._shared = experiment / "calls"
         self._mounts = experiment / "mountinfo"
-        self._shared.write_bytes(self._LAYOUT.pack(round(delay_s * 1e9), 0, 0, 0, 0))
+        self._more = {"SLOW_CALLS_STATE": f"{self._folder}/state"} if state else {}
+        if hanging is not None:
+            self._more["SLOW_CALLS_HANGING"] = os.path.realpath(hanging)
+        self._shared.write_bytes(self._LAYOUT.pack(round(delay_s * 1e9), *[0] * 7))
         self._mounts.write_text(_all_of_type(NETWORK_TYPE), encoding="utf-8")
 
     def __enter__(self) -> SlowCalls:
@@ -157,11 +165,20 @@ class SlowCalls:
             "SLOW_CALLS_FOLDER": self._folder,
             "SLOW_CALLS_SHARED": str(self._shared),
             "SLOW_CALLS_MOUNTS": str(self._mounts),
+            **self._more,
         }
 
     def counts(self) -> dict[str, int]:
-        """The calls so far."""
+        """The calls so far: on writers' files by kind, on the state in all, listings of the writers' folder."""
         return dict(zip(_KINDS, self._LAYOUT.unpack(self._map[:])[1:]))
+
+    def hang(self) -> None:
+        """Let calls on the file that hangs not return."""
+        self._map[self._HANGS] = struct.pack("Q", 1)
+
+    def go_on(self) -> None:
+        """Let them return."""
+        self._map[self._HANGS] = struct.pack("Q", 0)
 
 
 def _rates(calls: SlowCalls, watcher: Watcher, seconds: float) -> dict[str, float]:

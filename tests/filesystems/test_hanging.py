@@ -6,19 +6,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from rlship_sidecar.config import Config
-from rlship_sidecar.daemon import watched
+from rlship_sidecar.daemon import resting, watched
 from rlship_sidecar.daemon.loop import watch
+from rlship_sidecar.daemon.resting import Footprint, Rest, Resting, Sighting
 from rlship_sidecar.errors import OK
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.report.status import Status
 from rlship_sidecar.rows import Unit
+from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder, Listing
 from rlship_sidecar.tail.looks import HANGS_S, Looks
 from rlship_sidecar.tail.tail import NO_ANSWER, Descriptors
+from rlship_sidecar.tally import Tally
 from tests.endtoend.evidence import shipped
 from tests.endtoend.hostile import line, metrics, opened
 
@@ -151,3 +156,77 @@ def test_threads_that_hang_are_replaced_and_ended() -> None:
     stuck.set()
     assert looks.close() == 0
     assert all(look.is_done for look in hung)
+
+
+def at_rest(folder: Path, looks: Looks) -> Resting:
+    """An experiment at rest on a network filesystem, as it is now."""
+    (folder / "rlship" / "state").mkdir(parents=True)
+    (folder / "rlship" / "a.jsonl").write_bytes(opened("a") + b"\n")
+    found = Footprint(str(folder / "rlship"), (), (), str(folder / "rlship" / "state"), True)
+    seen = Sighting(found, looks).wait()
+    assert seen is not None and seen.files == 1
+    return Resting(replace(found, seen=seen.number), cast(Any, None), Tally())
+
+
+def test_an_experiment_at_rest_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments at rest are looked at by threads: one whose file hangs is looked at once, and the others go on."""
+    monkeypatch.setattr(resting, "LOOK_EVERY_S", 0.05)
+    goes_on, real = threading.Event(), resting.open_plain
+    asked: list[str] = []
+
+    def look(path: str) -> int:
+        asked.append(path)
+        if "bad" in path and len(asked) > 2:
+            goes_on.wait()
+        return real(path)
+
+    monkeypatch.setattr(resting, "open_plain", look)
+    looks = Looks(2)
+    rest = Rest(looks)
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    try:
+        for path in (bad, good):
+            rest.add(path, at_rest(path, looks))
+        append(bad / "rlship", "a", 0)
+        for step in range(3):
+            append(good / "rlship", "a", step)
+            until(lambda: rest.look(time.monotonic()) == [good])
+            seen = Sighting(rest.all[good].footprint, looks).wait()
+            assert seen is not None
+            rest.all[good].footprint = replace(rest.all[good].footprint, seen=seen.number)
+            time.sleep(HANGS_S / 2)
+        assert asked.count(f"{bad}/rlship/a.jsonl") == 2
+        goes_on.set()
+        until(lambda: rest.look(time.monotonic()) == [bad])
+    finally:
+        goes_on.set()
+        assert looks.close() == 0
+
+
+def test_a_folder_that_hangs_is_named(writers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows go on while the folder of the writers' files cannot be listed, and the status says what does not answer."""
+    told, stuck, goes_on = list[Status](), threading.Event(), threading.Event()
+    monkeypatch.setattr(watched, "filesystem_of", lambda path: Filesystem("nfs4", False, "/"))
+    real = Folder.look
+
+    def look(folder: Folder, now: float, *, force: bool) -> Listing | None:
+        if stuck.is_set() and folder.path == str(writers):
+            goes_on.wait()
+        return real(folder, now, force=force)
+
+    monkeypatch.setattr(Folder, "look", look)
+    try:
+        with daemon(writers.parent, told):
+            until(lambda: len(shipped(writers.parent)) == 2)
+            stuck.set()
+            until(lambda: any(NO_ANSWER in note and WRITERS_FOLDER in note for note in told[-1].notes))
+            append(writers, "good", 1)
+            until(lambda: len(shipped(writers.parent)) == 3)
+            stuck.clear()
+            goes_on.set()
+            (writers / "late.jsonl").write_bytes(opened("late") + b"\n")
+            append(writers, "late", 0)
+            until(lambda: len(shipped(writers.parent)) == 4)
+            until(lambda: not any(NO_ANSWER in note for note in told[-1].notes))
+    finally:
+        goes_on.set()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,8 @@ from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.tail.looks import Looks
 from rlship_sidecar.tail.tail import Descriptors
 from tests.endtoend.hostile import line, metrics, opened
+from tests.foreign.test_trainer_state import history
+from tests.foreign.titan import put, scalar
 from tests.pipeline.simulated import LOCAL, REMOTE, Simulation, simulation
 
 RANKS, MANY = 40, 400
@@ -267,3 +272,50 @@ def test_a_small_actor_is_looked_at_twice_a_second_at_least() -> None:
         small.run(10.0)
         assert min(small.looks.values()) >= 10.0 / IDLE_S / 2
         assert not math.isinf(small.schedule.next_due())
+
+
+def foreign_job(sim: Simulation) -> dict[Unit, Row]:
+    """Rows of a job of another framework: two files that grow, checkpoints, a restart, a file that nothing reads."""
+    for number in range(1, 7):
+        for rank in range(2):
+            name = f"training.global_rank_{rank}.20260101-000000-AAAAAA.jsonl"
+            put(sim.directory, name, scalar("loss", number + rank, number + 0.1, number, rank=rank))
+        if number % 2 == 0:
+            folder = sim.directory / f"checkpoint-{number}"
+            folder.mkdir()
+            state = {"global_step": number, "log_history": history(number)}
+            (folder / "trainer_state.json").write_text(json.dumps(state))
+        settle(sim)
+        if number == 3:
+            put(sim.directory, "strange.jsonl", b'{"what":"is this"}\n')
+            sim.experiment.save()
+            sim.restart()
+    settle(sim, 12.0)
+    assert set(sim.experiment.intake.oddities) == {"structured_logs/strange.jsonl"}
+    sim.finish()
+    return sim.final()
+
+
+def test_foreign_files_are_looked_at_by_the_threads(monkeypatch: pytest.MonkeyPatch, looks: Looks) -> None:
+    """On a network filesystem threads list the folders and open the files of other frameworks; the rows are those of a
+    local filesystem.
+    """
+    with simulation(filesystem=LOCAL) as sim:
+        expected = foreign_job(sim)
+    threads: Counter[str] = Counter()
+    real = os.open
+
+    def note(path: str, *arguments: Any, **keywords: Any) -> int:
+        if isinstance(path, str) and path.startswith(("/dev/shm", "/tmp", "training.", "trainer_state", ".")):
+            threads[threading.current_thread().name] += 1
+        return real(path, *arguments, **keywords)
+
+    with simulation(filesystem=REMOTE, access=Access(4, looks)) as sim:
+        monkeypatch.setattr(os, "open", note)
+        found = foreign_job(sim)
+        monkeypatch.undo()
+    assert {unit: (row.values, row.coverage) for unit, row in found.items()} == {
+        unit: (row.values, row.coverage) for unit, row in expected.items()
+    }
+    assert set(threads) == {"rlship-look"}
+    assert threads.total() > 100
