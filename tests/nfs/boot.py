@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.nfs.packages import Missing, program
 
-MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nfsd", "nfsv3", "nfsv4", "veth")
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nfsd", "nfsv3", "nfsv4", "veth", "sch_netem")
 
 _INIT = """#!/bin/busybox sh
 export PATH=/bin

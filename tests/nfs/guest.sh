@@ -1,5 +1,6 @@
 # The first process of the guest: a file server, and two clients of it, each with a network and a name of its own.
-# $1 the unpacked packages, $2 the repository, $3 the Python, $4 the folder for results, $5… the protocol versions.
+# $1 the unpacked packages, $2 the repository, $3 the Python, $4 the folder for results, $5… the cases: a protocol version
+# each, or one with the milliseconds that each answer of the server is late, such as 4.2:0.5.
 tree=$1 repository=$2 python=$3 results=$4
 shift 4
 export PATH="$tree/usr/sbin:$tree/usr/bin:$tree/sbin:$tree/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -39,16 +40,20 @@ for number in 1 2; do
         ip link set net0 up"
 done
 
-for version in "$@"; do
+for case in "$@"; do
+    version=${case%%:*}
+    delay=${case#"$version"}
     for number in 1 2; do
+        [ -z "$delay" ] || tc qdisc add dev "server$number" root netem delay "${delay#:}ms" || finish
         path=/srv/share
         [ "$version" = 3 ] && locks=nolock || { locks=lock; path=/; }
         nsenter -t "$(cat /run/client$number)" -n -u -m \
             mount.nfs "10.0.$number.1:$path" /mnt/share -o "vers=$version,$locks,nosharecache" || finish
     done
-    "$python" -m tests.nfs.scenario "$version" "$results" > "$results/scenario-$version.txt" 2>&1
-    echo "version $version: exit code $?"
+    "$python" -m tests.nfs.scenario "$case" "$results" > "$results/scenario-$case.txt" 2>&1
+    echo "case $case: exit code $?"
     for number in 1 2; do
+        [ -z "$delay" ] || tc qdisc del dev "server$number" root
         nsenter -t "$(cat /run/client$number)" -n -u -m umount -f /mnt/share
     done
 done

@@ -63,7 +63,7 @@ def _command(tree: Path, kind: str, archive: Path, shares: list[Share]) -> list[
     command += ["-accel", kind, "-cpu", "host,-arch-capabilities" if kind == "kvm" else "max", "-smp", "4"]
     command += ["-m", MEMORY, "-display", "none", "-serial", "stdio", "-monitor", "none", "-no-reboot", "-nic", "none"]
     command += ["-kernel", str(kernel(tree)), "-initrd", str(archive)]
-    command += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off clocksource=tsc tsc=reliable no5lvl"]
+    command += ["-append", "console=ttyS0 quiet panic=-1 mitigations=off no5lvl"]
     for share in shares:
         path = share.path.replace(",", ",,")
         what = f"local,path={path},mount_tag={share.tag},security_model=none,multidevs=remap"
@@ -78,5 +78,6 @@ def _outermost(folders: list[Path]) -> list[Path]:
 
 
 def needed(tree: Path, repository: Path) -> list[Path]:
-    """The folders in which Python, the project and the packages are."""
-    return [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), repository, tree]
+    """The folders in which Python, what it imports, the project and the packages are."""
+    imported = [Path(folder) for folder in sys.path if folder and os.path.isdir(folder)]
+    return [Path("/usr"), Path(sys.base_prefix), Path(sys.prefix), *imported, repository, tree]

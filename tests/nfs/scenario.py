@@ -1,4 +1,4 @@
-"""What has to hold on NFS, tried in the guest: `python -m tests.nfs.scenario VERSION RESULTS`.
+"""What has to hold on NFS, tried in the guest: `python -m tests.nfs.scenario CASE RESULTS`.
 
 Writers log on one client, the sidecar reads on another, and what came of it is looked at on the server.
 """
@@ -33,8 +33,8 @@ ROLLBACK_JOURNAL = b"\1\1"  # what SQLite's file says of itself; 2 would be writ
 class Course:
     """The experiment while the scenario goes on, and what was found, as (fact, figure) pairs."""
 
-    def __init__(self, version: str) -> None:
-        self.folder = f"job-v{version}"
+    def __init__(self, case: str) -> None:
+        self.folder = f"job-v{case.replace(':', '-')}"
         self.experiment = SERVED / self.folder
         self.one, self.two = Host(1), Host(2)
         self.found: list[tuple[str, str]] = []
@@ -76,9 +76,10 @@ class Course:
 
         return self.sidecar.until(there, PATIENCE_S)
 
-    def file_of(self, actor: str) -> Path:
-        """The one file of an actor, on the server."""
-        (path,) = (self.experiment / "rlship").glob(f"{actor}-*.jsonl")
+    def file_of(self, actor: str, rank: int | None = None) -> Path:
+        """The one file of an actor, or that of a rank, on the server."""
+        found = (self.experiment / "rlship").glob(f"{actor}-*.jsonl")
+        (path,) = (path for path in found if rank is None or f"-r{rank}-" in path.name)
         return path
 
     def tell(self, fact: str, figure: object = "") -> None:
@@ -95,6 +96,7 @@ def go(course: Course) -> None:
     for worker in (*trainers, *rewards):
         worker.answer()
     course.sidecar.until_status(lambda status: True)
+    opens_on_the_client(course)
     ready = time.time()
     for number, worker in enumerate((*trainers, *rewards)):
         worker.tell("run", 0, 99, seed=number, pause=PAUSE_S)
@@ -127,6 +129,24 @@ def go(course: Course) -> None:
     assert course.sidecar.stop() == 0, course.sidecar.said()
     exactly_once(course)
     one_clock(course)
+
+
+def opens_on_the_client(course: Course) -> None:
+    """How long the sidecar's client waits for the server when it opens a writer's file and closes it."""
+    seen = MOUNTED / course.folder / "rlship" / course.file_of("trainer", 0).name
+    found = json.loads(course.two.run(sys.executable, "-c", _OPENS, str(seen)))
+    course.tell("an open and close of a file on a client, p50", f"{sorted(found)[len(found) // 2] * 1000:.2f} ms")
+
+
+_OPENS = """
+import json, os, sys, time
+took = []
+for _ in range(50):
+    began = time.monotonic()
+    os.close(os.open(sys.argv[1], os.O_RDONLY))
+    took.append(time.monotonic() - began)
+print(json.dumps(took))
+"""
 
 
 def one_clock(course: Course) -> None:
@@ -292,9 +312,9 @@ def exactly_once(course: Course) -> None:
 
 
 @contextmanager
-def course_of(version: str) -> Iterator[Course]:
+def course_of(case: str) -> Iterator[Course]:
     """A Course whose processes are gone afterwards."""
-    course = Course(version)
+    course = Course(case)
     try:
         yield course
     except Exception:
@@ -308,17 +328,19 @@ def course_of(version: str) -> Iterator[Course]:
         course.sidecar.close()
 
 
-def main(version: str, results: Path) -> int:
+def main(case: str, results: Path) -> int:
     """Run the scenario and leave what was found, and what failed, as JSON in `results`."""
     failure, found = "", []
+    (results / f"clock-{case}-began").write_text(str(time.monotonic()))
     try:
-        with course_of(version) as course:
+        with course_of(case) as course:
             found = course.found
             go(course)
     except Exception:
         failure = traceback.format_exc()
         print(failure, flush=True)
-    (results / f"found-{version}.json").write_text(json.dumps({"found": found, "failure": failure}))
+    (results / f"clock-{case}-ended").write_text(str(time.monotonic()))
+    (results / f"found-{case}.json").write_text(json.dumps({"found": found, "failure": failure}))
     return 1 if failure else 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.nfs import packages
+from tests.nfs.__main__ import show
 from tests.nfs.boot import Share, first_filesystem, kernel
 from tests.nfs.packages import Missing, unpacked
 
@@ -51,6 +52,19 @@ def test_modules_come_after_what_they_depend_on(tmp_path: Path) -> None:
     assert loaded == ["virtio_pci", "sunrpc", "lockd", "nfs", "nfsv3", "nfsv4"]
     assert {"init", "bin/busybox", "shares", "program", "etc/netconfig"} <= set(names)
     assert names[-1] == "TRAILER!!!"
+
+
+def test_a_clock_that_runs_at_another_rate_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A guest that counts 30 s in 10 s of the host gives no figures; one that counts as the host does gives them."""
+    (tmp_path / "found-3.json").write_text('{"found": [["a delay", "1 s"]], "failure": ""}')
+    for when, guest, host in (("began", 100.0, 5000.0), ("ended", 130.0, 5010.0)):
+        (tmp_path / f"clock-3-{when}").write_text(str(guest))
+        os.utime(tmp_path / f"clock-3-{when}", (host, host))
+    assert not show(tmp_path, "3")
+    assert "runs 3.00 times as fast as this host's" in capsys.readouterr().out
+    (tmp_path / "clock-3-ended").write_text("110.0")
+    os.utime(tmp_path / "clock-3-ended", (5010.0, 5010.0))
+    assert show(tmp_path, "3")
 
 
 def test_a_machine_that_is_no_debian_is_told_what_it_lacks(tmp_path: Path) -> None:
