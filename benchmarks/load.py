@@ -101,13 +101,23 @@ class Load:
     def _write(self) -> None:
         """Write the next step, all ranks in a row; it is due from just before the last rank's write."""
         step, self._step = self._step, self._step + 1
-        head, tail = b'{"t":%.3f,"step":%d,"m":' % (time.time(), step), b"}\n" + barrier_line(step, time.time())
-        lines = [head + body + tail for body in self._bodies]
+        lines = self._lines(step)
         for rank, fd in enumerate(self._fds[:-1]):
             os.write(fd, lines[rank % BODIES])
-        last = lines[0] if self._nan is None else head + self._nan + tail
+        last = lines[0] if self._nan is None else self._line(step, self._nan)
         self._due[step] = time.monotonic()
         os.write(self._fds[-1], last)
+
+    def _lines(self, step: int) -> list[bytes]:
+        return [self._line(step, body) for body in self._bodies]
+
+    def _line(self, step: int, body: bytes) -> bytes:
+        return b'{"t":%.3f,"step":%d,"m":' % (time.time(), step) + body + b"}\n" + barrier_line(step, time.time())
+
+    def all_but_one(self) -> None:
+        """The last rank alone does not write the next step; `row_after` writes it again, for all."""
+        for fd in self._fds[:-1]:
+            os.write(fd, self._lines(self._step)[0])
 
     def _look_until(self, watcher: Watcher, until: float, window: Window, first: int) -> None:
         """Note which steps have complete rows, until it is time."""

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.load import Load
@@ -17,11 +18,14 @@ from benchmarks.report import Finding, Result
 from benchmarks.rounds import SubjectFailed
 from benchmarks.watching import Watcher, watching
 from rlship.flusher import Timing
+from rlship_sidecar.config import Config
+from rlship_sidecar.report.status import Status
 
 DELAY_S = 0.0005
 METRICS = 10
 NETWORK_TYPE = "nfs4"
 FIRST_ROW_S = 10.0
+SAVED_S = 10.0  # positions alone are saved every five seconds, which takes a while itself
 _SOURCE = Path(__file__).with_name("slow_calls.c")
 _KINDS = ("open", "stat", "read", "close", "list", "state")
 
@@ -34,7 +38,9 @@ METHOD = (
     "`live`. Start: until all files are read, with their first lines. Idle: nothing is written for {idle:.0f} s, then "
     "calls are counted for {count:.0f} s; then one step is written. After {warm} steps of warm-up, {steps} steps. Lag "
     "as in `live`, from when the line is there for the sidecar to see. From the call: a writer syncs its file at most "
-    "once in so many seconds at that world, which the line may wait before."
+    "once in so many seconds at that world, which the line may wait before. Takeover: calls on the sidecar's state are "
+    "slow as well. The sidecar is killed while one rank has not finished the step, and another one started: until its "
+    "status has all files."
 )
 
 
@@ -55,7 +61,14 @@ CASES: Mapping[str, Case] = {
     "4096-local": Case(4_096, delay_s=0.0, idle_opens=500, opens=10_000),
     "10000": Case(10_000, p50_s=2.5),
 }
-PARTS = tuple(CASES)
+STARTS: Mapping[str, tuple[int, float]] = {  # files, and seconds a call
+    "start-1024": (1_024, 0.0005),
+    "start-1024-slow": (1_024, 0.005),
+    "start-4096": (4_096, 0.0005),
+    "start-4096-slow": (4_096, 0.005),
+}
+PARTS = (*CASES, *STARTS)
+START_S = Config().lease_ttl_s / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +87,12 @@ def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
     library = compiled(folder)
     findings: list[Finding] = []
     for part in parts:
-        case = CASES[part]
-        files = case.files // 64 if quick else case.files
-        findings += _measured(folder / part, case, files, times, library)
+        if part in STARTS:
+            files, delay_s = STARTS[part]
+            findings += _took_over(folder / part, files // 64 if quick else files, delay_s, library)
+        else:
+            case = CASES[part]
+            findings += _measured(folder / part, case, case.files // 64 if quick else case.files, times, library)
         shutil.rmtree(folder / part)
     method = METHOD.format(
         delay=DELAY_S * 1e3,
@@ -123,6 +139,31 @@ def _measured(experiment: Path, case: Case, files: int, times: _Times, library: 
     )
     yield Finding(f"{name}: steps behind at the end", found.behind, "", aim="0", reached=found.behind == 0)
     yield Finding(f"{name}: CPU", found.cpu, "%")
+
+
+def _took_over(experiment: Path, files: int, delay_s: float, library: Path) -> Iterator[Finding]:
+    def has_all(since: float, status: Status) -> bool:
+        return len(status.writers) == files and status.t > since
+
+    with Load(experiment, files, plain=METRICS) as load, SlowCalls(experiment, delay_s, state=True) as calls:
+        environment = calls.environment(library)
+        with watching(experiment, env=environment) as watcher:
+            watcher.wait_until(partial(has_all, 0.0), f"reading {files} files")
+            load.row_after(watcher, 60.0)
+            load.all_but_one()
+            time.sleep(SAVED_S)
+            watcher.kill()
+        before, began = calls.counts(), time.monotonic()
+        with watching(experiment, env=environment) as watcher:
+            watcher.wait_until(partial(has_all, time.time()), f"back at {files} files")
+            start_s, cpu_s, after = time.monotonic() - began, watcher.cpu_s(), calls.counts()
+            first_s = load.row_after(watcher, 60.0)
+    name = f"{files:,} files, {delay_s * 1e3:g} ms"
+    yield _judged(f"{name}: takeover", start_s, "s", START_S)
+    yield Finding(f"{name}: its CPU", cpu_s, "s")
+    yield Finding(f"{name}: its calls on the state", after["state"] - before["state"], "")
+    yield Finding(f"{name}: its opens of files", after["open"] - before["open"], "")
+    yield Finding(f"{name}: first row after it", first_s, "s")
 
 
 def _judged(figure: str, value: float, unit: str, limit: float | None) -> Finding:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from typing import Any
+
 import pytest
 
+from rlship_sidecar.store.store import Store
 from tests.counting import calls
 from tests.endtoend.hostile import line, metrics, opened
-from tests.pipeline.simulated import Simulation, simulation
+from tests.pipeline.simulated import REMOTE, Simulation, simulation
 
 FEW, TIMES = 60, 4
 LEEWAY = 1.25  # what is done once weighs more with few files
@@ -38,3 +42,30 @@ def test_reading_and_going_on_take_so_much_for_each_file(kind: str) -> None:
             again.append(calls(sim.restart) + calls(sim.tick))
     assert first[1] < LEEWAY * TIMES * first[0]
     assert again[1] < LEEWAY * TIMES * again[0]
+
+
+@pytest.mark.parametrize("kind", ["attempts", "streams"])
+def test_a_start_asks_the_store_in_one_transaction(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a network filesystem, where a transaction costs ten calls, a start and its first tick make a few, however many
+    files there are.
+    """
+    alone: list[str] = []
+
+    class Counting(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if not self.in_transaction and not sql.startswith("pragma"):
+                alone.append(sql)
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(Store, "connection_class", Counting)
+    with simulation(filesystem=REMOTE, wal=False) as sim:
+        job(sim, FEW, kind)
+        sim.tick()
+        sim.write("late.jsonl", opened("late", id="late") + b"\n" + metrics(0, loss=1) + b"\n")
+        sim.tick()
+        sim.experiment.save()
+        alone.clear()
+        sim.restart()
+        sim.tick()
+        assert sim.store.changed is False
+    assert 0 < len(alone) < 16

@@ -122,7 +122,9 @@ class Watched:
 
     def rest(self, now: float, wall: float, *, linger_s: float) -> Resting | None:
         """What to keep of the experiment if it is finished and delivered (see `resting`), else None. Closes nothing."""
-        if now < self.rest_at or now >= self.look_at:  # valid only right after a look that found nothing new
+        if now >= self.look_at:  # valid only right after a look that found nothing new
+            return None
+        if now < self.rest_at and not self.experiment.all_closed:
             return None
         if not self._may_rest or now - self.changed_at < linger_s:
             self.sighting = None
@@ -150,9 +152,10 @@ class Watched:
     def _settled(self, seen: Seen, now: float, wall: float) -> Resting | None:
         experiment, sighting, self.sighting = self.experiment, self.sighting, None
         assert sighting is not None
-        quiet_s = now - max(self.opened_at, self.changed_at)
-        if not experiment.all_closed and max(quiet_s, wall - seen.newest) < SILENT_S:
-            self.rest_at = now + LINGER_S
+        quiet_s = max(now - max(self.opened_at, self.changed_at), wall - seen.newest)
+        if not experiment.all_closed and quiet_s < SILENT_S:
+            # A look opens every file, and before that it cannot find what it looks for.
+            self.rest_at = now + min(SILENT_S, max(LINGER_S, SILENT_S - quiet_s))
             return None
         count = len(experiment.sources)
         experiment.intake.discover(now, force=True)

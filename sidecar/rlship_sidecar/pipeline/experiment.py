@@ -204,8 +204,9 @@ class Experiment:
         self._streams = streams or StreamConfig()
         self._sweep = Sweep(store, self.rules.signature())
         self._news: list[str] = []
-        self._reported = {REPORTED + text: 0.0 for text in store.reported()}  # and when it was read last
-        self._load(now)
+        with store.together():
+            self._reported = {REPORTED + text: 0.0 for text in store.reported()}  # and when it was read last
+            self._load(now)
 
     def close(self) -> None:
         """Release the files; what was not committed is read again next time."""
@@ -347,6 +348,10 @@ class Experiment:
         once all is read every open step becomes a row and every revision is made. `wall`: the time by the sidecar's own
         clock, in Unix seconds, which tells the far future from the rest.
         """
+        with self.store.together():
+            return self._tick(now, wall, only, timers=timers, end=end)
+
+    def _tick(self, now: float, wall: float, only: Collection[str] | None, *, timers: bool, end: bool) -> bool:
         intake = self.intake
         if only is None or intake.is_listing or not all(name in self.sources for name in only):
             intake.discover(now, force=end)

@@ -262,7 +262,7 @@ class Intake:
             if blocks := blocks_of(source):
                 source.fetched = Fetched({}, OSError(errno.ETIMEDOUT, NO_ANSWER, source.tail.path))
                 if not source.tail.is_hanging:
-                    found.append((source, looks.begin(partial(fetch, source.tail.twin(), source.position, blocks))))
+                    found.append((source, looks.begin(partial(fetch, source.tail, source.position, blocks))))
         looks.wait([look for _, look in found], math.inf)
         for source, look in found:
             if look.error is not None:

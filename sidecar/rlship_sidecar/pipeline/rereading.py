@@ -102,9 +102,13 @@ def read_barriers(source: Source, store: Store, schemas: Schemas) -> Iterator[Ba
 
 def fetch(tail: Tail, position: Position, blocks: Sequence[SavedBlock]) -> Fetched:
     """Read blocks of a file, which holds what was read of it up to `position`. Any thread may do so."""
-    try:
+
+    def read(tail: Tail) -> Fetched:
         _check(tail, position)
         return Fetched({(block.start, block.stop): _lines_of(tail, block) for block in blocks})
+
+    try:
+        return tail.opened_once(read)
     except OSError as error:
         return Fetched({}, error)
 

@@ -23,6 +23,8 @@ from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
 from rlship_sidecar.store.dead_letters import DEAD_DETAILS, insert, letters, totals
 
 SHARED_CACHE_KB = 256  # of rows that are read once, in order
+REMOTE_CACHE_KB = 16_384  # on a network filesystem, where a page that is not there costs a call,
+REMOTE_PAGE_BYTES = 16_384  # and one that changes costs four
 
 
 class StoreUnusable(RlshipError):
@@ -44,8 +46,12 @@ class Store:
         self._shared: sqlite3.Connection | None = None
         self._shared_at = 0.0  # when another thread used it last, in monotonic seconds
         self._lock = threading.RLock()
+        self._is_together = False
+        self._unchanged = 0
         try:
             self._connection = self._connect()
+            if not local:
+                self._connection.execute(f"pragma cache_size=-{REMOTE_CACHE_KB}")
             self.store_id = self._prepare()
             found = self._connection.execute("select max(no) from rows").fetchone()[0]
         except StoreUnusable:
@@ -66,6 +72,8 @@ class Store:
             self.path, timeout=30.0, isolation_level=None, check_same_thread=False, factory=self.connection_class
         )
         self._connections.append(connection)
+        if not self._local:
+            connection.execute(f"pragma page_size={REMOTE_PAGE_BYTES}")  # of a new store
         # Write-ahead logging needs shared memory between processes of one host, which a network filesystem does not
         # give.
         connection.execute(f"pragma journal_mode={'wal' if self._local else 'delete'}")
@@ -96,8 +104,29 @@ class Store:
                     connection.execute(statement)
         return str(meta["store_id"])
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Ask many questions in one transaction, on a network filesystem: alone, each of them locks the file and looks
+        whether it changed, which takes ten calls. Only the thread that commits may do so. It begins with the first
+        question. Changes stay in the transaction that the next `commit` ends.
+        """
+        self._is_together = not self._local
+        try:
+            yield
+        finally:
+            self._is_together = False
+            if self._connection.in_transaction and not self.changed:
+                self._connection.execute("rollback")  # of nothing
+
+    def _begin(self) -> None:
+        # At once for writing: two connections that read and then want to write would wait for each other.
+        self._connection.execute("begin immediate")
+        self._unchanged = self._connection.total_changes
+
     def _reader(self) -> sqlite3.Connection:
         if threading.get_ident() == self._thread:
+            if self._is_together and not self._connection.in_transaction:
+                self._begin()
             return self._connection
         with self._lock:
             if self._shared is None:
@@ -143,19 +172,19 @@ class Store:
     def change(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Change a table, in the transaction that the next `commit` ends."""
         if not self._connection.in_transaction:
-            self._connection.execute("begin immediate")
+            self._begin()
         self._connection.execute(sql, values)
 
     def change_many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         """Change a table with each of these values, in the same transaction."""
         if not self._connection.in_transaction:
-            self._connection.execute("begin immediate")
+            self._begin()
         self._connection.executemany(sql, values)
 
     @property
     def changed(self) -> bool:
         """Whether there are changes to commit."""
-        return self._connection.in_transaction
+        return self._connection.in_transaction and self._connection.total_changes > self._unchanged
 
     # The one transaction -------------------------------------------------------------------------------------------
 
@@ -169,7 +198,7 @@ class Store:
     def _transaction(self) -> Iterator[None]:
         connection = self._connection
         if not connection.in_transaction:
-            connection.execute("begin immediate")
+            self._begin()
         try:
             yield
             connection.execute("commit")

@@ -221,6 +221,18 @@ class Descriptors:
             os.close(self._open.popitem()[1])
 
 
+class OneOpen(Descriptors):
+    """One file, which is open for several looks of one thread."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        super().__init__(1, keep=False)
+        self._fd, self._size = fd, size
+
+    def look(self, path: str, look: Callable[[int, int], T]) -> T:
+        """Call `look` with the descriptor and the size."""
+        return look(self._fd, self._size)
+
+
 class Tail:
     """Reads one file forward.
 
@@ -240,6 +252,17 @@ class Tail:
     def twin(self) -> Tail:
         """Return another tail of the same file, with no search under way."""
         return Tail(self.path, self._files)
+
+    def opened_once(self, work: Callable[[Tail], T]) -> T:
+        """Call `work` with another tail of the file, which opens it once. Raises OSError, and what `work` raises."""
+
+        def look(fd: int, size: int | None) -> T:
+            twin = self.twin()
+            if size is not None:  # it was opened for this look
+                twin._files = OneOpen(fd, size)
+            return work(twin)
+
+        return self._looking(look)
 
     @property
     def searching(self) -> bool:

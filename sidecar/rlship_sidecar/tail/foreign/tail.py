@@ -111,6 +111,11 @@ class ForeignTail(Tail):
         other._native, other.reader, other.of_document = self._native, self.reader, self.of_document
         return other
 
+    def opened_once(self, work: Callable[[Tail], T]) -> T:
+        """See `Tail.opened_once`."""
+        self._bound()
+        return self._guarded(lambda: super(ForeignTail, self).opened_once(work))
+
     def expect(self, reader: str) -> None:
         """Set `of_document` by the reader that read this file before."""
         self.of_document = any(one.name == reader and one.lines is not None for one in self._readers.all)
