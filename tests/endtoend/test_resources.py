@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +192,42 @@ def test_an_experiment_that_pauses_for_long_rests_without_a_close(
         wait_until(lambda: released(experiment))
         grow(experiment, STEPS)
         wait_until(lambda: delivered([experiment], STEPS + 1)())
+    finally:
+        stop.set()
+        watch.join(30.0)
+
+
+def test_an_idle_experiment_is_looked_at_for_rest_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that opens every file to see for how long an idle job was silent is not made again before it can have been
+    silent for long enough.
+    """
+    monkeypatch.setattr("rlship_sidecar.daemon.watched.LINGER_S", 0.1)
+    monkeypatch.setattr(daemon, "LINGER_S", 0.1)
+    looks: list[float] = []
+
+    class Counted(resting.Sighting):
+        def __init__(self, *given: Any) -> None:
+            looks.append(time.monotonic())
+            super().__init__(*given)
+
+    monkeypatch.setattr("rlship_sidecar.daemon.watched.Sighting", Counted)
+    experiment = an_experiment(tmp_path / "outputs" / "job", done=False)
+    stop, told = threading.Event(), list[list[Status]]()
+    watch = threading.Thread(
+        target=daemon.watch,
+        args=(tmp_path / "outputs", Config(sinks=["jsonl"])),
+        kwargs={"once": False, "stop": stop, "on_status": told.append},
+    )
+    watch.start()
+    try:
+        wait_until(lambda: looks)
+        rounds = len(told)
+        wait_until(lambda: len(told) > rounds + 2)
+        assert len(looks) == 1
+        with open(experiment / "rlship" / "a.jsonl", "ab") as there:
+            there.write(b'{"kind":"close","reason":"exit"}\n')
+        wait_until(lambda: released(experiment))
+        assert len(looks) == 2
     finally:
         stop.set()
         watch.join(30.0)

@@ -99,7 +99,7 @@ class Footprint:
         return path, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns), found.st_mtime_ns
 
 
-class Seen(NamedTuple):
+class FilesSeen(NamedTuple):
     """What a look at a footprint's files found: `number` is another one once any of them changed. `newest`: when the
     newest was written or created, by its own time, in Unix seconds. `files`: how many there are.
     """
@@ -126,16 +126,16 @@ class Sighting:
         looks: list[Look[Any]] = [self._names, *(self._parts or [])]
         return [look for look in looks if not look.is_done]
 
-    def seen(self) -> Seen | None:
+    def seen(self) -> FilesSeen | None:
         """What it found, or None while threads look or hang."""
         if self._under_way():
             return None
         folders, paths = _result(self._names)
         found = [*folders, *(one for part in self._parts or [] for one in _result(part))]
         number = hash(tuple((path, what) for path, what, _ in found))
-        return Seen(number, max(changed_ns for *_, changed_ns in found) / 1e9, len(paths))
+        return FilesSeen(number, max(changed_ns for *_, changed_ns in found) / 1e9, len(paths))
 
-    def wait(self) -> Seen | None:
+    def wait(self) -> FilesSeen | None:
         """What it found, or None if a file hangs."""
         while looks := self._under_way():
             if self._looks is None or not self._looks.wait(looks, math.inf):

@@ -17,7 +17,7 @@ import msgspec
 from rlship_sidecar.align.units import Patience, StreamConfig
 from rlship_sidecar.config import Config, state_dir_for
 from rlship_sidecar.daemon.limits import FILES
-from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, UNSEEN, Footprint, Resting, Seen, Sighting, footprint
+from rlship_sidecar.daemon.resting import LINGER_S, SILENT_S, UNSEEN, FilesSeen, Footprint, Resting, Sighting, footprint
 from rlship_sidecar.daemon.wake import Wake
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.filesystem import filesystem_of
@@ -149,7 +149,7 @@ class Watched:
     def _sighting(self) -> Sighting:
         return Sighting(footprint(self.experiment, self.lease.state_dir), self.experiment.intake.files.looks)
 
-    def _settled(self, seen: Seen, now: float, wall: float) -> Resting | None:
+    def _settled(self, seen: FilesSeen, now: float, wall: float) -> Resting | None:
         experiment, sighting, self.sighting = self.experiment, self.sighting, None
         assert sighting is not None
         quiet_s = max(now - max(self.opened_at, self.changed_at), wall - seen.newest)
@@ -183,7 +183,7 @@ class Watched:
         sighting = self._sighting()
         return self._kept(sighting.footprint, sighting.wait(), now, wall)
 
-    def _kept(self, files: Footprint, seen: Seen | None, now: float, wall: float) -> Resting:
+    def _kept(self, files: Footprint, seen: FilesSeen | None, now: float, wall: float) -> Resting:
         refused = [f"sink {one.name}: refused: {one.status().error}" for one in self.refused]
         found = replace(files, seen=UNSEEN if seen is None else seen.number)
         return Resting(found, self.report(now, wall), self.tally(), refused, self.undelivered() if not refused else [])
