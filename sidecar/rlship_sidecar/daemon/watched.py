@@ -236,7 +236,9 @@ class Watched:
         count = self.store.row_count()
         if count > self.shipped:
             self.shipped = count
-            if over_time_only(self.experiment):
+            with self.store.together():
+                over_time = over_time_only(self.experiment)
+            if over_time:
                 self.over_time.set()
             else:
                 self.over_time.clear()
@@ -265,7 +267,8 @@ class Watched:
     def report(self, now: float, wall: float) -> Status:
         """Return the status, write it beside the store for other processes, and log it into the run if that is due."""
         sinks = [shipper.status() for shipper in self.shippers]
-        status = survey(self.experiment, sinks, now=now, wall=wall, trends=self.trends)
+        with self.store.together():
+            status = survey(self.experiment, sinks, now=now, wall=wall, trends=self.trends)
         if self.own is not None:
             self.own.log(status, self.tally(), now)
         try:

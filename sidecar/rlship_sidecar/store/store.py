@@ -110,7 +110,10 @@ class Store:
         whether it changed, which takes ten calls. Only the thread that commits may do so. It begins with the first
         question. Changes stay in the transaction that the next `commit` ends.
         """
-        self._is_together = not self._local
+        if self._local or self._is_together:
+            yield
+            return
+        self._is_together = True
         try:
             yield
         finally:
