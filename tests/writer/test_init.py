@@ -104,6 +104,7 @@ import sys, threading, rlship
 logger = rlship.init(sys.argv[1], "trainer")
 rlship.log({"a": 1}, step=1); rlship.log({"a": object()}); logger.log({"a": 1}); rlship.record_metric("x", 1, "sum")
 rlship.define("x", "sum"); rlship.set_step(1); rlship.barrier(); rlship.rollback(0)
+rlship.config(a=1); rlship.summary({"b": 2}); logger.run_data(name="n", exit_code=1)
 rlship.event("e", a=1); rlship.add_step_tag("t"); rlship.clear_step_tags(); rlship.sample("t", {"a": 1}, score=1)
 rlship.mlogger.log({"a": 1}); rlship.mlogger.event("")
 with rlship.step(2):
