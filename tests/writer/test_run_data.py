@@ -8,7 +8,9 @@ import datetime
 import enum
 import json
 import os
+import signal
 import subprocess
+import threading
 import types
 from collections import deque
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from hypothesis import strategies as st
 import rlship
 from rlship import rundata
 from rlship.encode import MAX_LINE_BYTES
+from rlship.flusher import Timing
 from rlship.hidden import is_secret
 from tests.kit.cases import statistical
 from tests.kit.waiting import wait_until
@@ -556,6 +559,41 @@ rlship.config(lr=2)
     (parent,) = (found for found in both if "parent" not in found[0])
     assert merged(child) == {"summary": {"child": 1}}
     assert merged(parent)["config"] == {"lr": 2}
+
+
+def test_a_killed_process_keeps_what_it_said(tmp_path: Path) -> None:
+    """SIGKILL takes nothing that is older than the half second after which lines are written."""
+    source = """
+import os, signal, sys, time, rlship
+rlship.init(sys.argv[1], "trainer", config={"lr": 1})
+rlship.summary(best=2)
+time.sleep(1.2)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    program(source, tmp_path, code=-signal.SIGKILL)
+    found = merged(records(tmp_path))
+    assert (found["config"], found["summary"]) == ({"lr": 1}, {"best": 2})
+    assert found["facts"]["host"] == os.uname().nodename
+
+
+def test_many_threads_note_at_once(tmp_path: Path) -> None:
+    """Each key has the value that its thread gave it last, whenever the writing thread looks."""
+    logger = logger_at(tmp_path, timing=Timing(flush=0.001))
+
+    def work(name: str) -> None:
+        for i in range(300):
+            logger.config({name: {"i": i, f"k{i % 7}": i}})
+            logger.summary({name: i})
+
+    threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    logger.close()
+    found = merged(records(tmp_path))
+    own = {"i": 299} | {f"k{i % 7}": i for i in range(293, 300)}
+    assert found == {"config": {f"t{n}": own for n in range(8)}, "summary": {f"t{n}": 299 for n in range(8)}}
 
 
 # --- init, and facts ---
