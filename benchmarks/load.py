@@ -55,6 +55,7 @@ class Load:
         self._due: dict[int, float] = {}
         self._fds: list[int] = []
         self._connection: sqlite3.Connection | None = None
+        self._store: Path | None = None
         _allow_descriptors(ranks + SPARE_DESCRIPTORS)
         folder = writers_folder(experiment)
         for rank in range(ranks):
@@ -121,8 +122,12 @@ class Load:
 
     def _look_until(self, watcher: Watcher, until: float, window: Window, first: int) -> None:
         """Note which steps have complete rows, until it is time."""
-        if self._connection is None:
-            self._connection = sqlite3.connect(f"file:{watcher.store()}?mode=ro", uri=True, isolation_level=None)
+        store = watcher.store()
+        if self._connection is None or store != self._store:  # a successor may have a copy
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True, isolation_level=None)
+            self._store = store
         while (now := time.monotonic()) < until:
             if self._due:
                 found = self._connection.execute(_ROWS, (min(self._due),)).fetchall()
