@@ -79,17 +79,18 @@ class _Times:
     count: float
     warm: int
     steps: int
+    saved: float
 
 
 def measure(folder: Path, quick: bool, parts: Sequence[str] = PARTS) -> Result:
     """Run these cases in `folder`, one after the other."""
-    times = _Times(1.0, 1.0, 1, 3) if quick else _Times(60.0, 10.0, 10, 30)
+    times = _Times(1.0, 1.0, 1, 3, 1.0) if quick else _Times(60.0, 10.0, 10, 30, SAVED_S)
     library = compiled(folder)
     findings: list[Finding] = []
     for part in parts:
         if part in STARTS:
             files, delay_s = STARTS[part]
-            findings += _took_over(folder / part, files // 64 if quick else files, delay_s, library)
+            findings += _took_over(folder / part, files // 64 if quick else files, delay_s, times, library)
         else:
             case = CASES[part]
             findings += _measured(folder / part, case, case.files // 64 if quick else case.files, times, library)
@@ -141,7 +142,7 @@ def _measured(experiment: Path, case: Case, files: int, times: _Times, library: 
     yield Finding(f"{name}: CPU", found.cpu, "%")
 
 
-def _took_over(experiment: Path, files: int, delay_s: float, library: Path) -> Iterator[Finding]:
+def _took_over(experiment: Path, files: int, delay_s: float, times: _Times, library: Path) -> Iterator[Finding]:
     def has_all(since: float, status: Status) -> bool:
         return len(status.writers) == files and status.t > since
 
@@ -151,7 +152,7 @@ def _took_over(experiment: Path, files: int, delay_s: float, library: Path) -> I
             watcher.wait_until(partial(has_all, 0.0), f"reading {files} files")
             load.row_after(watcher, 60.0)
             load.all_but_one()
-            time.sleep(SAVED_S)
+            time.sleep(times.saved)
             watcher.kill()
         before, began = calls.counts(), time.monotonic()
         with watching(experiment, env=environment) as watcher:
