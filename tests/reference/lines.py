@@ -173,6 +173,11 @@ def read_record(
         writer.segments.append(Segment(len(writer.segments), body["step"], t))
     elif kind == "close" and body.get("reason") not in ("roll", "error") and writer.closed is None:
         writer.closed = t
+    elif kind == "close" and body.get("reason") == "error":
+        writer.failed = True
+    if kind == "event" and body["name"] == "config":
+        attrs = body.get("attrs")
+        writer.runs.append((t, {"config": attrs if isinstance(attrs, dict) else {}}))
     writer.times.append(line.t)
     if kind in STAND_FOR_METRICS and not is_about_writer(kind, body):
         line.on_purpose = body.get("stream") is True

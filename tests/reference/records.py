@@ -102,6 +102,7 @@ class Writer:
     gaps: list[tuple[int, int, int]] = field(default_factory=list)
     lost: list[tuple[int, float]] = field(default_factory=list)
     runs: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
+    failed: bool = False
     clocks: list[tuple[float, float, float]] = field(default_factory=list)
     unproven: list[tuple[float, float, float]] = field(default_factory=list)
     job: str | None = None

@@ -54,7 +54,8 @@ from rlship_formats.reading import (
     observations_of,
 )
 from rlship_formats.reading import Barrier as BarrierRecord
-from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Open, has_time, time_of
+from rlship_formats.reading import Run as RunRecord
+from rlship_formats.records import CONFIG, MAX_STEP, T_MAX, T_MIN, Open, has_time, time_of
 from rlship_formats.values import DeadValue, Observations
 from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.bundles import bundle
@@ -717,6 +718,7 @@ class Decoder:
 
     def _open(self, batch: Batch, opened: Open, line: bytes, offset: int) -> None:
         batch.open_line = opened, offset
+        batch.labels = self.reader.labels
         self._begin(opened)
 
     def _metrics(self, batch: Batch, record: Metrics, line: bytes, offset: int) -> None:
@@ -733,6 +735,8 @@ class Decoder:
     def _event(self, batch: Batch, record: Event, line: bytes, offset: int) -> None:
         if record.is_report:
             _count_report(batch, record)
+        if record.name == CONFIG:
+            batch.said.append(RunRecord(record.t, record.attrs, {}, {}))
         if record.is_about_writer:
             return
         if record.tag:
@@ -813,6 +817,9 @@ class Decoder:
         elif not record.rolls:
             batch.notes.append(Note("close", self.reader.segment, -1, t=record.t))
 
+    def _run(self, batch: Batch, record: RunRecord, line: bytes, offset: int) -> None:
+        batch.said.append(record)
+
     def _unknown(self, batch: Batch, record: Unknown, line: bytes, offset: int) -> None:
         _count(batch, "unknown kinds")
 
@@ -830,6 +837,7 @@ TAKERS: dict[type, Callable[[Decoder, Batch, Any, bytes, int], None]] = {
     GapRecord: Decoder._gap,
     Clock: Decoder._clock,
     Close: Decoder._close,
+    RunRecord: Decoder._run,
     Unknown: Decoder._unknown,
 }
 

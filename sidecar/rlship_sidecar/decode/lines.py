@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from rlship_formats.reading import Clock
+from rlship_formats.reading import Run as RunRecord
 from rlship_formats.records import MAX_STEP, T_MAX, T_MIN, Definition, Gap, Open
 from rlship_formats.values import Observations
 from rlship_sidecar.decode.shapes import PLAIN, Shape, flattener, observations_in, stretches_of, type_of, width
@@ -354,7 +355,8 @@ class Batch:
     `streams` are the metrics records without a step, with their samples and tags.
 
     `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `governing` are the
-    define and rollback lines that later lines depend on, with their offsets.
+    define and rollback lines that later lines depend on, with their offsets. `said` is what the writer said of the run,
+    and `labels` are those of its `open` record, if that is among the lines.
     """
 
     runs: dict[tuple[int, Schema], Run] = field(default_factory=dict)
@@ -370,6 +372,8 @@ class Batch:
     dead: list[Dead] = field(default_factory=list)
     governing: list[tuple[int, bytes]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    said: list[RunRecord] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
     open_line: tuple[Open, int] | None = None
     begins: int | None = None
     lowest: int = -1

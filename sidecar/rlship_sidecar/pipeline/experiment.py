@@ -21,6 +21,7 @@ from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.lookback import Lookback, Short
 from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import from_floor, read_from_floor
+from rlship_sidecar.pipeline.run_book import RunBook
 from rlship_sidecar.pipeline.source import Source, load_source, removed, saved_position
 from rlship_sidecar.pipeline.sweep import Sweep
 from rlship_sidecar.reduce.rules import Rules
@@ -224,6 +225,8 @@ class Experiment:
         """
         if self._unrestored or self._unrecovered or self.intake.holding or self.intake.replaced:
             return False
+        if self.run_book.pending:
+            return False
         if any(actor.open or actor.revisions.dirty or actor.revisions.unsaved for actor in self.actors.values()):
             return False
         return not any(streams.pending or streams.revisions.dirty for streams in self.streaming.streams.values())
@@ -246,6 +249,7 @@ class Experiment:
         """Go on where the store left off: rebuild what was open, remember what is dirty."""
         intake = self.intake
         self._recall = Recall(self.store, intake, self.rules.samples)
+        self.run_book = RunBook(self.store, self._streams.lead)
         for saved in self._verified():
             source = load_source(saved, intake.tail(saved.file), intake.schemas, self.store, now)
             intake.add(source, now)
@@ -371,6 +375,8 @@ class Experiment:
         rows = settled + revisions
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
+        writers = (source.writer for source in self.sources.values())
+        self.run_book.settle((one for one in writers if one is not None), now, end=end and not more)
         # At most so many units of an actor are closed or revised at a time: there may be more.
         done = open_before - self._open_units() + len(self._unsaved.revised)
         more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed or swept
@@ -445,6 +451,7 @@ class Experiment:
             self.streaming.add_writer(source.writer, moved, now)
         writer = source.writer
         source.sightings.take(now)
+        self.run_book.take(source.name, batch)
         if writer is not None:
             before_t, actor = writer.newest_t, self._actor(writer.open.actor)
             if batch.adoption is not None:
@@ -525,7 +532,9 @@ class Experiment:
     def _commit(self, rows: list[Row], now: float, *, force: bool) -> None:
         self._step_rows.flush()
         dirty = [unit for revisions in self._revisions() for unit in revisions.unsaved]
+        book = self.run_book
         urgent = rows or self._unsaved.revised or dirty or self._unsaved.dead or self.store.changed or force
+        urgent = urgent or book.is_unsaved
         if not urgent and (not self._unsaved.changed or now - self._saved_at < SAVE_EVERY_S):
             return
         # In the order of the store's own table: in any other one SQLite looks for each file's page anew.
@@ -543,8 +552,11 @@ class Experiment:
                 revised=self._unsaved.revised,
                 dead=self._unsaved.dead,
                 counts=self._unsaved.counts,
+                said=book.unsaved,
+                run=book.fresh,
             )
         )
+        book.committed()
         for source in changed:
             source.fresh_governing.clear()
             source.index.fresh.clear()

@@ -35,6 +35,16 @@ class SavedBlock(NamedTuple):
     t_high: float | None = None
 
 
+class MergedRun(NamedTuple):
+    """What all writers said of the run, as JSON: a `RunData`, and a list of `Change`. The version grows with each
+    change of either; 0 stands for nothing.
+    """
+
+    version: int = 0
+    data: bytes = b""
+    changes: bytes = b""
+
+
 @dataclass(slots=True)
 class Changes:
     """What one transaction makes durable."""
@@ -47,3 +57,5 @@ class Changes:
     revised: list[Unit] = field(default_factory=list)
     dead: list[tuple[str, Dead]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    said: list[tuple[str, str, bytes]] = field(default_factory=list)
+    run: MergedRun | None = None

@@ -49,11 +49,14 @@ create table logged_steps (actor text not null, step integer not null, ranks tex
                            primary key (actor, step)) without rowid;
 create index short_steps on logged_steps (actor, step) where short is not null;
 create table counts (name text primary key, count integer not null) without rowid;
+create table said (file text not null, part text not null, value blob not null, primary key (file, part)) without
+rowid;
+create table run (part text primary key, value blob not null) without rowid;
 create table cursors (sink text primary key, next integer not null) without rowid;
 """
 
 TABLES = [statement.strip() for statement in _SQL.split(";") if statement.strip()]
-TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts", "timeline", "gaps")
+TABLES_BY_FILE = ("writers", "marks", "blocks", "dead", "dead_counts", "timeline", "gaps", "said")
 
 
 def lacking(connection: sqlite3.Connection) -> list[str]:

@@ -19,7 +19,9 @@ from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.rows import Row, Unit
 from rlship_sidecar.shortage import is_shortage
 from rlship_sidecar.store import schema
-from rlship_sidecar.store.changes import Changes, SavedBlock, SavedWriter
+from rlship_sidecar.run_data.merging import RunData
+from rlship_sidecar.store import run_said
+from rlship_sidecar.store.changes import Changes, MergedRun, SavedBlock, SavedWriter
 from rlship_sidecar.store.dead_letters import DEAD_DETAILS, insert, letters, totals
 
 SHARED_CACHE_KB = 256  # of rows that are read once, in order
@@ -54,6 +56,7 @@ class Store:
                 self._connection.execute(f"pragma cache_size=-{REMOTE_CACHE_KB}")
             self.store_id = self._prepare()
             found = self._connection.execute("select max(no) from rows").fetchone()[0]
+            self._run = run_said.read_merged(self._connection)
         except StoreUnusable:
             self.close()
             raise
@@ -196,6 +199,7 @@ class Store:
         with self._transaction():
             self._apply(self._connection, changes)
         self._row_count += len(changes.rows)
+        self._run = changes.run or self._run
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -228,6 +232,9 @@ class Store:
             "insert into counts values (?, ?) on conflict (name) do update set count = count + excluded.count",
             changes.counts.items(),
         )
+        many("insert or replace into said values (?, ?, ?)", changes.said)
+        if changes.run is not None:
+            run_said.save_merged(connection, changes.run)
 
     # Rows ----------------------------------------------------------------------------------------------------------
 
@@ -276,6 +283,20 @@ class Store:
     def claim(self, experiment: str, inode: int) -> None:
         """Say which experiment it is for: a new one's, or one that was moved."""
         self._connection.execute("insert or replace into meta values ('experiment', ?)", (f"{inode} {experiment}",))
+
+    # The run -------------------------------------------------------------------------------------------------------
+
+    def merged_run(self) -> MergedRun:
+        """What all writers said of the run, as it was committed last. Any thread may ask."""
+        return self._run
+
+    def run_version(self) -> int:
+        """The version of that; 0 if no writer said anything of the run."""
+        return self._run.version
+
+    def read_run(self) -> RunData:
+        """What the run is."""
+        return run_said.data_of(self._run)
 
     # Files ---------------------------------------------------------------------------------------------------------
 

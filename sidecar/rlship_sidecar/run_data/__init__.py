@@ -1,0 +1,1 @@
+"""What the job said of itself: its records `run`, merged over all writers."""
