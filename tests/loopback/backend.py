@@ -267,6 +267,8 @@ class LoopbackBackend:
         run.display_name = given.get("displayName") or run.display_name
         run.group = given.get("groupName") or run.group
         run.tags = given.get("tags") or run.tags
+        run.notes = given.get("notes") or run.notes
+        run.job_type = given.get("jobType") or run.job_type
         if given.get("config"):
             run.config = json.loads(given["config"])
         if given.get("summaryMetrics"):

@@ -21,6 +21,8 @@ class Run:
     name: str
     display_name: str = ""
     group: str = ""
+    notes: str = ""
+    job_type: str = ""
     tags: list[str] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +77,7 @@ class Run:
             "eventsTail": "[]",
             "logLineCount": 0,
             "tags": self.tags,
-            "notes": "",
+            "notes": self.notes,
             "description": "",
             "sweepName": None,
             "project": {"id": self.project, "name": self.project, "entity": entity_object(self.entity)},

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
 from rlship_sidecar.sinks.contract import Run
 
@@ -53,6 +54,7 @@ class MemorySource:
     def __init__(self, rows: Sequence[Row] = ()) -> None:
         self.rows = list(rows)
         self.cursors: dict[str, int] = {}
+        self.run: tuple[int, RunData] = (0, RunData())
         self._lock = threading.Lock()
 
     def append(self, rows: Sequence[Row]) -> None:
@@ -66,6 +68,19 @@ class MemorySource:
     def read_rows(self, first: int, limit: int) -> list[Row]:
         with self._lock:
             return self.rows[first : first + limit]
+
+    def say(self, **data: Any) -> None:
+        """Commit other data of the run."""
+        with self._lock:
+            self.run = (self.run[0] + 1, RunData(**{"actors": ["trainer"], **data}))
+
+    def run_version(self) -> int:
+        with self._lock:
+            return self.run[0]
+
+    def read_run(self) -> RunData:
+        with self._lock:
+            return self.run[1]
 
     def load_cursor(self, key: str) -> int:
         with self._lock:

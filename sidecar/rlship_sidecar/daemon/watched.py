@@ -81,7 +81,7 @@ class Watched:
     turn_at: float = math.inf
     sweep_at: float = 0.0
     hinted: bool = False
-    shipped: int = 0
+    shipped: tuple[int, int] = (0, 0)
     before: Tally | None = None
     opened_at: float = field(default_factory=time.monotonic)
     changed_at: float = -math.inf
@@ -232,10 +232,11 @@ class Watched:
         return more
 
     def ship(self) -> None:
-        """Wake the shippers if there are new rows."""
-        count = self.store.row_count()
-        if count > self.shipped:
-            self.shipped = count
+        """Wake the shippers if there are new rows, or new data of the run."""
+        with self.store.together():
+            committed = self.store.row_count(), self.store.run_version()
+        if committed != self.shipped:
+            self.shipped = committed
             with self.store.together():
                 over_time = over_time_only(self.experiment)
             if over_time:
@@ -394,11 +395,22 @@ def open_watched(
         lease.release()
         raise
     news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
-    called = path.resolve().name if replay is None else replay.name
     over_time = threading.Event()
     if over_time_only(experiment):
         over_time.set()
-    shippers = [_shipper(name, path, called, config, store, lease, over_time, alone=alone) for name in config.sinks]
+    run = SinkContext(
+        path.resolve().name if replay is None else replay.name,
+        path.resolve(),
+        lease.state_dir,
+        store.store_id,
+        store.row_count(),
+        generation=lease.generation,
+        suspect=lease.suspect,
+        over_time=over_time.is_set,
+        is_replay=replay is not None,
+    )
+    pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
+    shippers = [_shipper(name, run, config, store, lease, pace) for name in config.sinks]
     places = _places_before(state_dir)
     for shipper in shippers:
         shipper.recall(places.get(shipper.name, ""))
@@ -459,29 +471,8 @@ def _claim(store: CountingStore, path: Path, state_dir: Path) -> None:
         store.claim(*here)
 
 
-def _shipper(
-    name: str,
-    path: Path,
-    called: str,
-    config: Config,
-    store: CountingStore,
-    lease: Lease,
-    over_time: threading.Event,
-    *,
-    alone: bool,
-) -> Shipper:
-    run = SinkContext(
-        called,
-        path.resolve(),
-        lease.state_dir,
-        store.store_id,
-        store.row_count(),
-        config.sink.get(name, {}),
-        lease.generation,
-        lease.suspect,
-        over_time.is_set,
-    )
-    pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
+def _shipper(name: str, run: SinkContext, config: Config, store: CountingStore, lease: Lease, pace: Pace) -> Shipper:
+    run = replace(run, options=config.sink.get(name, {}))
     return Shipper(name, lambda: make_sink(name), run, store, pace=pace, may_ship=lease.held)
 
 

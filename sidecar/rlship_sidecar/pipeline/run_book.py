@@ -115,4 +115,3 @@ def voice_of(writer: Writer, said: Said) -> Voice:
         gone=writer.replaced,
         said=said,
     )
-

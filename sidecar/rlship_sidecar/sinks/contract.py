@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlship_sidecar.rows import Row
+from rlship_sidecar.run_data.merging import RunData
 
 
 class SinkRefused(Exception):
@@ -40,7 +41,8 @@ class SinkContext:
     `rows` is the most rows that the destination can hold of this store at the time of `open`. `store_id` names the
     store that numbered them. `options` is the sink's own part of the configuration; each sink's module lists them.
     `generation` counts the sidecars that owned the experiment. `suspect` is the newest earlier one that may still be
-    alive, and might write again if it wakes up; -1 if there is no such sidecar.
+    alive, and might write again if it wakes up; -1 if there is no such sidecar. `run_data` is what the job said of the
+    run up to now. `is_replay`: the rows were made again, beside those of the sidecar that watches.
     """
 
     name: str
@@ -52,16 +54,17 @@ class SinkContext:
     generation: int = 0
     suspect: int = -1
     over_time: Callable[[], bool] = _no
+    run_data: RunData = field(default_factory=RunData)
+    is_replay: bool = False
 
 
 Run = SinkContext  # the name that plug-ins of earlier releases import
 
-Config = Mapping[str, Mapping[str, Any]]  # by actor
 Observed = Mapping[str, Any]  # how far each file was observed: a sink keeps it and returns it unchanged
 
 
 class Sink(ABC):
-    """One destination. Calls come one at a time, from any thread: open, (configure | write | flush | observe)*, close;
+    """One destination. Calls come one at a time, from any thread: open, (describe | write | flush | observe)*, close;
     then open again.
 
     A sink defines open, write, flush and close. Every other member has the default that stands here. Any call may raise
@@ -103,11 +106,11 @@ class Sink(ABC):
         """Whether `row` is the last one that the destination holds; called after an `open` that returned a number."""
         return True
 
-    def configure(self, config: Config) -> None:  # noqa: B027 - a default
-        """Take what the job declared of itself, by actor: its labels and its events named `config`.
+    def describe(self, run: RunData) -> None:  # noqa: B027 - a default
+        """Take what the job said of the run: its configuration, results, name and so on; all of it, at each call.
 
-        Called before the first `write` after each `open` with all actors that declared anything, and before a later one
-        with those that declare something new. Only a sink that defines this method costs a look at the files.
+        Called before the first `write` after each `open` if the job said anything, and whenever it says something else,
+        with rows or without. The next `flush` delivers it. A sink that shows it already does nothing.
         """
 
     @abstractmethod

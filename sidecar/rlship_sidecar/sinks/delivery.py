@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from rlship_sidecar.rows import Row
+from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkReopen, SinkUnavailable
-from rlship_sidecar.sinks.declared import DeclaredConfig, declared_for
 from rlship_sidecar.sinks.gate import Gate
+from rlship_sidecar.sinks.observed import ObservingSink
 from rlship_sidecar.tally import Shipping
 
 _Answer = TypeVar("_Answer")
@@ -47,6 +48,12 @@ class RowSource(Protocol):
     def read_rows(self, first: int, limit: int) -> list[Row]:
         """The rows first, first + 1, …, at most `limit`; fewer if there are no more."""
 
+    def run_version(self) -> int:
+        """The version of the run's data; it grows with each change, and 0 says that there are no such data."""
+
+    def read_run(self) -> RunData:
+        """The run's data."""
+
     def load_cursor(self, key: str) -> int:
         """The row number that was saved last under a key of `CursorKeys`, 0 without one."""
 
@@ -55,7 +62,7 @@ class RowSource(Protocol):
 
 
 class CursorKeys(NamedTuple):
-    """The keys of the three row numbers that the store keeps for a sink."""
+    """The keys of the numbers that the store keeps for a sink: three of rows, and one of a version of run data."""
 
     sink: str
 
@@ -72,6 +79,10 @@ class CursorKeys(NamedTuple):
     def confirmed(self, destination: str) -> str:
         """The first row that this destination has not confirmed."""
         return f"{self.sink} (confirmed by {destination})"
+
+    def described(self, destination: str) -> str:
+        """The version of the run's data that this destination shows."""
+        return f"{self.sink} (run data of {destination})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,25 @@ class DeliveryProgress:
         """All rows that the sink was given are delivered."""
         self.delivered += self.given_below - self.confirmed_below
         self.confirmed_below = self.given_below
+
+
+@dataclass(slots=True)
+class Description:
+    """Which version of the run's data a sink has: `given` is that of the open sink, `shown` is delivered.
+
+    `takes`: the sink takes such data; known once a sink was made. `data` are those of version `read`.
+    """
+
+    takes: bool = False
+    given: int = 0
+    shown: int = 0
+    read: int = 0
+    data: RunData = field(default_factory=RunData)
+
+    @property
+    def is_unflushed(self) -> bool:
+        """Whether the sink was given more than it delivered."""
+        return self.given > self.shown
 
 
 @dataclass(slots=True)
@@ -206,7 +236,7 @@ class Delivery:
         self._may_ship = may_ship
         self._starts = starts
         self._sink: Sink | None = None
-        self._declared: DeclaredConfig | None = None
+        self._description = Description()
         self._tells = False
         self._backoff = Backoff()
         self._unflushed = Unflushed()
@@ -227,7 +257,15 @@ class Delivery:
         if self.facts.refused is not None:
             return True
         count, progress = self._source.row_count(), self.progress
-        return not self.failing and (count == 0 or (progress.known and progress.confirmed_below >= count))
+        return not self.failing and (count == 0 or (progress.known and not self.lacks(count)))
+
+    def lacks(self, count: int) -> bool:
+        """Whether the destination lacks any of the first `count` rows, or the run's data as they are beside a row."""
+        return self.progress.confirmed_below < count or (count > 0 and self._lacks_description)
+
+    @property
+    def _lacks_description(self) -> bool:
+        return self._description.takes and self._description.shown < self._source.run_version()
 
     def complaint(self) -> str:
         """The last error that is not over, or "". It leaves out the sink's own name at the beginning."""
@@ -281,6 +319,7 @@ class Delivery:
         """Close the sink if it is open, or `abandon` it if that is possible. Unflushed rows count as not delivered."""
         sink, self._sink = self._sink, None
         self.progress.given_below = self.progress.confirmed_below
+        self._description.given = 0
         self._unflushed.times.clear()
         if sink is None:
             return
@@ -293,7 +332,10 @@ class Delivery:
         count, progress = self._source.row_count(), self.progress
         if self._sink is None:
             return self._begin(count)
-        has_unflushed = progress.given_below > progress.confirmed_below
+        if self._description.takes and self._description.given != self._source.run_version():
+            self._describe(self._sink)
+            return 0.0
+        has_unflushed = self._has_unflushed
         must_flush_at = self._unflushed.since + self._pace.flush_max_s
         if progress.given_below < count and not (has_unflushed and now >= must_flush_at):
             self._write(self._sink, count)
@@ -313,6 +355,10 @@ class Delivery:
         self.close()
         return None
 
+    @property
+    def _has_unflushed(self) -> bool:
+        return self.progress.given_below > self.progress.confirmed_below or self._description.is_unflushed
+
     def _make_sure(self) -> None:
         if not self._may_ship():
             raise _NotOurs
@@ -331,12 +377,13 @@ class Delivery:
     def _begin(self, count: int) -> float | None:
         """Open the sink if it may lack rows."""
         progress = self.progress
-        if count == 0 or (progress.known and progress.given_below >= count):
+        if count == 0 or (progress.known and progress.given_below >= count and not self._lacks_description):
             self._is_well()
             return None
         self._make_sure()
         sink = self._make_sink()
-        expensive = bool(sink.destination(self._run))
+        self._description.takes = _describes(sink)
+        expensive = bool(sink.destination(self._context(count)))
         if expensive and not progress.known and self._is_confirmed(sink, count):
             # How many of these rows the destination can hold is known now. Rows that are made later, before it is
             # opened, must not be mistaken for rows that it holds.
@@ -353,23 +400,26 @@ class Delivery:
                 self._starts.leave(id(self))
         return 0.0
 
-    def _confirmed_key(self, sink: Sink) -> str:
-        """The key of what the sink's destination confirmed; "" if the destination has no name."""
-        destination = sink.destination(self._run)
-        return self._keys.confirmed(destination) if destination else ""
+    def _context(self, rows: int) -> SinkContext:
+        """The facts for the sink, as they are now."""
+        described, version = self._description, self._source.run_version()
+        if described.takes and described.read != version:
+            described.data, described.read = self._ask(self._source.read_run), version
+        return replace(self._run, rows=rows, run_data=described.data)
 
     def _is_confirmed(self, sink: Sink, count: int) -> bool:
-        """Whether the destination confirmed every row, and never refused them."""
-        confirmed = self._confirmed_key(sink)
-        return bool(
-            confirmed
-            and not self._ask(self._source.load_cursor, self._keys.refused)
-            and self._ask(self._source.load_cursor, confirmed) == count
-        )
+        """Whether the destination confirmed every row and shows the run's data, and never refused them."""
+        destination, load = sink.destination(self._context(count)), self._source.load_cursor
+        if self._ask(load, self._keys.refused) or self._ask(load, self._keys.confirmed(destination)) != count:
+            return False
+        shown = self._ask(load, self._keys.described(destination))
+        if self._description.takes and shown < self._source.run_version():
+            return False
+        self._description.shown = shown
+        return True
 
     def _open(self, sink: Sink, count: int) -> None:
         self._sink = sink
-        self._declared = declared_for(sink, self._run.experiment, self._clocks.clock)
         progress = self.progress
         # A store that was restored from an older copy makes the later rows again, perhaps with other numbers, and
         # soon has as many as the destination. It must not be mistaken then for the store that delivered them.
@@ -393,7 +443,7 @@ class Delivery:
 
     def _ask_sink(self, sink: Sink, limit: int) -> int:
         """Open the sink, which can have at most `limit` of our rows; returns the first row number that it lacks."""
-        answer = sink.open(replace(self._run, rows=limit))
+        answer = sink.open(self._context(limit))
         self.facts.where, self.facts.advice = sink.where, sink.advice
         self._tells = answer is not None
         if answer is None:
@@ -428,9 +478,8 @@ class Delivery:
         # Checked after reading: rows committed before the check are the same in a successor's copy. Checked first, they
         # might be rows that exist only in this process's store.
         self._make_sure()
-        if progress.given_below == progress.confirmed_below:
+        if not self._has_unflushed:
             unflushed.since = self._clocks.clock()
-        self._configure(sink)
         sink.write(rows)
         self.facts.note = sink.note
         progress.given_below += len(rows)
@@ -444,15 +493,21 @@ class Delivery:
         if not self._tells:
             self._flush(sink)
 
-    def _configure(self, sink: Sink) -> None:
-        if self._declared is not None and (config := self._declared.news()):
-            sink.configure(config)
+    def _describe(self, sink: Sink) -> None:
+        """Give the sink the run's data."""
+        run_data = self._context(0).run_data
+        self._make_sure()  # after reading, as for rows
+        if not self._has_unflushed:
+            self._unflushed.since = self._clocks.clock()
+        sink.describe(run_data)
+        self._unflushed.wrote_at = self._clocks.clock()
+        self._description.given = self._description.read
 
     def _flush(self, sink: Sink) -> None:
-        self._configure(sink)  # what a look found since the rows were written
         sink.flush()
         self.facts.where = sink.where
         self.progress.flushed()
+        self._description.shown = max(self._description.shown, self._description.given)
         wall = self._clocks.wall()
         for t in self._unflushed.times:
             self.shipping.confirmed.add(wall - t)
@@ -465,10 +520,13 @@ class Delivery:
         self._remember(sink)
 
     def _remember(self, sink: Sink) -> None:
-        """Save how many rows the destination has, if it has a name."""
-        if confirmed := self._confirmed_key(sink):
+        """Save what the destination has, if it has a name."""
+        if destination := sink.destination(self._context(0)):
+            save, keys = self._source.save_cursor, self._keys
             with suppress(_StoreFailed):  # then the next sidecar opens the sink
-                self._ask(self._source.save_cursor, confirmed, self.progress.confirmed_below)
+                self._ask(save, keys.confirmed(destination), self.progress.confirmed_below)
+                if self._description.shown:
+                    self._ask(save, keys.described(destination), self._description.shown)
 
     def _is_well(self) -> None:
         self._backoff.failures = 0
@@ -482,3 +540,9 @@ class Delivery:
         self.close()
         self.facts.error = error
         return self._backoff.put_off(self._pace, self._clocks)
+
+
+def _describes(sink: Sink) -> bool:
+    """Whether a sink takes the run's data."""
+    taker = sink.inner if isinstance(sink, ObservingSink) else sink
+    return type(taker).describe is not Sink.describe

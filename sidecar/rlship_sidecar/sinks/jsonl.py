@@ -17,6 +17,7 @@ from rlship_sidecar import state_file
 from rlship_sidecar.filesystem import sync_folder
 from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row
+from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.sinks.budget import GLOBAL_REDUCE, PER_RANK_NO_REDUCE, check_budget
 from rlship_sidecar.sinks.claim import Claim
 from rlship_sidecar.sinks.contract import Observed, Sink, SinkContext, SinkRefused, SinkUnavailable
@@ -27,6 +28,7 @@ logger = logging.getLogger("rlship.sinks.jsonl")
 
 DEFAULT_NAME = "rows.jsonl"
 OBSERVATIONS = "observations.jsonl"
+RUN = "run.json"
 OPTIONS = ("path", "ranks")
 MODES = (GLOBAL_REDUCE, PER_RANK_NO_REDUCE)
 
@@ -37,7 +39,8 @@ class JsonlSink(Sink):
     Beside it `<path>.<store>.<generation>.owner` names the owner of these rows (see `claim`). If the file differs from
     what this store's sidecars wrote, it is cut where it goes wrong and continued from there. Option `ranks`:
     "global_reduce" (default), or "per_rank_no_reduce" to write every observation as well. They go to a file of their
-    own beside it (`observations.jsonl`, or `<path>.observations.jsonl`).
+    own beside it (`observations.jsonl`, or `<path>.observations.jsonl`). What the job said of the run is in
+    `run.json` (or `<path>.run.json`).
     """
 
     def __init__(self) -> None:
@@ -46,6 +49,7 @@ class JsonlSink(Sink):
         self._fd: int | None = None
         self._last_line = b""
         self._end = 0
+        self._run_file = Path()
         self._observations: _ObservationFile | None = None
 
     @staticmethod
@@ -59,7 +63,7 @@ class JsonlSink(Sink):
     def open(self, run: SinkContext) -> int | None:
         """Count the lines that are rows 0, 1, 2, …, and cut the rest."""
         path = _path(run)
-        self.where = str(path)
+        self.where, self._run_file = str(path), _beside(path, RUN)
         with _outages(self.where):
             make_folder(path.parent, run.state_dir, run.experiment)
             if path.exists():  # before anything replaces it: the whole machine uses /dev/null
@@ -76,7 +80,7 @@ class JsonlSink(Sink):
             rows, self._last_line, self._end = _count(path, self._fd)
             os.ftruncate(self._fd, self._end)
             if run.options.get("ranks") == PER_RANK_NO_REDUCE:
-                self._observations = _ObservationFile(_beside(path), run)
+                self._observations = _ObservationFile(_beside(path, OBSERVATIONS), run)
             self.observes = self._observations is not None
         return rows
 
@@ -86,6 +90,16 @@ class JsonlSink(Sink):
             return Row.from_json(self._last_line).to_json() == row.to_json()
         except (KeyError, TypeError, AttributeError):
             return False
+
+    def describe(self, run: RunData) -> None:
+        """Replace the file that has it."""
+        assert self._claim is not None
+        text = msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n"
+        with _outages(str(self._run_file)):
+            if not (self._run_file.exists() and self._run_file.read_bytes() == text):
+                with state_file.replacing(self._run_file, scratch_prefix=self._claim.scratch_prefix("run")) as file:
+                    file.write(text)
+                    self._claim.verify()
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append the rows; the next `open` cuts the rest of a failed write."""
@@ -207,9 +221,9 @@ def _path(run: SinkContext) -> Path:
     return Path(os.path.realpath(path))  # the target of a link may be replaced, but not the link itself
 
 
-def _beside(path: Path) -> Path:
-    """The path of the observations."""
-    return path.with_name(OBSERVATIONS if path.name == DEFAULT_NAME else f"{path.stem}.{OBSERVATIONS}")
+def _beside(path: Path, name: str) -> Path:
+    """The path of another file of the sink."""
+    return path.with_name(name if path.name == DEFAULT_NAME else f"{path.stem}.{name}")
 
 
 def _count(path: Path, fd: int) -> tuple[int, bytes, int]:

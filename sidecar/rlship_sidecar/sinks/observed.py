@@ -12,7 +12,8 @@ import msgspec
 
 from rlship_sidecar import state_file
 from rlship_sidecar.rows import Row
-from rlship_sidecar.sinks.contract import Config, Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.run_data.merging import RunData
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.observing import FilePlace, Observer
 
 EVERY_S = 0.5
@@ -68,10 +69,10 @@ class ObservingSink(Sink):
         """The sink's own answer."""
         return self.inner.ends_with(row)
 
-    def configure(self, config: Config) -> None:
-        """Pass the configuration on."""
+    def describe(self, run: RunData) -> None:
+        """Pass the run's data on."""
         with self._calls:
-            self.inner.configure(config)
+            self.inner.describe(run)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write the rows; raises the error that keeps observations from being delivered."""

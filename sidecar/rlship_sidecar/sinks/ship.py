@@ -111,7 +111,7 @@ class Shipper:
         self._lane.schedule(self)
 
     def wake(self) -> None:
-        """Report that rows were committed. Cheap; never waits for the sink."""
+        """Report that rows or data of the run were committed. Cheap; never waits for the sink."""
         if self._started:
             self._lane.schedule(self)
 
@@ -129,7 +129,7 @@ class Shipper:
         self.wake()
         with self._change:
             try:
-                while self._delivery.progress.confirmed_below < target:
+                while self._delivery.lacks(target):
                     left = deadline - time.monotonic()
                     if left <= 0 or self._ended or self.refused is not None:
                         return False
@@ -174,7 +174,7 @@ class Shipper:
         """The facts, at any time and from any thread."""
         delivery, progress, facts = self._delivery, self._delivery.progress, self._delivery.facts
         complaint = delivery.complaint()
-        lacks = progress.confirmed_below < self._source.row_count()
+        lacks = delivery.lacks(self._source.row_count())
         if lacks and not complaint and self._lane.shortage:
             complaint = self._lane.shortage
             self.wake()

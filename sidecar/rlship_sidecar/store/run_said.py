@@ -36,9 +36,7 @@ def said_by_file(ledger: Ledger) -> dict[str, Said]:
 
 def parts_of(file: str, said: Said, parts: Iterable[str]) -> list[tuple[str, str, bytes]]:
     """The rows of the table that keep these parts of what a file said."""
-    return [
-        (file, part, msgspec.json.encode(said.about) if part == ABOUT else getattr(said, part)) for part in parts
-    ]
+    return [(file, part, msgspec.json.encode(said.about) if part == ABOUT else getattr(said, part)) for part in parts]
 
 
 def read_merged(connection: sqlite3.Connection) -> MergedRun:

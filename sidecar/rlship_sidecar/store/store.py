@@ -17,10 +17,9 @@ from typing import Any
 from rlship_sidecar.decode.lines import REPORTED, Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.rows import Row, Unit
-from rlship_sidecar.shortage import is_shortage
-from rlship_sidecar.store import schema
 from rlship_sidecar.run_data.merging import RunData
-from rlship_sidecar.store import run_said
+from rlship_sidecar.shortage import is_shortage
+from rlship_sidecar.store import run_said, schema
 from rlship_sidecar.store.changes import Changes, MergedRun, SavedBlock, SavedWriter
 from rlship_sidecar.store.dead_letters import DEAD_DETAILS, insert, letters, totals
 

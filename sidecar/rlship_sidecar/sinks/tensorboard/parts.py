@@ -42,6 +42,13 @@ def part_name(first: int, store_id: str, generation: int) -> str:
     return f"events.out.tfevents.{first:08d}.rlship.{store_id}.{generation}"
 
 
+def aside_name(after: int, store_id: str, generation: int, number: int) -> str:
+    """The name of a file without rows. A reader takes files by name: this one behind the parts that begin before row
+    `after`, and before the part that begins with it.
+    """
+    return f"events.out.tfevents.{after:08d}.rlship-run.{store_id}.{generation}.{number:06d}"
+
+
 def find_parts(folder: Path) -> list[PartFile]:
     """Every store's parts in the order of their rows; of two with the same first row the newer comes first."""
     found = [(path, NAME.fullmatch(path.name)) for path in folder.iterdir()]

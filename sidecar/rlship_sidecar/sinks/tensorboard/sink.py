@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from rlship_formats.values import Histogram
 from rlship_sidecar.plainfiles import make_folder, make_plain
 from rlship_sidecar.rows import Row, axis
+from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.sinks import budget, names, renamed
 from rlship_sidecar.sinks.claim import Claim
-from rlship_sidecar.sinks.contract import Config, Sink, SinkContext, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
     REWARD_AND_LOSS,
     SinkNames,
@@ -30,9 +31,9 @@ from rlship_sidecar.sinks.names import (
 )
 from rlship_sidecar.sinks.options import check_names, check_text
 from rlship_sidecar.sinks.tables import markdown, tables
-from rlship_sidecar.sinks.tensorboard.config import ConfigTexts, is_config
+from rlship_sidecar.sinks.tensorboard.config import RunTexts, is_run_data, text_value
 from rlship_sidecar.sinks.tensorboard.events import encode, read
-from rlship_sidecar.sinks.tensorboard.parts import chain, find_parts, part_name
+from rlship_sidecar.sinks.tensorboard.parts import aside_name, chain, find_parts, part_name
 
 if TYPE_CHECKING:
     from tensorboardX.proto.event_pb2 import Event
@@ -53,7 +54,8 @@ class TensorBoardSink(Sink):
 
     Options `first` and `extras`: see `names`; `ranks` and `max_keys`: see `budget`. Every `open` begins a new part, and
     so does every 16 MiB. Parts that do not fit together are written again from where they go wrong. The sink leaves
-    files of other writers in the folder alone; parts of another store make it refuse.
+    files of other writers in the folder alone; parts of another store make it refuse. What the job said of the run
+    comes with the next row, or in a file without rows if no row follows.
     """
 
     def __init__(self) -> None:
@@ -63,7 +65,8 @@ class TensorBoardSink(Sink):
         self._claim: Claim | None = None
         self._part = Path()
         self._budget: budget.KeyBudget | None = None
-        self._texts: ConfigTexts | None = None
+        self._texts: RunTexts | None = None
+        self._rows = self._step = self._asides = 0
         self._fd: int | None = None
         self._last_event = b""
         self._end = 0
@@ -102,7 +105,8 @@ class TensorBoardSink(Sink):
                 claim.copy(found.kept[-1].path, found.end)
             if fence:
                 claim.fenced()
-            self._texts = ConfigTexts(run.state_dir, found.rows)
+            self._texts = RunTexts(run.state_dir, found.rows)
+            self._rows = found.rows
             self._last_event = b"" if found.last is None else read(found.kept[-1].path, found.last)
             renamed.tell_once("tensorboard", run.state_dir, found.rows, names_of(run.options, first=CHARTS.first))
         return found.rows
@@ -120,6 +124,7 @@ class TensorBoardSink(Sink):
             held = Event.FromString(self._last_event)
         except DecodeError:
             return False
+        self._step = held.step
         made = event(row, everything=True)
         allowed = _by_key(made.summary.value)
         ranks = {key for key, _ in rank_keys(row)}
@@ -127,14 +132,14 @@ class TensorBoardSink(Sink):
             (held.step, held.wall_time) == (made.step, made.wall_time)
             and all(
                 key in ranks or key in row.x or allowed.get(key) == value
-                for key, value in _by_key(one for one in held.summary.value if not is_config(one)).items()
+                for key, value in _by_key(one for one in held.summary.value if not is_run_data(one)).items()
             )
         )
 
-    def configure(self, config: Config) -> None:
-        """Show it as a text of each actor with the next row, unless that text is there."""
+    def describe(self, run: RunData) -> None:
+        """Show it as texts and hyper-parameters, unless they are there."""
         assert self._texts is not None
-        self._texts.take(config)
+        self._texts.take(run)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append one Event for each row. A part is made with its first row, so that restarts leave no empty files."""
@@ -147,7 +152,7 @@ class TensorBoardSink(Sink):
                 self.note = self._budget.note
             assert self._texts is not None
             texts = self._texts.due()
-            events[0].summary.value.extend(_text(name, text) for name, text in texts.items())
+            events[0].summary.value.extend(texts)
             data = memoryview(b"".join(encode(made.SerializeToString(deterministic=True)) for made in events))
             if self._fd is None or self._end >= PART_BYTES:
                 self._begin(rows[0])
@@ -157,14 +162,21 @@ class TensorBoardSink(Sink):
                 written = os.pwrite(self._fd, data, self._end)
                 self._end += written
                 data = data[written:]
+            self._rows, self._step = rows[-1].row_number + 1, events[-1].step
             if texts:
                 self._texts.shown(rows[0].row_number)
 
     def flush(self) -> None:
-        """Sync the part to the disk."""
-        if self._fd is None:
-            return
+        """Sync the part to the disk, and what no row brought of the run's data."""
+        assert self._texts is not None
         with _outages(self.where):
+            self._sync()
+            if values := self._texts.due():
+                self._write_aside(values)
+                self._texts.shown(self._rows - 1)
+
+    def _sync(self) -> None:
+        if self._fd is not None:
             os.fsync(self._fd)
             self._check_place()
 
@@ -179,10 +191,33 @@ class TensorBoardSink(Sink):
         if fd is not None:
             os.close(fd)
 
+    def _write_aside(self, values: Sequence[Summary.Value]) -> None:
+        """Write a file of these values alone. Further rows go into a part of their own, because TensorBoard looks no
+        more at a file once there is a later one.
+        """
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        assert self._run is not None and self._claim is not None
+        self._close_part()
+        now = time.time()
+        held = Event(wall_time=now, step=self._step, summary=Summary(value=values))
+        scratch = self._claim.scratch("aside")
+        with open(make_plain(scratch), "wb") as file:
+            file.write(encode(_file_version(now)) + encode(held.SerializeToString(deterministic=True)))
+            file.flush()
+            os.fsync(file.fileno())
+        while True:
+            target = self._folder / aside_name(self._rows, self._run.store_id, self._run.generation, self._asides)
+            self._asides += 1
+            if not target.exists():
+                break
+        self._claim.publish(scratch, target)
+
     def _begin(self, row: Row) -> None:
         """Begin a part with this row, once the one before it is durable."""
         assert self._run is not None and self._claim is not None
-        self.flush()
+        self._sync()
         self._close_part()
         scratch = self._claim.scratch("part")
         self._fd = make_plain(scratch)
@@ -237,7 +272,7 @@ def event(
     flat = {name: value for name, value in flatten(row, shown, ranks).items() if name not in hists}
     values = [Summary.Value(tag=name, simple_value=value) for name, value in flat.items() if not isinstance(value, str)]
     values += [Summary.Value(tag=name, histo=_histogram(hist)) for name, hist in hists.items()]
-    values += [_text(name, markdown(samples)) for name, samples in named(row, tables(row), shown).items()]
+    values += [text_value(name, markdown(samples)) for name, samples in named(row, tables(row), shown).items()]
     _, at = axis(row)
     return Event(wall_time=row.t or time.time(), step=int(at), summary=Summary(value=values))
 
@@ -252,18 +287,6 @@ def _by_key(values: Iterable[Summary.Value]) -> dict[str, bytes]:
         bare.tag = key
         found[key] = bare.SerializeToString(deterministic=True)
     return found
-
-
-def _text(tag: str, markdown: str) -> Summary.Value:
-    from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboardX.proto.tensor_pb2 import TensorProto
-    from tensorboardX.proto.tensor_shape_pb2 import TensorShapeProto
-    from tensorboardX.proto.types_pb2 import DT_STRING
-
-    plugin = SummaryMetadata.PluginData(plugin_name="text")
-    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
-    tensor = TensorProto(dtype=DT_STRING, string_val=[markdown.encode("utf-8", "replace")], tensor_shape=shape)
-    return Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin), tensor=tensor)
 
 
 def _histogram(hist: Histogram) -> HistogramProto:

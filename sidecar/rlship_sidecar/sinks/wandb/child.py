@@ -137,12 +137,11 @@ def _keep_in(scratch: str) -> None:
 
 def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> NoReturn:
     made = online.runs_of(request).made
-    found = offline.prepare(
-        Path(request["offline_root"]), request["run_id"], request["store_id"], request["rows"], made
-    )
+    root, digest = Path(request["offline_root"]), request["digest"]
+    found = offline.prepare(root, request["run_id"], request["store_id"], request["rows"], made, digest)
     if isinstance(found, offline.Whole):
         parent.send({"opened": found.rows, "mode": "offline", "where": str(found.folder), "core": None, "notes": []})
-        _follow_whole(inbox, parent)
+        _follow_whole(inbox, parent, digest)
     run = client.init(request, found, "offline", request["offline_root"])
     file = Path(run.settings.sync_file)
     held = HeldRows(file)
@@ -150,11 +149,11 @@ def _serve_offline(request: OpenRequest, inbox: Inbox, parent: ParentPipe) -> No
     # `wandb sync` takes the run's tables from there; the run has their absolute paths.
     os.environ["WANDB_DATA_DIR"] = str(folder / "data")
 
-    def position() -> int:
-        rows = held.update().rows
+    def position() -> online.Held:
+        found = online.Held(held.update().rows, held.digest)
         with open(file, "rb") as written:
             os.fsync(written.fileno())
-        return rows
+        return found
 
     core = health.core_pid()
     parent.send({"opened": 0, "mode": "offline", "where": str(folder), "core": core, "notes": []})
@@ -189,8 +188,9 @@ def _take_rows(
             tables.bytes += message["tables_bytes"]
             client.log(run, values, message["tables"], message["row_number"])
             acknowledgements.logged(message["row_number"] + 1)
-        elif "config" in message:
-            client.configure(run, message["config"])
+        elif "describe" in message:
+            client.describe(run, message["describe"])
+            acknowledgements.described(message["describe"]["digest"])
         elif "flush" in message:
             acknowledgements.hurry()
         else:
@@ -198,26 +198,29 @@ def _take_rows(
             parent.end({"closed": True})
 
 
-def _follow_whole(inbox: Inbox, parent: ParentPipe) -> NoReturn:
-    """Watch over a complete offline run. It takes no more rows: the first one ends this process, and the next child
-    writes the run again.
+def _follow_whole(inbox: Inbox, parent: ParentPipe, digest: str) -> NoReturn:
+    """Watch over a complete offline run, which shows the run's data of this digest. It takes nothing more: the first
+    row, or other data, ends this process, and the next child writes the run again.
     """
     while "close" not in (message := inbox.get()):
         if "row_number" in message:
             raise SinkReopen("more rows came for a closed offline run: it is written again from row 0")
+        if "describe" in message and message["describe"]["digest"] != digest:
+            raise SinkReopen("other data of the run came for a closed offline run: it is written again from row 0")
         if "flush" in message:
-            parent.send({"acked": None})
+            parent.send({"acked": None, "described": digest})
     parent.end({"closed": True})
 
 
 class Acknowledgements:
-    """A thread that asks the server how far the rows have come, and reports it; often only while a flush waits."""
+    """A thread that asks the server what it holds, and reports it; often only while a flush waits."""
 
-    def __init__(self, parent: ParentPipe, position: Callable[[], int], next_row: int, stall_s: float):
+    def __init__(self, parent: ParentPipe, position: Callable[[], online.Held], next_row: int, stall_s: float):
         self._parent = parent
         self._position = position
         self._stall_s = stall_s
         self._acked = self._logged = next_row
+        self._shown = self._told = ""  # digests of the run's data
         self._hurried = False
         self._change = threading.Condition()
         threading.Thread(target=self._run, name="acknowledgements", daemon=True).start()
@@ -228,6 +231,12 @@ class Acknowledgements:
             if self._logged == self._acked:
                 self._change.notify_all()
             self._logged = next_row
+
+    def described(self, digest: str) -> None:
+        """The client has the run's data of this digest."""
+        with self._change:
+            self._told = digest
+            self._change.notify_all()
 
     def hurry(self) -> None:
         """Ask often: a flush waits."""
@@ -246,19 +255,20 @@ class Acknowledgements:
         quick = ACK_FAST_S
         while True:
             with self._change:
-                if self._logged == self._acked:
+                if self._logged == self._acked and self._told == self._shown:
                     if self._hurried:
                         self._hurried = False
-                        self._parent.send({"acked": self._acked})
+                        self._parent.send({"acked": self._acked, "described": self._shown})
                     self._change.wait()
                     moved = answered = time.monotonic()
                     quick = ACK_FAST_S
                     continue
                 if not self._hurried:
                     self._change.wait(ACK_SLOW_S)
-                hurried, logged = self._hurried, self._logged
+                hurried, logged, told = self._hurried, self._logged, self._told
             try:
-                position = min(self._position(), logged)
+                held = self._position()
+                position, shown = min(held.rows, logged), held.digest == told
             except SinkReopen:
                 raise
             except SinkUnavailable as outage:
@@ -271,18 +281,19 @@ class Acknowledgements:
                 time.sleep(ACK_FAST_MAX_S)
                 continue
             answered = time.monotonic()
-            if position > self._acked:
+            if position > self._acked or (shown and told != self._shown):
                 with self._change:
-                    self._acked = position
-                self._parent.send({"acked": position})
+                    self._acked = max(position, self._acked)
+                    self._shown = told if shown else self._shown
+                self._parent.send({"acked": self._acked, "described": self._shown})
                 moved, quick = answered, ACK_FAST_S
             else:
                 self._parent.send({"trouble": ""})
                 if answered - moved > self._stall_s:
                     self._parent.end(
-                        {"unavailable": f"sink wandb: the server answers, but took no row for {self._stall_s:g} s"}
+                        {"unavailable": f"sink wandb: the server answers, but took nothing for {self._stall_s:g} s"}
                     )
-            if hurried and position < logged:
+            if hurried and (position < logged or not shown):
                 time.sleep(quick)
                 quick = min(quick * 1.5, ACK_FAST_MAX_S)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import re
 import sys
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import EXTRAS, FIRST
+from rlship_sidecar.sinks.wandb.described import STORE_ID, Described, Words
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 QUERY_TIMEOUT_S = 10.0
@@ -135,10 +137,8 @@ def init(request: OpenRequest, run_id: str, mode: Literal["online", "offline"], 
             id=run_id,
             project=request["project"],
             entity=request["entity"],
-            name=request["name"],
-            group=request["group"],
-            tags=request["tags"],
-            config={"store_id": request["store_id"]},
+            **request["words"],
+            config={STORE_ID: request["store_id"]},
             resume="allow",
             mode=mode,
             dir=pinned(root),
@@ -203,11 +203,58 @@ def log(run: Any, values: dict[str, Any], tables: Mapping[str, Any], row_number:
     run.log(values, step=row_number, commit=True)
 
 
-def configure(run: Any, config: Mapping[str, Mapping[str, Any]]) -> None:
-    """Set the configuration of actors, each under the actor's name. Ours and W&B's own names are left alone."""
-    own = {actor: dict(told) for actor, told in config.items() if actor != "store_id" and not actor.startswith("_")}
-    if own:
-        run.config.update(own, allow_val_change=True)
+def describe(run: Any, found: Described) -> None:
+    """Show what the job said of the run, as far as the run shows something else. After a resume it has the server's.
+
+    What the client rejects is left out, because rows must go on.
+    """
+    _name(run, found["words"])
+    known, config = dict(run.config), found["config"]
+    beside = tuple(f"{actor}/" for actor in found["actors"])
+    # The client can set a value, and cannot remove one.
+    over = {name: None for name in known if name.startswith(beside) and name not in config and known[name] is not None}
+    for update, new in ((_update_config, {**_news(config, known), **over}), (_update_summary, found["summary"])):
+        try:
+            update(run, new)
+        except (ValueError, TypeError) as problem:
+            sys.stderr.write(f"what the job said of the run is left out: {type(problem).__name__}: {problem}\n")
+
+
+def _update_config(run: Any, new: dict[str, Any]) -> None:
+    if new:
+        run.config.update(new, allow_val_change=True)
+
+
+def _update_summary(run: Any, summary: dict[str, Any]) -> None:
+    if summary and (new := _news(summary, {name: run.summary.get(name) for name in summary})):
+        run.summary.update(new)
+
+
+def _news(wanted: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not known yet, or known with another value."""
+    return {name: value for name, value in wanted.items() if name not in known or _json(known[name]) != _json(value)}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def _name(run: Any, words: Words) -> None:
+    """Set the name, notes, tags, group and type of the run."""
+    known = {"name": run.name, "notes": run.notes, "tags": [*(run.tags or ())], "group": run.group}
+    known["job_type"] = run.job_type
+    new = {member: value for member, value in words.items() if value is not None and value != (known[member] or None)}
+    if not new:
+        return
+    # Only `init` sets these two, but every message about the run has them.
+    for member, setting in (("group", "run_group"), ("job_type", "run_job_type")):
+        if member in new:
+            setattr(run._settings, setting, new[member])
+    if "notes" in new:
+        run.notes = new["notes"]
+    if "tags" in new:
+        run.tags = new["tags"]
+    run.name = words["name"]
 
 
 def define(run: Any, actor: str, axis: str) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlship_sidecar.sinks.wandb.described import STORE_ID, digest_in
+
 MAGIC = b":W&B\xe1\xbe\x00"
 BLOCK_BYTES = 32 * 1024
 CHUNK_HEADER = struct.Struct("<IHB")
@@ -67,7 +69,8 @@ class HeldRows:
     """The content of a `.wandb` file, kept up to date by `update`.
 
     `rows`: how many history rows there are with `_step` 0, 1, 2, …; `whole`: there is no other row. `store_id`: the
-    store in the run's config, or None. `finished`: the run was finished properly.
+    store in the run's config, or None. `digest` is that of what the config shows of the run's data. `finished`: the run
+    was finished properly.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,6 +78,7 @@ class HeldRows:
         self.whole = True
         self.finished = False
         self.store_id: str | None = None
+        self.digest = ""
         self._reader = RecordReader(path)
 
     def update(self) -> HeldRows:
@@ -88,11 +92,17 @@ class HeldRows:
                 else:
                     self.whole = False
             elif kind == "run":
-                store_id = values(record.run.config.update).get("store_id")
-                self.store_id = self.store_id if store_id is None else str(store_id)
+                self._take(values(record.run.config.update))
+            elif kind == "config":
+                self._take(values(record.config.update))
             elif kind == "exit":
                 self.finished = True
         return self
+
+    def _take(self, config: dict[str, Any]) -> None:
+        store_id = config.get(STORE_ID)
+        self.store_id = self.store_id if store_id is None else str(store_id)
+        self.digest = digest_in(config) or self.digest
 
 
 def store_of(path: Path) -> str | None:

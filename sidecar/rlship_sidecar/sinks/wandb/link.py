@@ -55,7 +55,9 @@ _MAX_KEY_CHARACTERS = 4096
 
 
 class ChildLink:
-    """A running child. `opened` is its answer, `acked` the first row that the destination lacks."""
+    """A running child. `opened` is its answer, `acked` the first row that the destination lacks, `described` the digest
+    of what that shows of the run's data.
+    """
 
     def __init__(
         self, request: OpenRequest, env: Mapping[str, str], folder: Path, log: Path, *, silent_s: float
@@ -67,6 +69,7 @@ class ChildLink:
         """
         self.opened: Opened | None = None
         self.acked = -1
+        self.described = ""
         self.trouble = ""
         self._failure: Exception | None = None
         self._closed = False
@@ -232,7 +235,7 @@ class ChildLink:
             if "opened" in message:
                 self.opened, self.acked = message, message["opened"]
             elif "acked" in message:
-                self.trouble = ""
+                self.trouble, self.described = "", message["described"]
                 if message["acked"] is not None:
                     self.acked = max(self.acked, message["acked"])
             elif "trouble" in message:

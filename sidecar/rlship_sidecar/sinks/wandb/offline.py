@@ -46,8 +46,11 @@ def sync_command(root: Path, folder: Path, *, shared: bool) -> str:
     return f"wandb sync {shlex.quote(f'{above}/')}offline-run-????????_??????-{shlex.quote(run['id'])}"
 
 
-def prepare(root: Path, run_id: str, store_id: str, rows: int, online: Collection[str] = ()) -> Whole | str:
-    """The folder under `root`/wandb that holds all `rows` of this store, otherwise the run id for a new one.
+def prepare(
+    root: Path, run_id: str, store_id: str, rows: int, online: Collection[str] = (), digest: str = ""
+) -> Whole | str:
+    """The folder under `root`/wandb that holds all `rows` of this store and shows the run's data of this digest,
+    otherwise the run id for a new one.
 
     The client cannot continue an offline run. So a folder that lacks rows is removed and the run written again from row
     0: the store has them all. A synced folder stays, and so does the run on the server. `wandb sync` would append a
@@ -67,7 +70,7 @@ def prepare(root: Path, run_id: str, store_id: str, rows: int, online: Collectio
                 f"sink wandb: {folder} holds {held.rows} rows, but the store has only {rows}: move the folder away"
             )
     free = [one for one in found if one.synced or one.run_id not in online]
-    whole = [one for one in free if one.held.whole and one.held.rows == rows > 0]
+    whole = [one for one in free if one.held.whole and one.held.rows == rows > 0 and one.held.digest == digest]
     keep = whole[-1] if whole else None
     for one in found:
         if one is not keep and not one.synced:

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlship_sidecar import state_file
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client, offline
 from rlship_sidecar.sinks.wandb.client import Deleted, Execute
+from rlship_sidecar.sinks.wandb.described import STORE_ID, digest_in
 from rlship_sidecar.sinks.wandb.offline import free_id
 from rlship_sidecar.sinks.wandb.protocol import OpenRequest
 
@@ -106,8 +107,8 @@ def resume(
 
 def position_of(
     request: OpenRequest, execute: Execute, run: Any, *, clock: Callable[[], float] = time.monotonic
-) -> Callable[[], int]:
-    """A function that asks the server for the number of the first row it lacks.
+) -> Callable[[], Held]:
+    """A function that asks the server what it holds.
 
     It raises SinkRefused once the run has another store's mark. It raises SinkReopen once the server has not known the
     run for `GONE_S`. (A replica may not know a run that was just made.)
@@ -115,32 +116,42 @@ def position_of(
     path = f"{run.project}/{run.id}"
     missed_at: float | None = None
 
-    def position() -> int:
+    def position() -> Held:
         nonlocal missed_at
         found = read_run(execute, run.entity, run.project, run.id)
         if found is None:
             missed_at = clock() if missed_at is None else missed_at
             if clock() - missed_at >= GONE_S:
                 raise SinkReopen(f"sink wandb: the run {path} is gone from the server")
-            return 0
+            return Held(0, "")
         missed_at = None
         if found.store_id not in (None, request["store_id"]):
             raise SinkRefused(
                 f"sink wandb: another store ({found.store_id}) has taken the run {path} over from this one "
                 f"({request['store_id']}): set [sink.wandb] run_id to a new name for one of the two"
             )
-        return found.next_step
+        return Held(found.next_step, found.digest)
 
     return position
 
 
+class Held(NamedTuple):
+    """What a destination holds: the first row that it lacks, and the digest of what it shows of the run's data."""
+
+    rows: int
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
-    """A run on the server. `lines` counts its history lines, `next_step` is one more than the last `_step` it knows."""
+    """A run on the server. `lines` counts its history lines, `next_step` is one more than the last `_step` it knows.
+    `digest` is that of what its config shows of the run's data, "" without any.
+    """
 
     lines: int
     next_step: int
     store_id: str | None
+    digest: str = ""
 
     @property
     def settled(self) -> bool:
@@ -162,13 +173,14 @@ def read_run(
     keys = run.get("historyKeys") or {}
     if isinstance(keys, str):
         keys = json.loads(keys)
-    entry = config.get("store_id")
-    store_id = entry.get("value") if isinstance(entry, dict) else None
+    values = {name: entry["value"] for name, entry in config.items() if isinstance(entry, dict) and "value" in entry}
+    store_id = values.get(STORE_ID)
     last = keys.get("lastStep")
     return RemoteRun(
         lines=int(run.get("historyLineCount") or 0),
         next_step=0 if last is None else int(last) + 1,
         store_id=None if store_id is None else str(store_id),
+        digest=digest_in(values),
     )
 
 

@@ -12,6 +12,7 @@ import threading
 from typing import Any, Literal, NoReturn, TypedDict, final
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
+from rlship_sidecar.sinks.wandb.described import Described, Words
 
 # What a person can do while the server cannot be reached.
 NO_SERVER = 'check the network, or write the run offline: mode = "offline" in [sink.wandb], or WANDB_MODE=offline'
@@ -27,9 +28,8 @@ class OpenRequest(TypedDict):
     mode: str  # "auto", "online" or "offline"
     project: str
     entity: str | None
-    name: str
-    group: str | None
-    tags: list[str] | None
+    words: Words
+    digest: str  # of what the job said of the run, "" for nothing
     run_id: str
     base_url: str | None
     transmit_interval: int
@@ -66,10 +66,10 @@ class RowMessage(TypedDict):
 
 
 @final
-class ConfigMessage(TypedDict):
-    """What the job declared of itself, by actor."""
+class DescribeMessage(TypedDict):
+    """What the job said of the run."""
 
-    config: dict[str, dict[str, Any]]
+    describe: Described
 
 
 @final
@@ -86,7 +86,7 @@ class CloseMessage(TypedDict):
     close: Literal[True]
 
 
-ToChild = OpenMessage | RowMessage | ConfigMessage | FlushMessage | CloseMessage
+ToChild = OpenMessage | RowMessage | DescribeMessage | FlushMessage | CloseMessage
 
 
 @final
@@ -102,9 +102,12 @@ class Opened(TypedDict):
 
 @final
 class Acked(TypedDict):
-    """The first row that the destination lacks now; None answers a flush of a run that takes no rows."""
+    """The first row that the destination lacks now; None answers a flush of a run that takes no rows. `described` is
+    the digest of what it shows of the run.
+    """
 
     acked: int | None
+    described: str
 
 
 @final

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,10 @@ import orjson
 from rlship_sidecar import state_file
 from rlship_sidecar.plainfiles import make_folder
 from rlship_sidecar.rows import Row, axis
+from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.scratch import own, remove_left_behind
 from rlship_sidecar.sinks import budget, names, renamed
-from rlship_sidecar.sinks.contract import Config, Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
+from rlship_sidecar.sinks.contract import Sink, SinkContext, SinkInterrupted, SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import (
     DEFAULT_NAMES,
     EXTRAS,
@@ -38,8 +39,10 @@ from rlship_sidecar.sinks.names import (
 )
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.tables import safe_name, table, tables
+from rlship_sidecar.sinks.wandb.described import described
 from rlship_sidecar.sinks.wandb.link import ChildLink, environment
 from rlship_sidecar.sinks.wandb.offline import sync_command
+from rlship_sidecar.sinks.wandb.place import AXES_FILE, place_of, remember
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 logger = logging.getLogger("rlship.sinks.wandb")
@@ -52,7 +55,6 @@ FIRST_WINDOW_BYTES = 512 << 10
 # A client at a server that answers opens a run in two or three seconds; one without a network tries for minutes.
 OPENS_WITHIN_S = 5.0
 _SCRATCH = "rlship-wandb-"
-AXES_FILE = "wandb-axes.json"
 MODES = ("auto", "online", "offline")
 OPTIONS = (
     "project",
@@ -183,9 +185,9 @@ class WandbSink(Sink):
 
     Options:
 
-    - `project` (default: WANDB_PROJECT, otherwise "rlship"), `entity`, `group`, `tags`.
+    - `project` (default: WANDB_PROJECT, otherwise what the job said, otherwise "rlship"), `entity`, `group`, `tags`.
     - `mode`: "auto" is online with an API key, otherwise offline.
-    - `name` (default: the experiment's) and `run_id` (default: the store's id).
+    - `name` (default: what the job said, otherwise the experiment's) and `run_id` (default: the store's id).
     - `dir`: where an offline run is written (default: the state directory). An online run keeps its files there while
       it is open (default: the temporary folder).
     - `base_url`, `transmit_interval` (seconds, at least 1).
@@ -207,6 +209,7 @@ class WandbSink(Sink):
         self._axes: Axes | None = None
         self._budget: budget.KeyBudget | None = None
         self._next = 0
+        self._digest = ""
         self._pending: deque[tuple[int, int]] = deque()
         self._pending_bytes = 0
         self._window = FIRST_WINDOW_BYTES
@@ -245,11 +248,10 @@ class WandbSink(Sink):
         options = _options(run.options)
         mode = self._opened_mode or _expected_mode(_mode(options.get("mode", "auto"), env), env)
         server = options.get("base_url") or env.get("WANDB_BASE_URL") or ""
-        project = options.get("project") or env.get("WANDB_PROJECT") or ""
-        entity = options.get("entity") or env.get("WANDB_ENTITY") or ""
+        project, entity = place_of(run, options, env)
         place = "" if mode == "online" else str(options.get("dir") or "")
         name = options.get("run_id") or run_id(run.store_id)
-        words = "\0".join((mode, server, project, entity, place, name))
+        words = "\0".join((mode, server, project, entity or "", place, name))
         return f"{mode} {hashlib.sha256(words.encode()).hexdigest()[:16]}"
 
     def open(self, run: SinkContext) -> int | None:
@@ -268,6 +270,7 @@ class WandbSink(Sink):
         axes = self._axes = Axes(run.state_dir)
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = self.advice = ""
+        remember(run)
         request = _open_request(run, options, env, self._limits, scratch, folder, axes=axes.pairs)
         link = self._link = ChildLink(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
@@ -287,6 +290,7 @@ class WandbSink(Sink):
             logger.warning("%s", note)
         self._next = int(opened["opened"])
         renamed.tell_once("wandb", state_dir, self._next, names_of(options))
+        self._digest = ""
         self._pending.clear()
         self._pending_bytes = 0
         self._window = FIRST_WINDOW_BYTES
@@ -301,10 +305,13 @@ class WandbSink(Sink):
             self.where = sync_command(folder or state_dir, Path(self.where), shared=folder is not None)
         return self._next
 
-    def configure(self, config: Config) -> None:
-        """Make it the run's config, by actor."""
-        assert self._link is not None
-        self._link.send({"config": {actor: dict(declared) for actor, declared in config.items()}})
+    def describe(self, run: RunData) -> None:
+        """Make it the run's config, summary, name and so on."""
+        assert self._link is not None and self._run is not None
+        env = os.environ if self._env is None else self._env
+        found = described(replace(self._run, run_data=run), _options(self._run.options), env)
+        self._digest = found["digest"]
+        self._link.send({"describe": found})
 
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
@@ -319,12 +326,14 @@ class WandbSink(Sink):
         self._link.check()
 
     def flush(self) -> None:
-        """Return once the server confirms the rows; offline, once they are in the file and synced to the disk."""
-        link, last = self._link, self._next
+        """Return once the server confirms the rows and the run's data; offline, once they are in the file and synced to
+        the disk.
+        """
+        link, last, digest = self._link, self._next, self._digest
         assert link is not None
-        if link.acked < last:
+        if link.acked < last or link.described != digest:
             link.send({"flush": True})
-            link.wait(lambda: link.acked >= last)
+            link.wait(lambda: link.acked >= last and link.described == digest)
         link.check()
 
     def interrupt(self) -> None:
@@ -407,14 +416,14 @@ def _open_request(
     axes: list[tuple[str, str]],
 ) -> OpenRequest:
     """The child's request to open the run. Variables of W&B replace options that are not set."""
+    place, found = place_of(run, options, env), described(run, options, env)
     return {
         "mode": options["mode"],
         "scratch": str(scratch),
-        "project": options.get("project") or env.get("WANDB_PROJECT") or "rlship",
-        "entity": options.get("entity") or env.get("WANDB_ENTITY"),
-        "name": options.get("name") or env.get("WANDB_NAME") or run.name,
-        "group": options.get("group") or env.get("WANDB_RUN_GROUP"),
-        "tags": options.get("tags"),
+        "project": place.project,
+        "entity": place.entity,
+        "words": found["words"],
+        "digest": found["digest"],
         "run_id": options.get("run_id") or run_id(run.store_id),
         "base_url": options.get("base_url"),
         "transmit_interval": int(options.get("transmit_interval", 1)),
