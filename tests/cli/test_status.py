@@ -15,9 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlship_sidecar.cli.group import rlship
-from rlship_sidecar.report.status import Status, TrendStatus, write_status
+from rlship_sidecar.report.status import RunStatus, Status, TrendStatus, write_status
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
-from tests.kit.files import event, file
 
 if TYPE_CHECKING:
     from rlship_sidecar.ownership.lease import Owner
@@ -77,15 +76,42 @@ def test_a_complete_experiment(tmp_path: Path, lease: Lease) -> None:
     assert result.stderr == ""
 
 
-def test_the_configuration_is_shown(tmp_path: Path, lease: Lease) -> None:
-    """A line for each actor: labels and the attributes of its event `config`, cut to a line, without control codes."""
-    watched(tmp_path)
-    told = event("config", attrs={"lr": 0.1, "optimizer": {"name": "adam"}, "note": "\x1b[2J" + "x" * 300})
-    (tmp_path / "rlship" / "a.jsonl").write_bytes(file(told, labels={"model": "7b"}))
-    [line] = [line for line in run(tmp_path).stdout.splitlines() if line.startswith("config")]
-    assert line.startswith('config trainer: model=7b lr=0.1 optimizer={"name":"adam"} note=\\x1b[2Jxxx')
-    assert len(line) == 200 and "\x1b" not in line
-    assert "config" not in json.loads(run(tmp_path, "--json").stdout)
+def test_what_the_job_said_of_the_run_is_shown(tmp_path: Path, lease: Lease) -> None:
+    """Name, outcome, a few facts, and the first keys of its configuration and results, without control codes; in JSON
+    all of that.
+    """
+    facts = {"git": "9f2c", "host": "n07", "packages.torch": "2.13.0", "cwd": "/home"}
+    config = {"lr": 0.1, "opt.name": "adam", "note": "\x1b[2J" + "x" * 300}
+    about = RunStatus(
+        "running",
+        "seven",
+        tags=["a", "b"],
+        config=config,
+        config_keys=226,
+        summary={"best": 1},
+        summary_keys=1,
+        facts=facts,
+        labels={"generator": {"tp": 2}},
+        changes=3,
+        dropped=["config.api_key"],
+        left_out=2,
+    )
+    watched(tmp_path, run=about)
+    shown = [line for line in run(tmp_path).stdout.splitlines() if "sidecar" not in line]
+    first = shown.index(
+        "run seven: running; tags a, b; git 9f2c; host n07; torch 2.13.0; 3 changes of what was said first: "
+        "rlship query, table run_changes"
+    )
+    assert shown[first + 1].startswith("config: lr=0.1 opt.name=adam note=\\x1b[2Jxxx")
+    assert shown[first + 1].endswith("… (all 226: rlship query, table run)")
+    assert shown[first + 2 : first + 6] == [
+        "summary: best=1",
+        "labels generator: tp=2",
+        "not written because they look like secrets: config.api_key",
+        "2 values left out: docs/semantics.md has the bounds of a run's data",
+    ]
+    found = json.loads(run(tmp_path, "--json").stdout)["run"]
+    assert (found["name"], found["outcome"], found["config"], found["facts"]) == ("seven", "running", config, facts)
 
 
 def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:

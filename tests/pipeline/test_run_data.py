@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -51,7 +50,9 @@ def records(draw: st.DrawFn) -> list[dict[str, Any]]:
         if draw(st.integers(0, 3)) == 0:
             made = event("config", attrs=members.get("config", {}), t=T0 + 1.0 + number)
         found.append(made)
-    end = draw(st.sampled_from((None, None, CLOSE, {"kind": "close", "reason": "error"}, {"kind": "close", "reason": "roll"})))
+    end = draw(
+        st.sampled_from((None, None, CLOSE, {"kind": "close", "reason": "error"}, {"kind": "close", "reason": "roll"}))
+    )
     return found if end is None else [*found, end]
 
 
@@ -125,3 +126,109 @@ def test_the_data_are_those_of_the_reference(data: st.DataObject) -> None:
         sim.finish()
         check(sim, files, lead)
         assert sim.store.run_version() == version, "nothing was said meanwhile"
+
+
+def merged(sim: Simulation) -> RunData:
+    sim.finish()
+    return sim.store.read_run()
+
+
+def test_a_restart_reads_no_file_again() -> None:
+    """What was said is in the transaction of the position: it stays although the file is gone."""
+    with simulation() as sim:
+        sim.write("a.jsonl", file(run(config={"lr": 1}), labels={"tp": "2"}))
+        sim.tick()
+        (sim.directory / "rlship" / "a.jsonl").unlink()
+        sim.restart()
+        sim.write("b.jsonl", file(run(config={"seed": 1}), id="b", rank=1))
+        data = merged(sim)
+        assert (data.config, data.labels) == ({"lr": 1, "seed": 1}, {"trainer": {"tp": 2}})
+
+
+def test_a_replaced_file_stays_beside_the_one_that_took_its_name() -> None:
+    """As rows keep what they took from it."""
+    with simulation() as sim:
+        sim.write("a.jsonl", file(run(config={"lr": 1, "old": 1}), CLOSE))
+        sim.tick()
+        sim.stop()
+        (sim.directory / "rlship" / "a.jsonl").write_bytes(file(run(config={"lr": 2}), id="b", t=T0 + 5))
+        sim._start()
+        assert merged(sim).config == {"lr": 2, "old": 1}
+        assert merged(sim).outcome == "open"
+
+
+def test_files_without_such_records_cost_nothing() -> None:
+    """No row of a table, no version."""
+    with simulation() as sim:
+        sim.write("a.jsonl", file(log(1, loss=1), CLOSE))
+        sim.finish()
+        assert sim.store.run_version() == 0
+        assert sim.store.ask("select count(*) from said") == [(0,)]
+        assert sim.store.ask("select count(*) from run") == [(0,)]
+
+
+def test_observers_say_nothing_of_the_run() -> None:
+    """A machine's agent is no part of the job."""
+    with simulation() as sim:
+        sim.write("n.jsonl", file(run(config={"x": 1}), actor="node", labels={"agent": "sysmon"}))
+        sim.write("a.jsonl", file(run(config={"lr": 1}), id="b"))
+        data = merged(sim)
+        assert (data.config, data.actors, data.labels) == ({"lr": 1}, ["trainer"], {})
+
+
+def test_other_ranks_add_no_labels() -> None:
+    """A mixture would be the labels of no process."""
+    with simulation() as sim:
+        sim.write("a.jsonl", file(id="a", rank=1, labels={"host": "n1", "gpu": "1"}))
+        sim.write("b.jsonl", file(id="b", labels={"host": "n0", "id": "007", "lr": "0.5", "on": "True"}))
+        assert merged(sim).labels == {"trainer": {"host": "n0", "id": "007", "lr": 0.5, "on": True}}
+
+
+def test_bounds() -> None:
+    """A writer has 10,000 keys of a part, 2^20 characters, and 100 levels; what meets a bound is counted."""
+    many = {f"k{number}": number for number in range(10_005)}
+    deep: Any = 1
+    for _ in range(200):
+        deep = {"d": deep}
+    wide: Any = []
+    for _ in range(200):
+        wide = [wide]
+    with simulation() as sim:
+        sim.write(
+            "a.jsonl", file(run(config=many), run(config={"k0": "new", "more": 1}, summary={"d": deep, "w": wide}))
+        )
+        data = merged(sim)
+        assert len(data.config) == 10_000 and data.config["k0"] == "new" and "more" not in data.config
+        assert data.summary == {} and data.left_out == 5 + 1 + 2
+    long = "x" * 300_000
+    with simulation() as sim:
+        records = [run(config={f"k{number}": long}) for number in range(5)]
+        sim.write("a.jsonl", file(*records))
+        data = merged(sim)
+        assert (sorted(data.config), data.left_out) == (["k0", "k1", "k2"], 2)
+
+
+def test_changes_are_bounded() -> None:
+    """The first thousand of a writer are listed, a long value is null; the rest are counted."""
+    with simulation() as sim:
+        records = [run(config={"lr": number}) for number in range(1003)]
+        sim.write("a.jsonl", file(*records, run(config={"lr": "x" * 2000})))
+        data = merged(sim)
+        found = changes_of(sim.store.merged_run())
+        assert (len(found), data.left_out) == (1000, 3)
+        assert [(one.before, one.after) for one in found[:2]] == [(0, 1), (1, 2)]
+    with simulation() as sim:
+        sim.write("a.jsonl", file(run(config={"lr": 1}), run(config={"lr": "x" * 2000})))
+        sim.finish()
+        assert [(one.before, one.after) for one in changes_of(sim.store.merged_run())] == [(1, None)]
+
+
+def test_ranks_that_say_the_same_share_it() -> None:
+    """So that the configuration of a job of thousands of ranks is held once, after a restart too."""
+    with simulation() as sim:
+        for rank in range(4):
+            sim.write(f"{rank}.jsonl", file(run(config={"lr": 1, "opt": {"name": "adam"}}), id=f"w{rank}", rank=rank))
+        for _ in range(2):
+            sim.tick()
+            assert len({id(said.config) for said in sim.experiment.run_book.said.values()}) == 1
+            sim.restart()

@@ -10,13 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rlship_formats.reading import Run
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
+from rlship_sidecar.run_data.merging import Change, Place, RunData
+from rlship_sidecar.run_data.said import Said
+from rlship_sidecar.store.changes import MergedRun
+from rlship_sidecar.store.run_said import changes_of, parts_of, said_by_file
 from rlship_sidecar.store.schema import VERSION
 from rlship_sidecar.store.store import DEAD_DETAILS, Changes, SavedBlock, SavedWriter, Store, StoreUnusable
 from rlship_sidecar.store.units import ActorUnits
+from tests.kit.files import T0
 from tests.pipeline.simulated import scratch
 
 LOCAL = pytest.mark.parametrize("local", [True, False], ids=["wal", "rollback journal"])
@@ -376,6 +383,8 @@ def test_the_format_is_pinned(path: Path) -> None:
         "names": ["actor TEXT", "name TEXT", "stepped INTEGER"],
         "gaps": ["actor TEXT", "file TEXT", "t REAL", "n INTEGER"],
         "counts": ["name TEXT", "count INTEGER"],
+        "said": ["file TEXT", "part TEXT", "value BLOB"],
+        "run": ["part TEXT", "value BLOB"],
         "cursors": ["sink TEXT", "next INTEGER"],
     }
     assert keys == {
@@ -396,6 +405,8 @@ def test_the_format_is_pinned(path: Path) -> None:
         "names": ["actor", "name", "stepped"],
         "gaps": [],
         "counts": ["name"],
+        "said": ["file", "part"],
+        "run": ["part"],
         "cursors": ["sink"],
     }
     assert body == (
@@ -424,3 +435,51 @@ def test_a_store_written_before_is_read(path: Path) -> None:
             Unit("a", "step", 3), 1.5, {"global_step": 3}, {"a/x": 2.0}, Coverage(("0.0",), 2, ("0.1",), (), (0,))
         )
         assert ActorUnits(store, "a").lacks_ranks(3) is True
+
+
+def test_what_files_said_of_the_run_is_pinned(path: Path) -> None:
+    """As the store keeps it, and what all of it comes to; read back it is the same."""
+    said = Said(b'{"lr":1}')
+    said.take(Run(T0, {"lr": 2}, {"best": 1}, {"host": "n07"}, name="seven", tags=("a",), exit_code=0, dropped=("k",)))
+    data = RunData(
+        name="seven", config={"lr": 2}, outcome="finished", places=[Place("project", "p", "f")], actors=["a"]
+    )
+    found = [Change(T0, "f", "a", "0", 1, 2, "config", ("lr",), 1, 2)]
+    merged = MergedRun(7, msgspec.json.encode(data), msgspec.json.encode(found))
+    with opened(path) as store:
+        store.commit(Changes(said=parts_of("f", said, ("config", "summary", "facts", "about")), run=merged))
+    about = (
+        b'{"began":1763600000.0,"texts":{"name":"seven"},"tags":["a"],"exit_code":0,"dropped":["k"],"labels":{},'
+        b'"edits":[[1763600000.0,"config",["lr"],1,2]],"first":{"config":"{\\"lr\\":1}"},"left_out":0}'
+    )
+    with closing(sqlite3.connect(path)) as connection:
+        assert dict(connection.execute("select part, value from said where file = 'f'").fetchall()) == {
+            "config": b'{"lr":2}',
+            "summary": b'{"best":1}',
+            "facts": b'{"host":"n07"}',
+            "about": about,
+        }
+        assert dict(connection.execute("select part, value from run").fetchall()) == {
+            "version": b"7",
+            "data": b'{"name":"seven","notes":null,"tags":null,"group":null,"project":null,"entity":null,'
+            b'"job_type":null,"config":{"lr":2},"summary":{},"facts":{},"labels":{},"outcome":"finished",'
+            b'"places":[{"member":"project","value":"p","file":"f"}],"dropped":[],"left_out":0,"actors":["a"]}',
+            "changes": b'[{"t":1763600000.0,"file":"f","actor":"a","replica":"0","rank":1,"attempt":2,"part":"config",'
+            b'"key":["lr"],"before":1,"after":2}]',
+        }
+    with opened(path) as store:
+        assert said_by_file(store) == {"f": said}
+        assert (store.run_version(), store.read_run(), changes_of(store.merged_run())) == (7, data, found)
+
+
+def test_a_store_of_before_the_record_run_gets_its_tables(path: Path) -> None:
+    """It goes on, and knows what is said from then on."""
+    with opened(path):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("drop table said; drop table run")
+    with opened(path) as store:
+        assert (store.run_version(), store.read_run(), said_by_file(store)) == (0, RunData(), {})
+        store.commit(Changes(said=[("f", "config", b'{"lr":1}')]))
+    with opened(path) as store:
+        assert said_by_file(store)["f"].tree("config") == {"lr": 1}

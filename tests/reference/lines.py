@@ -153,7 +153,7 @@ def read_record(
     elif kind == "span":
         read_span(line, body)
     elif kind == "event":
-        read_event(line, body)
+        read_event(writer, line, body)
     elif kind == "sample":
         read_sample(line, body)
     elif kind == "define":
@@ -171,13 +171,8 @@ def read_record(
         note_first(segment, body)
     elif kind == "rollback":
         writer.segments.append(Segment(len(writer.segments), body["step"], t))
-    elif kind == "close" and body.get("reason") not in ("roll", "error") and writer.closed is None:
-        writer.closed = t
-    elif kind == "close" and body.get("reason") == "error":
-        writer.failed = True
-    if kind == "event" and body["name"] == "config":
-        attrs = body.get("attrs")
-        writer.runs.append((t, {"config": attrs if isinstance(attrs, dict) else {}}))
+    elif kind == "close":
+        read_close(writer, body, t)
     writer.times.append(line.t)
     if kind in STAND_FOR_METRICS and not is_about_writer(kind, body):
         line.on_purpose = body.get("stream") is True
@@ -237,8 +232,8 @@ def read_span(line: Measured, body: dict[str, Any]) -> None:
     line.reduce = ("mean", "max")
 
 
-def read_event(line: Measured, body: dict[str, Any]) -> None:
-    """An event stands for one more of its name."""
+def read_event(writer: Writer, line: Measured, body: dict[str, Any]) -> None:
+    """An event stands for one more of its name; one named `config` says what the run is."""
     name, attrs = body.get("name"), body.get("attrs")
     if not is_name(name):
         raise DeadLetterError("bad event")
@@ -246,6 +241,8 @@ def read_event(line: Measured, body: dict[str, Any]) -> None:
         if not isinstance(attrs, dict) or not is_name(attrs.get("tag")):
             raise DeadLetterError("bad event")
         line.tag = attrs["tag"]
+    if name == "config":
+        writer.runs.append((line.t, {"config": attrs} if isinstance(attrs, dict) else {}))
     line.values = {f"event/{name}": partials_of(1)}
     line.reduce = ("sum",)
 
@@ -273,6 +270,14 @@ def read_sample(line: Measured, body: dict[str, Any]) -> None:
 
 
 # --- the other records ---
+
+
+def read_close(writer: Writer, body: dict[str, Any], t: float) -> None:
+    """The first `close` in order counts; a failed one makes the process failed."""
+    if body.get("reason") == "error":
+        writer.failed = True
+    elif body.get("reason") != "roll" and writer.closed is None:
+        writer.closed = t
 
 
 def read_gap(writer: Writer, body: dict[str, Any], before: float) -> None:

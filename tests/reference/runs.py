@@ -27,7 +27,9 @@ def run_data(files: Mapping[str, bytes], lead: str = "trainer") -> dict[str, Any
     for name in (*TEXTS, "tags"):
         found = [last(writer, name) for writer in every if last(writer, name) is not None]
         merged[name] = found[0] if found else None
-    merged["dropped"] = sorted({path for writer in every for _, said in writer.runs for path in said.get("dropped", ())})
+    merged["dropped"] = sorted(
+        {path for writer in every for _, said in writer.runs for path in said.get("dropped", ())}
+    )
     merged["outcome"] = outcome(next(iter(actors.values()), []))
     return merged
 

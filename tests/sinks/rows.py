@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
+from rlship_sidecar.run_data.merging import RunData
 from rlship_sidecar.sinks.contract import Run
 
 T0 = 1763600000.0

@@ -19,13 +19,8 @@ from rlship_sidecar.sinks.jsonl import JsonlSink
 from rlship_sidecar.sinks.observed import ObservingSink
 from rlship_sidecar.sinks.ship import Pace, Shipper
 from rlship_sidecar.sinks.tensorboard.sink import TensorBoardSink
-from rlship_sidecar.sinks.wandb.sink import WandbSink
-from tests.kit.waiting import wait_until
-from tests.loopback.backend import LoopbackBackend, isolated
-from tests.sinks.kinds import client_env
-from tests.sinks.readback import offline_folders, run_folder, tensorboard_points
+from tests.sinks.readback import run_folder, tensorboard_points
 from tests.sinks.rows import MemorySource, make_row, make_rows, make_run
-from tests.sinks.test_wandb_online import make_sink
 
 CONFIG = {"lr": 0.1, "tied": True, "opt": {"betas": [1, 2], "name": "a|b"}, "none": None}
 

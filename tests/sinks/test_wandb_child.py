@@ -10,6 +10,7 @@ import pytest
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
 from rlship_sidecar.sinks.wandb import child as wandb_child
 from rlship_sidecar.sinks.wandb.child import Acknowledgements
+from rlship_sidecar.sinks.wandb.online import Held
 from rlship_sidecar.sinks.wandb.protocol import FromChild, LastWord, ParentPipe, Rejected
 from tests.kit.waiting import wait_until
 
@@ -33,7 +34,7 @@ class Said(ParentPipe):
 def ask(position: Callable[[], int], *, logged: int = 5, stall_s: float = 60.0) -> Said:
     """A flush that waits for `logged` rows of a run that began at row 0."""
     said = Said()
-    acknowledgements = Acknowledgements(said, position, 0, stall_s)
+    acknowledgements = Acknowledgements(said, lambda: Held(position(), ""), 0, stall_s)
     acknowledgements.logged(logged)
     acknowledgements.hurry()
     return said
@@ -44,7 +45,7 @@ def test_progress_is_told_and_never_more_than_was_sent() -> None:
     answers = [2, 1, 4, 9]
     said = ask(lambda: answers.pop(0) if len(answers) > 1 else answers[0])
 
-    wait_until(lambda: {"acked": 5} in said.messages)
+    wait_until(lambda: {"acked": 5, "described": ""} in said.messages)
     assert [message["acked"] for message in said.messages if "acked" in message][:3] == [2, 4, 5]
     assert said.last == {}
 
@@ -54,7 +55,19 @@ def test_a_flush_of_rows_that_arrived_long_ago_is_answered() -> None:
     said = Said()
     acknowledgements = Acknowledgements(said, lambda: pytest.fail("asked"), 7, 60.0)
     acknowledgements.hurry()
-    wait_until(lambda: said.messages == [{"acked": 7}])
+    wait_until(lambda: said.messages == [{"acked": 7, "described": ""}])
+
+
+def test_the_run_data_are_awaited_like_rows() -> None:
+    """Until the server shows them: those of before do not count, and a flush without news is answered."""
+    answers = [Held(5, ""), Held(5, "old"), Held(5, "new")]
+    said = Said()
+    acknowledgements = Acknowledgements(said, lambda: answers.pop(0) if len(answers) > 1 else answers[0], 5, 60.0)
+    acknowledgements.described("new")
+    acknowledgements.hurry()
+    wait_until(lambda: {"acked": 5, "described": "new"} in said.messages)
+    assert answers == [Held(5, "new")]
+    assert all(message.get("described", "") in ("", "new") for message in said.messages)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +107,7 @@ def test_an_outage_is_told_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> 
     down.clear()
     wait_until(lambda: {"trouble": ""} in said.messages)
     wait_until(lambda: said.last != {})
-    assert "the server answers, but took no row for 0.3 s" in str(said.last["unavailable"])
+    assert "the server answers, but took nothing for 0.3 s" in str(said.last["unavailable"])
 
 
 def test_a_client_that_never_answers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

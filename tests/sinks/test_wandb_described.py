@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from tests.sinks.kinds import client_env
 from tests.sinks.readback import offline_folders, offline_rows
 from tests.sinks.rows import MemorySource, make_row, make_rows, make_run
 from tests.sinks.test_run_data import ship
+from tests.sinks.test_wandb_offline import printed_sync
 from tests.sinks.wandb_shipping import shipping
 
 CONFIG = {"lr": 0.1, "opt": {"betas": [1, 2], "name": "adam"}, "none": None}
@@ -27,32 +27,6 @@ CONFIG = {"lr": 0.1, "opt": {"betas": [1, 2], "name": "adam"}, "none": None}
 def context(folder: Path, data: RunData, **options: Any) -> SinkContext:
     run = make_run(folder, **options)
     return SinkContext(run.name, run.experiment, run.state_dir, run.store_id, 0, options, run_data=data)
-
-
-def of_wandb_itself(folder: Path) -> dict[str, Any]:
-    """Config, summary and name in an offline run, as wandb's own reader gives its records."""
-    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined, unused-ignore]
-    from wandb.sdk.internal.datastore import DataStore
-
-    (run,) = offline_folders(folder)
-    (file,) = run.glob("run-*.wandb")
-    store = DataStore()
-    store.open_for_scan(str(file))
-    found: dict[str, Any] = {"config": {}, "summary": {}}
-    while (data := store.scan_data()) is not None:
-        record = Record.FromString(data)
-        kind = record.WhichOneof("record_type")
-        if kind == "run":
-            found["words"] = record.run.display_name, record.run.notes, list(record.run.tags), record.run.run_group
-            found["job_type"], found["project"] = record.run.job_type, record.run.project
-            found["config"].update(items(record.run.config.update))
-        elif kind in ("config", "summary"):
-            found[kind].update(items(getattr(record, kind).update))
-    return found
-
-
-def items(update: Any) -> dict[str, Any]:
-    return {one.key or ".".join(one.nested_key): json.loads(one.value_json) for one in update}
 
 
 def test_it_arrives_as_wandb_shows_it(tmp_path: Path) -> None:
@@ -82,7 +56,9 @@ def test_it_arrives_as_wandb_shows_it(tmp_path: Path) -> None:
             *("seven", "try", ["a", "b"], "g", "train"),
         )
         wait_until(lambda: run.summary.get("best") == {"v": 0.5})
-        sent.source.say(config={**CONFIG, "lr": 0.2}, name="eight", tags=["c"], group="h", summary={"best": {"v": 0.75}})
+        sent.source.say(
+            config={**CONFIG, "lr": 0.2}, name="eight", tags=["c"], group="h", summary={"best": {"v": 0.75}}
+        )
         sent.shipper.wake()
         assert wait_until(lambda: run.display_name == "eight") < 10.0
         wait_until(lambda: run.value("lr") == 0.2 and run.summary["best"] == {"v": 0.75})
@@ -130,24 +106,29 @@ def test_a_killed_client_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_offline_it_is_in_the_file(tmp_path: Path) -> None:
-    """As wandb's own reader has it; a complete run is left alone, and other data write it again with all rows."""
+    """As `wandb sync` reads it; a complete run is left alone, and other data write it again with all rows."""
     source, env = MemorySource(make_rows(0, 2)), client_env(isolated(tmp_path / "home"))
-    source.say(
-        config=CONFIG, summary={"best": 1}, name="seven", notes="try", tags=["a"], group="g", job_type="train"
-    )
-    state = tmp_path / "rlship/state"
-    ship(tmp_path, lambda: WandbSink(env=env), source)
-    found = of_wandb_itself(state)
-    assert {key: found["config"][key] for key in CONFIG} == CONFIG
-    assert found["summary"]["best"] == 1
-    assert (found["words"], found["job_type"]) == (("seven", "try", ["a"], "g"), "train")
+    source.say(config={"lr": 5}, name="six")
+    state, sinks = tmp_path / "rlship/state", list[WandbSink]()
+
+    def make() -> WandbSink:
+        sinks.append(WandbSink(env=env))
+        return sinks[-1]
+
+    ship(tmp_path, make, source)
     (folder,) = offline_folders(state)
-    ship(tmp_path, lambda: WandbSink(env=env), source)
+    ship(tmp_path, make, source)
     assert offline_folders(state) == [folder]
-    source.say(config={"lr": 5}, name="seven")
-    ship(tmp_path, lambda: WandbSink(env=env), source)
-    assert of_wandb_itself(state)["config"]["lr"] == 5
+    words = {"name": "seven", "notes": "try", "tags": ["a"], "group": "g", "job_type": "train"}
+    source.say(config=CONFIG, summary={"best": 1}, **words)
+    ship(tmp_path, make, source)
     assert [row["_step"] for row in offline_rows(state)] == [0, 1]
+    with LoopbackBackend() as backend:
+        printed_sync(sinks[-1].where, client_env(backend.environment(tmp_path / "home")))
+        run = backend.run("rlship", "store1")
+        assert {key: run.value(key) for key in CONFIG} == CONFIG
+        assert run.summary["best"] == 1 and run.steps() == [0, 1]
+        assert (run.display_name, run.notes, run.tags, run.group, run.job_type) == (*words.values(),)
 
 
 def test_names_of_ours_and_of_wandb_get_another_name(tmp_path: Path) -> None:
@@ -176,7 +157,7 @@ def test_names_of_ours_and_of_wandb_get_another_name(tmp_path: Path) -> None:
 
 
 def test_settings_win_over_the_job(tmp_path: Path) -> None:
-    """`[sink.wandb]`, then W&B's variables, then the job, then the default; tags of both count; a replay is named so."""
+    """`[sink.wandb]`, then W&B's variables, then the job, then the default; the tags of both count."""
     data = RunData(name="job", group="jobs", tags=["b", "x" * 70, ""], actors=["trainer"])
     run = context(tmp_path, data)
     words = described(run, {"tags": ["a", "b"]}, {"WANDB_RUN_GROUP": "env"})["words"]
@@ -195,7 +176,11 @@ def test_the_job_names_the_project_only_by_files_that_no_other_user_writes(
     written = tmp_path / "rlship" / "a.jsonl"
     written.write_bytes(b"")
     written.chmod(mode)
-    places = [Place("project", "bad/name", "a.jsonl"), Place("project", "p", "a.jsonl"), Place("entity", "e", "a.jsonl")]
+    places = [
+        Place("project", "bad/name", "a.jsonl"),
+        Place("project", "p", "a.jsonl"),
+        Place("entity", "e", "a.jsonl"),
+    ]
     run = context(tmp_path, RunData(places=places, actors=["trainer"]))
     assert place_of(run, {}, {}) == (("p", "e") if counts else ("rlship", None))
     assert place_of(run, {"project": "mine"}, {"WANDB_ENTITY": "env"}) == ("mine", "env")

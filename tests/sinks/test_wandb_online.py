@@ -169,7 +169,7 @@ def test_a_server_that_answers_but_takes_no_rows_is_noticed(tmp_path: Path) -> N
         processes = family(sink.child_pid)
         backend.fail(503, None)
         sink.write(make_rows(0, 2))
-        with pytest.raises(SinkUnavailable, match=r"took no row for 1\.5 s"):
+        with pytest.raises(SinkUnavailable, match=r"took nothing for 1\.5 s"):
             sink.flush()
         sink.close()
 

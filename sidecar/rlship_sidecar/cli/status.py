@@ -197,13 +197,14 @@ def _print_overview(directory: Path, found: list[tuple[Status, EndedProcesses]])
 
 def _print(now: Status, owner: Owner | None, ended: EndedProcesses, all_writers: bool, whole: bool) -> None:
     from rlship_sidecar.cli.live import shows_bars, terminal_size
+    from rlship_sidecar.report.run import run_lines
     from rlship_sidecar.report.screen import newest_values
 
     width = terminal_size(sys.stdout)[0] if is_terminal(sys.stdout, os.environ) else None
     values = newest_values(now, time.time(), width or PIPED_WIDTH, curves=shows_bars(sys.stdout))
     for line in terminal.columns(now, width, whole=whole, values=values):
         click.echo(line)
-    for line in _config(Path(now.experiment)):
+    for line in run_lines(now.run, over=ended.all) if now.run is not None else ():
         click.echo(line)
     for line in ended.lines(now, time.time()):
         click.echo(line)
@@ -244,22 +245,6 @@ def _ended(now: Status) -> EndedProcesses:
             if close is not None and not (close.rolls or close.failed):
                 ends.closed.add(writer.file)
     return ended_processes(now, silent_s, ends)
-
-
-def _config(experiment: Path) -> list[str]:
-    """A line for each actor with labels or a `config` event, as the files have it now."""
-    import orjson
-
-    from rlship_sidecar.sinks.declared import DeclaredConfig
-
-    lines = []
-    for actor, config in DeclaredConfig(experiment).look().items():
-        shown = [
-            f"{key}={value if isinstance(value, str) else orjson.dumps(value).decode()}"
-            for key, value in config.items()
-        ]
-        lines.append(terminal.clean(f"config {actor}: {' '.join(shown)}"))
-    return lines
 
 
 def _sidecar(now: Status, owner: Owner | None, ended: EndedProcesses) -> str:

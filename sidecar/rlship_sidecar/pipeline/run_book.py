@@ -11,7 +11,7 @@ from rlship_sidecar.decode.lines import Batch
 from rlship_sidecar.run_data.merging import FAILED, FINISHED, OPEN, Voice, changes, merge
 from rlship_sidecar.run_data.said import PARTS, Said
 from rlship_sidecar.store.changes import MergedRun
-from rlship_sidecar.store.run_said import ABOUT, data_of, parts_of, said_by_file
+from rlship_sidecar.store.run_said import ABOUT, changes_of, data_of, parts_of, said_by_file
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tally import observes
 
@@ -21,14 +21,15 @@ _NOTHING = Said()
 
 
 class RunBook:
-    """What each file said, and the run's data: `data` is what was merged last, and `pending` says that more was said
-    since.
+    """What each file said, and the run's data: `data` is what was merged last, with so many `changes` of keys, and
+    `pending` says that more was said since.
     """
 
     def __init__(self, store: Store, lead: str) -> None:
         self.said = said_by_file(store)
         self.merged = store.merged_run()
         self.data = data_of(self.merged)
+        self.changes = len(changes_of(self.merged))
         self.pending = bool(self.said)  # the configuration may name another lead now
         self._lead = lead
         self._unsaved: dict[str, set[str]] = {}
@@ -65,13 +66,13 @@ class RunBook:
         self.pending, self._merge_at = False, now + EVERY_S
         voices = [voice_of(writer, self.said.get(writer.file, _NOTHING)) for writer in writers if _has_a_say(writer)]
         data = merge(voices, self._lead)
-        text = msgspec.json.encode(data)
-        changed = msgspec.json.encode(changes(voices, self._lead))
+        found = changes(voices, self._lead)
+        text, changed = msgspec.json.encode(data), msgspec.json.encode(found)
         if data.is_nothing and not self.merged.version:
             return
         if (text, changed) != (self.merged.data, self.merged.changes):
             self.merged = MergedRun(self.merged.version + 1, text, changed)
-            self.data = data
+            self.data, self.changes = data, len(found)
 
     @property
     def is_unsaved(self) -> bool:

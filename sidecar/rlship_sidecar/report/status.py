@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -186,6 +187,35 @@ class ShortStatus:
 
 
 @dataclass(slots=True)
+class RunStatus:
+    """What the job said of the run.
+
+    `outcome` is "finished", "failed", "running" while a process of the lead's newest start lives, otherwise "unknown".
+    `config` and `summary` hold their first keys, with dots, of `config_keys` and `summary_keys` in all. `labels` are
+    those of each actor. `changes` counts the keys that got another value. `dropped` are the keys that writers kept to
+    themselves because they look like secrets, `left_out` counts values that met a bound.
+    """
+
+    outcome: str
+    name: str | None = None
+    notes: str | None = None
+    tags: list[str] | None = None
+    group: str | None = None
+    project: str | None = None
+    entity: str | None = None
+    job_type: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    config_keys: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+    summary_keys: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, dict[str, Any]] = field(default_factory=dict)
+    changes: int = 0
+    dropped: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+
+@dataclass(slots=True)
 class Status:
     """The whole status at `t` (Unix seconds).
 
@@ -194,7 +224,7 @@ class Status:
     row is to come. `began` and `newest_t` are the times of its first and its last line in Unix seconds, 0 if unknown.
     `misuse` holds what writers reported about calls of the job, with how many processes reported each. `misuse_t` is
     when this sidecar read it last, in Unix seconds of the writer; what an earlier sidecar read is not in it. `version`
-    is that of the rlship whose sidecar wrote the status.
+    is that of the rlship whose sidecar wrote the status. `run` is what the job said of the run, None for nothing.
     """
 
     experiment: str
@@ -226,6 +256,7 @@ class Status:
     misuse: dict[str, int] = field(default_factory=dict)
     version: str = ""
     misuse_t: dict[str, float] = field(default_factory=dict)
+    run: RunStatus | None = None
 
 
 class _LetGoError(Exception):

@@ -17,6 +17,7 @@ from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.intake import NOT_THERE
 from rlship_sidecar.pipeline.source import Source
 from rlship_sidecar.report.claims import shared_ranks
+from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
 from rlship_sidecar.report.status import (
     ActorStatus,
@@ -68,6 +69,11 @@ def survey(
     dead_values = sum(count for _, _, is_value, count, _, _ in dead if is_value)
     claims, restarts = shared_ranks(experiment)
     awaited = {writer.file for writer in experiment.awaited()}
+    writers = [
+        _writer(source, present.silent_s(source), awaited=source.name in awaited)
+        for source in _first(experiment.sources.values())
+    ]
+    book = experiment.run_book
     lacking = [lacking_status(found, experiment.streaming) for found in store.lacking()]
     return Status(
         experiment=os.fsencode(experiment.directory).decode("utf-8", "replace"),
@@ -77,10 +83,7 @@ def survey(
         rows=store.row_count(),
         complete=not (lacking or dead_letters or dead_values or claims or _unread(experiment)),
         actors=actors,
-        writers=[
-            _writer(source, present.silent_s(source), awaited=source.name in awaited)
-            for source in _first(experiment.sources.values())
-        ],
+        writers=writers,
         sinks=shipping,
         dead_letters=[
             DeadLetterStatus(file, reason, count, offset, excerpt)
@@ -107,6 +110,7 @@ def survey(
         misuse=store.reported(),
         version=__version__,
         misuse_t=experiment.reported_at,
+        run=run_status(book.data, book.changes, writers, experiment.streaming.config.lead),
     )
 
 

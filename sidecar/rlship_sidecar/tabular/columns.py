@@ -22,10 +22,10 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """`of` names the source: "rows" and "dead letters" are in the store, "records" in the writers' files."""
+    """`of` names the source: "records" are in the writers' files, all else is in the store."""
 
     name: str
-    of: Literal["rows", "dead letters", "records"]
+    of: Literal["rows", "dead letters", "run data", "records"]
     columns: tuple[Column, ...]
 
     def has(self, column: str) -> bool:
@@ -86,6 +86,13 @@ _OF_DEAD = {
         experiment="text", file="text", reason="text", of="text", count="int", byte="int", excerpt="text"
     ),
 }
+_OF_RUN = {
+    "run": _columns(experiment="text", part="text", key="text", value="json"),
+    "run_changes": (
+        *WRITER,
+        *_columns(t="float", part="text", key="text", before="json", after="json"),
+    ),
+}
 _WRITERS = _columns(
     id="text",
     world="int",
@@ -112,6 +119,7 @@ def _tables() -> dict[str, TableSpec]:
     tables += [TableSpec(name, "records", (*RECORD, *columns)) for name, columns in _OF_RECORDS.items()]
     tables.append(TableSpec("writers", "records", (*WRITER, *_WRITERS)))
     tables += [TableSpec(name, "dead letters", columns) for name, columns in _OF_DEAD.items()]
+    tables += [TableSpec(name, "run data", columns) for name, columns in _OF_RUN.items()]
     return {table.name: table for table in tables}
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import orjson
 
+from rlship_formats.reading import RUN_TEXTS
 from rlship_formats.records import MAX_STEP
 from rlship_sidecar.rows import ALIGNED, STEP, Row, count_ranks
+from rlship_sidecar.run_data.trees import leaves
 from rlship_sidecar.tabular.condition import EVERYTHING, Condition, possible
 from rlship_sidecar.tabular.snapshot import Snapshot
 
@@ -115,3 +117,27 @@ def of_dead(table: str, experiment: str, snapshot: Snapshot) -> Iterator[Record]
     else:
         for file, reason, is_value, count, offset, excerpt in snapshot.dead_counts():
             yield experiment, file, reason, "value" if is_value else "line", count, offset, excerpt
+
+
+def of_run_data(experiment: str, snapshot: Snapshot) -> Iterator[Record]:
+    """The records of `run`: each key of config, summary, facts and labels, then all else that was said."""
+    data = snapshot.run_data()
+    labels = {actor: found for actor, found in data.labels.items() if found}
+    for part, tree in (("config", data.config), ("summary", data.summary), ("facts", data.facts), ("labels", labels)):
+        for key, value in leaves(tree):
+            yield experiment, part, ".".join(key), _as_json(value)
+    for name in (*RUN_TEXTS, "tags", "outcome", "dropped", "left_out"):
+        if value := getattr(data, name):
+            yield experiment, "run", name, _as_json(value)
+
+
+def of_run_changes(experiment: str, snapshot: Snapshot) -> Iterator[Record]:
+    """The records of `run_changes`."""
+    for one in snapshot.run_changes():
+        who = (experiment, one.file, one.actor, one.replica, one.rank, one.attempt)
+        before, after = (None if value is None else _as_json(value) for value in (one.before, one.after))
+        yield (*who, one.t, one.part, ".".join(one.key), before, after)
+
+
+def _as_json(value: Any) -> str:
+    return orjson.dumps(value).decode()

@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
 from rlship_sidecar.rows import Row
+from rlship_sidecar.run_data.merging import Change, RunData
 from rlship_sidecar.scratch import scratch
-from rlship_sidecar.store import dead_letters, schema
+from rlship_sidecar.store import dead_letters, run_said, schema
+from rlship_sidecar.store.changes import MergedRun
 from rlship_sidecar.store.store import StoreUnusable
 
 PIECE_ROWS = 500
@@ -115,6 +119,26 @@ class Snapshot:
         """Dead letters with their files, as far as they are kept in full."""
         with self._failing():
             yield from dead_letters.letters(self._connection, EVERY_LETTER)
+
+    def run_data(self) -> RunData:
+        """What the job said of the run."""
+        return run_said.data_of(self._merged_run())
+
+    def run_changes(self) -> list[Change]:
+        """Who gave a key of it another value."""
+        return run_said.changes_of(self._merged_run())
+
+    def _merged_run(self) -> MergedRun:
+        if not self._ask("select 1 from sqlite_master where name = 'run'"):
+            return MergedRun()  # of an earlier release
+        with self._failing():
+            try:
+                found = run_said.read_merged(self._connection)
+                run_said.data_of(found)
+                run_said.changes_of(found)
+            except (ValueError, LookupError, TypeError, msgspec.MsgspecError) as problem:
+                raise sqlite3.DatabaseError("its data of the run cannot be decoded") from problem
+        return found
 
     def dead_counts(self) -> Iterator[tuple[str, str, bool, int, int, str]]:
         """(file, reason, whether of values, how many, first offset, its excerpt)."""

@@ -16,7 +16,7 @@ from rlship_sidecar.store.store import StoreUnusable
 from rlship_sidecar.tabular.columns import EVERY, TableSpec
 from rlship_sidecar.tabular.condition import EVERYTHING, NOTHING, AllOf, Condition, given, one_of, possible
 from rlship_sidecar.tabular.from_files import of_records
-from rlship_sidecar.tabular.from_store import of_dead, of_rows
+from rlship_sidecar.tabular.from_store import of_dead, of_rows, of_run_changes, of_run_data
 from rlship_sidecar.tabular.snapshot import Snapshot
 
 Record = tuple[Any, ...]
@@ -129,6 +129,11 @@ class ExperimentTables:
             yield from of_rows(name, self.name, self.rows(choice, every=every, condition=condition), condition)
         elif table.of == "dead letters":
             yield from self._stored(lambda snapshot: of_dead(table.name, self.name, snapshot))
+        elif table.of == "run data":
+            of_run = of_run_changes if table.name == "run_changes" else of_run_data
+            for record in self._stored(lambda snapshot: of_run(self.name, snapshot)):
+                if not choice.actors or record[2] in choice.actors:
+                    yield record
         else:
             yield from self._of_files(table, choice, condition)
 

@@ -52,8 +52,8 @@ def remember(run: SinkContext) -> None:
     for place in run.run_data.places:
         if known[place.member] is None:
             logger.warning(
-                "sink wandb: the %s in %s does not count, because other users can write that file, or because W&B takes "
-                "no such name: set %s in [sink.wandb]",
+                "sink wandb: the %s in %s does not count, because other users can write that file or W&B takes no such "
+                "name: set %s in [sink.wandb]",
                 place.member,
                 place.file,
                 place.member,
