@@ -18,6 +18,7 @@ from rlship_sidecar.report.status import (
     ClockStatus,
     DeadLetterStatus,
     LackingStatus,
+    RunStatus,
     SinkStatus,
     Status,
     StreamStatus,
@@ -116,6 +117,7 @@ def test_every_field_of_the_status_is_documented() -> None:
         StreamStatus,
         ClockStatus,
         TrendStatus,
+        RunStatus,
     )
     assert [f"{part.__name__}.{one.name}" for part in parts for one in fields(part) if one.name not in told] == []
 

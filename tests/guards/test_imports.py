@@ -36,7 +36,7 @@ ORDER = (
         "rows",
     ),
     *("state_file", "steps", "tally"),
-    *("tail", "decode", "align", "store", "reduce", "streams", "bounded_toml", "config", "pipeline"),
+    *("tail", "decode", "align", "run_data", "store", "reduce", "streams", "bounded_toml", "config", "pipeline"),
     *("report", "sinks", "observe", "ownership", "daemon", "replay"),
     *("export", "tabular", "checking", "demo", "cli"),
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlship_sidecar.align.units import StreamConfig
-from rlship_sidecar.run_data.merging import Change, RunData
+from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.run_data.trees import leaves
 from rlship_sidecar.store.run_said import changes_of
 from tests.kit.cases import statistical
@@ -87,7 +87,7 @@ def exact(found: Mapping[str, Any]) -> str:
     return repr({name: sorted(value.items()) if isinstance(value, dict) else value for name, value in found.items()})
 
 
-def told(found: Iterable[Change]) -> list[tuple[Any, ...]]:
+def told(found: Iterable[RunChange]) -> list[tuple[Any, ...]]:
     return [(one.t, one.file, one.part, tuple(one.key), one.before, one.after) for one in found]
 
 

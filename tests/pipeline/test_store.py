@@ -16,7 +16,7 @@ import pytest
 from rlship_formats.reading import Run
 from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
-from rlship_sidecar.run_data.merging import Change, Place, RunData
+from rlship_sidecar.run_data.merging import NamedPlace, RunChange, RunData
 from rlship_sidecar.run_data.said import Said
 from rlship_sidecar.store.changes import MergedRun
 from rlship_sidecar.store.run_said import changes_of, parts_of, said_by_file
@@ -313,7 +313,7 @@ def test_a_newer_store_is_refused(path: Path) -> None:
 
 
 def test_the_format_is_pinned(path: Path) -> None:
-    """Version 3 has these tables. Change the version when you change one; a new one may join (`schema.lacking`)."""
+    """Version 3 has these tables. RunChange the version when you change one; a new one may join (`schema.lacking`)."""
     with opened(path) as store:
         store.commit(Changes(rows=[row(0)], writers=[SavedWriter("f", 1, 0, b"[]")]))
     assert VERSION == 3
@@ -442,9 +442,9 @@ def test_what_files_said_of_the_run_is_pinned(path: Path) -> None:
     said = Said(b'{"lr":1}')
     said.take(Run(T0, {"lr": 2}, {"best": 1}, {"host": "n07"}, name="seven", tags=("a",), exit_code=0, dropped=("k",)))
     data = RunData(
-        name="seven", config={"lr": 2}, outcome="finished", places=[Place("project", "p", "f")], actors=["a"]
+        name="seven", config={"lr": 2}, outcome="finished", places=[NamedPlace("project", "p", "f")], actors=["a"]
     )
-    found = [Change(T0, "f", "a", "0", 1, 2, "config", ("lr",), 1, 2)]
+    found = [RunChange(T0, "f", "a", "0", 1, 2, "config", ("lr",), 1, 2)]
     merged = MergedRun(7, msgspec.json.encode(data), msgspec.json.encode(found))
     with opened(path) as store:
         store.commit(Changes(said=parts_of("f", said, ("config", "summary", "facts", "about")), run=merged))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlship_sidecar.run_data.merging import Place, RunData
+from rlship_sidecar.run_data.merging import NamedPlace, RunData
 from rlship_sidecar.sinks.contract import SinkContext
 from rlship_sidecar.sinks.wandb.described import described
 from rlship_sidecar.sinks.wandb.place import place_of, remember
@@ -177,15 +177,15 @@ def test_the_job_names_the_project_only_by_files_that_no_other_user_writes(
     written.write_bytes(b"")
     written.chmod(mode)
     places = [
-        Place("project", "bad/name", "a.jsonl"),
-        Place("project", "p", "a.jsonl"),
-        Place("entity", "e", "a.jsonl"),
+        NamedPlace("project", "bad/name", "a.jsonl"),
+        NamedPlace("project", "p", "a.jsonl"),
+        NamedPlace("entity", "e", "a.jsonl"),
     ]
     run = context(tmp_path, RunData(places=places, actors=["trainer"]))
     assert place_of(run, {}, {}) == (("p", "e") if counts else ("rlship", None))
     assert place_of(run, {"project": "mine"}, {"WANDB_ENTITY": "env"}) == ("mine", "env")
     remember(run)
-    later = context(tmp_path, RunData(places=[Place("project", "q", "a.jsonl")], actors=["trainer"]))
+    later = context(tmp_path, RunData(places=[NamedPlace("project", "q", "a.jsonl")], actors=["trainer"]))
     assert place_of(later, {}, {}) == (("p", "e") if counts else ("rlship", None))
 
 
@@ -194,7 +194,7 @@ def test_a_link_names_no_project(tmp_path: Path) -> None:
     (tmp_path / "rlship").mkdir()
     (tmp_path / "own").write_bytes(b"")
     (tmp_path / "rlship" / "a.jsonl").symlink_to(tmp_path / "own")
-    run = context(tmp_path, RunData(places=[Place("project", "p", "a.jsonl")], actors=["trainer"]))
+    run = context(tmp_path, RunData(places=[NamedPlace("project", "p", "a.jsonl")], actors=["trainer"]))
     assert place_of(run, {}, {}).project == "rlship"
 
 
@@ -203,6 +203,6 @@ def test_a_run_of_an_earlier_release_stays_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "rlship").mkdir()
     (tmp_path / "rlship" / "a.jsonl").write_bytes(b"")
     (tmp_path / "rlship" / "a.jsonl").chmod(0o600)
-    run = context(tmp_path, RunData(places=[Place("project", "p", "a.jsonl")], actors=["trainer"]))
+    run = context(tmp_path, RunData(places=[NamedPlace("project", "p", "a.jsonl")], actors=["trainer"]))
     (run.state_dir / "wandb-axes.json").write_text("[]")
     assert place_of(run, {}, {}).project == "rlship"

@@ -71,6 +71,7 @@ from rlship_sidecar.decode.lines import (
     Dense,
     NotDense,
     Note,
+    OpenLine,
     Run,
     SampleLine,
     Schema,
@@ -717,8 +718,7 @@ class Decoder:
         self._governing.begin(opened.actor)
 
     def _open(self, batch: Batch, opened: Open, line: bytes, offset: int) -> None:
-        batch.open_line = opened, offset
-        batch.labels = self.reader.labels
+        batch.open_line = OpenLine(opened, offset, self.reader.labels)
         self._begin(opened)
 
     def _metrics(self, batch: Batch, record: Metrics, line: bytes, offset: int) -> None:
@@ -736,7 +736,7 @@ class Decoder:
         if record.is_report:
             _count_report(batch, record)
         if record.name == CONFIG:
-            batch.said.append(RunRecord(record.t, record.attrs, {}, {}))
+            self._run(batch, RunRecord(record.t, record.attrs, {}, {}), line, offset)
         if record.is_about_writer:
             return
         if record.tag:
@@ -818,7 +818,7 @@ class Decoder:
             batch.notes.append(Note("close", self.reader.segment, -1, t=record.t))
 
     def _run(self, batch: Batch, record: RunRecord, line: bytes, offset: int) -> None:
-        batch.said.append(record)
+        batch.notes.append(Note("run", self.reader.segment, -1, said=record))
 
     def _unknown(self, batch: Batch, record: Unknown, line: bytes, offset: int) -> None:
         _count(batch, "unknown kinds")

@@ -320,10 +320,10 @@ class Adoption(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A line about its writer, not about a metric: `kind` is barrier, rollback, close, failure or gap.
+    """A line about its writer, not about a metric: `kind` is barrier, rollback, close, failure, gap or run.
 
     `t` is the time of a rollback or close. For a gap it is the time of the line before. `text` is the error
-    of a failure.
+    of a failure. `said` is what a line says of the run.
     """
 
     kind: str
@@ -332,6 +332,7 @@ class Note(NamedTuple):
     gap: Gap | None = None
     t: float = 0.0
     text: str = ""
+    said: RunRecord | None = None
 
 
 class Dead(NamedTuple):
@@ -341,6 +342,14 @@ class Dead(NamedTuple):
     reason: str
     excerpt: str
     metric: str | None = None
+
+
+class OpenLine(NamedTuple):
+    """The line of an `open` record: the record, the byte where the line begins, and the labels."""
+
+    open: Open
+    offset: int
+    labels: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -355,8 +364,8 @@ class Batch:
     `streams` are the metrics records without a step, with their samples and tags.
 
     `schemas` and `names` belong to metrics with a step, where they differ from the last line's. `governing` are the
-    define and rollback lines that later lines depend on, with their offsets. `said` is what the writer said of the run,
-    and `labels` are those of its `open` record, if that is among the lines.
+    define and rollback lines that later lines depend on, with their offsets. `open_line` is that of the `open` record,
+    with its labels.
     """
 
     runs: dict[tuple[int, Schema], Run] = field(default_factory=dict)
@@ -372,9 +381,7 @@ class Batch:
     dead: list[Dead] = field(default_factory=list)
     governing: list[tuple[int, bytes]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
-    said: list[RunRecord] = field(default_factory=list)
-    labels: dict[str, str] = field(default_factory=dict)
-    open_line: tuple[Open, int] | None = None
+    open_line: OpenLine | None = None
     begins: int | None = None
     lowest: int = -1
     highest: int = -1
@@ -385,12 +392,17 @@ class Batch:
     @property
     def opened(self) -> Open | None:
         """The `open` record, if it is among the lines."""
-        return None if self.open_line is None else self.open_line[0]
+        return None if self.open_line is None else self.open_line.open
 
     @property
     def opened_at(self) -> int:
         """The byte where the line of the `open` record begins; 0 without one."""
-        return 0 if self.open_line is None else self.open_line[1]
+        return 0 if self.open_line is None else self.open_line.offset
+
+    @property
+    def said(self) -> list[RunRecord]:
+        """What the lines say of the run, in file order."""
+        return [note.said for note in self.notes if note.said is not None]
 
     def run(self, segment: int, schema: Schema) -> Run:
         """The run of this schema and segment, ready for another line."""

@@ -39,11 +39,11 @@ class RunBook:
 
     def take(self, file: str, batch: Batch) -> None:
         """Take in what a batch of a file's lines says of the run."""
-        if batch.said or batch.labels:
+        labels = {} if batch.open_line is None else batch.open_line.labels
+        if labels or any(note.said is not None for note in batch.notes):
             said = self.said.setdefault(file, Said())
             before = [getattr(said, part) for part in PARTS]
-            if batch.labels:
-                said.about.labels = dict(batch.labels)
+            said.about.labels = labels or said.about.labels
             for record in batch.said:
                 said.take(record)
             parts = {part for part, known in zip(PARTS, before) if getattr(said, part) is not known}

@@ -51,7 +51,7 @@ class Voice(NamedTuple):
         return replica_key(self.replica), self.rank
 
 
-class Change(msgspec.Struct, frozen=True):
+class RunChange(msgspec.Struct, frozen=True):
     """At `t`, `file` said that a key has another value than an actor's deciding rank said before.
 
     `part` is config, facts or run; `before` and `after` are None where they are too long.
@@ -69,7 +69,7 @@ class Change(msgspec.Struct, frozen=True):
     after: Any
 
 
-class Place(msgspec.Struct, frozen=True):
+class NamedPlace(msgspec.Struct, frozen=True):
     """A file that names a project or an entity (`member`) for the run."""
 
     member: str
@@ -97,7 +97,7 @@ class RunData(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = msgspec.field(default_factory=dict)
     labels: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     outcome: str = ""
-    places: list[Place] = msgspec.field(default_factory=list)
+    places: list[NamedPlace] = msgspec.field(default_factory=list)
     dropped: list[str] = msgspec.field(default_factory=list)
     left_out: int = 0
     actors: list[str] = msgspec.field(default_factory=list)
@@ -128,7 +128,7 @@ def merge(voices: Iterable[Voice], lead: str) -> RunData:
     )
 
 
-def changes(voices: Iterable[Voice], lead: str) -> list[Change]:
+def changes(voices: Iterable[Voice], lead: str) -> list[RunChange]:
     """Who gave which key another value when: of each actor what its lowest rank said, in the order of its lives."""
     actors = _by_actor(voices, lead)
     return [*islice((change for ordered in actors.values() for change in _changes(ordered)), MAX_CHANGES)]
@@ -192,11 +192,11 @@ def _bounded(tree: Tree, lost: int) -> tuple[Tree, int]:
     return kept, lost
 
 
-def _places(ordered: Iterable[Voice]) -> Iterator[Place]:
+def _places(ordered: Iterable[Voice]) -> Iterator[NamedPlace]:
     for voice in ordered:
         for member in ("project", "entity"):
             if value := voice.said.about.texts.get(member):
-                yield Place(member, value, voice.file)
+                yield NamedPlace(member, value, voice.file)
 
 
 def _outcome(ordered: Sequence[Voice]) -> str:
@@ -219,7 +219,7 @@ def _end(voice: Voice) -> str:
     return FAILED if code else FINISHED
 
 
-def _changes(ordered: Sequence[Voice]) -> Iterator[Change]:
+def _changes(ordered: Sequence[Voice]) -> Iterator[RunChange]:
     """Of one actor, given its writers in order."""
     roots = [voice for voice in _saying(ordered) if not voice.child]
     if not roots:
@@ -241,8 +241,8 @@ def _changes(ordered: Sequence[Voice]) -> Iterator[Change]:
             lay_under(known[part], before)
 
 
-def _change(voice: Voice, edit: Edit) -> Change:
-    return Change(
+def _change(voice: Voice, edit: Edit) -> RunChange:
+    return RunChange(
         edit.t,
         voice.file,
         voice.actor,

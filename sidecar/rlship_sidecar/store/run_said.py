@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rlship_sidecar.run_data.merging import Change, RunData
+from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.run_data.said import PARTS, About, Said
 from rlship_sidecar.store.changes import MergedRun
 from rlship_sidecar.store.ledger import Ledger
@@ -17,7 +17,7 @@ ABOUT = "about"
 _VERSION, _DATA, _CHANGES = "version", "data", "changes"
 
 _data = msgspec.json.Decoder(RunData).decode
-_changes = msgspec.json.Decoder(list[Change]).decode
+_changes = msgspec.json.Decoder(list[RunChange]).decode
 _about = msgspec.json.Decoder(About).decode
 
 
@@ -58,6 +58,6 @@ def data_of(merged: MergedRun) -> RunData:
     return _data(merged.data) if merged.version else RunData()
 
 
-def changes_of(merged: MergedRun) -> list[Change]:
+def changes_of(merged: MergedRun) -> list[RunChange]:
     """The changes."""
     return _changes(merged.changes) if merged.version else []

@@ -22,7 +22,7 @@ from rlship_sidecar.decode.lines import Dead
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.ownership.inherit import copy_as_it_lies, newest_store
 from rlship_sidecar.rows import Row
-from rlship_sidecar.run_data.merging import Change, RunData
+from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.scratch import scratch
 from rlship_sidecar.store import dead_letters, run_said, schema
 from rlship_sidecar.store.changes import MergedRun
@@ -124,7 +124,7 @@ class Snapshot:
         """What the job said of the run."""
         return run_said.data_of(self._merged_run())
 
-    def run_changes(self) -> list[Change]:
+    def run_changes(self) -> list[RunChange]:
         """Who gave a key of it another value."""
         return run_said.changes_of(self._merged_run())
 

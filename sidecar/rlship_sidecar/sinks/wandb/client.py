@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rlship_sidecar.plainfiles import pinned
 from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.names import EXTRAS, FIRST
-from rlship_sidecar.sinks.wandb.described import STORE_ID, Described, Words
+from rlship_sidecar.sinks.wandb.described import STORE_ID, Described, RunWords
 from rlship_sidecar.sinks.wandb.protocol import NO_SERVER, OpenRequest, Rejected
 
 QUERY_TIMEOUT_S = 10.0
@@ -239,7 +239,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-def _name(run: Any, words: Words) -> None:
+def _name(run: Any, words: RunWords) -> None:
     """Set the name, notes, tags, group and type of the run."""
     known = {"name": run.name, "notes": run.notes, "tags": [*(run.tags or ())], "group": run.group}
     known["job_type"] = run.job_type

@@ -24,7 +24,7 @@ MAX_TAG = 64
 _ARTIFACT, _ARTIFACT_TYPE = "wandb-artifact://", "artifactVersion"
 
 
-class Words(TypedDict):
+class RunWords(TypedDict):
     """What W&B calls the run; None leaves it to W&B."""
 
     name: str
@@ -37,7 +37,7 @@ class Words(TypedDict):
 class Described(TypedDict):
     """All that W&B shows of the run beside its rows. `actors` are those whose keys may stand beside the lead's."""
 
-    words: Words
+    words: RunWords
     config: dict[str, Any]
     summary: dict[str, Any]
     actors: list[str]
@@ -65,7 +65,7 @@ def digest_in(config: Mapping[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _words(run: SinkContext, options: Mapping[str, Any], env: Mapping[str, str]) -> Words:
+def _words(run: SinkContext, options: Mapping[str, Any], env: Mapping[str, str]) -> RunWords:
     data = run.run_data
     name = f"{data.name}-replay" if data.name and run.is_replay else data.name
     group = options.get("group") or env.get("WANDB_RUN_GROUP") or data.group

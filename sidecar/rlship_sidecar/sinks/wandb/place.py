@@ -25,21 +25,21 @@ DEFAULT_PROJECT = "rlship"
 _NOT_IN_NAMES = frozenset("/\\#?%:")
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """Where a run is; entity None is that of the key."""
 
     project: str
     entity: str | None
 
 
-def place_of(run: SinkContext, options: Mapping[str, Any], env: Mapping[str, str]) -> Place:
+def place_of(run: SinkContext, options: Mapping[str, Any], env: Mapping[str, str]) -> RunPlace:
     """The place of the run: as `[sink.wandb]` has it, else W&B's variables, else as the job said when it was made."""
     project = options.get("project") or env.get("WANDB_PROJECT")
     entity = options.get("entity") or env.get("WANDB_ENTITY")
     if project and entity:
-        return Place(project, entity)
+        return RunPlace(project, entity)
     known = _known(run)
-    return Place(project or known["project"] or DEFAULT_PROJECT, entity or known["entity"])
+    return RunPlace(project or known["project"] or DEFAULT_PROJECT, entity or known["entity"])
 
 
 def remember(run: SinkContext) -> None:

@@ -12,7 +12,7 @@ import threading
 from typing import Any, Literal, NoReturn, TypedDict, final
 
 from rlship_sidecar.sinks.contract import SinkRefused, SinkReopen, SinkUnavailable
-from rlship_sidecar.sinks.wandb.described import Described, Words
+from rlship_sidecar.sinks.wandb.described import Described, RunWords
 
 # What a person can do while the server cannot be reached.
 NO_SERVER = 'check the network, or write the run offline: mode = "offline" in [sink.wandb], or WANDB_MODE=offline'
@@ -28,7 +28,7 @@ class OpenRequest(TypedDict):
     mode: str  # "auto", "online" or "offline"
     project: str
     entity: str | None
-    words: Words
+    words: RunWords
     digest: str  # of what the job said of the run, "" for nothing
     run_id: str
     base_url: str | None
