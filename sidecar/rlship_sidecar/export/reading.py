@@ -17,6 +17,7 @@ from rlship_formats.reading import (
     Event,
     FileReader,
     Metrics,
+    Run,
     Sample,
     Span,
     Unknown,
@@ -27,14 +28,17 @@ from rlship_sidecar.tail.tail import START, Descriptors, Tail
 
 READ_BYTES = 1 << 20
 MAX_LEFT_OUT = 256  # lines
-_KINDS = {Metrics: "metrics", Span: "span", Event: "event", Sample: "sample", Barrier: "barrier", Clock: "clock"}
+_KINDS = {
+    Metrics: "metrics", Span: "span", Event: "event", Sample: "sample", Barrier: "barrier", Clock: "clock",
+    Run: "run",
+}
 
 
 class Entry(NamedTuple):
-    """A record on the time axis. `kind` is span, event, sample, barrier, clock or metrics.
+    """A record on the time axis. `kind` is span, event, sample, barrier, clock, run or metrics.
 
-    `t` is where it begins, in Unix seconds by its host's clock. `body` is a Span, an Event, a Sample, a Clock or a
-    metrics record's `m`; None for a barrier.
+    `t` is where it begins, in Unix seconds by its host's clock. `body` is a Span, an Event, a Sample, a Clock, a Run or
+    a metrics record's `m`; None for a barrier.
     """
 
     kind: str

@@ -107,15 +107,21 @@ def _writer(experiment: str, file: WriterFile) -> Iterator[Record]:
 
 
 def _config(experiment: str, file: WriterFile) -> Iterator[Record]:
-    """What a writer said of itself: its labels, then the attributes of its events named `config`."""
+    """What a writer said of itself: its labels, then the attributes of its events named `config`, and the configuration
+    in its records `run`.
+    """
     labelled = False
     for entry in entries(file):
         if not labelled:
             yield from _labels(experiment, file)
             labelled = True
+        given: dict[str, Any] = {}
         if entry.kind == "event" and entry.body.name == CONFIG:
-            for key, value in entry.body.attrs.items():
-                yield (*_who(experiment, file), entry.step, entry.t, "event", key, as_json(value).decode())
+            given = entry.body.attrs
+        elif entry.kind == "run":
+            given = entry.body.config
+        for key, value in given.items():
+            yield (*_who(experiment, file), entry.step, entry.t, entry.kind, key, as_json(value).decode())
     if not labelled and file.open is not None:
         yield from _labels(experiment, file)
 
