@@ -29,7 +29,12 @@ from rlship_sidecar.tail.tail import START, Descriptors, Tail
 READ_BYTES = 1 << 20
 MAX_LEFT_OUT = 256  # lines
 _KINDS = {
-    Metrics: "metrics", Span: "span", Event: "event", Sample: "sample", Barrier: "barrier", Clock: "clock",
+    Metrics: "metrics",
+    Span: "span",
+    Event: "event",
+    Sample: "sample",
+    Barrier: "barrier",
+    Clock: "clock",
     Run: "run",
 }
 

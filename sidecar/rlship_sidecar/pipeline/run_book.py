@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from rlship_sidecar.align.lineage import Writer
 from rlship_sidecar.decode.lines import Batch
-from rlship_sidecar.run_data.merging import FAILED, FINISHED, OPEN, Voice, changes, merge
+from rlship_sidecar.run_data.merging import FAILED, FINISHED, OPEN, Voice, changes, in_order, merge
 from rlship_sidecar.run_data.said import PARTS, Said
 from rlship_sidecar.store.changes import MergedRun
 from rlship_sidecar.store.run_said import ABOUT, changes_of, data_of, parts_of, said_by_file
 from rlship_sidecar.store.store import Store
 from rlship_sidecar.tally import observes
 
-EVERY_S = 1.0  # merging looks at every writer
+EVERY_S = 1.0
+SHARE = 0.02  # share of a core that merging may take: it looks at every writer
 
 _NOTHING = Said()
 
@@ -25,13 +27,14 @@ class RunBook:
     `pending` says that more was said since.
     """
 
-    def __init__(self, store: Store, lead: str) -> None:
+    def __init__(self, store: Store, lead: str, *, cpu_time: Callable[[], float] = time.thread_time) -> None:
         self.said = said_by_file(store)
         self.merged = store.merged_run()
         self.data = data_of(self.merged)
         self.changes = len(changes_of(self.merged))
         self.pending = bool(self.said)  # the configuration may name another lead now
         self._lead = lead
+        self._cpu_time = cpu_time
         self._unsaved: dict[str, set[str]] = {}
         self._saved = self.merged
         self._merge_at = 0.0
@@ -63,10 +66,11 @@ class RunBook:
         """Merge what was said, if that is due."""
         if not self.pending or (now < self._merge_at and not end):
             return
-        self.pending, self._merge_at = False, now + EVERY_S
-        voices = [voice_of(writer, self.said.get(writer.file, _NOTHING)) for writer in writers if _has_a_say(writer)]
-        data = merge(voices, self._lead)
-        found = changes(voices, self._lead)
+        self.pending, began = False, self._cpu_time()
+        voices = (voice_of(writer, self.said.get(writer.file, _NOTHING)) for writer in writers if _has_a_say(writer))
+        actors = in_order(voices, self._lead)
+        data, found = merge(actors), changes(actors)
+        self._merge_at = now + max(EVERY_S, (self._cpu_time() - began) / SHARE)
         text, changed = msgspec.json.encode(data), msgspec.json.encode(found)
         if data.is_nothing and not self.merged.version:
             return

@@ -20,7 +20,8 @@ RUNNING, UNKNOWN = "running", "unknown"
 MAX_KEYS = 100  # of a part in a status
 MAX_SHOWN = 1000  # characters of a line
 MAX_VALUE = 60
-SHOWN_FACTS = ("git", "host", "python", "job")
+COMMIT = 12  # characters
+SHOWN_FACTS = ("host", "python", "job")
 SHOWN_PACKAGES = ("torch", "transformers", "vllm", "verl")
 
 
@@ -68,6 +69,8 @@ def run_lines(run: RunStatus, *, over: bool) -> list[str]:
         about.append(f"tags {', '.join(run.tags)}")
     if run.group:
         about.append(f"group {run.group}")
+    if commit := run.facts.get("git"):
+        about.append(f"git {_brief(commit)[:COMMIT]}{' (changed)' if run.facts.get('git_dirty') is True else ''}")
     about += [f"{name} {_brief(run.facts[name])}" for name in SHOWN_FACTS if run.facts.get(name)]
     versions = {name: run.facts.get(f"packages.{name}") for name in SHOWN_PACKAGES}
     about += [f"{name} {_brief(version)}" for name, version in versions.items() if version]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import orjson
@@ -49,6 +49,9 @@ class Voice(NamedTuple):
     def seat(self) -> tuple[tuple[int, int, str], int]:
         """Its replica and rank, in merge order."""
         return replica_key(self.replica), self.rank
+
+
+Ordered: TypeAlias = Mapping[str, Sequence[Voice]]  # by actor
 
 
 class RunChange(msgspec.Struct, frozen=True):
@@ -108,9 +111,22 @@ class RunData(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.actors or self.labels)
 
 
-def merge(voices: Iterable[Voice], lead: str) -> RunData:
-    """The merged data of all writers of the job, of which the configuration names the lead."""
-    actors = _by_actor(voices, lead)
+def in_order(voices: Iterable[Voice], lead: str) -> Ordered:
+    """The writers of each actor, the deciding one first; the lead that the configuration names first, others by code
+    point.
+    """
+    actors: dict[str, list[Voice]] = {}
+    for voice in voices:
+        actors.setdefault(voice.actor, []).append(voice)
+    for found in actors.values():
+        found.sort(key=lambda voice: (voice.t, voice.id, not voice.gone, voice.file), reverse=True)
+        found.sort(key=lambda voice: (*voice.seat, voice.child))
+        found.sort(key=lambda voice: voice.start, reverse=True)
+    return {actor: actors[actor] for actor in sorted(actors, key=lambda actor: (actor != lead, actor))}
+
+
+def merge(actors: Ordered) -> RunData:
+    """The merged data of all writers of the job."""
     saying = {actor: found for actor, ordered in actors.items() if (found := _saying(ordered))}
     spoken = [voice.said for ordered in saying.values() for voice in ordered]
     merged = {part: _merged_part(part, saying) for part in PARTS}
@@ -128,22 +144,9 @@ def merge(voices: Iterable[Voice], lead: str) -> RunData:
     )
 
 
-def changes(voices: Iterable[Voice], lead: str) -> list[RunChange]:
+def changes(actors: Ordered) -> list[RunChange]:
     """Who gave which key another value when: of each actor what its lowest rank said, in the order of its lives."""
-    actors = _by_actor(voices, lead)
     return [*islice((change for ordered in actors.values() for change in _changes(ordered)), MAX_CHANGES)]
-
-
-def _by_actor(voices: Iterable[Voice], lead: str) -> dict[str, list[Voice]]:
-    """The writers of each actor, the deciding one first; the lead first, others by code point."""
-    actors: dict[str, list[Voice]] = {}
-    for voice in voices:
-        actors.setdefault(voice.actor, []).append(voice)
-    for found in actors.values():
-        found.sort(key=lambda voice: (voice.t, voice.id, not voice.gone, voice.file), reverse=True)
-        found.sort(key=lambda voice: (voice.seat, voice.child))
-        found.sort(key=lambda voice: voice.start, reverse=True)
-    return {actor: actors[actor] for actor in sorted(actors, key=lambda actor: (actor != lead, actor))}
 
 
 def _saying(ordered: Sequence[Voice]) -> list[Voice]:

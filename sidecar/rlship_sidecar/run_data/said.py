@@ -7,8 +7,9 @@ then share it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -106,36 +107,63 @@ class Said(msgspec.Struct):
         for part in PARTS:
             if given := getattr(record, part):
                 self._update(part, given, record.t)
-        given = {name: text for name in RUN_TEXTS if (text := getattr(record, name)) is not None}
-        before, first = self.own(), self.first(OWN)
-        about.texts.update(given)
-        if record.tags is not None:
-            given["tags"] = about.tags = list(record.tags)
-        self._trace(OWN, record.t, changed(before, self.own(), given), first, self.own())
+        own = {name: text for name in RUN_TEXTS if (text := getattr(record, name)) is not None}
+        if own or record.tags is not None:
+            self._rename(own, record)
         if record.exit_code is not None:
             about.exit_code = record.exit_code
-        new = [path for path in dict.fromkeys(record.dropped) if path not in about.dropped]
-        about.dropped += new[: MAX_DROPPED - len(about.dropped)]
+        if record.dropped:
+            new = [path for path in dict.fromkeys(record.dropped) if path not in about.dropped]
+            about.dropped += new[: MAX_DROPPED - len(about.dropped)]
 
     def _update(self, part: str, given: Mapping[str, Any], t: float) -> None:
-        tree, first = self.tree(part), self.first(part)
-        self.about.left_out += update(tree, given)
-        if part in TRACED:
-            self._trace(part, t, changed(self.tree(part), tree, given), first, tree)
-        setattr(self, part, orjson.dumps(tree))
+        before = getattr(self, part)
+        after, left_out = updated(before, given)
+        self.about.left_out += left_out
+        if part in TRACED and before != NOTHING:
+            self._trace(part, t, orjson.loads(before), orjson.loads(after), given)
+        setattr(self, part, after)
 
-    def _trace(self, part: str, t: float, found: Iterable[tuple[Key, Any, Any]], first: Tree, tree: Tree) -> None:
-        """Note the edits of a record in a part, of which `first` has the first values so far, and `tree` those now."""
-        about, edited = self.about, part in self.about.first
-        for key, before, after in found:
-            edited = True
+    def _rename(self, own: Tree, record: Run) -> None:
+        before, about = self.own(), self.about
+        about.texts.update(own)
+        if record.tags is not None:
+            own["tags"] = about.tags = list(record.tags)
+        self._trace(OWN, record.t, before, self.own(), own)
+
+    def _trace(self, part: str, t: float, before: Tree, after: Tree, given: Mapping[str, Any]) -> None:
+        """Note the edits of a record that gave these values to a part."""
+        about, found = self.about, [*changed(before, after, given)]
+        for key, old, new in found:
             if len(about.edits) < MAX_CHANGES:
-                about.edits.append(Edit(t, part, key, brief(before), brief(after)))
+                about.edits.append(Edit(t, part, key, brief(old), brief(new)))
             else:
                 about.left_out += 1
-        if edited and len(about.first.get(part, "")) <= MAX_FIRST:
-            lay_under(first, orjson.loads(orjson.dumps(tree)))
-            about.first[part] = orjson.dumps(first).decode()
+        known = about.first.get(part)
+        if found or known is not None:
+            first = before if known is None else orjson.loads(known)
+            if known is None or len(known) <= MAX_FIRST:
+                lay_under(first, after)
+                about.first[part] = orjson.dumps(first).decode()
+
+
+def updated(before: bytes, given: Mapping[str, Any]) -> tuple[bytes, int]:
+    """A part with the keys of `given`, and how many of them do not fit."""
+    try:
+        text = orjson.dumps(given)
+    except TypeError:  # nested too deeply to be written
+        tree = orjson.loads(before)
+        left_out = update(tree, given)
+        return orjson.dumps(tree), left_out
+    return _updated(before, text)
+
+
+@lru_cache(16)
+def _updated(before: bytes, given: bytes) -> tuple[bytes, int]:
+    """Ranks say the same one after the other, so that most of them cost a look."""
+    tree = orjson.loads(before)
+    left_out = update(tree, orjson.loads(given))
+    return orjson.dumps(tree), left_out
 
 
 def update(tree: Tree, given: Mapping[str, Any]) -> int:
