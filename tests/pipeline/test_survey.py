@@ -430,3 +430,39 @@ def test_looking_changes_nothing(sim: Simulation) -> None:
     assert status(sim) == status(sim)
     sim.finish()
     assert len(sim.rows()) == 1
+
+
+def run(**members: Any) -> dict[str, Any]:
+    return {"kind": "run", **members}
+
+
+def outcome_of(sim: Simulation) -> str:
+    found = status(sim).run
+    assert found is not None
+    return found.outcome
+
+
+def test_a_run_is_running_while_a_process_of_the_lead_lives(sim: Simulation) -> None:
+    """Of the lead's newest start: other actors do not count. Killed processes are silent, and so it is unknown."""
+    assert status(sim).run is None
+    sim.write("a.jsonl", file(run(config={"lr": {"of": 1}}, facts={"git": "9f2c"}, t=WALL - 1), id="a", beat=10))
+    assert outcome_of(sim) == "running"
+    sim.wait(3600.0)
+    sim.write("g.jsonl", file({**log(0, x=1), "t": WALL - 1}, id="g", actor="generator", beat=10))
+    assert outcome_of(sim) == "unknown"
+    sim.write("b.jsonl", file({**log(0, x=1), "t": WALL - 1}, id="b", attempt=1, t=WALL - 2, beat=10))
+    assert outcome_of(sim) == "running"
+    sim.wait(2.0)
+    sim.write("b.jsonl", more({"kind": "close", "reason": "error", "error": "OOM"}))
+    assert outcome_of(sim) == "failed"
+    found = status(sim).run
+    assert found is not None
+    assert (found.config, found.config_keys, found.facts) == ({"lr.of": 1}, 1, {"git": "9f2c"})
+
+
+def test_the_status_of_a_run_is_bounded(sim: Simulation) -> None:
+    """The first hundred keys of a part, no long values, and how many keys there are."""
+    sim.write("a.jsonl", file(run(config={f"k{number}": number for number in range(300)}, summary={"x": "y" * 2000})))
+    found = status(sim).run
+    assert found is not None
+    assert (len(found.config), found.config_keys, found.summary) == (100, 300, {"x": None})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,7 @@ def test_settings_win_over_the_job(tmp_path: Path) -> None:
     assert described(run, {"name": "mine"}, {"WANDB_NAME": "env"})["words"]["name"] == "mine"
     assert described(run, {}, {"WANDB_NAME": "env"})["words"]["name"] == "env"
     assert described(context(tmp_path, RunData()), {}, {})["words"]["name"] == "grpo"
+    assert described(replace(run, is_replay=True), {}, {})["words"]["name"] == "job-replay"
 
 
 @pytest.mark.parametrize(("mode", "counts"), [(0o644, True), (0o664, False), (0o646, False)])

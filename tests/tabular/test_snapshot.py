@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from rlship_sidecar.errors import RlshipError
+from rlship_sidecar.run_data.merging import RunData
+from rlship_sidecar.store import schema
 from rlship_sidecar.store.store import Changes, StoreUnusable
 from rlship_sidecar.tabular.snapshot import look
 from tests.tabular.stores import experiment, row, store
@@ -23,6 +25,8 @@ LOCAL = pytest.mark.parametrize("local", [True, False], ids=["wal", "rollback jo
 OWNER = """
 import os, signal, sqlite3, sys
 from pathlib import Path
+from rlship_sidecar.run_data.merging import RunData
+from rlship_sidecar.store import schema
 from rlship_sidecar.store.store import Changes
 from tests.tabular.stores import row, store
 made = store(Path(sys.argv[1]), [row(0), row(1)], local=sys.argv[2] == "True")
@@ -138,3 +142,22 @@ def test_stores_that_cannot_be_read(tmp_path: Path) -> None:
             connection.commit()
         with pytest.raises(RlshipError, match=r"store\.3\.db cannot be read"):
             numbers(path.parent)
+
+
+def test_a_store_of_before_the_record_run_says_nothing_of_it(tmp_path: Path) -> None:
+    """It has no such tables; one whose data of the run are damaged is refused."""
+    store(tmp_path, [row(0)]).close()
+    state = tmp_path / "rlship" / "state"
+    (path,) = state.glob("store.*.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("drop table said; drop table run")
+    with look(state) as snapshot:
+        assert snapshot is not None
+        assert (snapshot.run_data(), snapshot.run_changes()) == (RunData(), [])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(next(one for one in schema.TABLES if one.startswith("create table run ")))
+        connection.execute("insert into run values ('version', '1')")
+        connection.commit()
+    with look(state) as snapshot, pytest.raises(RlshipError, match="its data of the run cannot be decoded"):
+        assert snapshot is not None
+        snapshot.run_data()
