@@ -13,7 +13,7 @@ from rlship_sidecar.run_data.merging import RunChange, RunData
 from rlship_sidecar.run_data.trees import leaves
 from rlship_sidecar.store.run_said import changes_of
 from tests.kit.cases import statistical
-from tests.kit.files import CLOSE, T0, event, file, log
+from tests.kit.files import CLOSE, T0, event, file, lines, log
 from tests.pipeline.simulated import Simulation, simulation
 from tests.reference.runs import run_changes, run_data
 
@@ -232,3 +232,21 @@ def test_ranks_that_say_the_same_share_it() -> None:
             sim.tick()
             assert len({id(said.config) for said in sim.experiment.run_book.said.values()}) == 1
             sim.restart()
+
+
+def test_the_first_row_comes_with_all_that_was_said() -> None:
+    """W&B's run is made with it, and its project cannot change. Later, merging waits a while."""
+    with simulation() as sim:
+        sim.write("g.jsonl", file(run(config={"g": 1}), id="g", actor="generator"))
+        sim.tick()
+        sim.write("a.jsonl", file(run(project="p", config={"n": 0}), log(0, loss=1), CLOSE, id="a"))
+        sim.tick()
+        assert (len(sim.rows()), sim.store.read_run().project) == (1, "p")
+        for number in (1, 2):
+            sim.write("g.jsonl", lines(run(config={"g": number + 1})))
+            sim.wait(0.1)
+            sim.tick()
+        assert sim.store.read_run().config["g"] == 1 and not sim.experiment.is_settled
+        sim.wait(3.0)
+        sim.tick()
+        assert sim.store.read_run().config["g"] == 3 and not sim.experiment.run_book.pending

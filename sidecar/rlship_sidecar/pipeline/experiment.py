@@ -376,7 +376,9 @@ class Experiment:
         streamed, more_streamed = self._stream(now, wall, self.store.row_count() + len(rows), end=end and not more)
         rows += streamed
         writers = (source.writer for source in self.sources.values())
-        self.run_book.settle((one for one in writers if one is not None), now, end=end and not more)
+        # With its first row a run is made, of what was said until then.
+        at_once = (end and not more) or self.store.row_count() == 0
+        self.run_book.settle((one for one in writers if one is not None), now, at_once=at_once)
         # At most so many units of an actor are closed or revised at a time: there may be more.
         done = open_before - self._open_units() + len(self._unsaved.revised)
         more = more or done >= MAX_KEPT or (end and done > 0) or more_streamed or swept

@@ -62,9 +62,9 @@ class RunBook:
             self._shared.clear()
         return self._shared.setdefault(text, text)
 
-    def settle(self, writers: Iterable[Writer], now: float, *, end: bool) -> None:
-        """Merge what was said, if that is due."""
-        if not self.pending or (now < self._merge_at and not end):
+    def settle(self, writers: Iterable[Writer], now: float, *, at_once: bool) -> None:
+        """Merge what was said, if that is due or wanted `at_once`."""
+        if not self.pending or (now < self._merge_at and not at_once):
             return
         self.pending, began = False, self._cpu_time()
         voices = (voice_of(writer, self.said.get(writer.file, _NOTHING)) for writer in writers if _has_a_say(writer))

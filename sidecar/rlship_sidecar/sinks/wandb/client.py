@@ -226,7 +226,8 @@ def _update_config(run: Any, new: dict[str, Any]) -> None:
 
 
 def _update_summary(run: Any, summary: dict[str, Any]) -> None:
-    if summary and (new := _news(summary, {name: run.summary.get(name) for name in summary})):
+    # Each look at a single value would be a question to wandb-core.
+    if summary and (new := _news(summary, run.summary._as_dict())):
         run.summary.update(new)
 
 

@@ -73,7 +73,7 @@ def _words(run: SinkContext, options: Mapping[str, Any], env: Mapping[str, str])
     return {
         "name": options.get("name") or env.get("WANDB_NAME") or _short(name) or run.name,
         "notes": data.notes,
-        "tags": [*dict.fromkeys(tag[:MAX_TAG] for tag in tags if tag)] or None,
+        "tags": [*dict.fromkeys(tag[:MAX_TAG] for tag in tags if tag)] if tags or data.tags is not None else None,
         "group": _short(group),
         "job_type": _short(data.job_type),
     }
