@@ -5,6 +5,7 @@ Every moment between two operations on files is tried, not a sample of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped, unused-ignore]
+    EventAccumulator,
+)
 
 from rlship_sidecar.rows import Row
 from rlship_sidecar.sinks.contract import Sink
@@ -57,6 +61,7 @@ class Sidecar:
         may_ship: Callable[[], bool] = lambda: True,
     ) -> None:
         self.source = MemorySource(rows)
+        self.source.say(config={"generation": generation})
         self.clock = Clock()
         run = make_run(folder)
         run = type(run)(run.name, run.experiment, run.state_dir, run.store_id, 0, {}, generation, suspect)
@@ -85,6 +90,17 @@ def held(kind: str, folder: Path) -> list[object]:
     if kind == "jsonl":
         return list((state / "rows.jsonl").read_bytes().splitlines(keepends=True))
     return list(tensorboard_events(state / "tensorboard"))
+
+
+def said(kind: str, folder: Path) -> float:
+    """Whose data of the run the destination shows; of TensorBoard what its reader comes to last."""
+    state = folder / "rlship" / "state"
+    if kind == "jsonl":
+        return float(json.loads((state / "run.json").read_bytes())["config"]["generation"])
+    found = EventAccumulator(str(run_folder(state / "tensorboard")), size_guidance={"tensors": 0})
+    found.Reload()
+    text = found.Tensors("config")[-1].tensor_proto.string_val[0].decode()
+    return float(text.rpartition("generation | ")[2].rstrip(" |"))
 
 
 def shown(kind: str, rows: list[Row]) -> list[object]:
@@ -145,6 +161,8 @@ def play(kind: str, prepare: Callable[[str, Path], None], at: int, *, believes: 
 
         def act() -> None:
             frozen.ship()
+            frozen.source.say(config={"generation": 1.5})
+            frozen.ship()
             # Committed by the frozen one alone, if it was frozen before.
             frozen.source.append(rows_of(0.25, len(frozen.source.rows), LATE))
             frozen.ship()
@@ -168,9 +186,11 @@ def play(kind: str, prepare: Callable[[str, Path], None], at: int, *, believes: 
                 successor.delivery.close()
             assert successor.delivery.facts.refused is None and successor.delivery.progress.confirmed_below == END
             assert held(kind, folder) == shown(kind, successor.source.rows), at
+            assert said(kind, folder) == 2, at
         else:
             freezer.thaw()
             assert held(kind, folder) == shown(kind, frozen.source.rows)
+            assert said(kind, folder) == 1.5
         return freezer.moments
 
 

@@ -308,7 +308,7 @@ def test_a_client_that_opens_another_run_is_refused(monkeypatch: pytest.MonkeyPa
     """Rows in a run that no later start would find would be sent again to the next."""
     other = types.SimpleNamespace(id="random", project="uncategorized")
     monkeypatch.setattr("wandb.init", lambda **_: other)
-    order = dict.fromkeys(("entity", "name", "group", "tags"))
+    order = {"entity": None, "words": dict.fromkeys(("name", "notes", "tags", "group", "job_type"))}
     order |= {"project": "p", "store_id": "s", "init_s": 1.0, "finish_s": 1.0, "transmit_interval": 1}
     with pytest.raises(SinkRefused, match="opened uncategorized/random in place of p/r"):
         wandb_client.init(order, "r", "online", ".")

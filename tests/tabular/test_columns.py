@@ -28,6 +28,8 @@ PINNED = {
     "writers": f"{WRITER}, id text, world int, axis text, host text, pid int, parent text, opened_t float, "
     "last_t float, last_step int, last_barrier int, closed text, bytes int, labels json, job text",
     "config": f"{RECORD}, source text, key text, value json",
+    "run": "experiment text, part text, key text, value json",
+    "run_changes": f"{WRITER}, t float, part text, key text, before json, after json",
     "dead_letters": "experiment text, file text, byte int, metric text, reason text, excerpt text",
     "dead_counts": "experiment text, file text, reason text, of text, count int, byte int, excerpt text",
 }

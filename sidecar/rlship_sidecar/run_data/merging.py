@@ -19,7 +19,7 @@ from rlship_sidecar.run_data.said import OWN, PARTS, TRACED, Edit, Said, brief, 
 from rlship_sidecar.run_data.trees import Tree, changed, contradictions, lay_under, leaves, put
 
 FINISHED, FAILED, OPEN = "finished", "failed", "open"
-MAX_MERGED_SIZE = 1 << 22  # characters of a merged part
+MAX_MERGED_SIZE = 1 << 23  # bytes of a merged part as JSON
 MAX_CHANGES = 10_000
 MAX_PLACES = 100
 MAX_DROPPED = 1000

@@ -32,11 +32,11 @@ from rlship_sidecar.run_data.trees import (
 PARTS = ("config", "summary", "facts")
 TRACED = ("config", "facts")  # parts whose changes are listed: a summary is there to change
 OWN = "run"  # the part of a change of a text, or of the tags
-MAX_PART_SIZE = 1 << 20  # of one part of one writer, by `depth_and_size`
+MAX_PART_SIZE = 1 << 22  # of one part of one writer, by `depth_and_size`
 MAX_CHANGES = 1000  # of one writer
 MAX_CHANGE_SIZE = 1000  # a longer value is null in a change
 MAX_DROPPED = 1000
-MAX_FIRST = 1 << 22  # characters of the first values of a part
+MAX_FIRST = 1 << 24  # characters of the first values of a part
 NOTHING = b"{}"
 MAX_WHOLE = 1 << 53  # from here on readers of JSON may round
 
