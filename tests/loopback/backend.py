@@ -266,7 +266,7 @@ class LoopbackBackend:
         run = self.runs.setdefault(key, Run(entity, project, given["name"]))
         run.display_name = given.get("displayName") or run.display_name
         run.group = given.get("groupName") or run.group
-        run.tags = given.get("tags") or run.tags
+        run.tags = run.tags if given.get("tags") is None else given["tags"]
         run.notes = given.get("notes") or run.notes
         run.job_type = given.get("jobType") or run.job_type
         if given.get("config"):

@@ -92,6 +92,25 @@ def test_a_new_process_sends_it_only_where_it_is_lacking(tmp_path: Path) -> None
         assert run.steps() == [0] and run.overwritten() == []
 
 
+def test_the_run_is_in_the_project_that_the_job_named_when_it_was_made(tmp_path: Path) -> None:
+    """Another name later moves nothing. The client sends no empty list of tags, so the last ones stay."""
+    (tmp_path / "rlship").mkdir()
+    (tmp_path / "rlship" / "a.jsonl").write_bytes(b"")
+    (tmp_path / "rlship" / "a.jsonl").chmod(0o600)
+    source = MemorySource([make_row(0)])
+    with LoopbackBackend() as backend:
+        env = client_env(backend.environment(tmp_path / "home"))
+        for number, name in enumerate(("p", "q")):
+            tags = [] if number else ["a"]
+            source.say(places=[NamedPlace("project", name, "a.jsonl")], project=name, tags=tags)
+            ship(tmp_path, lambda: WandbSink(env=env), source)
+            source.append([make_row(number + 1)])
+        assert list(backend.runs) == [("loopback/p", "store1")]
+        run = backend.run("p", "store1")
+        assert run.steps() == [0, 1]
+        assert run.tags == ["a"]
+
+
 def test_a_killed_client_loses_nothing(tmp_path: Path) -> None:
     """SIGKILL right after the data were given: the next client brings them."""
     with LoopbackBackend() as backend, shipping(tmp_path, backend) as sent:
