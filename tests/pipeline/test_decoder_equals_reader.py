@@ -20,12 +20,13 @@ from rlship_formats.reading import (
     GapRecord,
     Metrics,
     Rollback,
+    Run,
     Sample,
     Span,
     Unknown,
     derive_metric,
 )
-from rlship_formats.records import Definition, Open
+from rlship_formats.records import CONFIG, Definition, Open
 from rlship_formats.values import Observations
 from rlship_sidecar.decode import bundles
 from rlship_sidecar.decode.decoder import Decoder
@@ -59,6 +60,7 @@ class Said:
     dead: list[Seen] = field(default_factory=list)
     marks: list[Seen] = field(default_factory=list)
     clocks: list[Clock] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     unknown: int = 0
     adoption: Adoption | None = None
     after: Seen = ()
@@ -98,16 +100,26 @@ def by_reader(lines: list[bytes]) -> Said:
         elif isinstance(record, Barrier):
             said.adoption = said.adoption or adoption(said, record, segment, offset)
             said.lines.append((offset, "barrier", segment, record.step, record.t, None))
-        elif isinstance(record, Rollback):
-            said.marks.append(("rollback", segment, record.step, None, record.t))
-        elif isinstance(record, GapRecord):
-            said.marks.append(("gap", segment, -1, record.gap, record.since))
-        elif isinstance(record, Close) and not record.rolls:
-            said.marks.append(("close", segment, -1, None, record.t))
-        elif isinstance(record, Clock):
-            said.clocks.append(record)
+        else:
+            note(said, segment, record)
     said.after = (reader.t, reader.segment, reader.unsupported)
     return said
+
+
+def note(said: Said, segment: int, record: object) -> None:
+    """Take in a record that is about its writer."""
+    if isinstance(record, Rollback):
+        said.marks.append(("rollback", segment, record.step, None, record.t))
+    elif isinstance(record, GapRecord):
+        said.marks.append(("gap", segment, -1, record.gap, record.since))
+    elif isinstance(record, Close) and not record.rolls:
+        said.marks.append(("close", segment, -1, None, record.t))
+    elif isinstance(record, Clock):
+        said.clocks.append(record)
+    elif isinstance(record, Run):
+        said.runs.append(record)
+    elif isinstance(record, Event) and record.name == CONFIG:
+        said.runs.append(Run(record.t, record.attrs, {}, {}))
 
 
 def is_about_writer(record: Span | Event) -> bool:
@@ -175,7 +187,8 @@ def add(said: Said, batch: Batch) -> None:
     for barriers in batch.barriers:
         said.lines += [(at, "barrier", barriers.segment, step, t, None) for step, t, at, _ in barriers.each()]
     said.dead += [(dead.offset, dead.reason, dead.metric) for dead in batch.dead]
-    said.marks += [(m.kind, m.segment, m.step, m.gap, m.t) for m in batch.notes if m.kind != "barrier"]
+    said.marks += [(m.kind, m.segment, m.step, m.gap, m.t) for m in batch.notes if m.kind not in ("barrier", "run")]
+    said.runs += batch.said
     said.clocks += batch.clocks
     said.unknown += batch.counts.get("unknown kinds", 0)
 
