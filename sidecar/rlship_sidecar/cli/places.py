@@ -7,8 +7,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import orjson
-
 from rlship_sidecar.errors import NothingToWatch
 from rlship_sidecar.plainfiles import open_plain
 from rlship_sidecar.similar import similar
@@ -98,6 +96,8 @@ def adds_to_a_finished_one(experiment: Path | str) -> str:
 
 def last_close(file: Path) -> Close | None:
     """The `close` that is the last line of a writer's file, if it is one. A file that cannot be read has none."""
+    import orjson
+
     from rlship_formats.reading import read_close  # slow, which `rlship --help` must not be
 
     try:
