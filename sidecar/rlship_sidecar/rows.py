@@ -175,7 +175,8 @@ class Row:
     `t` is Unix seconds from the records; `x` holds the axes, such as {"global_step": 12}. `values` holds the reduced
     values. `per_rank` maps each key to rank names and values, in merge order. All values, `tags` and `samples` (by
     table) are complete in every revision. `asked` are the sorted keys of further reductions that a `define` or the
-    configuration asks for.
+    configuration asks for. `nonfinite` names, by the keys of metrics, the ranks with an observation that was not
+    finite. It is no part of the row's JSON; the status is made of it.
     """
 
     unit: Unit
@@ -189,6 +190,7 @@ class Row:
     tags: tuple[str, ...] = ()
     samples: Samples = field(default_factory=dict)
     asked: tuple[str, ...] = ()
+    nonfinite: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     @property
     def row_number(self) -> int:

@@ -56,7 +56,7 @@ def test_watch_on_a_terminal(tmp_path: Path) -> None:
         top = next(number for number, line in enumerate(lines) if "2 running, 1 finished" in line)
         found = [line.split("  ")[0] for line in begins(lines[top:], "run-", "done")]
         assert found == ["run-2", "run-10", "done"]
-        assert begins(lines, "  loss")[0].endswith("█▄▂▂▁▁▁▁")
+        assert begins(lines, "  loss")[0].endswith("█▄▂▂▁▁▁▁  steps 0..7")
         assert begins(lines, "  trainer")[0].startswith("  trainer  1/1 rank, step 7")
 
         session.resize(40, 8)

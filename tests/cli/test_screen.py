@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlship_sidecar.report.screen import Screen, StyledLine, fit, lines, number, span, sparkline
-from rlship_sidecar.report.status import ShortStatus, Status, TrendStatus
+from rlship_sidecar.report.screen import Screen, StyledLine, fit, lines, number, short_names, span, sparkline
+from rlship_sidecar.report.status import LackingStatus, NonFiniteStatus, ShortStatus, Status, TrendStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 from tests.guards.tree import ROOT
 from tests.kit.cases import statistical
@@ -105,7 +105,7 @@ def a_day() -> list[Status]:
     """Two runs at work, one of which lost a rank, one that hangs, and two of yesterday."""
 
     def curve(key: str, actor: str, value: Callable[[int], float]) -> TrendStatus:
-        return a_trend(key, actor, [value(i) for i in range(40)])
+        return replace(a_trend(key, actor, [value(i) for i in range(40)]), index=1204, first=0)
 
     trends = [
         curve("reward/score", "reward", lambda i: 0.97 - 0.74 * math.exp(-i / 12)),
@@ -130,7 +130,12 @@ def a_day() -> list[Status]:
             rows=4812,
             sinks=[wandb],
         ),
-        running("grpo-10", began=T - 400, actors=[an_actor(steps_per_s=0.03)], trends=trends[:2]),
+        running(
+            "grpo-10",
+            began=T - 400,
+            actors=[an_actor(steps_per_s=0.03)],
+            trends=[replace(trend, index=12, points=trend.points[:13], value=trend.points[12]) for trend in trends[:2]],
+        ),
         running("ppo-3", writers=[a_writer(silent_s=7200.0, beats=True)], trends=trends[:2]),
         *(finished(f"sft-{i}", began=T - 9000, trends=trends[1:2]) for i in (1, 2)),
     ]
@@ -148,7 +153,7 @@ def test_more_experiments_than_lines_are_counted() -> None:
 
 def test_processes_that_an_error_ended_are_trouble() -> None:
     """Each error has a line, as long as they are few, while the others go on."""
-    writers = [a_writer(rank=0)] + [
+    writers = [a_writer(rank=0, awaited=True)] + [
         a_writer(file=f"{rank}.jsonl", rank=rank, step=20, awaited=True, failure=f"RuntimeError: {rank}")
         for rank in (1, 2)
     ]
@@ -306,14 +311,14 @@ def test_states_of_experiments() -> None:
         "  score             0.875  ▁▂▃▄▅▆▇█",
     ]
     silent.writers = [a_writer(silent_s=7200.0)]
-    assert shown(silent)[1:] == ["quiet  silent for 2 h 00 min  step 12  score 0.875  loss 0.25"]
+    assert begins(shown(silent, finished("old")), "quiet  silent for 2 h 00 min        ") != []
     for seconds, beats, state in ((61.0, True, "silent"), (599.0, False, "running"), (601.0, False, "silent")):
         one = running("one", writers=[a_writer(silent_s=seconds, beats=beats)])
         assert shown(one)[0].endswith(f"  1 {state}")
     left = running("left", t=T - 86400)
     assert shown(left, watched=False)[:2] == [
         "outputs/  2025-11-20 00:53:20  1 not watched",
-        "left  no sidecar since 2025-11-19 00:53  step 12  score 0.875  loss 0.25",
+        "left  no sidecar since 2025-11-19 00:53, step 12, score 0.875, loss 0.25",
     ]
     left.actors[0].missing = ["0.1"]
     assert shown(left, watched=False)[1].startswith(
@@ -353,8 +358,127 @@ def test_a_crash_stays_visible_once_no_sidecar_runs() -> None:
     goes_on = Screen("o", [crashed], T, False, time.gmtime, {crashed.experiment: {dead.file: 1.0}})
     assert not any("ended" in line.text for line in lines(goes_on, 120, 24))
     crashed.t = T - 86400
-    assert shown(crashed, watched=False)[1:] == [
-        "crashed  trainer r0 ended without a close, no sidecar since 2025-11-19 00:53"
+    found = shown(crashed, finished("old"), watched=False)
+    assert found[1] == "crashed  trainer r0 ended without a close, no sidecar since 2025-11-19 00:53"
+    assert len(found) == 3
+
+
+def test_a_crashed_job_does_not_run() -> None:
+    """Once every process of a job ended with an error, or the others closed, it is not at work, at whatever age of its
+    lines; as long as one process goes on, it is.
+    """
+    dead = a_writer(silent_s=0.3, beats=True, awaited=True, failure="RuntimeError: out of memory", step=12)
+    status = running("run", writers=[dead], running=True)
+    for watched in (True, False):
+        found = shown(status, watched=watched, width=120)
+        assert found[0].endswith("  1 silent")
+        assert found[1].startswith("run  trainer r0 ended with an error, step 12, trainer r0 ended with RuntimeError")
+    status.writers.append(a_writer(file="r1", rank=1, closed=True, unread=0))
+    assert shown(status)[1].startswith("run  trainer r0 ended with an error, the others finished")
+    status.writers.append(a_writer(file="r2", rank=2, silent_s=90.0, beats=True, awaited=True))
+    words = "run  trainer r2 ended without a close, trainer r0 ended with an error, the others finished"
+    assert shown(status, width=120)[1].startswith(words)
+    status.writers[-1].silent_s = 1.0
+    assert shown(status)[1].startswith("run  running 1 h 12 min")
+
+
+def test_a_job_that_ended_does_not_run_while_its_rows_are_delivered() -> None:
+    """It has finished, without a rate; its sinks are shown until they have all rows."""
+    status = finished("old", sinks=[a_sink(next_row=3)], actors=[an_actor(open_units=0, steps_per_s=0.04)])
+    found = shown(status, finished("done"))
+    assert found[0].endswith("  2 finished")
+    assert not any("s/step" in line for line in found)
+    (line,) = begins(found, "old")
+    assert line.startswith("old   finished 2025-11-19 23:53 in 12 min 00 s")
+    assert "  wandb shipping, 3 of 120 rows -> wandb/x" in found
+    ended = finished("new", finished=False, writers=[a_writer(closed=True, unread=0, silent_s=480.0)])
+    assert shown(ended)[1].startswith("new  silent for 8 min 00 s")
+
+
+def test_an_only_experiment_has_its_details() -> None:
+    """Also once it has finished: its curves, and the command that ships its offline run."""
+    sync = "wandb sync /tmp/run/rlship/state/wandb"
+    status = finished("run", sinks=[a_sink(next_row=120, state="closed", where=sync)])
+    found = shown(status, height=30)
+    assert found[1] == "run  finished 2025-11-19 23:53 in 12 min 00 s, step 12, score 0.875, loss 0.25"
+    assert "  score             0.875  ▁▂▃▄▅▆▇█" in found and f"  wandb closed, 120 of 120 rows -> {sync}" in found
+    assert len(shown(status, finished("other"))) == 3
+
+
+def test_old_trouble_does_not_take_the_room_of_values() -> None:
+    """A metric that a rank left out 34 steps ago is a detail; on the experiment's own line are its values."""
+    short = ShortStatus("trainer", 4, 9, 12, {"trainer/entropy": ["0.1"]})
+    status = finished("run", short=[short], actors=[an_actor(step=46, open_units=0)])
+    assert shown(status)[1].endswith("step 46, score 0.875, loss 0.25")
+    assert "  trainer r1 left out entropy (4 rows up to step 12)" in shown(status)
+    assert "left out" in shown(finished("run", short=[short]), width=120)[1]
+
+
+def test_rows_that_lack_ranks_are_trouble() -> None:
+    """Also if the newest row has all ranks again, as after a rank was killed and the job was submitted again."""
+    status = finished("killed", lacking=[LackingStatus("trainer", 92, 8, 99)])
+    assert "92 rows lack ranks" in shown(status)[1]
+    assert "  trainer: 92 rows lack ranks, steps 8..99" in shown(status)
+    assert "1 row lacks ranks" in shown(finished("killed", lacking=[LackingStatus("trainer", 1, 8, 8)]))[1]
+
+
+def test_a_file_that_cannot_be_read_is_trouble() -> None:
+    """With its name and the reason."""
+    lost = a_writer(file="r1.jsonl", actor="", note="Permission denied", unreadable=True)
+    found = shown(running("run", writers=[a_writer(), lost]))
+    assert "1 file cannot be read" in found[1] and "  r1.jsonl: Permission denied" in found
+
+
+def test_values_that_were_not_finite_are_named() -> None:
+    """With the rank and the steps; with the last finite value where the newest row lacks one."""
+    one = NonFiniteStatus("trainer", "step", ["trainer/reward"], ["0.1"], 1, 7, 7)
+    trend = TrendStatus("trainer/loss", "trainer", "step", 60, 0.5, [1.0, 0.5], nonfinite=1, first=0)
+    status = running("run", nonfinite=[one], trends=[trend], actors=[an_actor(step=60)])
+    assert "  trainer reward was not finite: r1 (step 7)" in shown(status)
+    assert "not finite" not in shown(status)[1].partition("loss")[0]
+    assert "  loss        0.5  █▁ (1 not finite)  steps 0..60" in shown(status)
+    lasting = NonFiniteStatus("trainer", "step", ["trainer/kl", "trainer/loss"], ["0.0-1"], 56, 5, 60)
+    gone = TrendStatus("trainer/loss", "trainer", "step", 60, None, [1.0, 0.5, None], first=0, nonfinite=2)
+    gone.finite, gone.finite_index = 0.5, 4
+    status = running("run", nonfinite=[lasting], trends=[gone], actors=[an_actor(step=60)])
+    assert "trainer kl and 1 more were not finite: r0-1" in shown(status)[1]
+    assert "  trainer kl, loss were not finite: r0-1 (56 rows, steps 5..60)" in shown(status)
+    assert "  loss        nan  █▁   last finite 0.5 at step 4  steps 0..60" in shown(status)
+    window = NonFiniteStatus("trainer", "clock", ["clock/trainer/x"], ["0.1"], 1, 176360000, 176360000, 10.0, 10.0)
+    found = shown(running("run", nonfinite=[window]))
+    assert "  trainer x was not finite: r1 (over time, 10.0 s after the start)" in found
+    assert "not finite" not in found[1]
+
+
+SEEDS = [f"qwen2.5-7b-instruct-grpo-lr1e-6-seed{seed}" for seed in range(1, 11)]
+
+
+@pytest.mark.parametrize(("width", "first"), [(80, "qwen2.5-7b-…-1e-6-seed1"), (110, SEEDS[0])])
+def test_long_names_are_told_apart(width: int, first: str) -> None:
+    """By their ends, or whole where there is room; and seed2 stands before seed10."""
+    found = shown(*(finished(name) for name in sorted(SEEDS)), width=width)[1:]
+    assert len({line.split("  ")[0] for line in found}) == 10
+    if width == 110:
+        assert [line.split("  ")[0] for line in found] == SEEDS
+    else:
+        assert [line.split("  ")[0].rpartition("seed")[2] for line in found] == [str(seed) for seed in range(1, 11)]
+        assert all(len(line.split("  ")[0]) <= 24 for line in found)
+
+
+def test_what_names_have_in_common_is_left_out_where_they_differ_in_the_middle() -> None:
+    """In whole words, and only where the ends alone do not tell them apart."""
+    names = [f"a-very-long-project-name-lr{lr}-and-a-long-ending-of-it" for lr in (1, 2, 10)]
+    assert short_names(names, 24) == ["…lr1…", "…lr2…", "…lr10…"]
+    assert short_names(["x" * 30 + "1", "x" * 30 + "10"], 24) == [
+        "x" * 11 + "…" + "x" * 11 + "1",
+        "x" * 11 + "…" + "x" * 10 + "10",
+    ]
+    assert short_names(["a", "b" * 30], 24) == ["a", "b" * 11 + "…" + "b" * 12]
+    assert short_names(["same", "same"], 24) == ["same", "same"] and short_names([], 24) == []
+    assert [line.split("  ")[0] for line in shown(*map(finished, ("a/run", "b/run", "c")))[1:]] == [
+        "a/run",
+        "b/run",
+        "c",
     ]
 
 

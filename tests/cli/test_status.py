@@ -68,8 +68,8 @@ def test_a_complete_experiment(tmp_path: Path, lease: Lease) -> None:
     result = run(tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1:3] == [
-        "actor    ranks  row step  log step  lag    missing  note",
-        "trainer  4/4    12        13        0.8 s  -",
+        "actor    ranks  row step  log step  lag  missing  note",
+        "trainer  4/4    12        13        -    -",
     ]
     words = rf"no sidecar running; as of \d+\.\d s ago\. To go on: rlship watch {re.escape(str(tmp_path))}\n"
     assert re.search(words, result.stdout)

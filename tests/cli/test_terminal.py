@@ -27,6 +27,7 @@ def test_columns_are_aligned_and_complete() -> None:
             StreamStatus("reward", None, None, 0.0),
         ],
         clocks=[ClockStatus("n07", -0.031, 0.012, 4.0)],
+        running=True,
     )
     assert terminal.columns(status) == [
         "/outputs/grpo-7b",
@@ -51,7 +52,9 @@ def test_a_narrow_terminal_keeps_the_values() -> None:
     note = "step 191 has waited 9 s for r1; goes on without it after 30 s of silence"
     where = "wandb sync " + "/long/path" * 20
     status = a_status(
-        actors=[an_actor(missing=["0.1"], note=note), an_actor(actor="reward")], sinks=[a_sink(where=where)]
+        actors=[an_actor(missing=["0.1"], note=note), an_actor(actor="reward")],
+        sinks=[a_sink(where=where)],
+        running=True,
     )
     assert terminal.columns(status, 80)[1:8] == [
         "actor    ranks  row step  log step  lag",
@@ -291,10 +294,25 @@ def test_writers_are_listed() -> None:
 
 def test_sent_rows_are_no_backlog() -> None:
     """Rows that a sink took but has not confirmed are reported in the status, and are no backlog in the progress."""
-    status = a_status(rows=150, sinks=[a_sink(next_row=118, sent=150)])
+    status = a_status(rows=150, sinks=[a_sink(next_row=118, sent=150)], running=True)
     assert "wandb" not in terminal.progress(status)
     told = "sink wandb: shipping, written 150 rows, 118 of them confirmed, the rest within 30 s -> wandb/x"
     assert told in terminal.columns(status)
+
+
+def test_without_a_sidecar_nothing_is_said_to_go_on() -> None:
+    """No sink ships, no step is waited for, and there is no lag; a refusal stays, and so does what a sink has."""
+    waits = an_actor(missing=["0.1"], note="step 13 has waited 9 s for r1", waiting="0.1")
+    streams = [StreamStatus("generator", 12, 1763600010.0, 3.2, "0.1", 22.0)]
+    sinks = [a_sink(sent=150), a_sink(name="jsonl", state="waiting", error="disk full"), a_sink(state="refused")]
+    status = a_status(actors=[waits], rows=150, sinks=sinks, streams=streams)
+    found = "\n".join(terminal.columns(status))
+    assert "0.8 s" not in found and "waited" not in found and "waits" not in found and "30 s" not in found
+    assert (
+        "sink wandb: stopped, written 150 rows, 118 of them confirmed, the rest by the next sidecar -> wandb/x\n"
+        "sink jsonl: stopped: disk full; confirmed 118 rows -> wandb/x\n"
+        "sink wandb: refused, confirmed 118 rows"
+    ) in found
 
 
 def test_an_actor_without_steps_is_told_by_its_streams() -> None:
@@ -331,7 +349,8 @@ def test_windows_that_lack_ranks_are_told_by_their_time() -> None:
 
 def test_errors_and_places_of_sinks_stay_apart() -> None:
     """What went wrong with a sink stands before what it holds, and where it delivers to stands behind an arrow."""
-    status = a_status(sinks=[a_sink(state="waiting", next_row=1, error="no route", where="wandb sync /o/run")])
+    waiting = a_sink(state="waiting", next_row=1, error="no route", where="wandb sync /o/run")
+    status = a_status(sinks=[waiting], running=True)
     assert "sink wandb: waiting: no route; confirmed 1 row -> wandb sync /o/run" in terminal.columns(status)
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from rlship_sidecar.report.status import TrendStatus
 from rlship_sidecar.report.trends import MAX_POINTS, Trends
 from rlship_sidecar.rows import Arrival, Coverage, Row, Unit
+from rlship_sidecar.store.changes import Changes
+from rlship_sidecar.store.store import Store
 
 
 def a_row(index: int, values: dict[str, float], *, actor: str = "trainer", kind: str = "step", t: float = 0.0) -> Row:
@@ -49,16 +54,71 @@ def test_patterns_choose_instead() -> None:
     assert keys(trends) == ["trainer/lag_s", "generator/lag", "trainer/loss"]
 
 
-def test_the_last_points_are_kept_in_order_of_steps() -> None:
+def test_points_are_in_order_of_steps() -> None:
     """A late row and a revision take their places; a value that is not finite is a gap, and the newest may be one."""
     trends = Trends()
-    trends.note([a_row(i, {"trainer/loss": float(i)}) for i in range(100) if i != 90])
-    trends.note([a_row(90, {"trainer/loss": -1.0}), a_row(95, {"trainer/loss": -2.0})])
-    trends.note([a_row(100, {"trainer/loss": math.nan})])
+    trends.note([a_row(i, {"trainer/loss": float(i)}) for i in range(40) if i != 30])
+    trends.note([a_row(30, {"trainer/loss": -1.0}), a_row(35, {"trainer/loss": -2.0})])
+    trends.note([a_row(40, {"trainer/loss": math.nan})])
     (trend,) = trends.trends()
-    assert len(trend.points) == MAX_POINTS
-    assert trend.points[-12:] == [89.0, -1.0, 91.0, 92.0, 93.0, 94.0, -2.0, 96.0, 97.0, 98.0, 99.0, None]
-    assert (trend.value, trend.index) == (None, 100)
+    assert trend.points[-12:] == [29.0, -1.0, 31.0, 32.0, 33.0, 34.0, -2.0, 36.0, 37.0, 38.0, 39.0, None]
+    assert (trend.value, trend.index, trend.first) == (None, 40, 0)
+
+
+@pytest.mark.parametrize("steps", [48, 97, 165, 1000, 30_000])
+def test_a_curve_is_of_the_whole_run(steps: int) -> None:
+    """However long it is, the points go from its first row to its newest, evenly, and what is kept is bounded."""
+    trends = Trends()
+    for step in range(steps):
+        trends.note([a_row(step, {"trainer/loss": step / (steps - 1)})])
+    (trend,) = trends.trends()
+    assert (len(trend.points), trend.first, trend.index) == (MAX_POINTS, 0, steps - 1)
+    values = [value for value in trend.points if value is not None]
+    assert (values[0], values[-1]) == (0.0, 1.0)
+    gaps = [b - a for a, b in pairwise(values)]
+    assert min(gaps[:-1]) > 0 and max(gaps) < 4.5 / MAX_POINTS
+
+
+def test_a_revision_of_an_old_row_changes_the_curve() -> None:
+    """The point that is held of it is replaced, or dropped where the row lacks the metric now."""
+    trends = Trends()
+    trends.note([a_row(step, {"trainer/loss": 1.0}) for step in range(1000)])
+    trends.note([a_row(step, {"trainer/loss": 2.0}) for step in range(500)])
+    (trend,) = trends.trends()
+    assert set(trend.points[:23]) == {2.0} and set(trend.points[25:]) == {1.0}
+    trends.note([a_row(step, {"trainer/grad_norm": 2.0}) for step in range(500)])
+    (trend,) = trends.trends()
+    assert set(trend.points) == {1.0} and trend.first == 512
+
+
+def test_the_last_finite_value_is_kept() -> None:
+    """However many rows without one follow, the trend has the newest finite value and its step, and the curve."""
+    trends = Trends()
+    trends.note([a_row(step, {"trainer/loss": 1.0 + step}) for step in range(20)])
+    trends.note([a_row(step, {"trainer/loss/nonfinite": 2.0}) for step in range(20, 300)])
+    (trend,) = trends.trends()
+    assert (trend.value, trend.index, trend.finite, trend.finite_index) == (None, 299, 20.0, 19)
+    assert trend.points[0] == 1.0 and any(value is not None for value in trend.points[1:])
+    trends.note([a_row(300, {"trainer/loss": 5.0})])
+    assert trends.trends()[0].finite is None
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_new_sidecar_has_the_curve_of_the_whole_run(every: int, tmp_path: Path) -> None:
+    """It reads some rows of the store again, also of a metric that few rows have, and not nearly all."""
+    with closing(Store(tmp_path / "store.db", local=True)) as store:
+        rows = [
+            a_row(step, {"trainer/loss": 1.0, **({"trainer/reward": step / 2000} if not step % every else {})})
+            for step in range(2001)
+        ]
+        store.commit(Changes(rows=rows))
+        trends = Trends()
+        trends.seed(store)
+        asked = len(trends._units_before(store))
+    reward = next(trend for trend in trends.trends() if trend.key == "trainer/reward")
+    known = [value for value in reward.points if value is not None]
+    assert known[0] < 0.05 and known[-1] == 1.0 and known == sorted(known) and len(known) > 30
+    assert asked <= 2 * (MAX_POINTS + 1)
 
 
 @pytest.mark.parametrize("seldom", ["loss", "reward"])
@@ -95,7 +155,9 @@ def test_a_trend_has_the_unit_of_the_catalogue() -> None:
     """Everything that a screen draws of a metric."""
     trends = Trends()
     trends.note([a_row(3, {"trainer/perf/tokens_per_s": 10.0})])
-    assert trends.trends() == [TrendStatus("trainer/perf/tokens_per_s", "trainer", "step", 3, 10.0, [10.0], "tokens/s")]
+    assert trends.trends() == [
+        TrendStatus("trainer/perf/tokens_per_s", "trainer", "step", 3, 10.0, [10.0], "tokens/s", first=3)
+    ]
 
 
 def test_the_rate_of_steps() -> None:

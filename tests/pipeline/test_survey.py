@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -159,6 +160,31 @@ def test_the_rate_of_steps_falls_with_the_steps(sim: Simulation) -> None:
     sim.wait(1000)
     sim.write("a.jsonl", more(beat(1018)))
     assert rate(T0 + 1018) == pytest.approx(0.001)
+    sim.write("a.jsonl", more(CLOSE))
+    assert rate(T0 + 1018) == rate(T0 + 90_000) == 0.5  # it is that of the rows once no process can be late
+
+
+def test_a_file_that_cannot_be_read_keeps_the_experiment_unfinished(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds is unknown, so no one can say that all is a row; once it can be read and has closed, it is."""
+    real = os.open
+
+    def no_access(path: Any, *args: Any, **more: Any) -> int:
+        if os.path.basename(os.fspath(path)) == "b.jsonl":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *args, **more)
+
+    sim.write("a.jsonl", file(log(0, x=1.0), barrier(0), CLOSE))
+    sim.write("b.jsonl", file(log(0, x=1.0), barrier(0), CLOSE, id="b", rank=1))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", no_access)
+        found = status(sim)
+        assert not found.finished and not found.complete
+        (lost,) = [writer for writer in found.writers if writer.unreadable]
+        assert (lost.file, lost.note) == ("b.jsonl", "Permission denied")
+    sim.wait(100)
+    assert status(sim).finished
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def status(
     from rlship_sidecar.tail import discover
 
     settings = config.load(directory, {"state_dir": state_dir}, os.environ, file=file, ships=False)
-    found = discover.experiments(directory)
+    found = sorted(discover.experiments(directory), key=lambda path: terminal.natural(str(path)))
     if not found:
         raise no_experiment(directory)
     unwatched, codes = [], set()

@@ -33,7 +33,7 @@ from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
 from rlship_sidecar.report.streams import over_time_only
 from rlship_sidecar.report.survey import survey
-from rlship_sidecar.report.trends import SEED_ROWS, Trends
+from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.sinks.contract import SinkContext
 from rlship_sidecar.sinks.registry import make_sink
 from rlship_sidecar.sinks.ship import Pace, Shipper
@@ -427,7 +427,7 @@ def _trends(store: CountingStore, config: Config) -> Trends:
     trends = Trends(patterns, config.lead)
     # A damaged row is found and reported by the shippers, which need it; curves then begin with the next row.
     with suppress(sqlite3.Error, ValueError, LookupError, TypeError):
-        trends.note(store.read_rows(max(0, store.row_count() - SEED_ROWS), SEED_ROWS))
+        trends.seed(store)
     store.on_rows = trends.note
     return trends
 

@@ -19,6 +19,7 @@ from rlship_sidecar.decode.lines import MAX_REPORTED, REPORTED, Batch, Dead
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.intake import Access, Intake, words
 from rlship_sidecar.pipeline.lookback import Lookback, Short
+from rlship_sidecar.pipeline.nonfinite import keep_nonfinite
 from rlship_sidecar.pipeline.recall import Recall
 from rlship_sidecar.pipeline.rereading import from_floor, read_from_floor
 from rlship_sidecar.pipeline.run_book import RunBook
@@ -417,7 +418,7 @@ class Experiment:
         """Whether nothing is left to come: every line that is there is in a row, and no writer is awaited."""
         return (
             not self.awaited()
-            and all(source.size <= source.read for source in self.sources.values())
+            and all(source.size <= source.read and not source.is_unreadable for source in self.sources.values())
             and not (self._open_units() or self._dirty_units() or self._unrestored or self._unrecovered)
             and not any(streams.pending for streams in self.streaming.streams.values())
         )
@@ -544,6 +545,7 @@ class Experiment:
         for source in changed:
             if source.writer is not None:
                 source.writer.forget_starts(self.actors[source.writer.open.actor].open)
+        keep_nonfinite(self.store, rows)
         self.store.commit(
             Changes(
                 [source.saved() for source in changed],

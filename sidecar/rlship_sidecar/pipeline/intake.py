@@ -20,7 +20,7 @@ from rlship_sidecar.decode.schemas import Schemas
 from rlship_sidecar.filesystem import Filesystem
 from rlship_sidecar.pipeline.looking import CLOSED_S, OPENS_PER_S, SETTLED_S, Turns
 from rlship_sidecar.pipeline.rereading import fetch
-from rlship_sidecar.pipeline.source import Fetched, Source, new_source, removed
+from rlship_sidecar.pipeline.source import NOT_THERE, Fetched, Source, new_source, removed
 from rlship_sidecar.plainfiles import NotAFile
 from rlship_sidecar.store.changes import SavedBlock
 from rlship_sidecar.tail.listing import WRITERS_FOLDER, Folder, is_foreign
@@ -35,7 +35,6 @@ GATHER_S = 0.02  # how long a tick waits for looks that are under way
 HELD_BYTES = 1 << 25  # of lines that looks may bring along at once
 LOOK_BYTES = 1 << 16  # of one file: what a writer adds between two looks, not its history
 FETCHED_AT_ONCE = 128  # files of which blocks are read again
-NOT_THERE = "not there any more; what was read of it still counts"
 NUL_WAIT_S = 30.0  # how long NUL bytes on a network filesystem count as not there yet
 
 _ALL = 1 << 62

@@ -24,6 +24,7 @@ from rlship_sidecar.tail.tail import START, Glance, Piece, Position, Tail
 PIECE_BYTES, MIN_PIECE_BYTES, MAX_PIECE_BYTES = 1 << 16, 1 << 14, 1 << 20  # at first, then as many as are used
 # A unit is read again from the blocks of its steps and times alone, not from the whole file.
 BLOCK_BYTES = 256 * 1024
+NOT_THERE = "not there any more; what was read of it still counts"
 MAX_SLOWER = 4.0  # a file counts as slower than before by at most this factor at a time
 
 
@@ -225,6 +226,13 @@ class Source:
     def gone(self) -> bool:
         """Whether this is a file that another one took the place of; see `Store.set_aside`."""
         return self.name.endswith(")") and is_aside(self.name)  # asked often, and the former is quick to see
+
+    @property
+    def is_unreadable(self) -> bool:
+        """True if it has more than could be read, or may have: only a `close` that was read says that all was."""
+        if not self.problem or self.problem == NOT_THERE or self.gone:
+            return False
+        return self.writer is None or not self.writer.closed or self.size > self.read
 
     def missing_for(self, now: float) -> float:
         """Seconds for which what was read of it has been missing, now that it is; endless if it is gone for good."""

@@ -35,6 +35,7 @@ from rlship_sidecar.reduce.columns import (
 )
 from rlship_sidecar.reduce.general import reduce_any
 from rlship_sidecar.reduce.naming import LEAD_STEPS, POLICY_VERSION, Naming
+from rlship_sidecar.reduce.nonfinite import who_was_nonfinite
 from rlship_sidecar.reduce.per_rank import NAMES, rank_name, scalars
 from rlship_sidecar.reduce.rates import Seconds, between_barriers
 from rlship_sidecar.reduce.rules import Rules
@@ -96,6 +97,7 @@ def reduce_unit(
         tags=tags,
         samples=window.shown,
         asked=found.asked,
+        nonfinite=who_was_nonfinite(Naming(unit.actor), window, found.values),
     )
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from rlship_sidecar.report.status import DeadLetterStatus, LackingStatus, ShortStatus, SinkStatus, Status
+from rlship_sidecar.report.status import (
+    DeadLetterStatus,
+    LackingStatus,
+    NonFiniteStatus,
+    ShortStatus,
+    SinkStatus,
+    Status,
+)
 from rlship_sidecar.store.store import Store
 
 _AT_ONCE = 512
@@ -57,6 +64,7 @@ class Replayed:
     notes: list[str] = field(default_factory=list)
     sinks: list[SinkStatus] = field(default_factory=list)
     short: list[ShortStatus] = field(default_factory=list)
+    nonfinite: list[NonFiniteStatus] = field(default_factory=list)
 
 
 def replayed(
@@ -76,6 +84,7 @@ def replayed(
         units=_units(store),
         lacking=status.lacking,
         short=status.short,
+        nonfinite=status.nonfinite,
         dead_letters=status.dead_letters,
         dead_letter_count=status.dead_letter_count,
         dead_value_count=status.dead_value_count,

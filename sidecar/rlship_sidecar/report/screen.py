@@ -1,25 +1,34 @@
 """What `watch` and `status` show of a folder on a terminal: lines that fit it. Pure; `cli/live.py` draws them.
 
-An experiment that runs, or fell silent or lost its sidecar lately, has a line with details below it: missing ranks and
-trouble, its metrics, actors and sinks. Any other experiment has one line. Where the terminal is too low, the least
-important details are left out before any experiment is. Where the experiments' own lines and trouble are too many, the
-last line counts the experiments that have none.
+An experiment that runs, still delivers, or fell silent or lost its sidecar lately, has a line with details below it:
+missing ranks and trouble, its metrics, actors and sinks. So has an only experiment. Any other one has one line. Where
+the terminal is too low, the least important details are left out before any experiment is. Where the experiments' own
+lines and trouble are too many, the last line counts the experiments that have none.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import basename
+from os.path import basename, dirname
 from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from rlship_sidecar.report.ended import SILENT_S, EndedProcesses, FileEnds, ended_processes, patience_s
-from rlship_sidecar.report.status import ActorStatus, ShortStatus, SinkStatus, Status, TrendStatus, WriterStatus
+from rlship_sidecar.report.status import (
+    ActorStatus,
+    NonFiniteStatus,
+    ShortStatus,
+    SinkStatus,
+    Status,
+    TrendStatus,
+    WriterStatus,
+)
 from rlship_sidecar.report.terminal import (
     MAX_ERROR_CHARS,
     REPORT_AFTER_S,
@@ -32,21 +41,29 @@ from rlship_sidecar.report.terminal import (
     failures,
     finished,
     is_of_misuse,
+    is_stopped,
+    lacking_rows,
     left_out,
     natural,
+    nonfinite,
     present,
+    where_of,
 )
-from rlship_sidecar.rows import CLOCK
+from rlship_sidecar.report.trends import evenly
+from rlship_sidecar.rows import ALIGNED, CLOCK
 from rlship_sidecar.tally import OWN_ACTOR
 
 BARS = "▁▂▃▄▅▆▇█"
 LATELY_SILENT_S = 3600.0  # for so long an experiment without news has details, because it may hang or go on
-LATELY_SHORT = 100  # for so many steps a rank that left out a metric is trouble; then it is a note
+LATELY_WRONG = 100  # for so many steps a metric that a rank left out, or that was not finite, is trouble; then a note
+NEWLY_WRONG = 20  # for so many steps the experiment's own line has it before the values
+WINDOW_S = 10.0  # of rows over time, this counts as a step
 MAX_FAILURES = 3  # lines about processes that an error ended
 LATELY_MISUSED_S = 600.0  # for so long a wrong call of the job is trouble; then it is a note
 MISUSED_S = 3600.0  # for so long it is on the screen at all
 MIN_WRAPPED = 20  # cells of a terminal below which nothing is wrapped
-MAX_NAME = 24
+MAX_NAME = 24  # cells of a name that is too long for its terminal, and of an actor's
+BESIDE_NAME = 56  # cells that an experiment's own line needs beside a longer name
 MAX_METRIC = 28
 _RUNNING, _SILENT, _UNWATCHED, _FINISHED = range(4)
 _STATES = ("running", "silent", "not watched", "finished")
@@ -86,7 +103,8 @@ class Screen:
 
 def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
     """At most `height` lines, none of them wider than `width` cells."""
-    views = sorted((_View(status, screen) for status in screen.statuses), key=lambda view: view.order)
+    called = short_names(names_of(screen.statuses), max(MAX_NAME, width - BESIDE_NAME))
+    views = sorted((_View(*one, screen) for one in zip(screen.statuses, called)), key=lambda view: view.order)
     active = [view for view in views if view.has_details]
     details = [view.details(width) for view in active]
     room = max(0, height - 1)
@@ -98,7 +116,7 @@ def lines(screen: Screen, width: int, height: int) -> list[StyledLine]:
         fitting = max(0, max(fitting, min(len(active) + 1, room)) - 1)
     shown, rest = views[:fitting], views[fitting:]
     kept = _kept(details[:fitting], room - len(shown) - bool(rest))
-    names = max((min(MAX_NAME, cell_len(view.name)) for view in shown), default=0)
+    names = max((cell_len(view.name) for view in shown), default=0)
     found = [StyledLine(_header(screen, views, width), "bold")]
     table = _table([view for view in shown if not (view.has_details or view.is_odd)], names, width)
     for place, view in enumerate(shown):
@@ -137,7 +155,7 @@ def _split(line: StyledLine, width: int) -> list[StyledLine]:
 
 def newest_values(status: Status, t: float, width: int, *, curves: bool = True) -> list[str]:
     """The metrics of one experiment with their curves, a line each, and while it runs the rate of its steps."""
-    view = _View(status, Screen("", [status], t, watched=False))
+    view = _View(status, "", Screen("", [status], t, watched=False))
     return view.newest_values(width if curves else 0)
 
 
@@ -148,9 +166,50 @@ def fit(text: str, width: int) -> str:
     return set_cell_size(text, width - 1) + "…" if width > 0 else ""
 
 
+def names_of(statuses: Sequence[Status]) -> list[str]:
+    """The names of experiments: those of their folders, and where several share one, that of the folder above too."""
+    paths = [status.experiment for status in statuses]
+    last = [basename(path) or path for path in paths]
+    above = [f"{basename(dirname(path))}/{name}" for path, name in zip(paths, last)]
+    return [clean(more if last.count(name) > 1 else name) for name, more in zip(last, above)]
+
+
+def short_names(names: Sequence[str], room: int) -> list[str]:
+    """The names in at most `room` cells each. The middle of a longer one is left out, or, where that makes two alike,
+    what all have in common.
+    """
+    cut = [_cut_middle(name, room) for name in names]
+    if len(set(cut)) == len(set(names)):
+        return cut
+    # Whole words only: of seed1 and seed10 the number is no part of what they have in common.
+    before = _words_begun(names)
+    after = _words_begun([name[len(before) :][::-1] for name in names])
+    bare = [
+        _cut_middle(("…" if before else "") + name[len(before) : len(name) - len(after)] + ("…" if after else ""), room)
+        for name in names
+    ]
+    return bare if len(set(bare)) > len(set(cut)) else cut
+
+
+def _words_begun(names: Sequence[str]) -> str:
+    """The whole words with which all names begin."""
+    least, greatest = min(names), max(names)
+    alike = next((at for at, (a, b) in enumerate(zip(least, greatest)) if a != b), len(least))
+    return re.sub(r"[^-_./]*$", "", least[:alike])
+
+
+def _cut_middle(text: str, room: int) -> str:
+    if cell_len(text) <= room:
+        return text
+    end = set_cell_size(text[::-1], room // 2)[::-1]
+    return set_cell_size(text, room - 1 - room // 2) + "…" + end
+
+
 def sparkline(points: Sequence[float | None], width: int) -> str:
-    """The last `width` points as bars between their least and greatest value; a blank for one that is not finite."""
-    points = points[-width:] if width > 0 else []
+    """The points as bars between their least and greatest value, at most `width` of them, evenly chosen; a blank for
+    one that is not finite.
+    """
+    points = evenly(points, width) if width > 0 else []
     known = [point for point in points if point is not None]
     if len(known) < 2:
         return ""
@@ -231,24 +290,34 @@ def _tally(views: Sequence[_View]) -> str:
 class _View:
     """One experiment on the screen."""
 
-    def __init__(self, status: Status, screen: Screen) -> None:
+    def __init__(self, status: Status, name: str, screen: Screen) -> None:
         self._status = status
         self._screen = screen
         self._ranks = RankNames(status)
-        self.name = clean(basename(status.experiment) or status.experiment)
-        self.has_details = self.state == _RUNNING or (self.state != _FINISHED and self._quiet_s < LATELY_SILENT_S)
+        self.name = name
+        self.has_details = self.state == _RUNNING or len(screen.statuses) == 1
+        if self.state == _FINISHED:
+            self.has_details = self.has_details or not finished(status)
+        else:
+            self.has_details = self.has_details or self._quiet_s < LATELY_SILENT_S
         self.order = self.state, not self.has_details, natural(status.experiment)
 
     @cached_property
     def state(self) -> int:
-        if finished(self._status):
+        # A job that has ended does not run because a sink still lacks rows of it.
+        if finished(self._status) or (self._is_watched and self._status.finished):
             return _FINISHED
-        if not (self._screen.watched or self._status.running):
+        if not self._is_watched:
             return _UNWATCHED
-        if self._have_others_finished:
+        if self._has_ended:
             return _SILENT
         longest_s = max(map(patience_s, self._writers), default=SILENT_S)
         return _SILENT if self._silent_s >= longest_s else _RUNNING
+
+    @property
+    def _is_watched(self) -> bool:
+        """True if a sidecar works on it now; else what the status says of the present is old."""
+        return self._screen.watched or self._status.running
 
     @cached_property
     def _writers(self) -> list[WriterStatus]:
@@ -260,7 +329,7 @@ class _View:
     def _silent_s(self) -> float:
         """For how long no process of the job has written. Those that closed count: their last lines may be newest."""
         job = (writer.silent_s for writer in self._status.writers if writer.actor and not writer.observes)
-        return (min(job) if self._writers else 0.0) + self._since_s
+        return min(job, default=0.0) + self._since_s
 
     @property
     def _quiet_s(self) -> float:
@@ -280,25 +349,39 @@ class _View:
         return ended_processes(self._status, silent_s, FileEnds())
 
     @cached_property
-    def _have_others_finished(self) -> bool:
-        """True if some processes ended without a close, and those of all other ranks closed."""
+    def _has_ended(self) -> bool:
+        """True if processes ended without a close or with an error, and no other one goes on.
+
+        Of a process that only fell silent this is known once another one closed.
+        """
+        failed = any(writer.failure for writer in self._ended.writers)
+        return bool(self._ended.writers) and self._ended.all and (failed or self._have_others_closed)
+
+    @cached_property
+    def _have_others_closed(self) -> bool:
         ended = {(writer.actor, writer.replica, writer.rank) for writer in self._ended.writers}
-        return self._ended.all and any(
+        return any(
             writer.closed and not writer.observes and (writer.actor, writer.replica, writer.rank) not in ended
             for writer in self._status.writers
         )
 
     @cached_property
     def _ended_words(self) -> str:
-        """The ranks that ended without a close, by actor; "" where every process goes on or closed."""
+        """The ranks that ended without a close or with an error, by actor; "" where each process goes on or closed."""
+        failed = [writer for writer in self._ended.writers if writer.failure]
+        others = [writer for writer in self._ended.writers if not writer.failure]
+        named = [(self._by_actor(others), "ended without a close"), (self._by_actor(failed), "ended with an error")]
+        return ", ".join(f"{who} {how}" for who, how in named if who)
+
+    def _by_actor(self, writers: Sequence[WriterStatus]) -> str:
         ranks: dict[str, dict[str, None]] = {}
-        for writer in self._ended.writers:
+        for writer in writers:
             ranks.setdefault(writer.actor, {})[f"{writer.replica}.{writer.rank}"] = None
         named = [
             f"{clean(actor, MAX_NAME)} {self._ranks.words(actor, list(ranks[actor]), 3)}" for actor in sorted(ranks)
         ]
         more = f" and {len(named) - 3} more actors" if len(named) > 3 else ""
-        return f"{', '.join(named[:3])}{more} ended without a close" if named else ""
+        return ", ".join(named[:3]) + more
 
     @cached_property
     def _actors(self) -> list[ActorStatus]:
@@ -308,7 +391,7 @@ class _View:
 
     def line(self, names: int, width: int, in_columns: str | None) -> StyledLine:
         """The experiment in one line; its name takes `names` cells. `in_columns` is what follows it in a table."""
-        name = set_cell_size(fit(self.name, names), names)
+        name = set_cell_size(self.name, names)
         if in_columns is not None:
             style = "yellow" if self.state in (_SILENT, _UNWATCHED) else "dim" if self.state == _FINISHED else ""
             return StyledLine(f"{name}  {in_columns}", style)
@@ -350,8 +433,8 @@ class _View:
     def state_words(self) -> str:
         """The state of an experiment that does not run, and since when."""
         status = self._status
-        if self.state == _SILENT and self._have_others_finished:
-            return f"{self._ended_words}, the others finished"
+        if self.state == _SILENT and self._has_ended:
+            return self._ended_words + (", the others finished" if self._have_others_closed else "")
         if self.state == _SILENT:
             return f"silent for {span(self._silent_s)}"
         if self.state == _UNWATCHED:
@@ -370,7 +453,7 @@ class _View:
     def values(self) -> dict[str, str]:
         """The newest values, each with its name, by name."""
         labels = ((self._label(trend), trend) for trend in self._status.trends[:3])
-        return {label: f"{label} {number(trend.value)}{_not_finite(trend)}" for label, trend in labels}
+        return {label: f"{label} {number(trend.value)}{_left_out_of(trend)}" for label, trend in labels}
 
     @cached_property
     def trouble_words(self) -> list[str]:
@@ -382,9 +465,13 @@ class _View:
             if actor.missing
         ]
         found += failures(status)[:1]
-        found += [self._left_out(short, 1) for short in status.short if self._is_recent(short)]
-        found += [f"{clean(sink.name)} {_sink_state(sink)}" for sink in status.sinks if _is_trouble(sink)]
+        found += [self._not_finite(one, 1) for one in status.nonfinite if self._steps_since(one) < NEWLY_WRONG]
+        found += [self._left_out(short, 1) for short in status.short if self._steps_since(short) < NEWLY_WRONG]
+        found += [f"{clean(sink.name)} {self._sink_state(sink)}" for sink in status.sinks if self._is_trouble(sink)]
         found += [counted(len(status.claims), "claim")] if status.claims else []
+        found += [_unreadable(status)] if _unreadable(status) else []
+        if (rows := sum(lacking.rows for lacking in status.lacking)) and not any(one.missing for one in self._actors):
+            found.append(f"{counted(rows, 'row')} {'lacks' if rows == 1 else 'lack'} ranks")
         return [*found, *([dead_totals(status)] if dead_totals(status) else [])]
 
     def details(self, width: int) -> list[tuple[int, StyledLine]]:
@@ -396,19 +483,22 @@ class _View:
             line = StyledLine(self._actor(actor, width), "yellow" if actor.missing else "")
             found.append((_TROUBLE if actor.missing else _ACTORS, line))
         for sink in status.sinks:
-            style = "red" if sink.state == "refused" else "yellow" if _is_trouble(sink) else "dim"
-            found.append(
-                (
-                    _TROUBLE if _is_trouble(sink) else _SINKS,
-                    StyledLine(_INDENT + _sink(sink, status.rows), style, goes_on=bool(sink.where)),
-                )
-            )
+            is_trouble = self._is_trouble(sink)
+            style = "red" if sink.state == "refused" else "yellow" if is_trouble else "dim"
+            line = StyledLine(_INDENT + self._sink(sink), style, goes_on=bool(sink.where))
+            found.append((_TROUBLE if is_trouble else _SINKS, line))
         wrong = [*failures(status, MAX_FAILURES), *(clean(claim) for claim in status.claims)]
+        wrong += [f"{clean(one.file)}: {clean(one.note)}" for one in status.writers if one.unreadable][:MAX_FAILURES]
+        wrong += lacking_rows(status)[:MAX_FAILURES]
         wrong += [dead_totals(status)] if dead_totals(status) else []
         notes = [clean(note) for note in status.notes if not (status.misuse and is_of_misuse(note))]
+        for one in status.nonfinite:
+            is_recent = self._steps_since(one) < LATELY_WRONG
+            (wrong if is_recent else notes).append(f"{self._not_finite(one, 3)} ({where_of(one)})")
         for short in status.short:
             steps = f"step {short.last}" if short.rows == 1 else f"{short.rows:,} rows up to step {short.last}"
-            (wrong if self._is_recent(short) else notes).append(f"{self._left_out(short, 3)} ({steps})")
+            is_recent = self._steps_since(short) < LATELY_WRONG
+            (wrong if is_recent else notes).append(f"{self._left_out(short, 3)} ({steps})")
         if status.misuse and (age_s := self._misused_s) < MISUSED_S:
             (wrong if age_s < LATELY_MISUSED_S else notes).append(_misuse(status.misuse, status.misuse_t))
         found += [(_TROUBLE, StyledLine(_INDENT + line, "yellow")) for line in wrong]
@@ -422,18 +512,44 @@ class _View:
     def _left_out(self, short: ShortStatus, most: int) -> str:
         return f"{clean(short.actor, MAX_NAME)} {left_out(short.actor, short.metrics, self._ranks, most)}"
 
-    def _is_recent(self, short: ShortStatus) -> bool:
-        """True if a rank left out a metric at one of the newest steps of its actor."""
-        step = next((actor.step for actor in self._actors if actor.actor == short.actor), None)
-        return step is None or step - short.last < LATELY_SHORT
+    def _not_finite(self, found: NonFiniteStatus, most: int) -> str:
+        return f"{clean(found.actor, MAX_NAME)} {nonfinite(found, self._ranks, most)}"
+
+    def _steps_since(self, found: ShortStatus | NonFiniteStatus) -> float:
+        """How many steps ago it was so last: of the actor, of the lead, or as many windows of time."""
+        if isinstance(found, NonFiniteStatus) and found.last_s is not None:
+            return (self._status.newest_t - self._status.began - found.last_s) / WINDOW_S
+        of = self._status.lead if isinstance(found, NonFiniteStatus) and found.kind == ALIGNED else found.actor
+        step = next((actor.step for actor in self._actors if actor.actor == of), None)
+        return 0 if step is None else step - found.last
+
+    def _is_trouble(self, sink: SinkStatus) -> bool:
+        lasts = sink.state == "waiting" and sink.trouble_s > REPORT_AFTER_S
+        return sink.state == "refused" or (lasts and self._is_watched)
+
+    def _sink_state(self, sink: SinkStatus) -> str:
+        if is_stopped(sink, is_watched=self._is_watched):
+            return "stopped"
+        return f"waits for {span(sink.trouble_s)}" if sink.state == "waiting" else sink.state
+
+    def _sink(self, sink: SinkStatus) -> str:
+        has = f"{sink.sent:,} of {self._status.rows:,} rows"
+        error = f": {clean(sink.error)}" if sink.error and self._is_trouble(sink) else ""
+        where = f" -> {clean(sink.where, MAX_ERROR_CHARS)}" if sink.where else ""
+        return f"{clean(sink.name)} {self._sink_state(sink)}, {has}{error}{where}"
 
     def _trend(self, trend: TrendStatus, width: int) -> str:
         names = max(cell_len(self._label(one)) for one in self._status.trends)
         label = self._label(trend)
         begin = f"{_INDENT}{label}{' ' * (names - cell_len(label))}  {number(trend.value):>9}  "
-        marks = _not_finite(trend)
-        if trend.rows_since:
-            marks += f"  {'window' if trend.kind == CLOCK else 'step'} {trend.index}"
+        marks = _left_out_of(trend)
+        of = "window" if trend.kind == CLOCK else "step"
+        if trend.finite is not None:
+            marks += f"  last finite {number(trend.finite)} at {of} {trend.finite_index}"
+        if trend.first is not None and trend.kind != CLOCK and len(trend.points) > 1:
+            marks += f"  steps {trend.first}..{trend.index}"  # windows have numbers that say nothing to people
+        elif trend.rows_since:
+            marks += f"  {of} {trend.index}"
         return begin + sparkline(trend.points, min(48, width - cell_len(begin) - cell_len(marks))) + marks
 
     def _label(self, trend: TrendStatus) -> str:
@@ -451,13 +567,14 @@ class _View:
             begin += f", step {actor.step}"
         elif stream is not None and stream.step is not None:
             begin += f", up to step {stream.step}"
-        begin += f", lag {duration(actor.lag_s)}" if actor.open_units and actor.lag_s >= 2.0 else ""
+        lags = self._is_watched and actor.open_units and actor.lag_s >= 2.0
+        begin += f", lag {duration(actor.lag_s)}" if lags else ""
         if actor.missing:
             forms = [self._ranks.places(actor.actor, actor.missing)]
             forms += [self._ranks.words(actor.actor, actor.missing, most) for most in range(12, 0, -1)]
             fitting = (form for form in forms if cell_len(f"{begin}, missing {form}") <= width)
             begin += f", missing {next(fitting, forms[-1])}"
-        note = actor.note or (
+        note = (actor.note if self._is_watched or not actor.waiting else "") or (
             f"{self._ranks.words(actor.actor, actor.absent, 3)} logged no step" if actor.absent else ""
         )
         return f"{begin}, {clean(note, MAX_ERROR_CHARS)}" if note else begin
@@ -474,24 +591,14 @@ def _rate(steps_per_s: float) -> str:
     return f"{number(steps_per_s)} steps/s" if steps_per_s >= 0.1 else f"{number(1 / steps_per_s)} s/step"
 
 
-def _not_finite(trend: TrendStatus) -> str:
+def _left_out_of(trend: TrendStatus) -> str:
     """How many observations of the newest row are left out of its value because they are not finite."""
-    return f" ({counted(trend.nonfinite, 'NaN')})" if trend.nonfinite and trend.value is not None else ""
+    return f" ({trend.nonfinite} not finite)" if trend.nonfinite and trend.value is not None else ""
 
 
-def _is_trouble(sink: SinkStatus) -> bool:
-    return sink.state == "refused" or (sink.state == "waiting" and sink.trouble_s > REPORT_AFTER_S)
-
-
-def _sink_state(sink: SinkStatus) -> str:
-    return f"waits for {span(sink.trouble_s)}" if sink.state == "waiting" else sink.state
-
-
-def _sink(sink: SinkStatus, rows: int) -> str:
-    has = f"{sink.sent:,} of {rows:,} rows"
-    error = f": {clean(sink.error)}" if sink.error and _is_trouble(sink) else ""
-    where = f" -> {clean(sink.where, MAX_ERROR_CHARS)}" if sink.where else ""
-    return f"{clean(sink.name)} {_sink_state(sink)}, {has}{error}{where}"
+def _unreadable(status: Status) -> str:
+    count = sum(writer.unreadable for writer in status.writers)
+    return f"{counted(count, 'file')} cannot be read" if count else ""
 
 
 def texts(found: Iterable[StyledLine]) -> list[str]:

@@ -26,7 +26,8 @@ class WriterStatus:
     is no part of the job and may write without it. `host` is "" and `pid` 0 where the file does not name them. `beats`
     is True if the writer promised to write at intervals, so that silence means something. `writer` is the
     implementation and version that the file names. `awaited` is True for a process of the job that has not closed,
-    unless its rank began a later life or it is a child. `failure` is the error that ended the process.
+    unless its rank began a later life or it is a child. `failure` is the error that ended the process. `unreadable` is
+    True if the file has or may have more than could be read; `note` says why.
     """
 
     file: str
@@ -48,6 +49,7 @@ class WriterStatus:
     writer: str = ""
     awaited: bool = False
     failure: str = ""
+    unreadable: bool = False
 
 
 @dataclass(slots=True)
@@ -78,8 +80,9 @@ class TrendStatus:
     """The newest values of one metric, which a screen draws.
 
     `key` is its key in rows of `actor` and `kind`. `value` belongs to the newest row that has the metric, `index` is
-    that row's step or window, `rows_since` is how many newer rows lack the metric. `points` are the values of the last
-    rows that have it, oldest first. None: no observation was finite. `nonfinite` counts those of the newest one.
+    that row's step or window, `rows_since` is how many newer rows lack the metric. `points` are values from row `first`
+    to that row, oldest first, evenly chosen where there are many. None: no observation was finite. `nonfinite` counts
+    those of the newest row. Where `value` is None, `finite` is the newest finite value, of row `finite_index`.
     """
 
     key: str
@@ -91,6 +94,9 @@ class TrendStatus:
     unit: str = ""
     rows_since: int = 0
     nonfinite: int = 0
+    first: int | None = None
+    finite: float | None = None
+    finite_index: int | None = None
 
 
 @dataclass(slots=True)
@@ -216,6 +222,25 @@ class RunStatus:
 
 
 @dataclass(slots=True)
+class NonFiniteStatus:
+    """Metrics of an actor with observations that were NaN or infinite, all of the same ranks and rows.
+
+    `metrics` are keys of rows of `kind`. `rows` is how many rows count such an observation, `first` and `last` are the
+    index of the first and the last one. `ranks` made them. `first_s` and `last_s` are as in `LackingStatus`.
+    """
+
+    actor: str
+    kind: str
+    metrics: list[str]
+    ranks: list[str]
+    rows: int
+    first: int
+    last: int
+    first_s: float | None = None
+    last_s: float | None = None
+
+
+@dataclass(slots=True)
 class Status:
     """The whole status at `t` (Unix seconds).
 
@@ -257,6 +282,7 @@ class Status:
     version: str = ""
     misuse_t: dict[str, float] = field(default_factory=dict)
     run: RunStatus | None = None
+    nonfinite: list[NonFiniteStatus] = field(default_factory=list)
 
 
 class _LetGoError(Exception):

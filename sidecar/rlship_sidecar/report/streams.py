@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import orjson
+
 from rlship_sidecar.align.lineage import Writer, rank_names, replica_key
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.report.silence import Present
-from rlship_sidecar.report.status import LackingStatus, StreamStatus
+from rlship_sidecar.report.status import LackingStatus, NonFiniteStatus, StreamStatus
 from rlship_sidecar.rows import CLOCK, RankName, Unit, each_rank
+from rlship_sidecar.store.nonfinite import NonFiniteMetric, nonfinite_families
+from rlship_sidecar.store.store import Store
 from rlship_sidecar.streams.actor import ActorStreams
 from rlship_sidecar.streams.streaming import ExperimentStreams
 from rlship_sidecar.tail.listing import is_foreign
@@ -57,12 +61,35 @@ def _silent(experiment: Experiment, actor: str, present: Present, grace_s: float
 def lacking_status(found: tuple[str, int, int, int, str], streaming: ExperimentStreams) -> LackingStatus:
     """Describe rows that lack ranks, as found in the store. Time windows also get their place on the charts' axis."""
     status = LackingStatus(*found)
+    _place_in_time(status, streaming)
+    return status
+
+
+def nonfinite_statuses(store: Store, streaming: ExperimentStreams) -> list[NonFiniteStatus]:
+    """The metrics with observations that were not finite; those of the same ranks and rows together."""
+    found: list[NonFiniteStatus] = []
+    for family in nonfinite_families(store):
+        alike: dict[NonFiniteMetric, NonFiniteStatus] = {}
+        for metric in family.all():
+            held = alike.get(metric._replace(key=""))
+            if held is not None:
+                held.metrics.append(metric.key)
+                continue
+            key, rows, first, last, ranks = metric
+            one = NonFiniteStatus(family.actor, family.kind, [key], orjson.loads(ranks), rows, first, last)
+            _place_in_time(one, streaming)
+            alike[metric._replace(key="")] = one
+        found += sorted(alike.values(), key=lambda one: one.first)
+    return found
+
+
+def _place_in_time(status: LackingStatus | NonFiniteStatus, streaming: ExperimentStreams) -> None:
+    """Give windows of time their place on the charts' axis."""
     if status.kind == CLOCK:
         first, last = (
             max(0.0, i * streaming.config.clock_window_s - streaming.origin) for i in (status.first, status.last)
         )
         status.first_s, status.last_s = first, last
-    return status
 
 
 def _is_stepless(streams: ActorStreams) -> bool:

@@ -14,8 +14,7 @@ from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.align.actor import Actor
 from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
-from rlship_sidecar.pipeline.intake import NOT_THERE
-from rlship_sidecar.pipeline.source import Source
+from rlship_sidecar.pipeline.source import NOT_THERE, Source
 from rlship_sidecar.report.claims import shared_ranks
 from rlship_sidecar.report.run import run_status
 from rlship_sidecar.report.silence import Present
@@ -28,7 +27,7 @@ from rlship_sidecar.report.status import (
     Status,
     WriterStatus,
 )
-from rlship_sidecar.report.streams import lacking_status, stream_notes, stream_statuses
+from rlship_sidecar.report.streams import lacking_status, nonfinite_statuses, stream_notes, stream_statuses
 from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.rows import Row, Unit, count_ranks, each_rank, process_place, rank_words
@@ -57,7 +56,10 @@ def survey(
     actors = [_actor(actor, _newest(store, actor), now) for actor in sorted(latest, key=lambda actor: actor.name)]
     for actor in actors:
         roster = experiment.actors[actor.actor].roster
-        at = present.by_clock_of(experiment.sources[file] for file in roster.writers)
+        # Where every process has ended no step is late: the rate stays that of the rows.
+        at = None
+        if not all(writer.done for writer in roster.writers.values()):
+            at = present.by_clock_of(experiment.sources[file] for file in roster.writers)
         actor.steps_per_s = trends.steps_per_s(actor.actor, at)
     streams = stream_statuses(experiment, present, experiment.patience.grace_s)
     lost = {stream.actor: stream.missing for stream in streams}
@@ -111,6 +113,7 @@ def survey(
         version=__version__,
         misuse_t=experiment.reported_at,
         run=run_status(book.data, book.changes, writers, experiment.streaming.config.lead),
+        nonfinite=nonfinite_statuses(store, experiment.streaming)[:MAX_LISTED],
     )
 
 
@@ -213,7 +216,9 @@ def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
     writer = source.writer
     if writer is None:
         note = _problem(source) or ("no open record yet" if source.size else "empty")
-        return WriterStatus(source.name, "", "", 0, 0, None, None, 0.0, unread, False, note)
+        return WriterStatus(
+            source.name, "", "", 0, 0, None, None, 0.0, unread, False, note, unreadable=source.is_unreadable
+        )
     segment = writer.segments[-1]
     return WriterStatus(
         file=source.name,
@@ -235,6 +240,7 @@ def _writer(source: Source, silent_s: float, *, awaited: bool) -> WriterStatus:
         writer="" if is_foreign(source.name) else writer.open.writer,
         awaited=awaited,
         failure="" if writer.closed else writer.end.failure,
+        unreadable=source.is_unreadable,
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # msgspec would slow down `rlship --help`
         ClockStatus,
         DeadLetterStatus,
         LackingStatus,
+        NonFiniteStatus,
         ShortStatus,
         SinkStatus,
         Status,
@@ -179,8 +180,8 @@ def footer(status: Status, names: RankNames, width: int | None = None) -> list[s
     """
     rows = [f"and {len(status.actors) - MAX_ROWS} more actors: --json"] if len(status.actors) > MAX_ROWS else []
     rows += [f"rows {status.rows}, row function {status.row_function}{_versions(status)}"]
-    rows += [f"sink {clean(sink.name)}: {_sink_state(sink)}" for sink in status.sinks]
-    rows += [_stream(stream, names) for stream in status.streams[:MAX_LINES]]
+    rows += [f"sink {clean(sink.name)}: {_sink_state(sink, status.running)}" for sink in status.sinks]
+    rows += [_stream(stream, names, status.running) for stream in status.streams[:MAX_LINES]]
     rows += [_clock(clock) for clock in status.clocks[:MAX_LINES]]
     rows += shortcomings(status, names)
     cut = width or sys.maxsize
@@ -195,18 +196,20 @@ class Incomplete(Protocol):
     claims: list[str]
     lacking: list[LackingStatus]
     short: list[ShortStatus]
+    nonfinite: list[NonFiniteStatus]
     dead_letters: list[DeadLetterStatus]
     dead_letter_count: int
     dead_value_count: int
 
 
 def shortcomings(status: Incomplete, names: RankNames | None = None) -> list[str]:
-    """Explain why data are incomplete (claims, rows that lack ranks, or one metric of a rank, dead letters), one line
-    each.
+    """Explain why data are incomplete (claims, rows that lack ranks, or one metric of a rank, values that were not
+    finite, dead letters), one line each.
     """
     found = [clean(claim, MAX_ERROR_CHARS) for claim in status.claims[:MAX_LINES]]
     found += lacking_rows(status)
     found += [_short(short, names) for short in status.short[:MAX_LINES]]
+    found += [f"{clean(one.actor)}: {nonfinite(one, names)}, {where_of(one)}" for one in status.nonfinite[:MAX_LINES]]
     if dead := dead_totals(status):
         found.append(dead)
     found += [f"  {_dead_letter(letter)}" for letter in status.dead_letters[:MAX_LINES]]
@@ -255,6 +258,7 @@ def lines(previous: Status | None, current: Status, *, refusals: bool = True) ->
     short = {one.actor: one for one in previous.short} if previous else {}
     for one in current.short:
         found += _short_changes(short.get(one.actor), one, names)
+    found += _nonfinite_changes(previous, current, names)
     sinks = {sink.name: sink for sink in previous.sinks} if previous else {}
     for sink in current.sinks:
         if sink.state == "refused" and not refusals:
@@ -352,10 +356,12 @@ def _reach(stream: StreamStatus) -> str:
 
 def _cells_of(status: Status, names: RankNames) -> list[tuple[str, ...]]:
     streams = _by_actor(status)
-    return [_actor_cells(actor, streams.get(actor.actor), names) for actor in status.actors[:MAX_ROWS]]
+    actors = status.actors[:MAX_ROWS]
+    return [_actor_cells(actor, streams.get(actor.actor), names, status.running) for actor in actors]
 
 
-def _actor_cells(actor: ActorStatus, stream: StreamStatus | None, names: RankNames) -> tuple[str, ...]:
+def _actor_cells(actor: ActorStatus, stream: StreamStatus | None, names: RankNames, running: bool) -> tuple[str, ...]:
+    # Without a sidecar no step is waited for, and the lag is that of its last moment.
     newest = max((step for step in (actor.step, actor.open_step) if step is not None), default=None)
     absent = f"{names.words(actor.actor, actor.absent)} {_has(actor.absent)} logged no step" if actor.absent else ""
     return (
@@ -363,9 +369,9 @@ def _actor_cells(actor: ActorStatus, stream: StreamStatus | None, names: RankNam
         ranks(actor),
         _number(actor.step),
         _number(newest),
-        duration(actor.lag_s) if actor.open_units else NOTHING,
+        duration(actor.lag_s) if actor.open_units and running else NOTHING,
         names.places(actor.actor, actor.missing) or NOTHING,
-        clean(actor.note, MAX_ERROR_CHARS)
+        (clean(actor.note, MAX_ERROR_CHARS) if running or not actor.waiting else "")
         or absent
         or (_silence(stream) if stream is not None and actor.step is None else ""),
     )
@@ -384,23 +390,30 @@ def _writer_cells(writer: WriterStatus) -> tuple[str, ...]:
     )
 
 
-def _sink_state(sink: SinkStatus) -> str:
+def is_stopped(sink: SinkStatus, *, is_watched: bool) -> bool:
+    """True if the state of a sink is one of the past: it was at work, and no sidecar runs now."""
+    return not is_watched and sink.state not in ("refused", "closed")
+
+
+def _sink_state(sink: SinkStatus, running: bool) -> str:
     error = f": {clean(sink.error, MAX_ERROR_CHARS)};" if sink.error else ","
-    held = f"confirmed {counted(sink.next_row, 'row')}"
-    if sink.sent > sink.next_row:
+    held, stopped = f"confirmed {counted(sink.next_row, 'row')}", is_stopped(sink, is_watched=running)
+    if sink.sent > sink.next_row and stopped:
+        held = f"written {counted(sink.sent, 'row')}, {sink.next_row} of them confirmed, the rest by the next sidecar"
+    elif sink.sent > sink.next_row:
         soon = " within 30 s" if not sink.error else " later"
         first = f"{sink.next_row} of them confirmed, the rest" if sink.next_row else "to be confirmed"
         held = f"written {counted(sink.sent, 'row')}, {first}{soon}"
-    return f"{sink.state}{error} {held}{_where(sink)}"
+    return f"{'stopped' if stopped else sink.state}{error} {held}{_where(sink)}"
 
 
 def _where(sink: SinkStatus) -> str:
     return f" -> {clean(sink.where, MAX_ERROR_CHARS)}" if sink.where else ""
 
 
-def _stream(stream: StreamStatus, names: RankNames) -> str:
+def _stream(stream: StreamStatus, names: RankNames, running: bool) -> str:
     behind = f", {duration(stream.lag_s)} behind its newest line" if stream.until is not None else ""
-    waits = f", waits for {names.words(stream.actor, [stream.waits_for])}" if stream.waits_for else ""
+    waits = f", waits for {names.words(stream.actor, [stream.waits_for])}" if stream.waits_for and running else ""
     silence = f" ({_silence(stream)})" if stream.silent_s else ""
     missing = f", missing {names.places(stream.actor, stream.missing)}{silence}" if stream.missing else ""
     return f"stream {clean(stream.actor)}: rows {_reach(stream) if behind else 'not yet'}{behind}{waits}{missing}"
@@ -417,14 +430,47 @@ def _clock(clock: ClockStatus) -> str:
 
 
 def _lacking(lacking: LackingStatus) -> str:
-    verb, first, last = ("lacks" if lacking.rows == 1 else "lack"), lacking.first, lacking.last
-    if lacking.first_s is not None and lacking.last_s is not None:
-        begin = f"{lacking.first_s:.1f}" if first == last else f"{lacking.first_s:.1f}..{lacking.last_s:.1f}"
-        steps = f"over time, {begin} s after the start"
+    verb = "lacks" if lacking.rows == 1 else "lack"
+    return f"{clean(lacking.actor)}: {counted(lacking.rows, 'row')} {verb} ranks, {_units_of(lacking)}"
+
+
+def _units_of(found: LackingStatus | NonFiniteStatus) -> str:
+    """`step 7`, `steps 5..60`, `over time, 40.0 s after the start`."""
+    first, last = found.first, found.last
+    if found.first_s is not None and found.last_s is not None:
+        begin = f"{found.first_s:.1f}" if first == last else f"{found.first_s:.1f}..{found.last_s:.1f}"
+        return f"over time, {begin} s after the start"
+    what = {"step": "step", "aligned": "beside step", "clock": "window"}.get(found.kind, "byte")
+    return f"{what} {first}" if first == last else f"{what}s {first}..{last}"
+
+
+def nonfinite(found: NonFiniteStatus, names: RankNames | None, most: int = 4) -> str:
+    """Which metrics were NaN or infinite, and whose, at most `most` of each: `loss, kl were not finite: r1`."""
+    from rlship_sidecar.rows import rank_words
+
+    metrics = [clean(_bare(found, key), 60) for key in found.metrics]
+    more = f" and {len(metrics) - most} more" if len(metrics) > most else ""
+    if names is None:
+        ranks = _listed([clean(word) for word in rank_words(found.ranks)], most)
     else:
-        what = {"step": "step", "aligned": "beside step", "clock": "window"}.get(lacking.kind, "byte")
-        steps = f"{what} {first}" if first == last else f"{what}s {first}..{last}"
-    return f"{clean(lacking.actor)}: {counted(lacking.rows, 'row')} {verb} ranks, {steps}"
+        ranks = names.words(found.actor, found.ranks, most)
+    return f"{', '.join(metrics[:most])}{more} {'was' if len(metrics) == 1 else 'were'} not finite: {ranks}"
+
+
+def where_of(found: NonFiniteStatus) -> str:
+    """In which rows: `step 7`, `56 rows, steps 5..60`."""
+    return _units_of(found) if found.rows == 1 else f"{found.rows} rows, {_units_of(found)}"
+
+
+def _bare(found: NonFiniteStatus, key: str) -> str:
+    return key.removeprefix("clock/").removeprefix(f"{found.actor}/")
+
+
+def _nonfinite_changes(previous: Status | None, current: Status, names: RankNames) -> list[str]:
+    """The metrics of which an observation was not finite for the first time, or of which that is so of other ranks."""
+    known = {(key, *one.ranks) for one in previous.nonfinite for key in one.metrics} if previous else set()
+    new = [one for one in current.nonfinite if any((key, *one.ranks) not in known for key in one.metrics)]
+    return [f"{clean(one.actor)}: {nonfinite(one, names)}, {where_of(one)}" for one in new]
 
 
 def _short(short: ShortStatus, names: RankNames | None) -> str:

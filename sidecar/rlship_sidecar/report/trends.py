@@ -1,4 +1,4 @@
-"""The newest values of the few metrics that a screen has room for: reward, loss and tokens per second. Pure."""
+"""The few metrics that a screen has room for: reward, loss and tokens per second, each over the whole run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import NamedTuple, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rlship_formats.catalogue.metrics import lookup
 from rlship_sidecar.report.status import TrendStatus
-from rlship_sidecar.rows import ALIGNED, CLOCK, STEP, Row
+from rlship_sidecar.rows import ALIGNED, CLOCK, STEP, Row, Unit
+from rlship_sidecar.store.units import ActorUnits
 from rlship_sidecar.tally import OWN_ACTOR
 
-MAX_POINTS = 48
+if TYPE_CHECKING:  # the screen of `rlship status` opens no store
+    from rlship_sidecar.store.store import Store
+
+MAX_POINTS = 48  # that a status has of a metric, and newest rows that are kept
+MAX_HELD = 2 * MAX_POINTS  # points of the whole run that are kept
 MAX_TRENDS = 8
 SEED_ROWS = 64  # the rows that a sidecar reads again at its start
 _KINDS = (STEP, ALIGNED, CLOCK)
@@ -38,10 +44,62 @@ class _Point(NamedTuple):
     value: float
     nonfinite: int
 
+    @property
+    def is_finite(self) -> bool:
+        """True if there is a value to draw."""
+        return math.isfinite(self.value)
+
+
+@dataclass(slots=True)
+class _Curve:
+    """One metric over the whole run: of each `stride` neighbouring indexes one point, the first with a finite value.
+
+    Single points and no means, so that a revision replaces what it revises.
+    """
+
+    stride: int = 1
+    held: dict[int, tuple[int, _Point]] = field(default_factory=dict)
+    finite: tuple[int, float] | None = None  # the newest finite value, and its index
+
+    def note(self, index: int, point: _Point) -> None:
+        """Take a new or a revised point."""
+        self._hold(index, point)
+        if point.is_finite and (self.finite is None or index >= self.finite[0]):
+            self.finite = index, point.value
+        elif self.finite is not None and index == self.finite[0]:
+            self.finite = max(((at, one.value) for at, one in self.held.values() if one.is_finite), default=None)
+        while len(self.held) > MAX_HELD:
+            before, self.held, self.stride = self.held, {}, 2 * self.stride
+            for _, one in sorted(before.items()):
+                self._hold(*one)
+
+    def _hold(self, index: int, point: _Point) -> None:
+        at, held = self.held.get(index // self.stride, (index, point))
+        if at == index or (point.is_finite and not held.is_finite):
+            held, at = point, index
+        self.held[index // self.stride] = at, held
+
+    def drop(self, index: int) -> None:
+        """Forget a point: a revision took the metric out of its row."""
+        if self.held.get(index // self.stride, (None,))[0] == index:
+            del self.held[index // self.stride]
+
+    def values(self, newest: int, value: float) -> list[float | None]:
+        """The values up to the newest one, which ends the curve whether it is held or not; None: not finite."""
+        found = dict(sorted((index, point.value) for index, point in self.held.values() if index < newest))
+        found[newest] = value
+        return [one if math.isfinite(one) else None for one in evenly(list(found.values()), MAX_POINTS)]
+
+    @property
+    def first(self) -> int:
+        """The index at which the curve begins."""
+        return min((index for index, _ in self.held.values()), default=0)
+
 
 @dataclass(slots=True)
 class _TrackedRows:
-    """The newest rows of one actor and kind: their times by index, and the newest points of each chosen key by index.
+    """The rows of one actor and kind: the times of the newest by index, and of each chosen key the newest points by
+    index and the curve.
 
     A key keeps points of its own, because rows may have a metric seldom.
     """
@@ -49,21 +107,30 @@ class _TrackedRows:
     width: int = -1
     times: dict[int, float] = field(default_factory=dict)
     points: dict[str, dict[int, _Point]] = field(default_factory=dict)
+    curves: dict[str, _Curve] = field(default_factory=dict)
 
     def note(self, row: Row) -> None:
         """Take the row's time and its points."""
         index = row.unit.index
         _keep(self.times, index, row.t)
         for key, points in self.points.items():
-            value, nonfinite = row.values.get(key), int(row.values.get(_beside(key), 0))
-            if value is not None or nonfinite:
-                _keep(points, index, _Point(math.nan if value is None else value, nonfinite))
+            point = _point(row, key)
+            if point is not None:
+                _keep(points, index, point)
+                self.curves[key].note(index, point)
             else:
                 points.pop(index, None)
+                self.curves[key].drop(index)
+
+    def recall(self, row: Row) -> None:
+        """Take an old row into the curves alone."""
+        for key, curve in self.curves.items():
+            if (point := _point(row, key)) is not None:
+                curve.note(row.unit.index, point)
 
 
 class Trends:
-    """Follows the rows of one experiment and keeps the last `MAX_POINTS` values of a few metrics.
+    """Follows the rows of one experiment and keeps a few metrics: their newest values, and curves of the whole run.
 
     `patterns` choose keys, `*` matching any characters; without patterns the catalogue chooses. The metrics of `lead`
     come before those of other actors.
@@ -86,8 +153,27 @@ class Trends:
                 for key in row.values:
                     key = key.removesuffix(_NONFINITE)
                     if key not in family.points and self._place(unit.actor, unit.kind, key) is not None:
-                        family.points[key] = {}
+                        family.points[key], family.curves[key] = {}, _Curve()
             family.note(row)
+
+    def seed(self, store: Store) -> None:
+        """Take what the store has: its newest rows, and for the curves some of the rows before them."""
+        self.note(store.read_rows(max(0, store.row_count() - SEED_ROWS), SEED_ROWS))
+        for unit in self._units_before(store):
+            if (row := store.newest(unit)) is not None:
+                self._families[unit.actor, unit.kind].recall(row)
+
+    def _units_before(self, store: Store) -> list[Unit]:
+        """Units from before the noted rows, evenly spread over the run: `MAX_POINTS` at most for each chosen metric."""
+        found: dict[Unit, None] = {}
+        for trend in self.trends():
+            indexes = sorted(self._families[trend.actor, trend.kind].points[trend.key])
+            first = ActorUnits(store, trend.actor).lowest(trend.kind)
+            # A metric of every tenth row is looked for in every tenth row.
+            apart = math.gcd(*(b - a for a, b in pairwise(indexes))) or 1
+            stride = apart * max(1, -(-(indexes[0] - first) // (apart * MAX_POINTS)))
+            found |= {Unit(trend.actor, trend.kind, at): None for at in range(indexes[0], first - 1, -stride)}
+        return list(found)
 
     def trends(self) -> list[TrendStatus]:
         """The chosen metrics, best first, each metric of an actor once."""
@@ -130,10 +216,10 @@ class Trends:
 
     def _trend(self, actor: str, kind: str, key: str) -> TrendStatus:
         family = self._families[actor, kind]
-        points = family.points[key]
-        indexes = sorted(points)
-        values = [value if math.isfinite(value) else None for value in (points[index].value for index in indexes)]
-        newest, found = indexes[-1], lookup(actor, _metric(actor, key))
+        points, curve = family.points[key], family.curves[key]
+        newest, found = max(points), lookup(actor, _metric(actor, key))
+        values = curve.values(newest, points[newest].value)
+        finite = curve.finite if values[-1] is None else None
         return TrendStatus(
             key,
             actor,
@@ -144,6 +230,9 @@ class Trends:
             found.unit if found is not None else "",
             rows_since=sum(index > newest for index in family.times),
             nonfinite=points[newest].nonfinite,
+            first=min(curve.first, newest),
+            finite=None if finite is None else finite[1],
+            finite_index=None if finite is None else finite[0],
         )
 
     def _place(self, actor: str, kind: str, key: str) -> tuple[object, ...] | None:
@@ -162,6 +251,22 @@ class Trends:
             if entry is None and plain.rpartition("/")[2].lower() in ends:
                 return slot, 1, *beside  # behind the catalogue's best
         return None
+
+
+def evenly(points: Sequence[_Held], most: int) -> Sequence[_Held]:
+    """At most `most` of the points, evenly spread, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    last = len(points) - 1
+    return [points[last * place // max(1, most - 1)] for place in range(most)]
+
+
+def _point(row: Row, key: str) -> _Point | None:
+    """A metric of a row; None if the row lacks it."""
+    value, nonfinite = row.values.get(key), int(row.values.get(_beside(key), 0))
+    if value is None and not nonfinite:
+        return None
+    return _Point(math.nan if value is None else value, nonfinite)
 
 
 def _fits(key: str, pattern: str) -> bool:

@@ -48,6 +48,9 @@ create table logged_metrics (actor text not null, metric text not null, id integ
 create table logged_steps (actor text not null, step integer not null, ranks text not null, short text,
                            primary key (actor, step)) without rowid;
 create index short_steps on logged_steps (actor, step) where short is not null;
+create table nonfinite (actor text not null, kind text not null, key text not null, rows integer not null,
+                        first integer not null, last integer not null, ranks text not null,
+                        primary key (actor, kind, key)) without rowid;
 create table counts (name text primary key, count integer not null) without rowid;
 create table said (file text not null, part text not null, value blob not null, primary key (file, part)) without
 rowid;

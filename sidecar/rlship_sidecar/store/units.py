@@ -31,6 +31,11 @@ class ActorUnits:
         found = self.ledger.ask("select max(number) from units where actor = ? and kind = ?", (self.actor, STEP))
         return -1 if found[0][0] is None else int(found[0][0])
 
+    def lowest(self, kind: str) -> int:
+        """The lowest index of a kind of unit that has a row, or -1."""
+        found = self.ledger.ask("select min(number) from units where actor = ? and kind = ?", (self.actor, kind))
+        return -1 if found[0][0] is None else int(found[0][0])
+
     def windows_between(self, first: float, last: float, *, partial: bool) -> list[int]:
         """The windows of time from `first` to `last` that have rows, or of those that lack ranks."""
         return [index for index, _ in self._between(CLOCK, first, last, partial)]

@@ -16,6 +16,7 @@ from rlship_sidecar.align.lineage import rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines, put
 from rlship_sidecar.reduce.naming import Naming
+from rlship_sidecar.reduce.nonfinite import who_was_nonfinite
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.unit import reduce_window
 from rlship_sidecar.reduce.values import add_lag
@@ -184,6 +185,7 @@ def _row(
         tags=tuple(sorted({line.tag for _, line in window.tags})),
         samples=window.shown,
         asked=found.asked,
+        nonfinite=who_was_nonfinite(naming, window, found.values, superseding=False),
     )
 
 
