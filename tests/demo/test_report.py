@@ -86,6 +86,16 @@ def test_an_incomplete_row_is_a_problem(coverage: Coverage, said: str) -> None:
     assert report.problems(rows, status(), PLAN) == [f"generator: 1 row is incomplete, the first is of step 7: {said}"]
 
 
+def test_a_value_that_cannot_be_derived_lacks_no_data() -> None:
+    """The rate of a window during which the verifier hardly ran is underivable; its row is complete."""
+    rows = whole_job()
+    unit = Unit("verifier", "clock", 0)
+    rows[unit] = replace(rows[unit], coverage=Coverage(("0.0",), 1, underivable=("clock/verifier/answers/rate",)))
+
+    (line,) = [line for line in report.summary(rows, status(), None, PLAN) if line.startswith("verifier")]
+    assert line.split() == ["verifier", "1", "1", "1", "of", "1"]
+
+
 def test_what_the_sidecar_could_not_use_or_ship_is_a_problem() -> None:
     """Dead letters, dead values, and a sink that lacks rows are reported; so is a sidecar that never wrote a status."""
     sinks = [SinkStatus("jsonl", "idle", 60, 60), SinkStatus("wandb", "waiting", 12, 12, error="no answer")]

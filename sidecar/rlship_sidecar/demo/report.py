@@ -173,8 +173,10 @@ def _row_problems(rows: Mapping[Unit, Row], actor: str, ranks: int, steps: int) 
 
 
 def _complete(row: Row, ranks: int) -> bool:
+    # As in the status, a value that cannot be derived lacks no data: a rate of the first and the last window of time,
+    # during less than half of which the streams ran.
     coverage = row.coverage
-    lacks = coverage.missing or coverage.absent or coverage.gap or coverage.underivable
+    lacks = coverage.missing or coverage.absent or coverage.gap
     return not lacks and count_ranks(coverage.ranks) == coverage.expected == ranks
 
 
