@@ -392,3 +392,12 @@ def test_a_damaged_status(tmp_path: Path, lease: Lease) -> None:
     result = run(tmp_path)
     assert result.exit_code == 1
     assert "status.json is damaged" in result.stderr
+
+
+def test_experiments_are_in_natural_order(tmp_path: Path, lease: Lease) -> None:
+    """seed2 stands before seed10, also where standard output is no terminal."""
+    for seed in (10, 2, 1):
+        watched(tmp_path / f"seed{seed}")
+    result = run(tmp_path)
+    heads = [line.rpartition("/")[2] for line in result.stdout.splitlines() if line.startswith(str(tmp_path))]
+    assert heads == ["seed1", "seed2", "seed10"]

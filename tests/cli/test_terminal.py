@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from rlship_sidecar.decode.lines import MAX_REPORTED_CHARS
 from rlship_sidecar.report import terminal
-from rlship_sidecar.report.status import ClockStatus, LackingStatus, ShortStatus, StreamStatus
+from rlship_sidecar.report.status import ClockStatus, LackingStatus, NonFiniteStatus, ShortStatus, StreamStatus
 from tests.cli.sample import a_dead_letter, a_sink, a_status, a_writer, an_actor
 
 NASTY = "tr\x1b[2J\u202eainer\n[red]"
@@ -298,6 +299,17 @@ def test_sent_rows_are_no_backlog() -> None:
     assert "wandb" not in terminal.progress(status)
     told = "sink wandb: shipping, written 150 rows, 118 of them confirmed, the rest within 30 s -> wandb/x"
     assert told in terminal.columns(status)
+
+
+def test_what_was_not_finite_is_reported_once() -> None:
+    """When it is found, and again when it is so of another rank; not while the same goes on."""
+    one = NonFiniteStatus("trainer", "step", ["trainer/loss"], ["0.1"], 1, 5, 5)
+    before, after = a_status(), a_status(nonfinite=[one])
+    assert terminal.lines(before, after) == ["trainer: loss was not finite: r1, step 5"]
+    later = a_status(nonfinite=[replace(one, rows=2, last=6)])
+    assert terminal.lines(after, later) == []
+    more = a_status(nonfinite=[replace(one, ranks=["0.0-1"], rows=3, last=7)])
+    assert terminal.lines(later, more) == ["trainer: loss was not finite: r0-1, 3 rows, steps 5..7"]
 
 
 def test_without_a_sidecar_nothing_is_said_to_go_on() -> None:

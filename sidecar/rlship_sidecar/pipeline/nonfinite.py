@@ -44,9 +44,9 @@ def _note(known: dict[str, NonFiniteMetric], row: Row, before: Row | None) -> No
         has, had = counted in row.values, before is not None and counted in before.values
         metric = known.get(key)
         if metric is None:
-            known[key] = NonFiniteMetric(key, 1, index, index, _names(row.nonfinite[key]))
+            known[key] = NonFiniteMetric(key, 1, index, index, orjson.dumps(row.nonfinite[key]).decode())
         elif has:
-            ranks = _names((*orjson.loads(metric.ranks), *row.nonfinite.get(key, ())))
+            ranks = _both(metric.ranks, row.nonfinite.get(key, ()))
             known[key] = NonFiniteMetric(
                 key, metric.rows + (not had), min(metric.first, index), max(metric.last, index), ranks
             )
@@ -56,5 +56,8 @@ def _note(known: dict[str, NonFiniteMetric], row: Row, before: Row | None) -> No
             known[key] = metric._replace(rows=metric.rows - 1)
 
 
-def _names(names: Sequence[str]) -> str:
-    return orjson.dumps(rank_names(set(each_rank(names)))).decode()
+def _both(known: str, names: Sequence[str]) -> str:
+    text = orjson.dumps(names).decode()
+    if not names or text == known:  # as in nearly all rows: what is not finite is so of the same ranks
+        return known
+    return orjson.dumps(rank_names({*each_rank(orjson.loads(known)), *each_rank(names)})).decode()

@@ -5,15 +5,17 @@ A row counts such observations, and its values are made without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlship_sidecar.align.lineage import Segment, newest, rank_names
-from rlship_sidecar.align.window import Block, UnitLines
+from rlship_sidecar.align.window import UnitLines
 from rlship_sidecar.decode.lines import Schema
 from rlship_sidecar.decode.shapes import PLAIN, observations_in, width
 from rlship_sidecar.reduce.naming import Naming
+from rlship_sidecar.rows import RankName
 
 COUNTED = "/nonfinite"  # behind the key of a metric, the number of these observations
 
@@ -28,42 +30,57 @@ def who_was_nonfinite(
     if COUNTED not in "\n".join(values):  # nearly all rows; one look at a long text costs less than one at each key
         return {}
     found: dict[str, tuple[str, ...]] = {}
-    for metric in sorted(_metrics(window)):
+    lines, names = _Lines(window, superseding), dict[frozenset[RankName], tuple[str, ...]]()
+    for metric in sorted(lines.metrics()):
         key = naming.plain(metric)
-        if f"{key}{COUNTED}" in values:
-            bad, all_of_it = _segments(window, metric)
-            counting = newest(all_of_it) if superseding else bad
-            if ranks := {segment.writer.rank for segment in bad if segment in counting}:
-                found[key] = rank_names(ranks)
+        if f"{key}{COUNTED}" in values and (ranks := lines.ranks(metric)):
+            found[key] = names.get(ranks) or names.setdefault(ranks, rank_names(ranks))
     return found
 
 
-def _metrics(window: UnitLines) -> set[str]:
-    found = {name for schema in window.blocks for name in schema.names}
-    return found.union(value.metric for _, line in window.sparse for value in line.values)
+class _Lines:
+    """The lines of a window. Many metrics stand in the same blocks, so what they have in common is kept."""
 
+    def __init__(self, window: UnitLines, superseding: bool) -> None:
+        self._window = window
+        self._superseding = superseding
+        self._matrices: dict[Schema, NDArray[np.float64]] = {}
+        self._counting: dict[tuple[Schema, ...], set[Segment]] = {}
 
-def _segments(window: UnitLines, metric: str) -> tuple[set[Segment], list[Segment]]:
-    """The segments with such an observation of a metric, and all segments that have the metric."""
-    bad: set[Segment] = set()
-    every: list[Segment] = []
-    for schema, block in window.blocks.items():
-        if metric in schema.names:
-            every += block.owners
-            bad.update(_of_block(schema, block, schema.names.index(metric)))
-    for segment, line in window.sparse:
-        for value in line.values:
-            if value.metric == metric:
-                every.append(segment)
-                if value.observations.nonfinite:
-                    bad.add(segment)
-    return bad, every
+    def metrics(self) -> set[str]:
+        """The metrics of any line."""
+        found = {name for schema in self._window.blocks for name in schema.names}
+        return found.union(value.metric for _, line in self._window.sparse for value in line.values)
 
+    def ranks(self, metric: str) -> frozenset[RankName]:
+        """The ranks with such an observation of a metric that counts."""
+        schemas = tuple(schema for schema in self._window.blocks if metric in schema.names)
+        sparse = [
+            (segment, value) for segment, line in self._window.sparse for value in line.values if value.metric == metric
+        ]
+        bad = {segment for segment, value in sparse if value.observations.nonfinite}
+        for schema in schemas:
+            bad.update(self._of_block(schema, schema.names.index(metric)))
+        if self._superseding and bad:
+            bad &= self._counted(schemas, [segment for segment, _ in sparse])
+        return frozenset(segment.writer.rank for segment in bad)
 
-def _of_block(schema: Schema, block: Block, place: int) -> Iterable[Segment]:
-    shape, first = schema.shapes[place], sum(map(width, schema.shapes[:place]))
-    columns = block.matrix()[:, first : first + width(shape)]
-    for line in np.flatnonzero(np.isnan(columns).any(axis=1)).tolist():
-        # In other shapes than a plain number, NaN may also stand for a field that is unknown.
-        if shape == PLAIN or observations_in(shape, columns[line].tolist()).nonfinite:
-            yield block.owners[line]
+    def _counted(self, schemas: tuple[Schema, ...], others: list[Segment]) -> set[Segment]:
+        """The segments with a metric of these blocks, and `others`, that no newer one supersedes."""
+        owners = (segment for schema in schemas for segment in self._window.blocks[schema].owners)
+        if others:
+            return newest([*owners, *others])
+        if schemas not in self._counting:
+            self._counting[schemas] = newest(owners)
+        return self._counting[schemas]
+
+    def _of_block(self, schema: Schema, place: int) -> Iterator[Segment]:
+        block = self._window.blocks[schema]
+        if schema not in self._matrices:
+            self._matrices[schema] = block.matrix()
+        shape, first = schema.shapes[place], sum(map(width, schema.shapes[:place]))
+        columns = self._matrices[schema][:, first : first + width(shape)]
+        for line in np.flatnonzero(np.isnan(columns).any(axis=1)).tolist():
+            # In other shapes than a plain number, NaN may also stand for a field that is unknown.
+            if shape == PLAIN or observations_in(shape, columns[line].tolist()).nonfinite:
+                yield block.owners[line]
