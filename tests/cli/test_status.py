@@ -132,6 +132,19 @@ def test_a_finished_job_needs_no_sidecar(tmp_path: Path, lease: Lease) -> None:
         assert f"To go on: rlship watch {tmp_path}" in run(tmp_path).stdout
 
 
+def test_a_killed_sidecar_ships_nothing(tmp_path: Path, lease: Lease) -> None:
+    """Its last status said that rows are on their way; without it they are not, and no step is waited for."""
+    watched(tmp_path, rows=150, sinks=[a_sink(sent=150)], actors=[an_actor(note="waits for r1", waiting="0.1")])
+    lease(owner(alive=False))
+    told = run(tmp_path).stdout
+    assert "sink wandb: stopped, written 150 rows, 118 of them confirmed, the rest by the next sidecar" in told
+    assert "0.8 s  -" not in told and "waits for r1" not in told
+    lease(owner(alive=True))
+    told = run(tmp_path).stdout
+    assert "sink wandb: shipping, written 150 rows, 118 of them confirmed, the rest within 30 s" in told
+    assert "waits for r1" in told
+
+
 def test_a_folder_that_is_gone_is_not_offered(tmp_path: Path, lease: Lease) -> None:
     """`wandb sync` of an offline run is shown as long as there is one."""
     folder = tmp_path / "of all" / "offline-run-20260101_000000-abc"
