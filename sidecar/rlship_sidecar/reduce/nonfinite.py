@@ -30,7 +30,7 @@ def who_was_nonfinite(
     if COUNTED not in "\n".join(values):  # nearly all rows; one look at a long text costs less than one at each key
         return {}
     found: dict[str, tuple[str, ...]] = {}
-    lines, names = _Lines(window, superseding), dict[frozenset[RankName], tuple[str, ...]]()
+    lines, names = _NonFiniteLines(window, superseding), dict[frozenset[RankName], tuple[str, ...]]()
     for metric in sorted(lines.metrics()):
         key = naming.plain(metric)
         if f"{key}{COUNTED}" in values and (ranks := lines.ranks(metric)):
@@ -38,7 +38,7 @@ def who_was_nonfinite(
     return found
 
 
-class _Lines:
+class _NonFiniteLines:
     """The lines of a window. Many metrics stand in the same blocks, so what they have in common is kept."""
 
     def __init__(self, window: UnitLines, superseding: bool) -> None:
