@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+from rlship.hook.environment import drop_hook
 
 
 def main() -> None:
     """Run the command line. If only the writer is installed, explain how to install the rest and exit with code 1."""
+    drop_hook(os.environ)  # its own client of W&B, and that of its children, is the real one
     try:
         from rlship_sidecar.cli import main as command
     except ModuleNotFoundError as error:

@@ -38,13 +38,15 @@ ORDER = (
     *("state_file", "steps", "tally"),
     *("tail", "decode", "align", "run_data", "store", "reduce", "streams", "bounded_toml", "config", "pipeline"),
     *("report", "sinks", "observe", "ownership", "daemon", "replay"),
-    *("export", "tabular", "checking", "demo", "cli"),
+    *("export", "tabular", "checking", "demo", "launch", "cli"),
 )
 # What a worker's package may import inside a function, once it is asked for what needs it, and where.
 OPTIONAL = {
     PACKAGES["rlship"] / "system" / "sampler.py": {"psutil", "pynvml"},
     # The public name of the catalogue, which is data of the formats and costs a worker nothing.
     PACKAGES["rlship"] / "metrics.py": {"rlship_formats"},
+    # Called by Ray itself.
+    PACKAGES["rlship"] / "hook" / "ray.py": {"ray"},
 }
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 

@@ -13,9 +13,11 @@ from rlship_sidecar import output
 from rlship_sidecar.cli.check import check
 from rlship_sidecar.cli.demo import demo
 from rlship_sidecar.cli.export import export
+from rlship_sidecar.cli.hook import hook
 from rlship_sidecar.cli.metrics import metrics
 from rlship_sidecar.cli.query import query
 from rlship_sidecar.cli.replay import replay
+from rlship_sidecar.cli.run import run
 from rlship_sidecar.cli.scrape import scrape
 from rlship_sidecar.cli.status import status
 from rlship_sidecar.cli.sysmon import sysmon
@@ -83,7 +85,7 @@ def _name_variables(verb: click.Command) -> None:
             flag.allow_from_autoenv = False  # the automatic name would be the parameter's
 
 
-for verb in (watch, replay, status, query, export, sysmon, scrape, metrics, check, demo):
+for verb in (run, watch, replay, status, query, export, sysmon, scrape, metrics, check, hook, demo):
     _name_variables(verb)
     rlship.add_command(verb)
 

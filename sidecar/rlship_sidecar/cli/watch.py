@@ -19,6 +19,7 @@ from rlship_sidecar.cli import places
 from rlship_sidecar.cli.live import report
 from rlship_sidecar.cli.options import file_option, sinks_option
 from rlship_sidecar.cli.signals import stop_on_signals
+from rlship_sidecar.cli.whereabouts import Whereabouts
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ if TYPE_CHECKING:
     hidden=True,
     help="Report when a signal stops the sidecar; a program that starts and stops it prints its own message.",
 )
+@click.option(
+    "--beside",
+    is_flag=True,
+    hidden=True,
+    help="Print where the run is, and errors: `rlship run --watch` prints the rest.",
+)
 @click.pass_context
 def watch(
     context: click.Context,
@@ -100,6 +107,7 @@ def watch(
     table: bool,
     quiet: bool,
     announce_stop: bool,
+    beside: bool,
 ) -> None:
     """Ship the rows of the experiment in DIR, or of all experiments in the folder DIR (default: where you are).
 
@@ -129,15 +137,18 @@ def watch(
 
     with (
         log_through(_say, logging.ERROR if quiet else logging.WARNING),
-        report(sys.stderr, os.environ, title=str(directory), quiet=quiet, table=table, once=once) as (
+        report(sys.stderr, os.environ, title=str(directory), quiet=quiet or beside, table=table, once=once) as (
             on_status,
             resized,
         ),
         stop_on_signals(
-            _say if announce_stop and not quiet else lambda line: None, others={signal.SIGWINCH: resized}
+            _say if announce_stop and not quiet and not beside else lambda line: None,
+            others={signal.SIGWINCH: resized},
         ) as stop,
         observed(settings, os.environ, say=_say, quiet=quiet) as pulse,
     ):
+        if not quiet:
+            on_status = Whereabouts(_say, on_status)
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(
             directory, settings, once=once, on_status=tell, stop=stop, say=_say, pulse=pulse, settings_of=settings_of

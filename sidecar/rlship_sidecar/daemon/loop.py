@@ -633,8 +633,8 @@ class _Daemon:
         resting = fleet.resting
         statuses |= {path: kept.status for path, kept in resting.items()}
         self._statuses = [statuses[path] for path in sorted(statuses, key=str)]
-        self._advice.look(self._statuses, now, last=force)
         self._show()
+        self._advice.look(self._statuses, now, last=force)
         tallies: list[Tally] = [watched.tally() for watched in fleet.active.values()]
         tallies += [kept.tally for kept in resting.values()]
         suspended = [why for path, why in self._setbacks.suspended.items() if path not in fleet.active]

@@ -1,0 +1,53 @@
+"""`rlship hook`: the hook in the environment of a Python."""
+
+from __future__ import annotations
+
+import json as as_json
+import os
+import shlex
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rlship_sidecar.launch.environments import HookState
+
+
+@click.command(short_help="Put the hook of `rlship run` into the environment of a Python, or remove it.")
+@click.argument("action", type=click.Choice(["install", "remove", "status"]))
+@click.option(
+    "--python",
+    metavar="PYTHON",
+    show_envvar=True,
+    help="The job's Python: a path, or a name on PATH.  [default: the first python or python3 on PATH]",
+)
+@click.option("--json", is_flag=True, show_envvar=True, help="Print the status as JSON.")
+@click.pass_context
+def hook(context: click.Context, action: str, python: str | None, json: bool) -> None:
+    """Put the hook of `rlship run` into the environment of a Python, remove it, or show whether it is there.
+
+    `rlship run` sets PYTHONPATH, and needs no more than that. A job whose processes set PYTHONPATH anew, or start in a
+    clean environment with RLSHIP_DIR, needs the hook in its environment. Without RLSHIP_DIR it does nothing.
+    """
+    from rlship_sidecar.launch import environments
+
+    state = environments.environment_of(python, os.environ)
+    if action != "status":
+        (environments.install if action == "install" else environments.remove)(state)
+        state = environments.environment_of(python, os.environ)
+    if json:
+        click.echo(as_json.dumps({**asdict(state), "packages": str(state.packages)}))
+    else:
+        click.echo(_words(state))
+    context.exit(0)
+
+
+def _words(state: HookState) -> str:
+    remove = f"rlship hook remove --python {shlex.quote(state.python)}"
+    if not state.installed:
+        return f"{state.python}: no hook in {state.packages}; `rlship run` needs none"
+    if not state.works:
+        return f"{state.python}: the hook in {state.packages} leads to {state.leads_to}, which is gone: {remove}"
+    whose = "this rlship" if state.is_current else f"another rlship, {state.leads_to}"
+    return f"{state.python}: hook of {whose} in {state.packages}; it acts where RLSHIP_DIR is set"

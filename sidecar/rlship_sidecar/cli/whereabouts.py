@@ -1,0 +1,63 @@
+"""The first line of `watch`: where the run can be seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
+
+if TYPE_CHECKING:
+    from rlship_sidecar.cli.plain_report import OnStatus
+    from rlship_sidecar.report.status import SinkStatus, Status
+
+HELD_S = 10.0  # for so long other lines wait for the first place; W&B's client opens a run in two or three seconds
+MAX_LINES = 5
+
+
+class Whereabouts:
+    """Calls `say` with the place of each experiment once it is known, and passes statuses on to `then` after the first.
+
+    Of a folder of experiments only those that run have a line, at most `MAX_LINES`.
+    """
+
+    def __init__(
+        self, say: Callable[[str], None], then: OnStatus | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say = say
+        self._then = then
+        self._clock = clock
+        self._said: set[str] = set()
+        self._since: float | None = None
+
+    def __call__(self, statuses: list[Status]) -> None:
+        """Say what is new, then pass the statuses on, unless the first place is still awaited."""
+        running = [status for status in statuses if not status.finished or len(statuses) == 1]
+        for status in running:
+            if status.experiment not in self._said and len(self._said) < MAX_LINES and (place := seen_at(status)):
+                self._said.add(status.experiment)
+                self._say(f"{clean(status.experiment, MAX_ERROR_CHARS)}: {place}")
+        if statuses and self._since is None:
+            self._since = self._clock()
+        if self._then is not None and not self._waits(running):
+            self._then(statuses)
+
+    def _waits(self, running: list[Status]) -> bool:
+        """True while the first place is awaited. Trouble of a sink ends the wait, and so does time."""
+        if self._said or self._since is None or self._clock() - self._since >= HELD_S:
+            return False
+        return bool(running) and not any(sink.error for status in running for sink in status.sinks)
+
+
+def seen_at(status: Status) -> str:
+    """Where the rows of an experiment can be seen: W&B's address, the command that uploads an offline run, else where
+    another sink puts them; "" as long as no sink is open.
+    """
+    known: dict[str, SinkStatus] = {sink.name: sink for sink in status.sinks if sink.where}
+    if "wandb" not in known:
+        if any(sink.name == "wandb" and sink.state != "refused" for sink in status.sinks):
+            return ""
+        return next((f"{sink.name}: {clean(sink.where, MAX_ERROR_CHARS)}" for sink in known.values()), "")
+    where = clean(known["wandb"].where, MAX_ERROR_CHARS)
+    return f"W&B, offline; to upload the run: {where}" if where.startswith("wandb sync ") else where

@@ -1,0 +1,1 @@
+"""`rlship run` and `rlship hook`: starting a job whose calls of wandb reach rlship."""

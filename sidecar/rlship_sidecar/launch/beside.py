@@ -1,0 +1,152 @@
+"""The sidecar and the agent of this node beside a job, as processes of their own."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rlship_sidecar.child_process import module_command
+from rlship_sidecar.errors import OK, OWNED, REFUSED, USAGE
+from rlship_sidecar.launch.command import death_signal
+from rlship_sidecar.report.status import Status
+from rlship_sidecar.tail.discover import is_experiment
+
+RESTARTS = 5
+RESTART_AFTER_S = 5.0
+AGENT_ENDS_S = 3.0
+# Starting again changes nothing about these.
+_FINAL = (USAGE, REFUSED, OWNED)
+
+Say = Callable[[str], None]
+
+
+class Beside:
+    """The two processes. They print to stderr, since standard output is the job's.
+
+    They get SIGTERM if this process is killed. A sidecar that crashes is started again, up to `RESTARTS` times. `mask`
+    is the signal mask that they get.
+    """
+
+    def __init__(self, folder: Path, mask: Iterable[int], say: Say) -> None:
+        self._folder = folder
+        self._mask = mask
+        self._say = say
+        self._die_with = death_signal(signal.SIGTERM)
+        self._restarts = 0
+        self._restart_at: float | None = None
+        self._given_up = False
+        self._is_last = False
+        self._sidecar: subprocess.Popen[bytes] | None = None
+        self._agent: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start both. A failure is reported, and the job goes on."""
+        self._sidecar = self._start("watch", str(self._folder), "--beside")
+        self._agent = self._start("sysmon", str(self._folder), "--quiet")
+
+    def look(self, now: float) -> float:
+        """Start a crashed sidecar again if it is time; returns the seconds until the next look is due."""
+        sidecar = self._sidecar
+        if self._agent is not None:
+            self._agent.poll()
+        if sidecar is None or sidecar.poll() is None or self._given_up:
+            return 60.0
+        if self._restart_at is None:
+            how = _how(sidecar.returncode)
+            if sidecar.returncode in _FINAL or self._restarts == RESTARTS:
+                self._given_up = True
+                self._say(f"the sidecar {how}; the job goes on, and its lines stay in {self._folder}")
+                return 60.0
+            self._say(f"the sidecar {how}; starting it again")
+            self._restart_at = now + RESTART_AFTER_S
+        if now < self._restart_at:
+            return self._restart_at - now
+        self._restarts += 1
+        self._restart_at = None
+        self._sidecar = self._start("watch", str(self._folder), "--beside")
+        return 60.0
+
+    def begin_end(self, deadline: float) -> None:
+        """Ask the agent and then the sidecar to end: the agent's last lines are part of the run."""
+        if self._agent is not None and self._agent.poll() is None:
+            self._agent.terminate()
+            try:
+                self._agent.wait(max(0.1, min(AGENT_ENDS_S, deadline - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                self._agent.kill()
+        if self._sidecar is not None and self._sidecar.poll() is None:
+            self._sidecar.terminate()
+
+    def has_ended(self) -> bool:
+        """True if the sidecar runs no longer. Call it after `begin_end`: another one delivers what a crash left.
+
+        The job may have been so short that the sidecar was still starting and had no handler of the signal.
+        """
+        if self._sidecar is not None and self._sidecar.poll() is None:
+            return False
+        code = None if self._sidecar is None else self._sidecar.returncode
+        if self._is_last or code in (OK, *_FINAL) or not is_experiment(self._folder):
+            return True
+        self._is_last = True
+        self._sidecar = self._start("watch", str(self._folder), "--beside", "--once")
+        return self._sidecar is None
+
+    def end_at_once(self) -> None:
+        """End what still runs: a second SIGTERM ends the sidecar without a further delivery."""
+        for process in (self._agent, self._sidecar):
+            if process is None or process.poll() is not None:
+                continue
+            process.terminate()
+            try:
+                process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes] | None:
+        def in_child() -> None:
+            self._die_with()
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+        try:
+            return subprocess.Popen(
+                module_command("rlship", *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),
+                start_new_session=True,  # a Ctrl-C is for the job: the sidecar ends after it
+                preexec_fn=in_child,
+            )
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._say(f"`rlship {shlex.join(arguments)}` did not start: {error}; the job goes on")
+            return None
+
+
+def _how(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def outcome(folder: Path, status: Status | None) -> list[str]:
+    """What became of the run, and how to deliver what is not delivered; `status` is the sidecar's last one."""
+    watch = f"rlship watch --once {shlex.quote(str(folder))}"
+    if not is_experiment(folder):
+        return [f"the job logged nothing into {folder}; docs/run.md says what is caught, and how to see why not"]
+    if status is None:
+        return [f"no row of {folder} was delivered; to deliver what is there: {watch}"]
+    found = []
+    for sink in status.sinks:
+        if sink.next_row < status.rows:
+            why = f" ({sink.error})" if sink.error else ""
+            left = status.rows - sink.next_row
+            found.append(f"{sink.name} lacks {left} of {status.rows} rows{why}; to deliver them: {watch}")
+        elif sink.where.startswith("wandb sync "):
+            found.append(f"{status.rows} rows are offline; to upload the run: {sink.where}")
+        elif sink.name == "wandb":
+            found.append(f"{status.rows} rows are at {sink.where}")
+    if not status.complete:
+        found.append(f"data are incomplete; what is missing: rlship status {shlex.quote(str(folder))}")
+    return found or [f"{status.rows} rows of {folder} are delivered"]
