@@ -16,7 +16,7 @@ from rlship_sidecar.report.terminal import clean
 
 @click.command(
     short_help="Run a job that logs to wandb, unchanged, into rlship.",
-    context_settings={"ignore_unknown_options": False},
+    context_settings={"allow_interspersed_args": False},
 )
 @click.option(
     "--dir",

@@ -18,6 +18,7 @@ from rlship_sidecar import output
 from rlship_sidecar.cli import places
 from rlship_sidecar.cli.live import report
 from rlship_sidecar.cli.options import file_option, sinks_option
+from rlship_sidecar.cli.plain_report import is_terminal
 from rlship_sidecar.cli.signals import stop_on_signals
 from rlship_sidecar.cli.whereabouts import Whereabouts
 from rlship_sidecar.report.terminal import MAX_ERROR_CHARS, clean
@@ -129,6 +130,7 @@ def watch(
     settings = settings_of.folder
     # Rows on the console and a screen that redraws itself would overwrite each other.
     table = table and not json and "console" not in settings.sinks
+    has_screen = table and not beside and is_terminal(sys.stderr, os.environ)
 
     # numpy adds a few hundred numbers at a time here; the threads of its library would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -148,7 +150,7 @@ def watch(
         observed(settings, os.environ, say=_say, quiet=quiet) as pulse,
     ):
         if not quiet:
-            on_status = Whereabouts(_say, on_status)
+            on_status = Whereabouts(_say, on_status, only=os.path.realpath(directory) if has_screen else "")
         tell = _both(on_status, _print_json) if json else on_status
         code = daemon.watch(
             directory, settings, once=once, on_status=tell, stop=stop, say=_say, pulse=pulse, settings_of=settings_of

@@ -18,6 +18,8 @@ from rlship_sidecar.tail.discover import is_experiment
 
 RESTARTS = 5
 RESTART_AFTER_S = 5.0
+LOOK_EVERY_S = 0.5  # between looks for the job's first line
+RARELY_S = 60.0  # otherwise the end of a child wakes this process
 AGENT_ENDS_S = 3.0
 # Starting again changes nothing about these.
 _FINAL = (USAGE, REFUSED, OWNED)
@@ -26,7 +28,8 @@ Say = Callable[[str], None]
 
 
 class Beside:
-    """The two processes. They print to stderr, since standard output is the job's.
+    """The two processes, which start once the job writes into `folder`. They print to stderr: standard output is the
+    job's.
 
     They get SIGTERM if this process is killed. A sidecar that crashes is started again, up to `RESTARTS` times. `mask`
     is the signal mask that they get.
@@ -44,32 +47,35 @@ class Beside:
         self._sidecar: subprocess.Popen[bytes] | None = None
         self._agent: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start both. A failure is reported, and the job goes on."""
-        self._sidecar = self._start("watch", str(self._folder), "--beside")
-        self._agent = self._start("sysmon", str(self._folder), "--quiet")
-
     def look(self, now: float) -> float:
-        """Start a crashed sidecar again if it is time; returns the seconds until the next look is due."""
-        sidecar = self._sidecar
+        """Start what is to run by now; returns the seconds until the next look is due. A failure is reported."""
+        if self._sidecar is None:
+            if self._given_up or not is_experiment(self._folder):
+                return LOOK_EVERY_S
+            self._sidecar = self._start("watch", str(self._folder), "--beside")
+            self._agent = self._start("sysmon", str(self._folder), "--quiet")
+            self._given_up = self._sidecar is None
+            return RARELY_S
         if self._agent is not None:
             self._agent.poll()
-        if sidecar is None or sidecar.poll() is None or self._given_up:
-            return 60.0
+        if self._given_up or self._sidecar.poll() is None:
+            return RARELY_S
+        return self._start_again(self._sidecar.returncode, now)
+
+    def _start_again(self, code: int, now: float) -> float:
         if self._restart_at is None:
-            how = _how(sidecar.returncode)
-            if sidecar.returncode in _FINAL or self._restarts == RESTARTS:
+            if code in _FINAL or self._restarts == RESTARTS:
                 self._given_up = True
-                self._say(f"the sidecar {how}; the job goes on, and its lines stay in {self._folder}")
-                return 60.0
-            self._say(f"the sidecar {how}; starting it again")
+                self._say(f"the sidecar {_how(code)}; the job goes on, and its lines stay in {self._folder}")
+                return RARELY_S
+            self._say(f"the sidecar {_how(code)}; starting it again")
             self._restart_at = now + RESTART_AFTER_S
         if now < self._restart_at:
             return self._restart_at - now
         self._restarts += 1
         self._restart_at = None
         self._sidecar = self._start("watch", str(self._folder), "--beside")
-        return 60.0
+        return RARELY_S
 
     def begin_end(self, deadline: float) -> None:
         """Ask the agent and then the sidecar to end: the agent's last lines are part of the run."""
@@ -85,7 +91,7 @@ class Beside:
     def has_ended(self) -> bool:
         """True if the sidecar runs no longer. Call it after `begin_end`: another one delivers what a crash left.
 
-        The job may have been so short that the sidecar was still starting and had no handler of the signal.
+        The job may have been so short that the sidecar was not there yet, or had no handler of the signal.
         """
         if self._sidecar is not None and self._sidecar.poll() is None:
             return False

@@ -29,9 +29,13 @@ import os
 import sys
 
 HOOK = {hook!r}
+done = []
 
 
 def start():
+    if done:  # Python runs the lines of an environment twice in some ways of starting
+        return
+    done.append(True)
     if not os.environ.get("RLSHIP_DIR") or sys.version_info < (3, 10):
         return
     if sys.flags.isolated or sys.flags.ignore_environment:  # -I and -E: variables change nothing

@@ -11,13 +11,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from rlship.hook.environment import with_hook
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.launch import command as starting
-from rlship_sidecar.launch.beside import Beside, Say, outcome
+from rlship_sidecar.launch.beside import RARELY_S, Beside, Say, outcome
 from rlship_sidecar.launch.relay import Relay
 
 SETTLE_S = 10.0  # for so long the other nodes' last lines are waited for
@@ -46,17 +45,15 @@ def run_watched(
     try:
         child = starting.start(command, with_hook(environ, str(folder), actor), relay.mask)
         beside = Beside(folder, relay.mask, say)
-        with suppress(Exception):  # whatever is wrong with the sidecar is no matter of the job
-            beside.start()
-        status = _attend(child, relay, beside)
+        status = _attend(child, relay, beside, say)
         _deliver(folder, relay, beside, say, alone=alone)
     finally:
         relay.close()
     return starting.end_as(status)
 
 
-def _attend(child: int, relay: Relay, beside: Beside) -> int:
-    """Pass signals on until the command ends; returns its status."""
+def _attend(child: int, relay: Relay, beside: Beside, say: Say) -> int:
+    """Pass signals on until the command ends; returns its status. Meanwhile, have the sidecar run."""
     due_s = 0.0
     while True:
         info = relay.wait(due_s)
@@ -67,7 +64,11 @@ def _attend(child: int, relay: Relay, beside: Beside) -> int:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return status
-        due_s = beside.look(time.monotonic())
+        try:
+            due_s = beside.look(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the sidecar is no matter of the job
+            due_s = RARELY_S
+            say(f"the sidecar: {type(error).__name__}: {error}; the job goes on")
 
 
 def _deliver(folder: Path, relay: Relay, beside: Beside, say: Say, *, alone: bool) -> None:

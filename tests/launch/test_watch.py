@@ -1,0 +1,159 @@
+"""`rlship run --watch`: a sidecar beside the job, which never changes what the job does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rlship.hook.environment import SITE
+from tests.kit.waiting import wait_until
+from tests.launch.watched import JSONL, Noted, children, logs, sidecar_of, started
+from tests.loopback.backend import API_KEY, LoopbackBackend
+
+JOB = (sys.executable, "-c")
+
+
+def rows(folder: Path) -> list[dict[str, object]]:
+    """The rows of the trainer that the sink jsonl has."""
+    file = folder / "rlship" / "state" / "rows.jsonl"
+    return [row for row in map(json.loads, file.read_text().splitlines()) if row["actor"] == "trainer"]
+
+
+def test_the_rows_of_a_short_job_are_delivered(tmp_path: Path) -> None:
+    """A job that ends while its sidecar is still starting has all of its rows, its output and its exit code."""
+    with started(tmp_path, *JOB, logs("print('out'); sys.exit(9)")) as process:
+        out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (9, "out\n")
+    assert [row["index"] for row in rows(tmp_path / "run")][:3] == [0, 1, 2]
+    assert f"{tmp_path}/run are delivered" in err
+
+
+def test_the_first_line_is_where_the_run_is(tmp_path: Path) -> None:
+    """With W&B reachable: the run's address. After the job's end the server has its rows, and the run is finished."""
+    home = tmp_path / "home"
+    with LoopbackBackend() as backend:
+        settings = {**backend.environment(home), "RLSHIP_SINKS": "wandb"}
+        wait = "import time\nwhile not __import__('os').path.exists('seen'): time.sleep(0.05)"
+        with started(home, *JOB, logs(wait), settings=settings) as process:
+            assert process.stderr is not None
+            lines = [process.stderr.readline(), process.stderr.readline()]
+            first = next(line for line in lines if "trainer writes to" not in line)
+            (home / "seen").touch()
+            _, err = process.communicate(timeout=100)
+        assert process.returncode == 0
+        assert first.startswith(f"rlship: {home}/run: http"), lines
+        assert "/runs/" in first
+        (run,) = backend.runs.values()
+        assert run.finished
+        assert [line["trainer/loss"] for line in run.rows() if "trainer/loss" in line][:3] == [1, 1 / 2, 1 / 3]
+        assert f"rows are at {first.partition(': http')[2].strip()[:5]}"[:11] in err
+
+
+def test_an_offline_run_says_how_it_is_uploaded(tmp_path: Path) -> None:
+    """Without a key the first line and the last one have the command that uploads the run."""
+    with started(tmp_path, *JOB, logs(""), settings={"RLSHIP_SINKS": "wandb"}) as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 0
+    ours = [line for line in err.splitlines() if line.startswith("rlship: ") and "writes to" not in line]
+    said = [line for line in ours if "the job ended; delivering" not in line]
+    command = f"wandb sync {tmp_path}/run/rlship/state/wandb"
+    assert said[0] == f"rlship: {tmp_path}/run: W&B, offline; to upload the run: {command}"
+    assert said[-1].endswith(f"rows are offline; to upload the run: {command}")
+
+
+def test_an_unreachable_server_holds_nothing_up(tmp_path: Path) -> None:
+    """Where W&B does not answer, the end comes `drain_s` after that of the job, with the command that delivers."""
+    with LoopbackBackend() as backend:
+        url = backend.url
+    settings = {"RLSHIP_SINKS": "wandb", "WANDB_BASE_URL": url, "WANDB_API_KEY": API_KEY, "RLSHIP_DRAIN_S": "6"}
+    ended = tmp_path / "ended"
+    after = f"rlship.close(); open({str(ended)!r}, 'w').close(); sys.exit(3)"
+    with started(tmp_path, *JOB, logs(after), settings=settings) as process:
+        _, err = process.communicate(timeout=100)
+    took = time.time() - ended.stat().st_mtime
+    assert process.returncode == 3
+    assert took < 6 + 3, took  # the interpreter's own end, and a busy machine
+    assert f"rlship watch --once {tmp_path}/run" in err, err
+
+
+def test_a_wrong_setting_is_the_sidecars_matter(tmp_path: Path) -> None:
+    """A sidecar that cannot start says why; the job runs to its end, and its lines stay."""
+    with started(tmp_path, *JOB, logs(""), settings={"RLSHIP_SINKS": "wandbb"}) as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert "wandbb" in err and "rlship watch --once" in err
+    assert len([*(tmp_path / "run" / "rlship").glob("trainer-*.jsonl")]) == 1
+
+
+def test_a_killed_sidecar_is_started_again(tmp_path: Path) -> None:
+    """`kill -9` of the sidecar costs nothing: another one goes on, and the job does not notice."""
+    job = Noted(tmp_path)
+    with started(tmp_path, *job.command) as process:
+        job.pid()
+        wait_until(lambda: sidecar_of(process.pid), "a sidecar")
+        first = sidecar_of(process.pid)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: sidecar_of(process.pid) not in (None, first), "another sidecar")
+        assert job.end(process) == []
+        assert process.stderr is not None
+        assert "the sidecar was ended by signal 9; starting it again" in process.stderr.read()
+
+
+def test_an_agent_logs_the_node(tmp_path: Path) -> None:
+    """What the node uses is part of the run."""
+    wait = "import time, glob\nwhile not glob.glob('run/rlship/node-*'): time.sleep(0.05)"
+    with started(tmp_path, *JOB, logs(wait)) as process:
+        process.communicate(timeout=100)
+    assert process.returncode == 0
+
+
+def test_only_the_first_node_watches(tmp_path: Path) -> None:
+    """On the other nodes --watch changes nothing: the process is the command, and prints nothing of its own."""
+    code = "import os; print(os.getpid())"
+    with started(tmp_path, *JOB, code, settings={**JSONL, "SLURM_NODEID": "1"}) as process:
+        out, err = process.communicate(timeout=60)
+    assert (int(out), err, process.returncode) == (process.pid, "", 0)
+
+
+def test_sidecar_and_agent_have_no_hook(tmp_path: Path) -> None:
+    """Neither has the hook's folder on PYTHONPATH, whatever environment `rlship run` itself was started in."""
+    job = Noted(tmp_path)
+    settings = {**JSONL, "PYTHONPATH": f"{SITE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "RLSHIP_DIR": "other"}
+    with started(tmp_path, *job.command, settings=settings) as process:
+        pid = job.pid()
+        wait_until(lambda: sidecar_of(process.pid), "a sidecar")
+        for child, line in children(process.pid).items():
+            if " watch " in line or " sysmon " in line:
+                variables = Path(f"/proc/{child}/environ").read_bytes()
+                assert (SITE.encode() in variables) is False, line
+        assert SITE.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        job.end(process)
+
+
+def test_a_job_that_logs_nothing_is_named(tmp_path: Path) -> None:
+    """The user learns that nothing was caught, and where to read why."""
+    with started(tmp_path, "true") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"the job logged nothing into {tmp_path}/run; docs/run.md" in err
+
+
+def test_output_of_a_pipe_ends_with_the_command(tmp_path: Path) -> None:
+    """`rlship run --watch … | cat` ends once job and sidecar have ended: no process keeps the pipe."""
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m rlship run --dir run --watch echo out | cat"],
+        cwd=tmp_path,
+        env={**os.environ, **JSONL, "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "out\n"
