@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ from tests.hook.jobs import CLEAN
 
 
 @pytest.fixture
-def python(bare: str) -> str:
-    """The Python of a fresh environment. What a test leaves there is removed."""
+def python(bare: str) -> Iterator[str]:
+    """The Python of an environment without the hook. What a test leaves there is removed."""
+    yield bare
     environments.remove(environments.environment_of(bare, CLEAN))
-    return bare
 
 
 def hook(action: str, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
