@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks import (
     documents,
     experiments,
+    hook,
     idle,
     ingest,
     latency,
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Callable[..., Result]] = {
     "shapes": shapes.measure,
     "live": live.measure,
     "network": network.measure,
+    "hook": hook.measure,
 }
 PARTS = {
     "writer": writer.PARTS,

@@ -85,6 +85,13 @@ WANTED = {
             for what in ("opens, idle", "first row after that", "opens, a step a second", "lag, p50")
         )
     },
+    "hook": {
+        *(
+            (f"{how}, {what} RLSHIP_DIR", "bare")
+            for how in ("PYTHONPATH", "files in the environment")
+            for what in ("without", "with")
+        )
+    },
 }
 
 
@@ -95,7 +102,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-SHORT = ("writer", "ingest")
+SHORT = ("writer", "ingest", "hook")
 
 
 COMPILED = ("network",)  # a C compiler makes what it needs
@@ -136,8 +143,8 @@ def test_an_unknown_name_is_refused() -> None:
     assert done.returncode == 2
     assert (
         "no benchmark 'ingset': choose from "
-        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query shapes live network"
-        in done.stderr
+        "writer tracing ingest latency idle experiments streams memory restart replay sysmon query shapes live network "
+        "hook" in done.stderr
     )
 
 

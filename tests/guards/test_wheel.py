@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import pytest
 
 from rlship._version import __version__
 from tests.guards.tree import PACKAGES, ROOT, files
+from tests.kit.wheels import built, clean_environment
 
 LOG = """
 import sys
@@ -29,24 +28,10 @@ print(sorted(roots - sys.stdlib_module_names - {"rlship", "__main__"}))
 """
 
 
-def clean_environment() -> dict[str, str]:
-    """The environment without what changes where Python looks or who a writer is."""
-    return {name: v for name, v in os.environ.items() if not name.startswith(("PYTHON", "RLSHIP_", "RANK", "WORLD_"))}
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built once from the working tree."""
-    folder = tmp_path_factory.mktemp("wheel")
-    # Without hatchling beside the tests pip fetches it into a build environment of its own.
-    isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *isolation, "-w", str(folder), str(ROOT)],
-        check=True,
-        env=clean_environment(),
-    )
-    (built,) = folder.glob("*.whl")
-    return built
+    return built(tmp_path_factory.mktemp("wheel"))
 
 
 def long_description(folder: Path, url: str) -> str:

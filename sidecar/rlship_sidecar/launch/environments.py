@@ -44,7 +44,8 @@ def start():
         return
     try:
         if "_rlship_hook" not in sys.modules:
-            from importlib.util import module_from_spec, spec_from_file_location
+            from _frozen_importlib import module_from_spec
+            from _frozen_importlib_external import spec_from_file_location
 
             spec = spec_from_file_location("_rlship_hook", HOOK)
             module = module_from_spec(spec)
