@@ -18,8 +18,8 @@ from rlship_sidecar.launch import environments
 METHOD = (
     "CPU = user + system time of a process `python -c CODE`, from its first instruction to its exit, by wait4; ms. "
     "{rounds} rounds, each subject in turn, after one that is not counted and compiles what is imported. Python is "
-    "that of an environment without packages; a second one has the hook's files (`rlship hook install`). Bare: no hook. "
-    "What the hook adds is the median of the rounds' differences. Import of wandb: an empty package of that name, so "
+    "that of an environment without packages; a second one has the hook's files (`rlship hook install`). Bare: no "
+    "hook. What the hook adds is the median of the rounds' differences. Import of wandb: an empty package of that name, so "
     "that the difference is the import of rlship's facade and its look at the module."
 )
 INERT_MS, ACTIVE_MS = 1.0, 30.0

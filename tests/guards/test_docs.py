@@ -56,7 +56,7 @@ def problems(text: str) -> list[str]:
 def _unknown(words: list[str]) -> Iterator[str]:
     command: click.Command = rlship
     for word in words:
-        if word == "#":
+        if word in ("#", "--"):  # what follows is a comment, or a command of another program
             return
         if word.startswith("-") and word != "-":
             if word.partition("=")[0] not in _flags(command):
