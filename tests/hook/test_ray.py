@@ -148,6 +148,18 @@ def test_a_job_that_sets_pythonpath(place: Place, address: str) -> None:
     assert said(place, f"address={address!r}, runtime_env={{'env_vars': {{'PYTHONPATH': {packages!r}}}}}") == ALL
 
 
+def test_a_runtime_env_object(place: Place, address: str) -> None:
+    """A job may give its runtime environment as an object of Ray's class."""
+    options = f"address={address!r}, runtime_env=ray.runtime_env.RuntimeEnv(env_vars={{'GIVEN': 'kept'}})"
+    after = """
+@ray.remote(num_cpus=0)
+def given():
+    return os.environ["GIVEN"]
+print(ray.get(given.remote()))
+"""
+    assert said(place, options, after=after) == [*ALL, "kept"]
+
+
 def test_workers_in_another_environment(place: Place, address: str) -> None:
     """Workers whose Python is another one are reached."""
     other = Path(place.python).with_name("python-other")
