@@ -157,3 +157,19 @@ def test_output_of_a_pipe_ends_with_the_command(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.stdout == "out\n"
+
+
+def test_without_room_for_processes_the_job_runs_alone(tmp_path: Path) -> None:
+    """Where no process can be started beside it, the job runs as without --watch."""
+    code = (
+        "import os, errno, sys; from pathlib import Path; from rlship_sidecar.launch.run import run_watched\n"
+        "def fork(): raise OSError(errno.EAGAIN, 'Resource temporarily unavailable')\n"
+        "os.fork = fork\n"
+        "command = ['sh', '-c', 'grep SigBlk /proc/self/status; exit 4']\n"
+        "run_watched(command, Path('run'), '', os.environ, print, alone=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, env={**os.environ}
+    )
+    assert done.returncode == 4, done.stderr
+    assert done.stdout.split()[-1] == "0" * 16

@@ -30,7 +30,8 @@ _REPORT = struct.Struct("<id")
 class Relay:
     """Blocks the signals that are passed on, and receives them. `mask` is the signal mask from before.
 
-    Make it before any other child process and thread; `close` ends the witness.
+    Make it before any other child process and thread; `close` ends the witness. Raises OSError if there is no room for
+    another process; signals are then as before.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,11 @@ class Relay:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED, signal.SIGCHLD}))
         self._seen: dict[int, float] = {}
-        self._reports, self._witness = _start_witness()
+        try:
+            self._reports, self._witness = _start_witness()
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+            raise
 
     def wait(self, timeout_s: float) -> signal.struct_siginfo | None:
         """The next signal that arrives within `timeout_s` seconds, or SIGCHLD."""

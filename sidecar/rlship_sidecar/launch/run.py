@@ -41,7 +41,11 @@ def run_watched(
         ) from problem
     sys.stdout.flush()
     sys.stderr.flush()
-    relay = Relay()
+    try:
+        relay = Relay()
+    except OSError as problem:
+        say(f"no process can be started beside the job: {problem.strerror}; it runs without a sidecar")
+        starting.become(command, with_hook(environ, str(folder), actor))
     try:
         child = starting.start(command, with_hook(environ, str(folder), actor), relay.mask)
         beside = Beside(folder, relay.mask, say)
