@@ -51,7 +51,7 @@ def test_the_first_line_is_where_the_run_is(tmp_path: Path) -> None:
         (run,) = backend.runs.values()
         assert run.finished
         assert [line["trainer/loss"] for line in run.rows() if "trainer/loss" in line][:3] == [1, 1 / 2, 1 / 3]
-        assert f"rows are at {first.partition(': http')[2].strip()[:5]}"[:11] in err
+        assert f"rows are at {first.strip().partition('/run: ')[2]}" in err
 
 
 def test_an_offline_run_says_how_it_is_uploaded(tmp_path: Path) -> None:
@@ -173,3 +173,19 @@ def test_without_room_for_processes_the_job_runs_alone(tmp_path: Path) -> None:
     )
     assert done.returncode == 4, done.stderr
     assert done.stdout.split()[-1] == "0" * 16
+
+
+def test_further_runs_are_named(tmp_path: Path) -> None:
+    """An experiment that the job made beside its folder is named at the end with the command that delivers it; an older
+    one is not.
+    """
+    old = tmp_path / "run-2" / "rlship"
+    old.mkdir(parents=True)
+    (old / "a.jsonl").touch()
+    os.utime(old / "a.jsonl", (1, 1))
+    with started(tmp_path, "sh", "-c", "mkdir -p run-3/rlship && touch run-3/rlship/a.jsonl") as process:
+        _, err = process.communicate(timeout=60)
+    assert (
+        f"a further run of the job is in {tmp_path}/run-3; to deliver it: rlship watch --once {tmp_path}/run-3" in err
+    )
+    assert "run-2" not in err

@@ -14,7 +14,7 @@ from rlship_sidecar.child_process import module_command
 from rlship_sidecar.errors import OK, OWNED, REFUSED, USAGE
 from rlship_sidecar.launch.command import death_signal
 from rlship_sidecar.report.status import Status
-from rlship_sidecar.tail.discover import is_experiment
+from rlship_sidecar.tail.discover import is_experiment, newest_change
 
 RESTARTS = 5
 RESTART_AFTER_S = 5.0
@@ -136,9 +136,26 @@ def _how(code: int) -> str:
     return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
+def further_runs(folder: Path, since: float) -> list[str]:
+    """How to deliver the experiments that a job made beside `folder` for its further runs, `<folder>-2` and so on, and
+    into which it wrote after `since` (Unix seconds).
+    """
+    found = []
+    number = 2
+    while is_experiment(other := folder.with_name(f"{folder.name}-{number}")):
+        if newest_change(other) >= since:
+            found.append(f"a further run of the job is in {other}; to deliver it: rlship watch --once {_quoted(other)}")
+        number += 1
+    return found
+
+
+def _quoted(folder: Path) -> str:
+    return shlex.quote(str(folder))
+
+
 def outcome(folder: Path, status: Status | None) -> list[str]:
     """What became of the run, and how to deliver what is not delivered; `status` is the sidecar's last one."""
-    watch = f"rlship watch --once {shlex.quote(str(folder))}"
+    watch = f"rlship watch --once {_quoted(folder)}"
     if not is_experiment(folder):
         return [f"the job logged nothing into {folder}; docs/run.md says what is caught, and how to see why not"]
     if status is None:
@@ -154,5 +171,5 @@ def outcome(folder: Path, status: Status | None) -> list[str]:
         elif sink.name == "wandb":
             found.append(f"{status.rows} rows are at {sink.where}")
     if not status.complete:
-        found.append(f"data are incomplete; what is missing: rlship status {shlex.quote(str(folder))}")
+        found.append(f"data are incomplete; what is missing: rlship status {_quoted(folder)}")
     return found or [f"{status.rows} rows of {folder} are delivered"]

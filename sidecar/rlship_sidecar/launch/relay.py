@@ -86,8 +86,10 @@ def _start_witness() -> tuple[int, int]:
         try:
             die_with()
             # A pipe that the command's output goes to must close with the command.
-            os.closerange(0, write)
-            os.closerange(write + 1, os.sysconf("SC_OPEN_MAX") if write < 1 << 16 else write + 2)
+            for name in os.listdir("/proc/self/fd"):
+                if int(name) != write:
+                    with suppress(OSError):  # that of the list itself
+                        os.close(int(name))
             while True:
                 info = signal.sigwaitinfo(PASSED)
                 if info.si_code <= 0:

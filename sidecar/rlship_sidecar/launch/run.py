@@ -16,11 +16,12 @@ from pathlib import Path
 from rlship.hook.environment import with_hook
 from rlship_sidecar.errors import RlshipError
 from rlship_sidecar.launch import command as starting
-from rlship_sidecar.launch.beside import RARELY_S, Beside, Say, outcome
+from rlship_sidecar.launch.beside import RARELY_S, Beside, Say, further_runs, outcome
 from rlship_sidecar.launch.relay import Relay
 
 SETTLE_S = 10.0  # for so long the other nodes' last lines are waited for
 DRAIN_S = 60.0  # where the settings cannot be read, which the sidecar reports
+CLOCK_S = 1.0  # by which a file's time may be behind the clock's
 PATIENT_S = 2.0  # a delivery that takes longer is announced
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -39,6 +40,7 @@ def run_watched(
         raise RlshipError(
             f"{folder} cannot be made: {problem.strerror}", "name a folder that you may write to: --dir DIR"
         ) from problem
+    began = time.time() - CLOCK_S
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -51,6 +53,8 @@ def run_watched(
         beside = Beside(folder, relay.mask, say)
         status = _attend(child, relay, beside, say)
         _deliver(folder, relay, beside, say, alone=alone)
+        for line in further_runs(folder, began):
+            say(line)
     finally:
         relay.close()
     return starting.end_as(status)
