@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 class Setup:
     """The settings of a Logger; they stay the same in a forked child. Plain data."""
 
-    __slots__ = ("axis", "buffer_bytes", "checksum", "clock", "disk", "folder", "identity", "labels", "timing")
+    __slots__ = (
+        *("axis", "buffer_bytes", "checksum", "clock", "disk", "each_round", "folder", "identity", "labels"),
+        *("opened", "timing"),
+    )
 
     def __init__(
         self,
@@ -45,6 +48,8 @@ class Setup:
         self.buffer_bytes = buffer_bytes
         self.disk = disk
         self.checksum = family.identity_of(folder, identity)
+        self.opened: float | None = None  # the `t` of the first file, if it begins before its first line
+        self.each_round: Callable[[], object] | None = None  # what the writing thread does before it takes lines
 
 
 class Parts:
@@ -80,6 +85,7 @@ class Parts:
     def next(self) -> Part:
         """The next file. It gets an id of its own, because readers treat each file as another writer's."""
         entries, self._first_definitions = self._first_definitions, None
+        opened = None if entries is None else self._setup.opened
         if entries is None:
             self.withdraw()
             self.id = os.urandom(8).hex()
@@ -94,7 +100,7 @@ class Parts:
             writer,
             axis=setup.axis,
             beat=setup.timing.beat,
-            t=setup.clock(),
+            t=setup.clock() if opened is None or self.parent is not None else opened,
             parent=self.parent,
             labels=setup.labels,
         )

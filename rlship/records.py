@@ -109,13 +109,16 @@ def event_line(
     step: int | None,
     t: float,
     report: Callable[[str, str], object] = lambda attribute, why: None,
+    *,
+    stream: bool = False,
 ) -> str:
-    """An `event` record. Calls `report(attribute, why)` for each attribute that is changed or left out.
+    """An `event` record. Calls `report(attribute, why)` for each attribute that is changed or left out. `stream` says
+    that it has no step on purpose.
 
     Raises UnusableError.
     """
     # To the microsecond like spans, so that an event inside a span stays inside it.
-    head = f'{_head("event", f"{t:.6f}", step)}"name":{json_string(name)},"attrs":{{'
+    head = f'{_head("event", f"{t:.6f}", step, stream)}"name":{json_string(name)},"attrs":{{'
     body, cut = json_object(attrs, MAX_LINE_BYTES - size_of(head) - 16, report)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
@@ -138,10 +141,12 @@ def sample_line(
     step: int | None,
     t: float,
     report: Callable[[str, str], object],
+    *,
+    stream: bool = False,
 ) -> str:
-    """A `sample` record; `score` is already encoded. Calls `report(column, why)` as above. Raises UnusableError."""
+    """A `sample` record; `score` is already encoded. `report` and `stream` as above. Raises UnusableError."""
     ranked = "" if score is None else f'"score":{score},'
-    head = f'{_head("sample", f"{t:.3f}", step)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
+    head = f'{_head("sample", f"{t:.3f}", step, stream)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
     body, cut = json_object(row, MAX_LINE_BYTES - size_of(head) - 16, report)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 
@@ -162,8 +167,9 @@ def span_line(form: str, t: float, dur: float, step: int | None, lane: str, erro
     return line
 
 
-def _head(kind: str, t: str, step: int | None) -> str:
-    return f'{{"kind":"{kind}","t":{t},' + ("" if step is None else f'"step":{step},')
+def _head(kind: str, t: str, step: int | None, stream: bool) -> str:
+    place = '"stream":true,' if stream else "" if step is None else f'"step":{step},'
+    return f'{{"kind":"{kind}","t":{t},{place}'
 
 
 def _cut(members: str) -> str:

@@ -25,6 +25,10 @@ _CLOSE_S = 5.0
 _MAX_LABELS = 8 << 10
 
 _loggers: dict[tuple[str, str], Logger] = {}
+# Those of a facade: forks and the end of the process concern them, but `init` never returns one.
+_of_facades: list[Logger] = []
+# What a facade does as soon as the process itself calls `init`.
+_stand_down: list[Callable[[], object]] = []
 _default: Logger | None = None
 # In a forked child: the module's functions still write for the actor of the parent. The child's first `init` ends that.
 _default_of_parent = False
@@ -49,6 +53,25 @@ class Disabled(Logger):
 
 
 _disabled = Disabled()
+
+
+def look_after(logger: Logger) -> None:
+    """Take over a Logger of a facade: forks and the end of the process concern it like any other."""
+    logger.adopt(family.parent_of(logger.checksum))
+    with _lock:
+        _hook()
+        _of_facades[:] = [one for one in _of_facades if not one.closed]
+        _of_facades.append(logger)
+
+
+def is_explicit() -> bool:
+    """True if this process called `init` itself, so that a facade records nothing."""
+    return bool(_loggers)
+
+
+def when_explicit(stand_down: Callable[[], object]) -> None:
+    """Call `stand_down()` once the process calls `init` itself."""
+    _stand_down.append(stand_down)
 
 
 def init(
@@ -144,7 +167,7 @@ def current() -> Logger:
     """The Logger of the module's functions: the first open one, or one from `RLSHIP_DIR` and `RLSHIP_ACTOR`."""
     if _default is not None:
         return _default
-    if _off():
+    if is_off():
         return _disabled
     if os.environ.get("RLSHIP_DIR") and os.environ.get("RLSHIP_ACTOR"):
         return init()
@@ -152,7 +175,8 @@ def current() -> Logger:
     return _disabled
 
 
-def _off() -> bool:
+def is_off() -> bool:
+    """True if `RLSHIP_DISABLE` is set."""
     return os.environ.get("RLSHIP_DISABLE", "") not in ("", "0")
 
 
@@ -167,7 +191,7 @@ def _init(
     labels: Mapping[str, Any] | None,
     system_metrics: bool | float | None,
 ) -> Logger:
-    if _off():
+    if is_off():
         return _disabled
     folder = os.fspath(dir) if dir is not None else os.environ.get("RLSHIP_DIR", "")
     name = actor if actor is not None else os.environ.get("RLSHIP_ACTOR", "")
@@ -179,6 +203,8 @@ def _init(
     folder, name = os.path.abspath(os.fsdecode(folder)), str(name)
     if "\0" in folder:
         raise ValueError(f"dir={folder!r} holds a NUL character, which a path cannot")
+    while _stand_down:
+        _stand_down.pop()()
     known = _loggers.get((folder, name))
     if known is not None and not known.closed and known.begun:
         _report_difference(known, {"replica": replica, "rank": rank, "world": world, "attempt": attempt})
@@ -313,7 +339,7 @@ def _before_fork() -> None:
     """
     held = _held.setdefault(get_ident(), [])
     deadline = time.monotonic() + _HOLD_S
-    for logger in list(_loggers.values()):
+    for logger in [*_loggers.values(), *_of_facades]:
         locks, taken = logger.locks, list[bool]()
         held.append((locks, taken))
         # `extend` and `map` run without a bytecode in between. If a signal handler raised after `acquire` and before
@@ -333,7 +359,7 @@ def _after_fork() -> None:
     _held.clear()
     _notices, _lock = Notices(), threads.reentrant_lock()
     _default_of_parent = True
-    for logger in _loggers.values():
+    for logger in [*_loggers.values(), *_of_facades]:
         try:
             logger.after_fork()
         except Exception as error:  # noqa: BLE001 - os.fork must return in the child after any error here
@@ -347,5 +373,5 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, 
 def _close_all() -> None:
     deadline = time.monotonic() + _CLOSE_S
     error = endings.error_of_program()
-    for logger in list(_loggers.values()):
+    for logger in [*_of_facades, *_loggers.values()]:
         logger.close_at_exit(max(0.1, deadline - time.monotonic()), error)

@@ -256,6 +256,8 @@ class _Rounds:
     def collect(self) -> float | None:
         stream = self._stream
         try:
+            if self._setup.each_round is not None:
+                self._setup.each_round()
             stream.collect()
         except Exception as error:  # noqa: BLE001 - after any error, lines in the buffer are still written
             stream.failed("gathering", error)

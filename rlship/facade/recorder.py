@@ -1,0 +1,367 @@
+"""One run of W&B's: what each of its calls becomes in the files of its axes."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+
+from .. import registry, threads
+from ..guard import raised_by_signal
+from ..identity import detect
+from ..notices import Notices
+from ..values import number
+from . import values as kinds
+from .axes import COUNTER, Router, flat
+from .media import Copier, file_of
+from .tables import Tables, column_names, score_of
+from .told import Tally
+from .track import Track
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from .axes import Part
+
+SOURCE = "wandb"
+_QUIET_S = 10.0  # the sidecar's `implicit_s`
+_MAX_KNOWN = 1 << 16
+_MAX_FILES = 1000  # of an artifact, that are listed
+# How a metric is reduced by how it is logged. W&B keeps the last value of a key in a row.
+_STEPPED, _STREAM, _ARRAY, _SUMMARY = "last", "stream", "array", "summary"
+_REDUCE = {
+    _STEPPED: ["last"],
+    _STREAM: ["mean", "min", "max", "hist"],
+    _ARRAY: ["hist", "mean", "min", "max"],
+    _SUMMARY: ["mean", "min", "max"],
+}
+
+notices = Notices()
+copier = Copier()
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+class Place:
+    """Where a run is written. `opened` is Unix time; `start` is the first step of its own count."""
+
+    __slots__ = ("actor", "folder", "opened", "replica", "run_id", "shared", "start")
+
+    def __init__(self, folder: str, actor: str, run_id: str, *, opened: float, start: int = 0) -> None:
+        self.folder = folder
+        self.actor = actor
+        self.run_id = run_id
+        self.opened = opened
+        self.start = start
+        self.replica: str | None = None
+        self.shared = False
+
+
+class Recorder:
+    """Records one run. Every public method may be called from any thread, and may raise: its caller must not.
+
+    The files are opened at the first call that has something to write. `about` keeps what is said of the run before.
+    """
+
+    def __init__(self, place: Place, module: Any, *, clock: Callable[[], float] = time.time) -> None:
+        self.place = place
+        self.active = True
+        self.clock = clock
+        self.router = Router(place.start)
+        self._module = module
+        self._pid = os.getpid()
+        self._lock = threads.reentrant_lock()
+        self._tracks: dict[str, Track] = {}
+        self._main: Track | None = None
+        self._teller: Track | None = None  # the file that says what the run is: the run's own, once there is one
+        self._said: dict[str, Any] = {}
+        self._known: dict[tuple[str, str], str] = {}
+        self._tables = Tables()
+        self._tallies: dict[str, Tally] = {}
+        self._wanted: dict[str, tuple[str, ...]] = {}
+        _recorders.add(self)
+
+    # What W&B's calls become
+
+    def log(self, data: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
+        """Write the values of one call of `log`."""
+        t = self.clock()
+        values = data if kinds.is_plain(data) else flat(data, kinds.is_group)
+        with self._lock:
+            parts, ends = self.router.route(values, step, commit, counts=os.getpid() == self._pid)
+            for part in parts:
+                track = self._track(part.axis)
+                self._write(track, part, t)
+                if ends and part.axis == COUNTER:
+                    track.complete(part.step)
+            if self._wanted:
+                self._tally(values)
+
+    def define(self, name: str, options: Mapping[str, Any]) -> None:
+        """Take one call of `define_metric`; what rows cannot show of it becomes an event."""
+        axis = options.get("step_metric")
+        axis = getattr(axis, "name", axis)
+        summary = options.get("summary")
+        with self._lock:
+            self.router.definitions.define(name, axis, bool(options.get("overwrite")))
+            if summary:
+                names = tuple(one.strip().lower() for one in str(summary).split(","))
+                self._wanted[name] = tuple(one for one in names if one not in ("none", "copy"))
+            rest = {key: value for key, value in options.items() if value is not None and key != "step_metric"}
+            if rest:
+                self._event_later("define_metric", {"name": name, **({"step_metric": axis} if axis else {}), **rest})
+
+    def tell(self, name: str, **attrs: Any) -> None:
+        """Write an event of the run, at the time of the call."""
+        with self._lock:
+            track = self._track(None)
+            track.tell(name, attrs, None, self.clock())
+
+    def about(self, **members: Any) -> None:
+        """Write facts about the run: config, summary, name, tags and so on. Before the first file is open they wait."""
+        with self._lock:
+            if self._teller is not None:
+                self._teller.run_data(**members)
+                return
+            for name, value in members.items():
+                if name in ("config", "summary"):
+                    value = {**self._said.get(name, {}), **value}
+                self._said[name] = value
+
+    def keep_file(self, key: str, value: Any, track: Track, step: int | None, t: float) -> dict[str, Any]:
+        """Copy the file of a media object into the experiment. Returns the facts about it."""
+        facts: dict[str, Any] = {"key": key, "type": type(value).__name__}
+        caption = getattr(value, "_caption", None)
+        if isinstance(caption, str):
+            facts["caption"] = caption
+        file = file_of(value, self.place.folder, lambda: track.lose(step))
+        if file is None:
+            return {**facts, "text": str(value)[:1000]}
+        facts.update(path=f"media/{file.name}", size=file.size)
+        why = copier.put(file)
+        if why is not None:
+            track.lose(step)
+            facts["dropped"] = why
+        return facts
+
+    def finish(self, exit_code: int | None) -> None:
+        """End all steps and close the files."""
+        with self._lock:
+            if not self.active:
+                return
+            self.active = False
+            if self._teller is not None:
+                code = exit_code or 0
+                if not self.place.shared:
+                    self.about(exit_code=max(-255, min(255, int(code))))
+            copier.wait()
+            for track in self._tracks.values():
+                track.close()
+
+    def stop(self) -> None:
+        """Record nothing more, because the process logs by itself."""
+        with self._lock:
+            self.active = False
+            for track in self._tracks.values():
+                track.close(0.5)
+
+    def after_fork(self) -> None:
+        """In a forked child: no other thread holds the lock, and what is said of the run is the parent's."""
+        self._lock = threads.reentrant_lock()
+        self._said = {}
+
+    # Files
+
+    def _track(self, axis: str | None) -> Track:
+        """The file of an axis; None: the run's own."""
+        main = self.router.main or COUNTER
+        if axis is None:
+            axis = main
+        known = self._tracks.get(axis)
+        if known is not None:
+            return known
+        place = self.place
+        own = axis == main
+        actor = place.actor if own else f"{place.actor}.{axis}"
+        identity = detect(
+            actor, place.replica, warn=lambda message: notices.once(message, f"{actor}: {message}") and None
+        )
+        labels = {"source": SOURCE, "wandb_id": place.run_id}
+        before = self._main if own else None
+        if before is not None:
+            before.close()  # the run's own axis is another one from here on
+        opened = self.clock() if self._tracks else place.opened
+        track = Track(place.folder, identity, axis=axis, labels=labels, opened=opened, quiet_s=quiet_s())
+        registry.look_after(track)
+        self._tracks[axis] = track
+        if own:
+            self._main = track
+        if self._teller is None or own:
+            self._teller = track
+            self._begin(track, identity.rank)
+        return track
+
+    def _begin(self, track: Track, rank: int) -> None:
+        """Write into the first file what was said of the run before."""
+        if track.start() and rank == 0:
+            notices.once(f"folder {self.place.folder}", f"W&B's calls are written to {self.place.folder}/rlship")
+        track.before_close = self._before_close
+        said, self._said = self._said, {}
+        try:
+            for name, attrs in said.pop("", []):
+                track.tell(name, attrs, None, self.clock())
+            if said:
+                track.run_data(**said)
+        except Exception as error:  # noqa: BLE001 - the values of the call at hand are still written
+            fault("about", error)
+
+    def _event_later(self, name: str, attrs: dict[str, Any]) -> None:
+        """Write an event, or keep it until a file is open: definitions alone open none."""
+        if self._teller is not None:
+            self._teller.tell(name, attrs, None, self.clock())
+        else:
+            self._said.setdefault("", []).append((name, attrs))
+
+    def _before_close(self) -> None:
+        """Write the summary that the job asked for."""
+        shown = {key: tally.shown() for key, tally in self._tallies.items()}
+        if self._teller is not None and any(shown.values()):
+            self._teller.run_data(summary={key: value for key, value in shown.items() if value})
+
+    # Values
+
+    def _write(self, track: Track, part: Part, t: float) -> None:
+        step = part.step
+        if kinds.is_plain(part.values):
+            self._declare(track, part.values, _STREAM if step is None else _STEPPED)
+            track.put(part.values, step, t)
+            return
+        found = kinds.sort(part.values, self._module)
+        metrics = found.numbers
+        self._declare(track, metrics, _STREAM if step is None else _STEPPED)
+        if found.arrays:
+            self._declare(track, found.arrays, _ARRAY)
+            metrics = {**metrics, **found.arrays}
+        if found.histograms:
+            self._declare(track, found.histograms, _SUMMARY)
+            metrics = {**metrics, **{key: _moments(*one) for key, one in found.histograms.items()}}
+        if metrics or (step is not None and not part.values):
+            track.put(metrics, step, t)
+        for key, (edges, counts) in found.histograms.items():
+            track.tell("histogram", {"key": key, "edges": edges, "counts": counts}, step, t)
+        if found.texts:
+            track.tell("texts", found.texts, step, t)
+        for key, table in found.tables.items():
+            self._write_table(track, key, table, step, t)
+        for key, value in found.files:
+            track.tell("media", self.keep_file(key, value, track, step, t), step, t)
+
+    def _write_table(self, track: Track, key: str, table: Any, step: int | None, t: float) -> None:
+        names = column_names(table)
+        for cells in self._tables.new_rows(key, table):
+            row = {
+                name: self.keep_file(key, cell, track, step, t) if kinds.is_ours(cell) else cell
+                for name, cell in zip(names, cells)
+            }
+            score = score_of(row)
+            track.offer(key, row, None if score is None else number(score), step, t)
+
+    def _declare(self, track: Track, names: Mapping[str, Any], kind: str) -> None:
+        """Declare the reductions of metrics that are new, or that are logged in another way than before."""
+        known, new = self._known, {}
+        for name in names:
+            place = (track.axis, name)
+            before = known.get(place)
+            if before == kind or (before is not None and before != _STEPPED):
+                continue
+            if len(known) < _MAX_KNOWN:
+                known[place] = kind
+            # Several processes of one actor: which value is the last one says nothing, so their mean counts.
+            if kind != _STEPPED or (track.world in (None, 1) and track.replica == "0" and not self.place.shared):
+                new[name] = {"reduce": _REDUCE[kind]}
+        if new:
+            track.declare(new)
+
+    def _tally(self, values: Mapping[str, Any]) -> None:
+        for key, value in values.items():
+            tally = self._tallies.get(key)
+            if tally is None:
+                names = self._wanted.get(key)
+                if names is None:
+                    start = max(
+                        (one for one in self._wanted if one.endswith("*") and key.startswith(one[:-1])),
+                        key=len,
+                        default="",
+                    )
+                    names = self._wanted.get(start)
+                if not names:
+                    continue
+                tally = self._tallies[key] = Tally(names)
+            tally.add(value)
+
+
+def fault(where: str, error: Exception) -> None:
+    """Say once that something could not be recorded. Raises only what a signal handler of the job raised."""
+    if raised_by_signal(error):
+        raise error
+    notices.once(
+        "facade",
+        f"W&B's calls cannot be recorded as they should, the job goes on: {where}: {type(error).__name__}: {error}",
+    )
+
+
+def quiet_s() -> float:
+    """After how many seconds without a call a step ends: as the sidecar has it."""
+    try:
+        found = float(os.environ.get("RLSHIP_IMPLICIT_S") or _QUIET_S)
+    except ValueError:
+        return _QUIET_S
+    return found if 0 < found < 86400 else _QUIET_S
+
+
+def artifact_facts(artifact: Any) -> dict[str, Any]:
+    """Name, type and files (paths and sizes) of one of the client's artifacts, or of a path."""
+    if isinstance(artifact, (str, os.PathLike)):
+        return {"path": os.path.abspath(artifact), **sizes(os.fspath(artifact))}
+    facts: dict[str, Any] = {"name": str(getattr(artifact, "name", "")), "type": str(getattr(artifact, "type", ""))}
+    entries = getattr(getattr(artifact, "manifest", None), "entries", None) or {}
+    facts["files"] = [
+        {"path": str(getattr(one, "local_path", None) or path), "name": str(path), "size": getattr(one, "size", None)}
+        for path, one in list(entries.items())[:_MAX_FILES]
+    ]
+    facts["count"] = len(entries)
+    return facts
+
+
+def sizes(path: str) -> dict[str, Any]:
+    """The size of a file, or how many entries a folder has."""
+    try:
+        found = os.stat(path)
+        if os.path.isdir(path):
+            return {"entries": len(os.listdir(path))}
+        return {"size": found.st_size}
+    except OSError as error:
+        return {"missing": error.strerror or "cannot be read"}
+
+
+def _moments(edges: list[Any], counts: list[Any]) -> dict[str, float]:
+    """A histogram as a summary; its sum is that of the bins' middles."""
+    n = int(sum(counts))
+    if n <= 0 or len(edges) != len(counts) + 1:
+        return {"n": 0}
+    held = [i for i, count in enumerate(counts) if count > 0]
+    middle = sum(float(count) * (float(edges[i]) + float(edges[i + 1])) / 2 for i, count in enumerate(counts))
+    return {"n": n, "sum": middle, "min": float(edges[held[0]]), "max": float(edges[held[-1] + 1])}
+
+
+def _after_fork() -> None:
+    for recorder in list(_recorders):
+        try:
+            recorder.after_fork()
+        except Exception as error:
+            if raised_by_signal(error):
+                raise
+
+
+os.register_at_fork(after_in_child=_after_fork)

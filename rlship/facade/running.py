@@ -1,0 +1,324 @@
+"""A run of W&B's whose calls are recorded: what is added in front of the client's own class of runs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import traceback
+
+from .recorder import artifact_facts, fault, notices, sizes
+from .told import Summary, telling_config
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .recorder import Recorder
+
+    _Client: Any
+else:
+    _Client = object
+
+_PLAIN = (str, int, float, bool, list, tuple)
+
+
+class State:
+    """What is added to a run. `beside`: the client's own run goes to W&B as always, and is recorded too."""
+
+    __slots__ = ("beside", "finished", "forget", "module", "name", "read", "recorder", "summary")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        module: Any,
+        name: str,
+        *,
+        beside: bool,
+        forget: Callable[[Any], object],
+        read: Callable[[str], Any],
+    ) -> None:
+        self.recorder = recorder
+        self.module = module
+        self.name = name
+        self.beside = beside
+        self.forget = forget  # the run is finished
+        self.read = read  # the module, for what reads from W&B
+        self.finished = False
+        self.summary = Summary(lambda values: self.about(summary=values))
+
+    def about(self, **members: Any) -> None:
+        """Record facts about the run. Never raises."""
+        try:
+            if self.recorder.active:
+                self.recorder.about(**members)
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            fault("run", error)
+
+    def check(self, call: str) -> None:
+        """Raise what the client raises for a call of a finished run."""
+        if self.finished and not self.beside:
+            usage = getattr(self.module, "UsageError", ValueError)
+            raise usage(f"Run ({self.recorder.place.run_id}) is finished. The call to `{call}` will be ignored.")
+
+
+def records(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method that records a call first. What the client's own method does and returns stays."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        state = self._rlship
+        state.check(name)
+        if state.recorder.active:
+            try:
+                method(self, *args, **options)
+            except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+                fault(name, error)
+        return getattr(super(RecordedRun, self), name)(*args, **options)
+
+    return call
+
+
+class RecordedRun(_Client):  # type: ignore[misc]  # the client is not installed where types are checked
+    """Stands in front of the client's class of runs, in a class made of both."""
+
+    _rlship: State
+
+    # Logging
+
+    def log(self, data: Any, step: Any = None, commit: Any = None, *args: Any, **options: Any) -> None:
+        state = self._rlship
+        state.check("log")
+        # The client's own errors, as the job would get them.
+        if not hasattr(data, "items"):
+            raise TypeError("wandb.log must be passed a dictionary")
+        if any(not isinstance(key, str) for key in data):
+            raise TypeError("Key values passed to `wandb.log` must be strings.")
+        try:
+            if state.recorder.active:
+                state.recorder.log(data, step, commit)
+                state.summary.note(data)
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            fault("log", error)
+        if state.beside:
+            super().log(data, step, commit, *args, **options)
+
+    def define_metric(self, name: Any, step_metric: Any = None, *args: Any, **options: Any) -> Any:
+        state = self._rlship
+        state.check("define_metric")
+        found = super().define_metric(name, step_metric, *args, **options)
+        try:
+            if state.recorder.active and isinstance(name, str) and name:
+                named = dict(zip(("step_sync", "hidden", "summary", "overwrite"), args))
+                state.recorder.define(name, {"step_metric": step_metric, **named, **options})
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            fault("define_metric", error)
+        return found
+
+    def finish(self, exit_code: Any = None, *args: Any, **options: Any) -> None:
+        state = self._rlship
+        if state.finished:
+            return
+        state.finished = True
+        try:
+            state.recorder.finish(exit_code)
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            fault("finish", error)
+        super().finish(exit_code, *args, **options)
+        state.forget(self)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            traceback.print_exception(kind, error, trace)
+        self.finish(exit_code=0 if kind is None else 1)
+
+    # Calls that become events
+
+    @records
+    def watch(self, models: Any = None, criterion: Any = None, log: Any = "gradients", *_: Any, **options: Any) -> None:
+        notices.once("watch", "wandb.watch is recorded as an event: gradients and parameters are not")
+        self._rlship.recorder.tell("watch", log=log, **_few(options))
+
+    @records
+    def alert(self, title: Any, text: Any = "", level: Any = None, *_: Any, **__: Any) -> None:
+        self._rlship.recorder.tell("alert", title=title, text=text, level=getattr(level, "value", level) or "INFO")
+
+    @records
+    def save(self, glob_str: Any = "", base_path: Any = None, policy: Any = "live", *_: Any, **__: Any) -> None:
+        path = os.fspath(glob_str)
+        self._rlship.recorder.tell("saved", path=os.path.abspath(path), policy=policy, **sizes(path))
+
+    @records
+    def log_artifact(self, artifact_or_path: Any, *_: Any, **options: Any) -> None:
+        self._rlship.recorder.tell("artifact", **{**artifact_facts(artifact_or_path), **_few(options)})
+
+    @records
+    def upsert_artifact(self, artifact_or_path: Any, *_: Any, **options: Any) -> None:
+        self._rlship.recorder.tell("artifact", **{**artifact_facts(artifact_or_path), **_few(options)})
+
+    @records
+    def finish_artifact(self, artifact_or_path: Any, *_: Any, **options: Any) -> None:
+        self._rlship.recorder.tell("artifact", **{**artifact_facts(artifact_or_path), **_few(options)})
+
+    @records
+    def log_model(self, path: Any, name: Any = None, *_: Any, **options: Any) -> None:
+        named = {"type": "model"} if name is None else {"type": "model", "name": name}
+        self._rlship.recorder.tell("artifact", **{**artifact_facts(path), **named, **_few(options)})
+
+    @records
+    def link_artifact(self, artifact: Any, target_path: Any = None, *_: Any, **__: Any) -> None:
+        self._rlship.recorder.tell("linked", target=str(target_path), **artifact_facts(artifact))
+
+    @records
+    def link_model(self, path: Any, registered_model_name: Any = None, *_: Any, **__: Any) -> None:
+        self._rlship.recorder.tell("linked", target=str(registered_model_name), **artifact_facts(path))
+
+    @records
+    def log_code(self, root: Any = ".", *_: Any, **__: Any) -> None:
+        self._rlship.recorder.tell("saved", path=os.path.abspath(root or "."), policy="code")
+
+    @records
+    def mark_preempting(self) -> None:
+        self._rlship.recorder.tell("preempting")
+
+    # Calls that read from W&B
+
+    def use_artifact(self, artifact_or_name: Any, type: Any = None, *args: Any, **options: Any) -> Any:
+        state = self._rlship
+        if state.beside:
+            return super().use_artifact(artifact_or_name, type, *args, **options)
+        if not isinstance(artifact_or_name, str):
+            return artifact_or_name
+        return state.read("use_artifact").Api().artifact(self._rlship_path(artifact_or_name), type=type)
+
+    def use_model(self, name: Any, *args: Any, **options: Any) -> Any:
+        state = self._rlship
+        if state.beside:
+            return super().use_model(name, *args, **options)
+        return state.read("use_model").Api().artifact(self._rlship_path(name)).download()
+
+    def restore(self, name: Any, run_path: Any = None, replace: bool = False, root: Any = None) -> Any:
+        state = self._rlship
+        if state.beside:
+            return super().restore(name, run_path, replace, root)
+        return state.read("restore").restore(name, run_path or self.path, replace, root or self.dir)
+
+    def _rlship_path(self, name: str) -> str:
+        entity = f"{self.entity}/" if self.entity else ""
+        return name if "/" in name else f"{entity}{self.project}/{name}"
+
+    # What the run is
+
+    @property
+    def summary(self) -> Any:
+        return self.__dict__["summary"] if self._rlship.beside else self._rlship.summary
+
+    @summary.setter
+    def summary(self, value: Any) -> None:
+        self.__dict__["summary"] = value
+
+    @property
+    def name(self) -> Any:
+        return super().name if self._rlship.beside else self._rlship.name
+
+    @name.setter
+    def name(self, value: Any) -> None:
+        self._rlship.name = value
+        _set(self, "name", value)
+        self._rlship.about(name=str(value))
+
+    @property
+    def notes(self) -> Any:
+        return super().notes
+
+    @notes.setter
+    def notes(self, value: Any) -> None:
+        _set(self, "notes", value)
+        self._rlship.about(notes=str(value))
+
+    @property
+    def tags(self) -> Any:
+        return super().tags
+
+    @tags.setter
+    def tags(self, value: Any) -> None:
+        _set(self, "tags", value)
+        self._rlship.about(tags=[str(tag) for tag in self.tags])
+
+    @property
+    def step(self) -> Any:
+        return super().step if self._rlship.beside else self._rlship.recorder.router.counter.at
+
+    @property
+    def starting_step(self) -> Any:
+        return super().starting_step if self._rlship.beside else self._rlship.recorder.place.start
+
+    @property
+    def resumed(self) -> Any:
+        return super().resumed if self._rlship.beside else self._rlship.recorder.place.start > 0
+
+    @property
+    def url(self) -> Any:
+        return super().url if self._rlship.beside else f"file://{self._rlship.recorder.place.folder}"
+
+    @property
+    def project_url(self) -> Any:
+        return super().project_url if self._rlship.beside else self.url
+
+    @property
+    def entity(self) -> Any:
+        found = super().entity
+        return found if self._rlship.beside or found != "dummy" else ""
+
+    @property
+    def disabled(self) -> Any:
+        return super().disabled if self._rlship.beside else False
+
+    @property
+    def offline(self) -> Any:
+        return super().offline if self._rlship.beside else True
+
+    @property
+    def dir(self) -> Any:
+        if self._rlship.beside:
+            return super().dir
+        place = self._rlship.recorder.place
+        found = os.path.join(place.folder, "wandb", place.run_id, "files")
+        try:
+            os.makedirs(found, exist_ok=True)
+        except OSError as error:
+            fault("dir", error)
+        return found
+
+    def __reduce__(self) -> Any:
+        """Another process gets a run of its own with the same id: it is an actor of the same experiment."""
+        return _attached, (self._rlship.recorder.place.run_id, self._rlship.name, self.project)
+
+
+def begin(run: Any, state: State, classes: dict[type, type]) -> None:
+    """Let the calls of a run of the client's be recorded. `classes` has the classes that were made before."""
+    base = type(run)
+    if base not in classes:
+        facts = {"__qualname__": base.__qualname__, "__module__": base.__module__, "__doc__": base.__doc__}
+        classes[base] = type(base.__name__, (RecordedRun, base), facts)
+    run.__dict__["_rlship"] = state
+    config = run.config
+    object.__setattr__(config, "__class__", telling_config(type(config), lambda values: state.about(config=values)))
+    run.__class__ = classes[base]
+
+
+def _set(run: Any, name: str, value: Any) -> None:
+    """Set a property of the client's own class."""
+    getattr(super(RecordedRun, type(run)), name).fset(run, value)
+
+
+def _attached(run_id: str, name: str, project: str) -> Any:
+    import importlib
+
+    return importlib.import_module("wandb").init(id=run_id, name=name, project=project, reinit="return_previous")
+
+
+def _few(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a call that are plain."""
+    return {key: value for key, value in options.items() if isinstance(value, _PLAIN)}

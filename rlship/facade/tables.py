@@ -1,0 +1,62 @@
+"""The rows of a table that is logged again and again, without those that were logged before. Pure."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_SCORES = ("reward", "rewards", "score", "total_reward")
+_MAX_TABLES = 1000
+
+
+class Tables:
+    """What was logged of each table by its key, as fingerprints of its rows.
+
+    A job may log a table that grows, or make a new one each time with all rows so far. Both begin with the rows that
+    were logged before. A table that begins otherwise is new as a whole, and so is an equal one in another object: a
+    later evaluation may have the same answers.
+    """
+
+    def __init__(self) -> None:
+        self._logged: dict[str, tuple[int, list[int]]] = {}
+
+    def new_rows(self, key: str, table: Any) -> Sequence[Sequence[Any]]:
+        """The rows of `table` that were not logged under `key` before."""
+        rows = list(table.data)
+        marks = [_mark(row) for row in rows]
+        before_id, before = self._logged.get(key, (0, []))
+        same = before_id == id(table)
+        grown = len(before) < len(marks) or same
+        known = len(before) if before and grown and marks[: len(before)] == before else 0
+        if key in self._logged or len(self._logged) < _MAX_TABLES:
+            self._logged[key] = id(table), marks
+        return rows[known:]
+
+
+def _mark(row: Any) -> int:
+    """A number that is the same for equal rows, and hardly ever for two others."""
+    return hash(tuple([cell if type(cell) is str else _text(cell) for cell in row]))
+
+
+def _text(cell: Any) -> str:
+    digest = getattr(cell, "_sha256", None)
+    return f"{type(cell).__name__} {digest}" if isinstance(digest, str) else repr(cell)
+
+
+def column_names(table: Any) -> list[str]:
+    """The names of a table's columns; of equal ones all but the first are numbered."""
+    found: list[str] = []
+    for column in table.columns:
+        name = str(column) or "_"
+        found.append(name if name not in found else f"{name}.{len(found)}")
+    return found
+
+
+def score_of(row: dict[str, Any]) -> float | None:
+    """The number by which rows of a table are ranked: that of the first column that is called a reward or a score."""
+    for name, value in row.items():
+        if name.lower() in _SCORES and type(value) in (int, float) and value - value == 0:
+            return float(value)
+    return None

@@ -1,0 +1,119 @@
+"""The config and the summary of a run: they behave as the client's do, and tell what changes."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+
+def telling_config(base: type, changed: Callable[[dict[str, Any]], object]) -> type:
+    """A class like the client's own `base`, of which `changed(values)` is called with the values of changed keys."""
+
+    def tell(config: Any, names: Iterable[Any]) -> None:
+        # The client strips these from the names.
+        wanted = {name.strip("-") for name in names if isinstance(name, str)}
+        changed({name: config[name] for name in wanted if name in config and not name.startswith("_")})
+
+    class Config(base):  # type: ignore[misc]  # the class is known at run time only
+        def __setitem__(self, key: Any, val: Any) -> None:
+            super().__setitem__(key, val)
+            tell(self, [key])
+
+        def __setattr__(self, key: Any, val: Any) -> None:
+            super().__setattr__(key, val)
+            tell(self, [key])
+
+        def update(self, d: Any, *args: Any, **options: Any) -> None:
+            super().update(d, *args, **options)
+            # It may be an object of flags, or the name of a file.
+            tell(self, d if isinstance(d, dict) else list(self.keys()))
+
+        def setdefaults(self, d: Any) -> None:
+            super().setdefaults(d)
+            tell(self, d if isinstance(d, dict) else list(self.keys()))
+
+        def persist(self) -> None:
+            super().persist()
+            tell(self, list(self.keys()))
+
+    Config.__name__, Config.__qualname__, Config.__module__ = base.__name__, base.__qualname__, base.__module__
+    return Config
+
+
+_KEPT = (float, int, str, dict)
+
+
+class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
+    """The newest value of each key. What the job sets itself is told by `changed(values)`."""
+
+    def __init__(self, changed: Callable[[dict[str, Any]], object], values: dict[str, Any] | None = None) -> None:
+        super().__init__(values or {})
+        object.__setattr__(self, "_changed", changed)
+
+    def note(self, values: dict[str, Any]) -> None:
+        """Take values that were logged: the job did not set them. Tables and files are not kept in memory."""
+        dict.update(self, {key: value for key, value in values.items() if isinstance(value, _KEPT)})
+
+    def __getitem__(self, key: Any) -> Any:
+        value = dict.__getitem__(self, key)
+        if type(value) is dict:
+            value = Summary(lambda _: self._told([key]), value)
+            dict.__setitem__(self, key, value)
+        return value
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("__"):
+            raise AttributeError(key)
+        return self[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        dict.__setitem__(self, key, value)
+        self._told([key])
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        self[key] = value
+
+    def __delattr__(self, key: str) -> None:
+        del self[key]
+
+    def update(self, *args: Any, **values: Any) -> None:
+        new = dict(*args, **values)
+        dict.update(self, new)
+        self._told(new)
+
+    def _as_dict(self) -> dict[str, Any]:
+        return self
+
+    def _told(self, keys: Iterable[Any]) -> None:
+        object.__getattribute__(self, "_changed")({key: dict.__getitem__(self, key) for key in keys})
+
+
+class Tally:
+    """The figure of a key's values that the job asked for by `define_metric(summary=…)`."""
+
+    __slots__ = ("count", "names", "values")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.count = 0
+        self.values: dict[str, float] = {}
+
+    def add(self, value: Any) -> None:
+        """Take one more value; others than finite numbers do not count."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+            return
+        self.count += 1
+        old = self.values
+        self.values = {
+            "min": min(old.get("min", value), value),
+            "max": max(old.get("max", value), value),
+            "mean": old.get("mean", 0.0) + (value - old.get("mean", 0.0)) / self.count,
+            "first": old.get("first", value),
+            "last": value,
+        }
+
+    def shown(self) -> dict[str, float]:
+        """What the client's summary has of the key."""
+        return {name: self.values[name] for name in self.names if name in self.values}

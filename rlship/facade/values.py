@@ -1,0 +1,120 @@
+"""What the values of one call of W&B's `log` are: numbers, several numbers, texts, histograms, tables, files."""
+
+from __future__ import annotations
+
+from ..values import UnusableError, count_of, scalar, why_unusable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+PLAIN = frozenset((float, int, bool))
+_MAX_LIST = 1 << 18
+
+
+class Sorted:
+    """The values of one part of a call, by what becomes of them."""
+
+    __slots__ = ("arrays", "files", "histograms", "numbers", "tables", "texts")
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {}
+        self.arrays: dict[str, Any] = {}
+        self.texts: dict[str, Any] = {}
+        self.histograms: dict[str, tuple[list[Any], list[Any]]] = {}  # edges, counts
+        self.tables: dict[str, Any] = {}
+        self.files: list[tuple[str, Any]] = []
+
+
+def is_plain(values: Mapping[str, Any]) -> bool:
+    """True if all values are plain numbers, as they nearly always are."""
+    return PLAIN.issuperset(map(type, values.values()))
+
+
+def is_group(value: Any) -> bool:
+    """True for a dict whose members are values of their own."""
+    return isinstance(value, dict) and bool(value)
+
+
+def sort(values: Mapping[str, Any], module: Any) -> Sorted:
+    """Sort the values of one part. `module` is the client's package, whose own types make files of figures."""
+    found = Sorted()
+    for key, value in values.items():
+        if type(value) in PLAIN:
+            found.numbers[key] = value
+        elif value is not None:
+            _sort_one(found, key, value, module)
+    return found
+
+
+def _sort_one(found: Sorted, key: str, value: Any, module: Any) -> None:
+    if isinstance(value, (str, bytes)):
+        found.texts[key] = value if isinstance(value, str) else repr(value)[:1000]
+    elif isinstance(value, (list, tuple)):
+        _sort_list(found, key, value, module)
+    elif is_ours(value):
+        _sort_media(found, key, value)
+    elif (made := _converted(value, module)) is not None:
+        _sort_media(found, key, made)
+    elif hasattr(value, "tolist") and count_of(value) > 1:
+        found.arrays[key] = value
+    else:
+        try:
+            found.numbers[key] = value if getattr(value, "is_cuda", False) else scalar(value)
+        except UnusableError:
+            found.texts[key] = _text(value)
+
+
+def _sort_list(found: Sorted, key: str, value: Any, module: Any) -> None:
+    kinds = set(map(type, value))
+    if value and len(value) <= _MAX_LIST and kinds <= PLAIN:
+        found.arrays[key] = list(value)
+    elif value and all(is_ours(item) or _is_figure(item) for item in value):
+        for item in value:
+            _sort_one(found, key, item, module)
+    elif value:
+        found.texts[key] = [_text(item) if not isinstance(item, (str, float, int, dict)) else item for item in value]
+
+
+def _sort_media(found: Sorted, key: str, value: Any) -> None:
+    edges, counts = getattr(value, "bins", None), getattr(value, "histogram", None)
+    if edges is not None and counts is not None:
+        found.histograms[key] = list(edges), list(counts)
+    elif hasattr(value, "columns") and hasattr(value, "data"):
+        found.tables[key] = value
+    elif is_ours(getattr(value, "table", None)):  # a chart, which is a table and how to draw it
+        found.tables[f"{key}_table"] = value.table
+    else:
+        found.files.append((key, value))
+
+
+def is_ours(value: Any) -> bool:
+    """True for an object of one of the client's own types."""
+    return (type(value).__module__ or "").partition(".")[0] == "wandb"
+
+
+def _is_figure(value: Any) -> bool:
+    return (type(value).__module__ or "").partition(".")[0] in ("matplotlib", "PIL", "plotly")
+
+
+def _converted(value: Any, module: Any) -> Any:
+    """A figure, picture or data frame as an object of the client's, as the client itself makes it; else None."""
+    kind = type(value)
+    package = (kind.__module__ or "").partition(".")[0]
+    if package == "pandas" and kind.__name__ == "DataFrame":
+        return module.Table(dataframe=value)
+    if package == "plotly":
+        return module.Plotly(value)
+    # The module `matplotlib.pyplot` itself stands for its current figure.
+    pyplot = getattr(value, "__name__", "") == "matplotlib.pyplot"
+    if pyplot or package == "PIL" or (package == "matplotlib" and hasattr(value, "savefig")):
+        return module.Image(value.gcf() if pyplot else value)
+    return None
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)[:10_000]
+    except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
+        return f"<{type(value).__name__}: {why_unusable(error) or 'no text'}>"

@@ -1,0 +1,278 @@
+"""W&B's package, taken over: a job that calls it writes rlship's files, and talks to no server.
+
+    patch(wandb)
+
+An import hook calls `patch` once, right after the process imported the real package. From then on `init` makes a run of
+the package's own in its mode "disabled", whose methods record what they are called with. Only public names are
+replaced. What reads from W&B stays with the real client.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import os
+import time
+
+from .. import registry
+from ..notices import say
+from . import places
+from .recorder import Place, Recorder, fault, notices
+from .running import State, begin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+# Names of the module that are those of the newest run while there is one.
+_GLOBALS = (
+    *("run", "config", "summary", "log", "define_metric", "watch", "unwatch", "save", "alert", "mark_preempting"),
+    *("use_artifact", "log_artifact", "log_model", "use_model", "link_model"),
+)
+# What is said of a run by its settings: its name there, and its name in the files.
+_FACTS = (
+    ("project", "project"),
+    ("entity", "entity"),
+    ("run_group", "group"),
+    ("run_job_type", "job_type"),
+    ("run_notes", "notes"),
+)
+_DUMMY_KEY = "0" * 40  # some frameworks do not log without a key
+
+
+def patch(module: Any) -> None:
+    """Take over `module`, the real `wandb` that this process imported. Never raises; the job goes on in any case.
+
+    Does nothing without `RLSHIP_DIR`, and with `RLSHIP_DISABLE`.
+    """
+    try:
+        if not os.environ.get("RLSHIP_DIR") or registry.is_off() or getattr(module, "_rlship", None) is not None:
+            return
+        if not callable(getattr(module, "init", None)):
+            raise AttributeError("it has no function init")
+        module._rlship = Facade(module)
+    except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+        fault("patch", error)
+
+
+class _Asked:
+    """What one call of `init` asks for: its arguments, over the settings that it passes, over the environment."""
+
+    def __init__(self, module: Any, given: dict[str, Any]) -> None:
+        self._given = given
+        self._settings = given.get("settings")
+        self.mode = self._of("mode", "mode", "WANDB_MODE") or ""
+        self.reinit = self._of("reinit", "reinit", "WANDB_REINIT")
+        self.resume = self._of("resume", "resume", "WANDB_RESUME") or given.get("resume_from")
+        self.id = self._of("id", "run_id", "WANDB_RUN_ID")
+        self.name = self._of("name", "run_name", "WANDB_NAME")
+        self.label = self._of("", "x_label", "WANDB_X_LABEL")
+        self.secondary = self._of("", "x_primary", "WANDB_X_PRIMARY") in (False, "false", "False", "0")
+        self.sweeps = bool(os.environ.get("WANDB_SWEEP_ID") or os.environ.get("WANDB_LAUNCH"))
+
+    def _of(self, argument: str, setting: str, variable: str) -> Any:
+        found = self._given.get(argument)
+        if found is None and isinstance(self._settings, dict):
+            found = self._settings.get(setting)
+        elif found is None and self._settings is not None:
+            found = getattr(self._settings, setting, None)
+        return os.environ.get(variable) or None if found is None else found
+
+    def disabled(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments for a run that the client keeps to itself. The job's own settings stay as they are."""
+        settings = copy.copy(self._settings)
+        if isinstance(settings, dict):
+            settings.pop("mode", None)
+        return {**arguments, "mode": "disabled", **({} if settings is None else {"settings": settings})}
+
+
+class Facade:
+    """The package `module` as a job sees it from now on, and the runs of this process."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self._real_init = module.init
+        self._before_runs = {name: getattr(module, name) for name in _GLOBALS if hasattr(module, name)}
+        self._runs: list[Any] = []  # those that are not finished, in the order of `init`
+        self._folders: dict[str, str] = {}  # by the run's id
+        self._classes: dict[type, type] = {}
+        self._aside = False  # whether the process logs by itself, so that nothing is recorded
+        registry.when_explicit(self._stand_aside)
+        self._replace("init", self._init)
+        if hasattr(module, "login"):
+            self._replace("login", self._login)
+        _give_key(module)
+
+    def _replace(self, name: str, own: Callable[..., Any]) -> None:
+        real = getattr(self.module, name)
+
+        @functools.wraps(real)
+        def call(*args: Any, **options: Any) -> Any:
+            return own(*args, **options)
+
+        setattr(self.module, name, call)
+        sdk = getattr(self.module, "sdk", None)
+        if sdk is not None and getattr(sdk, name, None) is real:
+            setattr(sdk, name, call)
+
+    # Before a run
+
+    def _login(self, *args: Any, **options: Any) -> bool:
+        """Be logged in, without a server."""
+        return True
+
+    def _init(self, *args: Any, **options: Any) -> Any:
+        real = self._real_init
+        try:
+            arguments = dict(inspect.signature(real).bind(*args, **options).arguments)
+            arguments.update(arguments.pop("kwargs", {}))
+            asked = _Asked(self.module, arguments)
+            if self._is_disabled(asked):
+                return real(*args, **options)
+            known = self._active(asked)
+        except TypeError:
+            return real(*args, **options)  # the job's own mistake: the client says what is wrong
+        except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+            fault("init", error)
+            return real(*args, **options)
+        if known is not None:
+            return known
+        if asked.sweeps:
+            notices.once(
+                "sweep",
+                "this process belongs to a sweep or a launch: its run goes to W&B as always, and is recorded too",
+            )
+            return self._dressed(real(*args, **options), asked, beside=True)
+        opened = time.time()
+        before = {name: getattr(self.module, name, None) for name in self._before_runs}
+        run = real(**asked.disabled(arguments))
+        dressed = self._dressed(run, asked, opened=opened)
+        if dressed is None:
+            return real(*args, **options)
+        if asked.reinit == "create_new":
+            for name, value in before.items():
+                setattr(self.module, name, value)
+        return dressed
+
+    def _is_disabled(self, asked: _Asked) -> bool:
+        """True if the job wants no run, by an argument, the settings, the environment or `wandb disabled`."""
+        if asked.mode:
+            return bool(asked.mode == "disabled")
+        try:
+            return bool(self.module.setup().settings.mode == "disabled")
+        except Exception:  # noqa: BLE001 - another version of the client has no such setting
+            return False
+
+    def _active(self, asked: _Asked) -> Any:
+        """The run that `init` returns again; None if it makes a new one."""
+        if not self._runs or asked.reinit == "create_new":
+            return None
+        if asked.reinit in (True, "finish_previous", "true", "True", "1"):
+            for run in list(self._runs):
+                run.finish()
+            return None
+        return self._runs[-1]
+
+    # A run
+
+    def _dressed(self, run: Any, asked: _Asked, *, opened: float | None = None, beside: bool = False) -> Any:
+        """The run as one that records; None if that cannot be, with a message."""
+        try:
+            if self._aside or registry.is_explicit():
+                notices.once("aside", "this process logs to rlship by itself: its calls of W&B are not recorded")
+                return run
+            settings = run.settings
+            place = self._place(run, settings, asked, opened or time.time())
+            recorder = Recorder(place, self.module)
+            name = str(asked.name) if asked.name else os.path.basename(place.folder)
+            state = State(recorder, self.module, name, beside=beside, forget=self._forget, read=self._read)
+            begin(run, state, self._classes)
+            self._say(recorder, run, settings, asked)
+            self._runs.append(run)
+            if getattr(self.module, "run", None) is run:
+                for name in _GLOBALS[1:]:
+                    if hasattr(run, name):
+                        setattr(self.module, name, getattr(run, name))
+            return run
+        except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+            fault("init", error)
+            return run if beside else None
+
+    def _place(self, run: Any, settings: Any, asked: _Asked, opened: float) -> Place:
+        base = os.path.abspath(os.environ["RLSHIP_DIR"])
+        run_id = str(run.id)
+        if self._runs:  # runs that are open at one time are actors of one experiment
+            folder = self._runs[-1]._rlship.recorder.place.folder
+        else:
+            folder = self._folders.get(run_id) or places.folder_of(base, len(set(self._folders.values())) + 1)
+        if folder not in self._folders.values() and self._folders:
+            say(f"another run of this process is written to {folder}")
+        self._folders[run_id] = folder
+        label, job_type = asked.label, getattr(settings, "run_job_type", None)
+        actor = places.actor_of(job_type, label, secondary=asked.secondary)
+        taken = {one._rlship.recorder.place.actor for one in self._runs}
+        if actor in taken:
+            actor = places.role(asked.name) or actor
+        if actor in taken:
+            actor = next(name for n in range(2, 1 << 20) if (name := f"{actor}-{n}") not in taken)
+        start = 0
+        if asked.resume not in (None, False, "never", "false", "False", "0"):
+            start = places.last_step(folder, actor, run_id) + 1
+        place = Place(folder, actor, run_id, opened=opened, start=start)
+        place.shared = asked.mode == "shared"
+        if asked.secondary and label and places.role(label) is None:
+            place.replica = label
+        return place
+
+    def _say(self, recorder: Recorder, run: Any, settings: Any, asked: _Asked) -> None:
+        """Write what the run is."""
+        facts: dict[str, Any] = {}
+        for setting, member in _FACTS:
+            value = getattr(settings, setting, None)
+            if isinstance(value, str) and value and not (setting == "entity" and value == "dummy"):
+                facts[member] = value
+        if asked.name:
+            facts["name"] = str(asked.name)
+        tags = getattr(settings, "run_tags", None)
+        if tags:
+            facts["tags"] = [str(tag) for tag in tags]
+        config = {key: value for key, value in dict(run.config).items() if not key.startswith("_")}
+        if config:
+            facts["config"] = config
+        if facts:
+            recorder.about(**facts)
+
+    def _forget(self, run: Any) -> None:
+        """Forget a run; the module's names are again as before the first one."""
+        if run in self._runs:
+            self._runs.remove(run)
+        if getattr(self.module, "run", None) in (run, None):
+            for name, value in self._before_runs.items():
+                setattr(self.module, name, value)
+
+    def _read(self, what: str) -> Any:
+        """The module, for what reads from W&B."""
+        notices.once("reads", f"{what} reads from W&B: the real client does it, as always")
+        if os.environ.get("WANDB_API_KEY") == _DUMMY_KEY:
+            del os.environ["WANDB_API_KEY"]
+        return self.module
+
+    def _stand_aside(self) -> None:
+        """From now on the process logs by itself: close what was recorded until here."""
+        try:
+            self._aside = True
+            for run in self._runs:
+                run._rlship.recorder.stop()
+            if self._runs:
+                notices.once("aside", "this process logs to rlship by itself: its calls of W&B are no longer recorded")
+        except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
+            fault("init", error)
+
+
+def _give_key(module: Any) -> None:
+    """Let the job find an API key, if it has none: some frameworks look for one before they log."""
+    netrc = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+    if not os.environ.get("WANDB_API_KEY") and not os.path.exists(netrc):
+        os.environ["WANDB_API_KEY"] = _DUMMY_KEY
