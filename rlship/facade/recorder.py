@@ -10,6 +10,7 @@ from .. import registry, threads
 from ..guard import raised_by_signal
 from ..identity import detect
 from ..notices import Notices
+from ..steps import whole_step
 from ..values import number
 from . import values as kinds
 from .axes import COUNTER, Router, flat
@@ -87,6 +88,8 @@ class Recorder:
     def log(self, data: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
         """Write the values of one call of `log`."""
         t = self.clock()
+        if step is not None and type(step) is not int:
+            step = self._whole(step)
         values = data if kinds.is_plain(data) else flat(data, kinds.is_group)
         with self._lock:
             parts, ends = self.router.route(values, step, commit, counts=os.getpid() == self._pid)
@@ -98,8 +101,16 @@ class Recorder:
             if self._wanted:
                 self._tally(values)
 
+    @staticmethod
+    def _whole(step: Any) -> int | None:
+        try:
+            return whole_step(step)
+        except ValueError as error:
+            notices.once("step", f"wandb.log: {error}; the call counts as one without a step")
+            return None
+
     def define(self, name: str, options: Mapping[str, Any]) -> None:
-        """Take one call of `define_metric`; what rows cannot show of it becomes an event."""
+        """Take one call of `define_metric`. Rows cannot show all of it, so the run's facts have it too."""
         axis = options.get("step_metric")
         axis = getattr(axis, "name", axis)
         summary = options.get("summary")
@@ -108,9 +119,8 @@ class Recorder:
             if summary:
                 names = tuple(one.strip().lower() for one in str(summary).split(","))
                 self._wanted[name] = tuple(one for one in names if one not in ("none", "copy"))
-            rest = {key: value for key, value in options.items() if value is not None and key != "step_metric"}
-            if rest:
-                self._event_later("define_metric", {"name": name, **({"step_metric": axis} if axis else {}), **rest})
+            given = {key: value for key, value in {**options, "step_metric": axis}.items() if value is not None}
+            self.about(facts={"define_metric": {name: given}})
 
     def tell(self, name: str, **attrs: Any) -> None:
         """Write an event of the run, at the time of the call."""
@@ -125,9 +135,7 @@ class Recorder:
                 self._teller.run_data(**members)
                 return
             for name, value in members.items():
-                if name in ("config", "summary"):
-                    value = {**self._said.get(name, {}), **value}
-                self._said[name] = value
+                self._said[name] = merged(self._said.get(name), value)
 
     def keep_file(self, key: str, value: Any, track: Track, step: int | None, t: float) -> dict[str, Any]:
         """Copy the file of a media object into the experiment. Returns the facts about it."""
@@ -209,19 +217,10 @@ class Recorder:
         track.before_close = self._before_close
         said, self._said = self._said, {}
         try:
-            for name, attrs in said.pop("", []):
-                track.tell(name, attrs, None, self.clock())
             if said:
                 track.run_data(**said)
         except Exception as error:  # noqa: BLE001 - the values of the call at hand are still written
             fault("about", error)
-
-    def _event_later(self, name: str, attrs: dict[str, Any]) -> None:
-        """Write an event, or keep it until a file is open: definitions alone open none."""
-        if self._teller is not None:
-            self._teller.tell(name, attrs, None, self.clock())
-        else:
-            self._said.setdefault("", []).append((name, attrs))
 
     def _before_close(self) -> None:
         """Write the summary that the job asked for."""
@@ -309,6 +308,13 @@ def fault(where: str, error: Exception) -> None:
         "facade",
         f"W&B's calls cannot be recorded as they should, the job goes on: {where}: {type(error).__name__}: {error}",
     )
+
+
+def merged(old: Any, new: Any) -> Any:
+    """`new` over `old`, key by key where both are objects."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
 
 
 def quiet_s() -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,18 +22,18 @@ class Tables:
     """
 
     def __init__(self) -> None:
-        self._logged: dict[str, tuple[int, list[int]]] = {}
+        self._logged: dict[str, tuple[weakref.ref[Any], list[int]]] = {}
 
     def new_rows(self, key: str, table: Any) -> Sequence[Sequence[Any]]:
         """The rows of `table` that were not logged under `key` before."""
         rows = list(table.data)
         marks = [_mark(row) for row in rows]
-        before_id, before = self._logged.get(key, (0, []))
-        same = before_id == id(table)
-        grown = len(before) < len(marks) or same
+        logged = self._logged.get(key)
+        before = logged[1] if logged is not None else []
+        grown = len(before) < len(marks) or (logged is not None and logged[0]() is table)
         known = len(before) if before and grown and marks[: len(before)] == before else 0
         if key in self._logged or len(self._logged) < _MAX_TABLES:
-            self._logged[key] = id(table), marks
+            self._logged[key] = weakref.ref(table), marks
         return rows[known:]
 
 

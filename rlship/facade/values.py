@@ -44,7 +44,11 @@ def sort(values: Mapping[str, Any], module: Any) -> Sorted:
         if type(value) in PLAIN:
             found.numbers[key] = value
         elif value is not None:
-            _sort_one(found, key, value, module)
+            try:
+                _sort_one(found, key, value, module)
+            except Exception as error:  # noqa: BLE001 - the value's own code may raise anything: the others are good
+                why = why_unusable(error) or f"it is of type {type(value).__name__}"
+                found.texts[key] = f"<{type(value).__name__}: {why}>"
     return found
 
 

@@ -126,8 +126,7 @@ class Facade:
     def _init(self, *args: Any, **options: Any) -> Any:
         real = self._real_init
         try:
-            arguments = dict(inspect.signature(real).bind(*args, **options).arguments)
-            arguments.update(arguments.pop("kwargs", {}))
+            arguments = _by_name(inspect.signature(real), args, options)
             asked = _Asked(self.module, arguments)
             if self._is_disabled(asked):
                 return real(*args, **options)
@@ -269,6 +268,24 @@ class Facade:
                 notices.once("aside", "this process logs to rlship by itself: its calls of W&B are no longer recorded")
         except Exception as error:  # noqa: BLE001 - the promise is that the job goes on
             fault("init", error)
+
+
+def _by_name(signature: inspect.Signature, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of `init` by name. Raises TypeError where the client would."""
+    found: dict[str, Any] = {}
+    bound, parameters = signature.bind(*args, **options).arguments, signature.parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if "mode" not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise AttributeError("init takes no mode")
+    for name, value in bound.items():
+        kind = parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(value)
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            raise AttributeError(f"init takes its arguments as *{name}")
+        else:
+            found[name] = value
+    return found
 
 
 def _give_key(module: Any) -> None:

@@ -1,0 +1,260 @@
+"""What calls of `log`, `define_metric`, `config` and `summary` become, called on the real package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.facade.jobs import barriers, events, metrics, run, said, samples
+
+
+def test_steps_that_are_passed(tmp_path: Path) -> None:
+    """`log(step=)` is a line at that step; a later step ends the one before; a late call is a revision of its step;
+    keyword `data=` and `commit=` are the client's own.
+    """
+    job = run(
+        tmp_path,
+        """
+        run = wandb.init(project="p")
+        for step in range(1, 4):
+            wandb.log(data={"loss": 1 / step}, step=step)
+        wandb.log({"loss": 5.0, "late": 1}, step=1)
+        run.log({"lr": 0.5}, step=3, commit=True)
+        print(run.step)
+        """,
+    )
+    found = job.file()
+    assert found[0]["axis"] == "_step"
+    assert found[0]["labels"]["source"] == "wandb"
+    assert barriers(found) == [1, 2, 3]
+    assert job.rows() == {1: {"loss": 5.0, "late": 1.0}, 2: {"loss": 0.5}, 3: {"loss": 1 / 3, "lr": 0.5}}
+    assert found[-1]["reason"] == "exit"
+    assert job.values() == 4
+
+
+def test_calls_are_counted_where_there_is_no_step(tmp_path: Path) -> None:
+    """Without step and axis each committed call is a step, which ends with the call; `commit=False` joins the next."""
+    job = run(
+        tmp_path,
+        """
+        wandb.init()
+        wandb.log({"a": 1})
+        wandb.log({"a": 2}, commit=False)
+        wandb.log({"b": {"c": 3}})
+        wandb.run.log({"a": 4})
+        wandb.finish()
+        """,
+    )
+    assert metrics(job.file()) == [(0, {"a": 1}), (1, {"a": 2}), (1, {"b.c": 3}), (2, {"a": 4})]
+    assert barriers(job.file()) == [0, 1, 2]
+
+
+def test_the_axis_is_the_step_metric(tmp_path: Path) -> None:
+    """Rows that have the step metric are at its value; calls without it are aligned to the step during which they were
+    made, as a distribution; the reductions are so declared.
+    """
+    job = run(
+        tmp_path,
+        """
+        import time
+        wandb.init()
+        wandb.define_metric("train/global_step")
+        wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
+        for step in (1, 2):
+            for x in (1.0, 2.0, 6.0):
+                wandb.log({"profiling/generate": x * step})
+            time.sleep(0.002)
+            wandb.log({"train/loss": 0.5, "train/global_step": step})
+            time.sleep(0.002)
+        """,
+    )
+    found = job.file()
+    assert found[0]["axis"] == "train/global_step"
+    assert all(record["stream"] for record in found if "kind" not in record and "step" not in record)
+    assert barriers(found) == [1, 2]
+    assert job.rows() == {1: {"train/loss": 0.5}, 2: {"train/loss": 0.5}}
+    aligned = job.rows("aligned")
+    assert aligned[1] == {"profiling/generate": 3.0, "profiling/generate/min": 1.0, "profiling/generate/max": 6.0}
+    assert aligned[2] == {"profiling/generate": 6.0, "profiling/generate/min": 2.0, "profiling/generate/max": 12.0}
+
+
+def test_each_further_axis_is_an_actor(tmp_path: Path) -> None:
+    """A second integer axis has a file of its own, `<actor>.<axis>`, with barriers of its own."""
+    job = run(
+        tmp_path,
+        """
+        wandb.init()
+        for name in ("train", "rollout", "eval"):
+            wandb.define_metric(f"{name}/step")
+            wandb.define_metric(f"{name}/*", step_metric=f"{name}/step")
+        wandb.log({"rollout/reward": 0.1, "rollout/step": 0})
+        wandb.log({"train/loss": 3.0, "train/step": 0})
+        wandb.log({"train/loss": 2.0, "train/step": 1})
+        wandb.log({"rollout/reward": 0.2, "rollout/step": 1})
+        wandb.log({"eval/acc": 0.9, "eval/step": 0, "train/step": 1})
+        """,
+    )
+    axes = {found[0]["actor"]: found[0]["axis"] for found in job.files()}
+    assert axes == {
+        "trainer": "train/step",
+        "trainer.rollout/step": "rollout/step",
+        "trainer.eval/step": "eval/step",
+    }
+    assert job.rows() == {0: {"train/loss": 3.0}, 1: {"train/loss": 2.0}}
+    assert job.rows(actor="trainer.rollout/step") == {0: {"rollout/reward": 0.1}, 1: {"rollout/reward": 0.2}}
+    assert job.rows(actor="trainer.eval/step") == {0: {"eval/acc": 0.9}}
+
+
+def test_values_of_every_kind(tmp_path: Path) -> None:
+    """Arrays are distributions, texts and other objects an event, None nothing; numbers of numpy are numbers."""
+    job = run(
+        tmp_path,
+        """
+        import numpy as np, datetime
+        wandb.init()
+        wandb.log({
+            "i": np.int64(3), "f": np.float32(0.5), "zero_d": np.array(2.0), "yes": True, "nothing": None,
+            "array": np.arange(6).reshape(2, 3), "list": [1, 2.5], "text": "warm-up", "nan": float("nan"),
+            "when": datetime.date(2026, 1, 2), "names": ["a", "b"],
+        }, step=0)
+        wandb.log({"hist": wandb.Histogram(np_histogram=([2, 0, 1], [0.0, 1.0, 2.0, 3.0]))}, step=1)
+        """,
+    )
+    found = job.file()
+    (step, first), (_, second) = metrics(found)
+    assert step == 0
+    assert first == {
+        "i": 3,
+        "f": 0.5,
+        "zero_d": 2.0,
+        "yes": True,
+        "array": [0, 1, 2, 3, 4, 5],
+        "list": [1, 2.5],
+        "nan": "NaN",
+    }
+    (texts,) = events(found, "texts")
+    assert texts["attrs"] == {"text": "warm-up", "when": "2026-01-02", "names": ["a", "b"]}
+    (histogram,) = events(found, "histogram")
+    assert histogram["attrs"] == {"key": "hist", "edges": [0.0, 1.0, 2.0, 3.0], "counts": [2, 0, 1]}
+    assert histogram["step"] == 1
+    assert second == {"hist": {"n": 3, "sum": 3.5, "min": 0.0, "max": 3.0}}
+
+
+def test_tables_are_samples_without_rows_that_were_logged_before(tmp_path: Path) -> None:
+    """Rows of a table are samples, ranked by reward. A table that grows, in one object or in new ones, adds its new
+    rows only; a new table with other rows, or an equal one in another object, is new as a whole.
+    """
+    job = run(
+        tmp_path,
+        """
+        wandb.init()
+        for step in range(3):
+            rows = [[step, "p", float(step)]]
+            wandb.log({"completions": wandb.Table(columns=["step", "prompt", "reward"], data=rows)}, step=step)
+        columns, rows = ["step", "out"], []
+        for step in range(3):
+            rows = [*rows, [step, f"o{step}"]]
+            wandb.log({"val": wandb.Table(columns=columns, data=rows)}, step=step)
+        grows = wandb.Table(columns=["x"], log_mode="INCREMENTAL")
+        for step in range(3):
+            grows.add_data(step)
+            wandb.log({"grows": grows}, step=step)
+            wandb.log({"grows": grows}, step=step)
+        for step in range(2):
+            wandb.log({"same": wandb.Table(columns=["x"], data=[[1]])}, step=step)
+        """,
+    )
+    found = job.file()
+    assert [(one["step"], one["score"], one["row"]) for one in samples(found, "completions")] == [
+        (step, float(step), {"step": step, "prompt": "p", "reward": float(step)}) for step in range(3)
+    ]
+    assert [(one["step"], one["row"]) for one in samples(found, "val")] == [
+        (step, {"step": step, "out": f"o{step}"}) for step in range(3)
+    ]
+    assert [(one["step"], one["row"]["x"]) for one in samples(found, "grows")] == [(0, 0), (1, 1), (2, 2)]
+    assert [(one["step"], one["row"]["x"]) for one in samples(found, "same")] == [(0, 1), (1, 1)]
+
+
+def test_config_and_summary(tmp_path: Path) -> None:
+    """Every way to change the config is recorded, a changed value still raises, and what the job puts into the summary
+    is recorded; a summary asked for by `define_metric` too. Secrets do not reach the disk.
+    """
+    job = run(
+        tmp_path,
+        """
+        import argparse
+        run = wandb.init(config={"lr": 1e-6, "model": {"name": "x"}, "api_key": "sk-1234567890123456"})
+        run.config.epochs = 3
+        run.config["seed"] = 7
+        wandb.config.update({"batch": 8})
+        wandb.config.update(argparse.Namespace(flag=True))
+        wandb.config.setdefaults({"lr": 5, "new": "yes"})
+        try:
+            run.config.update({"lr": 2})
+            print("no error")
+        except Exception as error:
+            print(type(error).__name__)
+        run.config.update({"lr": 3e-6}, allow_val_change=True)
+        run.define_metric("acc", summary="max,mean", hidden=True)
+        run.summary["best"] = 0.5
+        run.summary.nested = {"a": {"b": 1}}
+        run.summary["nested"]["a"]["b"] = 2
+        wandb.summary.update({"more": 1})
+        for acc in (0.1, 0.9, 0.2):
+            wandb.log({"acc": acc})
+        print(run.summary["acc"], wandb.summary["best"], run.config.lr)
+        """,
+    )
+    assert job.out.splitlines() == ["ConfigError", "0.2 0.5 3e-06"]
+    whole = said(job.file())
+    assert whole["config"] == {
+        "lr": 3e-6,
+        "model": {"name": "x"},
+        "epochs": 3,
+        "seed": 7,
+        "batch": 8,
+        "flag": True,
+        "new": "yes",
+    }
+    assert whole["dropped"] == ["config.api_key"]
+    assert whole["summary"]["best"] == 0.5
+    assert whole["summary"]["nested"] == {"a": {"b": 2}}
+    assert whole["summary"]["more"] == 1
+    assert whole["facts"]["define_metric"] == {"acc": {"summary": "max,mean", "hidden": True}}
+    assert whole["summary"]["acc"] == {"max": 0.9, "mean": (0.1 + 0.9 + 0.2) / 3}
+    assert "sk-1234567890123456" not in "".join(path.read_text() for path in job.experiment.rglob("*.jsonl"))
+
+
+def test_what_the_run_is(tmp_path: Path) -> None:
+    """Project, name, group, job type, tags and notes are recorded, as are later changes of them; the run's own names are
+    usable, and no member is None where a job expects a text.
+    """
+    job = run(
+        tmp_path,
+        """
+        import json, os
+        run = wandb.init(project="proj", entity="team", name="grpo-7b", group="g", job_type="train", tags=["a"],
+                         notes="first", id="fixed", dir=".", save_code=True, force=False,
+                         settings=wandb.Settings(console="off"))
+        run.tags += ("b",)
+        run.notes = "second"
+        run.name = "renamed"
+        wandb.log({"x": 1})
+        print(json.dumps([run.id, run.name, run.entity, run.project, run.path, run.url.startswith("file://"), run.group,
+                          run.disabled, run.offline, os.path.isdir(run.dir), wandb.run is run,
+                          isinstance(run, wandb.Run), run.sweep_id]))
+        """,
+    )
+    whole = said(job.file())
+    assert {name: whole[name] for name in ("project", "entity", "group", "job_type", "tags", "notes", "name")} == {
+        "project": "proj",
+        "entity": "team",
+        "group": "g",
+        "job_type": "train",
+        "tags": ["a", "b"],
+        "notes": "second",
+        "name": "renamed",
+    }
+    assert job.values() == [
+        *("fixed", "renamed", "team", "proj", "team/proj/fixed", True, "g", False, True, True, True, True, None)
+    ]
+    assert job.file()[0]["labels"] == {"source": "wandb", "wandb_id": "fixed"}
