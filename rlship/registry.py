@@ -57,7 +57,10 @@ _disabled = Disabled()
 
 def look_after(logger: Logger) -> None:
     """Take over a Logger of a facade: forks and the end of the process concern it like any other."""
-    logger.adopt(family.parent_of(logger.checksum))
+    parent = family.parent_of(logger.checksum)
+    logger.adopt(parent)
+    if parent is None:
+        logger.find_facts()
     with _lock:
         _hook()
         _of_facades[:] = [one for one in _of_facades if not one.closed]

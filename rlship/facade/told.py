@@ -46,7 +46,7 @@ _KEPT = (float, int, str, dict)
 
 
 class Summary(dict):  # type: ignore[type-arg]  # the client's is untyped too
-    """The newest value of each key. What the job sets itself is told by `changed(values)`."""
+    """The newest value of each key. Calls `changed(values)` with what the job sets itself."""
 
     def __init__(self, changed: Callable[[dict[str, Any]], object], values: dict[str, Any] | None = None) -> None:
         super().__init__(values or {})

@@ -104,8 +104,8 @@ def test_reinit_finishes_the_run_before(tmp_path: Path) -> None:
 
 
 def test_runs_that_are_open_at_one_time_are_actors(tmp_path: Path) -> None:
-    """With `reinit="create_new"` both runs are open: they are actors of one experiment, by their roles, and the module's
-    functions stay with the first.
+    """With `reinit="create_new"` both runs are open: they are actors of one experiment, by their roles, and the
+    module's functions stay with the first.
     """
     run(
         tmp_path,

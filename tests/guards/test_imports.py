@@ -47,6 +47,8 @@ OPTIONAL = {
     PACKAGES["rlship"] / "metrics.py": {"rlship_formats"},
     # Called by Ray itself.
     PACKAGES["rlship"] / "hook" / "ray.py": {"ray"},
+    # A process to which a job passed its run imports the package that the job imported.
+    PACKAGES["rlship"] / "facade" / "running.py": {"wandb"},
 }
 FORMATS_MAY = {"rlship", "rlship_formats", "orjson", "msgspec", "numpy"}
 
