@@ -165,7 +165,7 @@ def read_open(body: Body) -> Open:
     parent = None if body.get("parent") is None else _opening_text(body, "parent", None)
     host, pid, writer = body.get("host"), body.get("pid"), body.get("writer")
     job, labels = body.get("job"), body.get("labels")
-    agent = labels.get("agent") if isinstance(labels, dict) else None
+    agent, source = (labels.get("agent"), labels.get("source")) if isinstance(labels, dict) else (None, None)
     return Open(
         id=id,
         actor=actor,
@@ -182,6 +182,7 @@ def read_open(body: Body) -> Open:
         pid=pid if type(pid) is int else 0,
         writer=writer if isinstance(writer, str) else "",
         agent=agent if isinstance(agent, str) else "",
+        source=source if isinstance(source, str) else "",
     )
 
 

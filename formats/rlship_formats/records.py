@@ -35,7 +35,8 @@ class BadRecord(ValueError):
 class Open:
     """The identity of a file's writer. `t` is Unix seconds (0 where the clock was unusable). `beat` is the promised
     seconds between lines, or None. `job` names the job whose end is the end of its replica, or is None. `agent` is the
-    label of that name, which an agent beside the job sets, else "".
+    label of that name, which an agent beside the job sets, else ""; `source` is that of what calls the writer in the
+    job's place, else "".
     """
 
     id: str
@@ -53,6 +54,7 @@ class Open:
     pid: int = 0
     writer: str = ""
     agent: str = ""
+    source: str = ""
 
 
 class Definition(NamedTuple):

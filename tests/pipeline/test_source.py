@@ -210,7 +210,8 @@ def test_the_floor_is_the_first_line_of_an_open_step(sim: Simulation) -> None:
 
 STATE = (
     b'[{"id":"a","actor":"trainer","replica":"0","rank":3,"world":8,"attempt":1,"axis":"global_step","t":1763600000.0,'
-    b'"beat":10.0,"parent":null,"job":null,"host":"n07","pid":4121,"writer":"python/0.1.0","agent":""},'
+    b'"beat":10.0,"parent":null,"job":null,"host":"n07","pid":4121,"writer":"python/0.1.0","agent":"",'
+    b'"source":""},'
     b"[[0,2,2,1763600000.0],[2,1,-1,1763600000.0]],"
     b'[{"n":5,"first":0,"last":1},{"n":1,"first":null,"last":null}],0,false,true,1763600009.0,1763600009.0,null,'
     b'[0,0.0,0,2,null,null,null],0,false,"eyJraW5kIjogIm9wZW4iLCAicmxzaGlwIjogMSwgImlkIjogImEiLCAiYWN0b3IiOiAidHJhaW5lciIsICJ0Ig==",'
@@ -248,7 +249,7 @@ def test_the_saved_state_is_pinned(sim: Simulation) -> None:
     assert saved.state == STATE
     loaded = load_source(saved, source.tail.twin(), Schemas(), sim.store, now=77.0)
     assert loaded.saved() == saved
-    older = saved._replace(state=STATE.replace(b',"agent":""', b""))  # of a store from before there was one
+    older = saved._replace(state=STATE.replace(b',"agent":"","source":""', b""))  # from before there were any
     assert load_source(older, source.tail.twin(), Schemas(), sim.store, now=77.0).saved() == saved
     writer = loaded.writer
     assert writer is not None
@@ -328,8 +329,11 @@ def test_a_state_is_written_as_former_releases_did(sim: Simulation) -> None:
     for name, (_, state) in STATES.items():
         source = sim.experiment.sources[name]
         saved = source.saved()
-        # `job` came later, and `adoption` and `failure`, at the end.
-        assert saved.state.decode() == f'{state[:-1]},null,""]'.replace('"parent":null', '"parent":null,"job":null')
+        # `job` and `source` came later, and `adoption` and `failure`, at the end.
+        named = state.replace('"parent":null', '"parent":null,"job":null').replace(
+            '"agent":""', '"agent":"","source":""'
+        )
+        assert saved.state.decode() == f'{named[:-1]},null,""]'
         for known in (saved, saved._replace(state=state.encode())):
             again = load_source(known, source.tail, Schemas(), sim.store, sim.now)
             again.unrestored = None  # `floor` is where it was

@@ -379,3 +379,46 @@ def test_a_job_without_a_lead_has_its_charts_over_time(tmp_path: Path, lead: boo
     names = {value.tag for event in events for value in event.summary.value if not value.tag.startswith("zz_rlship/")}
     beside = {"aa_headline/generator/reward", "aa_headline/trainer/loss", "generator/tokens"}
     assert names == (beside if lead else {"aa_headline/clock/generator/reward", "clock/generator/tokens"})
+
+
+def test_a_lead_of_a_facade_keeps_the_jobs_own_names() -> None:
+    """First reductions of the lead, on all of its axes, have the names that the job gave them; further reductions, what
+    rlship adds, windows of time and other actors keep theirs.
+    """
+    own = SinkNames(own="trainer")
+    values = {
+        "trainer/train/loss": 0.5,
+        "trainer/p": 1.0,
+        "trainer/p/max": 2.0,
+        "trainer/policy_version": 3.0,
+        "trainer/policy_lag": 1.0,
+        "trainer/event/x": 1.0,
+        "trainer/zz_rlship/y": 1.0,
+    }
+    row = replace(make_row(1, values=values), asked=("trainer/p/max",))
+    assert {name for name in flatten(row, own) if "/ranks/" not in name} == {
+        "train/loss",
+        "p",
+        "trainer/p/max",
+        "policy_version",
+        "trainer/policy_lag",
+        "zz_rlship/trainer/event/x",
+        "trainer/zz_rlship/y",
+    }
+    further = make_row(1, actor="trainer.eval/step", values={"trainer.eval/step/eval/acc": 0.5})
+    assert "eval/acc" in flatten(further, own)
+    assert "generator/reward" in flatten(make_row(1, actor="generator", values={"generator/reward": 0.5}), own)
+    assert "trainers/x" in flatten(make_row(1, actor="trainers", values={"trainers/x": 0.5}), own)
+    clock = Row(Unit("trainer", "clock", 3), T, {"clock/elapsed_s": 30.0}, {"clock/trainer/x": 0.5}, WHOLE)
+    assert "clock/trainer/x" in flatten(clock, SinkNames(own="trainer", over_time=True))
+    aligned = Row(Unit("trainer", "aligned", 3), T, {"s": 3}, {"trainer/x": 0.5, "trainer/y/aligned": 1.0}, WHOLE)
+    assert {"x", "zz_rlship/trainer/y/aligned"} <= flatten(aligned, own).keys()
+
+
+def test_points_name_what_begins_with_no_actor() -> None:
+    """W&B charts such a name by itself; a name that W&B reserves is not among them."""
+    row = make_row(1, values={"trainer/b": 1.0, "trainer/a": 1.0, "trainer/_step": 2.0}, axis="train/step")
+    made = point(row, SinkNames(own="trainer"))
+    assert (made.actor, made.axis, made.names) == ("trainer", "train/step", ("a", "b"))
+    assert b'"zz_rlship/_step":2.0' in made.data
+    assert point(row).names == ()

@@ -21,7 +21,7 @@ from rlship_sidecar.sinks.contract import SinkRefused, SinkUnavailable
 from rlship_sidecar.sinks.wandb import client as wandb_client
 from rlship_sidecar.sinks.wandb import sink as wandb_sink
 from rlship_sidecar.sinks.wandb.link import ChildLink
-from rlship_sidecar.sinks.wandb.sink import Axes, Limits, WandbSink
+from rlship_sidecar.sinks.wandb.sink import NAMES_FILE, Axes, Limits, WandbSink
 from tests.kit.waiting import wait_until
 from tests.loopback.backend import GRAPHQL, LoopbackBackend
 from tests.sinks.kinds import client_env
@@ -337,7 +337,11 @@ def test_what_is_on_its_way_begins_small_and_doubles(tmp_path: Path) -> None:
             assert ready()
 
     sink = WandbSink()
-    sink._link, sink._axes, sink._run = cast(ChildLink, Echo()), Axes(tmp_path), make_run(tmp_path)
+    sink._link, sink._axes, sink._run = (
+        cast(ChildLink, Echo()),
+        (Axes(tmp_path), Axes(tmp_path, NAMES_FILE)),
+        make_run(tmp_path),
+    )
     figures = {f"trainer/{number}": 0.5 for number in range(4000)}
     sink.write([make_row(number, values=figures) for number in range(400)])
     sizes = [min(wandb_sink.FIRST_WINDOW_BYTES << times, wandb_sink.WINDOW_BYTES) for times in range(4)]

@@ -251,4 +251,5 @@ def _opened(facts: Said) -> Said:
     return {"kind": "open"} | {name: form(facts[name]) for name, form in OPEN_FIELDS.items()} | named
 
 
-assert {field.name for field in dataclasses.fields(Open)} - OPEN_FIELDS.keys() == {"pid", "writer", "agent", "job"}
+UNSEEN = {"pid", "writer", "agent", "source", "job"}
+assert {field.name for field in dataclasses.fields(Open)} - OPEN_FIELDS.keys() == UNSEEN

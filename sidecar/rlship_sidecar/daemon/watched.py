@@ -31,7 +31,7 @@ from rlship_sidecar.pipeline.intake import Access
 from rlship_sidecar.reduce.rules import Rules
 from rlship_sidecar.reduce.samples import SampleChoice
 from rlship_sidecar.report.status import STATUS_FILE, Status, read_status, write_status
-from rlship_sidecar.report.streams import over_time_only
+from rlship_sidecar.report.streams import facade_lead, over_time_only
 from rlship_sidecar.report.survey import survey
 from rlship_sidecar.report.trends import Trends
 from rlship_sidecar.sinks.contract import SinkContext
@@ -56,6 +56,13 @@ _DRAIN_SLICE_S = 1.0
 def is_damage(error: BaseException) -> bool:
     """True if the error means that the store is damaged. A full disk, a lost mount and a lock are no damage."""
     return type(error) is sqlite3.DatabaseError or isinstance(error, sqlite3.IntegrityError)
+
+
+@dataclass(slots=True)
+class OwnNames:
+    """The lead whose metrics have the names that the job gave them at W&B, or ""; the sinks' threads read it."""
+
+    lead: str = ""
 
 
 @dataclass(slots=True)
@@ -89,6 +96,7 @@ class Watched:
     sighting: Sighting | None = None
     lines_and_rows: tuple[int, int] = (0, 0)
     over_time: threading.Event = field(default_factory=threading.Event)
+    own_names: OwnNames = field(default_factory=OwnNames)
 
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
         """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
@@ -243,6 +251,7 @@ class Watched:
                 self.over_time.set()
             else:
                 self.over_time.clear()
+            self.own_names.lead = facade_lead(self.experiment)
             for shipper in self.shippers:
                 shipper.wake()
 
@@ -398,6 +407,7 @@ def open_watched(
     over_time = threading.Event()
     if over_time_only(experiment):
         over_time.set()
+    own_names = OwnNames(facade_lead(experiment))
     run = SinkContext(
         path.resolve().name if replay is None else replay.name,
         path.resolve(),
@@ -407,6 +417,7 @@ def open_watched(
         generation=lease.generation,
         suspect=lease.suspect,
         over_time=over_time.is_set,
+        own_names=lambda: own_names.lead,
         is_replay=replay is not None,
     )
     pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
@@ -417,7 +428,9 @@ def open_watched(
         shipper.start()
     own = SelfMetrics(path, config.own_rows_s, lease.generation) if config.own_rows_s and replay is None else None
     trends = _trends(store, config) if replay is None else Trends()
-    return Watched(lease, store, experiment, shippers, config.poll_s, own, trends, news, over_time=over_time)
+    return Watched(
+        lease, store, experiment, shippers, config.poll_s, own, trends, news, over_time=over_time, own_names=own_names
+    )
 
 
 def _trends(store: CountingStore, config: Config) -> Trends:

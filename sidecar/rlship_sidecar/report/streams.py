@@ -121,6 +121,14 @@ def stream_notes(experiment: Experiment) -> list[str]:
     return []
 
 
+def facade_lead(experiment: Experiment) -> str:
+    """The lead, if its files hold the calls of W&B that the job made; else ""."""
+    lead = experiment.streaming.config.lead
+    actor = experiment.actors.get(lead)
+    named = actor is not None and any(writer.open.source == "wandb" for writer in actor.roster.writers.values())
+    return lead if named else ""
+
+
 def over_time_only(experiment: Experiment) -> bool:
     """Whether streams have rows over time only, as far as is known now.
 

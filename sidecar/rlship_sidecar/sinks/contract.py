@@ -34,6 +34,10 @@ def _no() -> bool:
     return False
 
 
+def _unnamed() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkContext:
     """The facts about the experiment that a sink needs.
@@ -41,8 +45,9 @@ class SinkContext:
     `rows` is the most rows that the destination can hold of this store at the time of `open`. `store_id` names the
     store that numbered them. `options` is the sink's own part of the configuration; each sink's module lists them.
     `generation` counts the sidecars that owned the experiment. `suspect` is the newest earlier one that may still be
-    alive, and might write again if it wakes up; -1 if there is no such sidecar. `run_data` is what the job said of the
-    run up to now. `is_replay`: the rows were made again, beside those of the sidecar that watches.
+    alive, and might write again if it wakes up; -1 if there is no such sidecar. `own_names` gives the lead whose
+    metrics have the names that the job gave them at W&B, "" without one. `run_data` is what the job said of the run up
+    to now. `is_replay`: the rows were made again, beside those of the sidecar that watches.
     """
 
     name: str
@@ -54,6 +59,7 @@ class SinkContext:
     generation: int = 0
     suspect: int = -1
     over_time: Callable[[], bool] = _no
+    own_names: Callable[[], str] = _unnamed
     run_data: RunData = field(default_factory=RunData)
     is_replay: bool = False
 

@@ -46,12 +46,14 @@ class SinkNames:
     """What decides the name of a key at a sink.
 
     `first`: patterns of the keys that stand at the very beginning. `extras`: whether the sink shows what rlship adds.
-    `over_time`: clock rows are the charts of a stream, because the experiment has no aligned rows.
+    `over_time`: clock rows are the charts of a stream, because the experiment has no aligned rows. `own`: the lead
+    whose metrics have the names that the job gave them, without the actor; "" for no such lead.
     """
 
     first: tuple[str, ...] = ()
     extras: bool = True
     over_time: bool = False
+    own: str = ""
 
     def of(self, row: Row, key: str) -> str | None:
         """The name at the sink of a key of this row; None if the sink does not show it."""
@@ -62,16 +64,18 @@ class SinkNames:
             return f"{FIRST}/{key}"
         if extra:
             return f"{EXTRAS}/{key}" if self.extras else None
-        return key
+        return own_name(row, key, self.own) or key
 
 
 DEFAULT_NAMES = SinkNames()
 
 
-def names_of(options: Mapping[str, Any], *, first: tuple[str, ...] = (), over_time: bool = False) -> SinkNames:
+def names_of(
+    options: Mapping[str, Any], *, first: tuple[str, ...] = (), over_time: bool = False, own: str = ""
+) -> SinkNames:
     """The names that a sink's options ask for; `first` is the sink's default."""
     chosen, extras = options.get("first"), options.get("extras")
-    return SinkNames(first if chosen is None else tuple(chosen), True if extras is None else extras, over_time)
+    return SinkNames(first if chosen is None else tuple(chosen), True if extras is None else extras, over_time, own)
 
 
 def check_names_options(sink: str, options: Mapping[str, Any]) -> None:
@@ -129,6 +133,20 @@ def is_extra(row: Row, key: str, *, over_time: bool = False) -> bool:
     if not (base in row.values or base in row.hists or base in row.coverage.underivable):
         return False
     return (base in row.per_rank and last in _OF_RANKS) or last in _added(unit.actor, metric.rpartition("/")[0])
+
+
+def own_name(row: Row, key: str, own: str) -> str:
+    """The name that the job gave to what stands under a key, if it is the first reduction of a metric of the lead
+    `own`, on any of its axes (`<own>.<axis>`); else "". The key is no extra.
+    """
+    unit = row.unit
+    if not own or unit.kind not in (STEP, ALIGNED) or not (unit.actor == own or unit.actor.startswith(f"{own}.")):
+        return ""
+    name = key.removeprefix(f"{unit.actor}/")
+    derived = name == "policy_lag" and f"{unit.actor}/policy_version" in row.values
+    if key in row.asked or derived or name.partition("/")[0] in (FIRST, EXTRAS) or name == key:
+        return ""
+    return "" if name.partition("/")[2] in row.samples and name.startswith("samples/") else name
 
 
 @lru_cache(maxsize=1 << 12)

@@ -173,6 +173,8 @@ def _take_rows(
     defined = {(actor, axis) for actor, axis in request["axes"]}
     for actor, axis in request["axes"]:
         client.define(run, actor, axis)
+    for name, axis in request["names"]:
+        client.define_name(run, name, axis)
     while True:
         message = inbox.get()
         if "row_number" in message:
@@ -180,6 +182,8 @@ def _take_rows(
             if (actor, axis) not in defined:
                 defined.add((actor, axis))
                 client.define(run, actor, axis)
+            for name in message["names"]:
+                client.define_name(run, name, axis)
             if message["tables"]:
                 tables.check()
             values = message["values"]

@@ -269,3 +269,9 @@ def define(run: Any, actor: str, axis: str) -> None:
     run.define_metric(axis, summary="max", hidden=True)
     for names in (actor, f"{FIRST}/{actor}", f"{EXTRAS}/{actor}"):
         run.define_metric(f"{names}/*", step_metric=axis, step_sync=False)
+
+
+def define_name(run: Any, name: str, axis: str) -> None:
+    """Chart one metric over its axis: a name without an actor shares its beginning with those of other axes."""
+    if not set(name + axis) & set("*\\"):
+        run.define_metric(name, step_metric=axis, step_sync=False)

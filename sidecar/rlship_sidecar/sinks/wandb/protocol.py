@@ -36,6 +36,7 @@ class OpenRequest(TypedDict):
     store_id: str
     rows: int  # that the store holds
     axes: list[tuple[str, str]]  # (actor, axis), as defined so far
+    names: list[tuple[str, str]]  # (name without an actor, axis), as defined so far
     scratch: str  # the folder of the client's own files, removed with the child
     state_dir: str
     offline_root: str
@@ -54,11 +55,14 @@ class OpenMessage(TypedDict):
 
 @final
 class RowMessage(TypedDict):
-    """A future history line; see `sink.Point`. The values of `hists` have counts (`values`) and edges (`bins`)."""
+    """A future history line; see `sink.Point`. The values of `hists` have counts (`values`) and edges (`bins`). `names`
+    are those without an actor that no line had before.
+    """
 
     row_number: int
     actor: str
     axis: str
+    names: list[str]
     hists: list[str]
     tables_bytes: int
     tables: dict[str, dict[str, Any]]

@@ -36,6 +36,7 @@ from rlship_sidecar.sinks.names import (
     flatten,
     named,
     names_of,
+    own_name,
 )
 from rlship_sidecar.sinks.options import WrongOption, check_names, check_text
 from rlship_sidecar.sinks.tables import safe_name, table, tables
@@ -55,6 +56,7 @@ FIRST_WINDOW_BYTES = 512 << 10
 # A client at a server that answers opens a run in two or three seconds; one without a network tries for minutes.
 OPENS_WITHIN_S = 5.0
 _SCRATCH = "rlship-wandb-"
+NAMES_FILE = "wandb-names.json"
 MODES = ("auto", "online", "offline")
 OPTIONS = (
     "project",
@@ -88,7 +90,7 @@ class Point(NamedTuple):
 
     `data` are the values in JSON. `hists` are the keys of those that are histograms, with `values` (counts) and `bins`
     (edges). `tables` are tables of samples by key, in JSON, with `columns` and `data`. They are files of their own and
-    do not fill the line.
+    do not fill the line. `names` are the names of metrics without an actor.
     """
 
     row_number: int
@@ -97,6 +99,7 @@ class Point(NamedTuple):
     data: bytes
     hists: tuple[str, ...] = ()
     tables: bytes = b"{}"
+    names: tuple[str, ...] = ()
 
 
 def point(row: Row, shown: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float] = _NO_RANKS) -> Point:
@@ -119,7 +122,16 @@ def point(row: Row, shown: SinkNames = DEFAULT_NAMES, ranks: Mapping[str, float]
         data = _fit(values, values.keys() - x.keys() - {"_timestamp", *(f"{EXTRAS}/{key}" for key in about(row))})
     left = tuple(name for name in hists if name not in x and name in values)
     made = {safe_name(name): table(samples)._asdict() for name, samples in named(row, tables(row), shown).items()}
-    return Point(row.row_number, family(row), _allowed(axis(row)[0]), data, left, orjson.dumps(made))
+    bare = _bare(row, shown) & values.keys() - x.keys() if shown.own else ()
+    return Point(
+        row.row_number, family(row), _allowed(axis(row)[0]), data, left, orjson.dumps(made), tuple(sorted(bare))
+    )
+
+
+def _bare(row: Row, shown: SinkNames) -> set[str]:
+    """The names in the row's point that begin with no actor."""
+    found = ((own_name(row, key, shown.own), shown.of(row, key)) for key in (*row.shipped, *row.shipped_hists))
+    return {name for name, at_sink in found if name == at_sink} - RESERVED
 
 
 def _fit(values: dict[str, Any], names: Iterable[str]) -> bytes:
@@ -157,27 +169,28 @@ class Limits:
 
 class Axes:
     """The axes over which each actor's metrics are charted: the pairs (actor, axis) in the order of appearance, in a
-    file.
+    file. Another file has the pairs (name, axis) of metrics without an actor.
 
     The client forgets a run's metric definitions when it resumes the run, and would send the server a run without them.
     So they are made again at every `open`, also those of actors that log no more.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / AXES_FILE
+    def __init__(self, state_dir: Path, file: str = AXES_FILE) -> None:
+        self._path = state_dir / file
         try:
             self.pairs = [(actor, axis) for actor, axis in json.loads(self._path.read_bytes())]
         except (FileNotFoundError, ValueError):  # axes come back with their next rows
             self.pairs = []
         self._known = set(self.pairs)
 
-    def add(self, actor: str, axis: str) -> None:
-        """Add a pair; a new one is saved at once."""
-        if (actor, axis) in self._known:
-            return
-        self._known.add((actor, axis))
-        self.pairs.append((actor, axis))
-        state_file.replace(self._path, json.dumps(self.pairs).encode() + b"\n")
+    def add(self, axis: str, *names: str) -> list[str]:
+        """Add pairs of one axis; new ones are saved at once. Returns the names of the new ones."""
+        new = [name for name in names if (name, axis) not in self._known]
+        if new:
+            self._known.update((name, axis) for name in new)
+            self.pairs += [(name, axis) for name in new]
+            state_file.replace(self._path, json.dumps(self.pairs).encode() + b"\n")
+        return new
 
 
 class WandbSink(Sink):
@@ -206,7 +219,7 @@ class WandbSink(Sink):
         self._run: SinkContext | None = None
         self._link: ChildLink | None = None
         self._scratch: tuple[Path, int] | None = None  # with the descriptor that shows whose it is
-        self._axes: Axes | None = None
+        self._axes: tuple[Axes, Axes] | None = None  # of actors, and of names without an actor
         self._budget: budget.KeyBudget | None = None
         self._next = 0
         self._digest = ""
@@ -267,11 +280,11 @@ class WandbSink(Sink):
         if folder is not None:
             make_folder(folder, run.state_dir.absolute(), run.experiment.absolute())
         self._scratch = scratch, _ = _scratch(run.state_dir, folder)
-        axes = self._axes = Axes(run.state_dir)
+        axes, bare = self._axes = Axes(run.state_dir), Axes(run.state_dir, NAMES_FILE)
         self._budget = budget.budget("wandb", state_dir, options)
         self.note = self.advice = ""
         remember(run)
-        request = _open_request(run, options, env, self._limits, scratch, folder, axes=axes.pairs)
+        request = _open_request(run, options, env, self._limits, scratch, folder, axes=(axes.pairs, bare.pairs))
         link = self._link = ChildLink(
             request, env, scratch, run.state_dir / "wandb-child.log", silent_s=self._limits.silent_s
         )
@@ -316,13 +329,14 @@ class WandbSink(Sink):
     def write(self, rows: Sequence[Row]) -> None:
         """Give the rows to the client; waits while 5,000 rows or 2 MiB are on their way."""
         assert self._link is not None and self._axes is not None and self._run is not None
-        shown = names_of(self._run.options, over_time=self._run.over_time())
+        shown = names_of(self._run.options, over_time=self._run.over_time(), own=self._run.own_names())
         for row in rows:
             if row.row_number != self._next:
                 raise ValueError(f"sink wandb: row {row.row_number} does not follow on row {self._next - 1}")
             new = point(row, shown, self._admitted(row))
-            self._axes.add(new.actor, new.axis)
-            self._send(self._link, new)
+            axes, bare = self._axes
+            axes.add(new.axis, new.actor)
+            self._send(self._link, new, bare.add(new.axis, *new.names))
         self._link.check()
 
     def flush(self) -> None:
@@ -374,7 +388,7 @@ class WandbSink(Sink):
         self.note = self._budget.note
         return shown
 
-    def _send(self, link: ChildLink, point: Point) -> None:
+    def _send(self, link: ChildLink, point: Point, names: Sequence[str]) -> None:
         size = len(point.data) + len(point.tables)
         self._await_room(link, size)
         head = orjson.dumps(
@@ -382,6 +396,7 @@ class WandbSink(Sink):
                 "row_number": point.row_number,
                 "actor": point.actor,
                 "axis": point.axis,
+                "names": names,
                 "hists": point.hists,
                 "tables_bytes": len(point.tables),
             }
@@ -413,7 +428,7 @@ def _open_request(
     scratch: Path,
     folder: Path | None,
     *,
-    axes: list[tuple[str, str]],
+    axes: tuple[list[tuple[str, str]], list[tuple[str, str]]],
 ) -> OpenRequest:
     """The child's request to open the run. Variables of W&B replace options that are not set."""
     place, found = place_of(run, options, env), described(run, options, env)
@@ -429,7 +444,8 @@ def _open_request(
         "transmit_interval": int(options.get("transmit_interval", 1)),
         "store_id": run.store_id,
         "rows": run.rows,
-        "axes": axes,
+        "axes": axes[0],
+        "names": axes[1],
         "state_dir": str(run.state_dir.absolute()),
         "offline_root": str(folder or run.state_dir.absolute()),
         "stall_s": limits.stall_s,
