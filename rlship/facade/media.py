@@ -22,7 +22,7 @@ MAX_BYTES = 16 << 20
 _MAX_WAITING = 256
 _MAX_WAITING_BYTES = 256 << 20
 _PIECE = 1 << 20
-_EXIT_S = 5.0
+_EXIT_S = 3.0
 
 
 class File:

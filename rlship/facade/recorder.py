@@ -122,7 +122,7 @@ class Recorder:
             given = {key: value for key, value in {**options, "step_metric": axis}.items() if value is not None}
             self.about(facts={"define_metric": {name: given}})
 
-    def tell(self, name: str, **attrs: Any) -> None:
+    def tell(self, name: str, /, **attrs: Any) -> None:
         """Write an event of the run, at the time of the call."""
         with self._lock:
             track = self._track(None)
@@ -163,7 +163,6 @@ class Recorder:
                 code = exit_code or 0
                 if not self.place.shared:
                     self.about(exit_code=max(-255, min(255, int(code))))
-            copier.wait()
             for track in self._tracks.values():
                 track.close()
 
@@ -223,7 +222,8 @@ class Recorder:
             fault("about", error)
 
     def _before_close(self) -> None:
-        """Write the summary that the job asked for."""
+        """Wait for files that are being copied, and write the summary that the job asked for."""
+        copier.wait()
         shown = {key: tally.shown() for key, tally in self._tallies.items()}
         if self._teller is not None and any(shown.values()):
             self._teller.run_data(summary={key: value for key, value in shown.items() if value})
