@@ -75,20 +75,23 @@ class Copier:
     """The thread and its bounded queue. A forked child has one of its own."""
 
     def __init__(self) -> None:
+        self._begin(0)
+
+    def _begin(self, pid: int) -> None:
+        """Begin anew: a forked child has neither the thread nor what waited."""
         self._waiting: deque[File] = deque()
         self._bytes = 0
         self._done: set[tuple[str, str]] = set()
         self._lock = threads.lock()
         self._signal = threads.lock()
-        self._pid = 0
+        self._pid = pid
 
     def put(self, file: File) -> str | None:
         """Copy it soon. Returns why not, if it cannot be kept."""
         if file.size > MAX_BYTES:
             return f"it has {file.size} bytes, {MAX_BYTES} are allowed"
         if self._pid != os.getpid():
-            self.__init__()  # type: ignore[misc]  # a forked child has neither the thread nor what waited
-            self._pid = os.getpid()
+            self._begin(os.getpid())
             self._signal.acquire()
             threads.start(self._run)
         with self._lock:

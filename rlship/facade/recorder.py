@@ -159,10 +159,9 @@ class Recorder:
             if not self.active:
                 return
             self.active = False
-            if self._teller is not None:
-                code = exit_code or 0
-                if not self.place.shared:
-                    self.about(exit_code=max(-255, min(255, int(code))))
+            # A process that shares the run, or was forked from the one that made it, does not say how it ended.
+            if self._teller is not None and not self.place.shared and os.getpid() == self._pid:
+                self.about(exit_code=max(-255, min(255, int(exit_code or 0))))
             for track in self._tracks.values():
                 track.close()
 

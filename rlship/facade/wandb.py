@@ -160,7 +160,8 @@ class Facade:
         if asked.mode:
             return bool(asked.mode == "disabled")
         try:
-            return bool(self.module.setup().settings.mode == "disabled")
+            # Not the public `setup`, which would start the client's service.
+            return bool(self.module.sdk.wandb_setup.singleton().settings.mode == "disabled")
         except Exception:  # noqa: BLE001 - another version of the client has no such setting
             return False
 

@@ -230,6 +230,22 @@ def test_nothing_without_a_folder(tmp_path: Path) -> None:
         assert not job.experiment.exists()
 
 
+def test_no_process_is_started(tmp_path: Path) -> None:
+    """The client's own service does not run, and the facade has no thread but that of the writer."""
+    job = run(
+        tmp_path,
+        """
+        import json, os, threading
+        wandb.init(config={"a": 1})
+        wandb.log({"x": 1})
+        wandb.run.summary["y"] = 2
+        children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+        print(json.dumps([children, [one.name for one in threading.enumerate()].count("rlship")]))
+        """,
+    )
+    assert job.values() == [[], 1]
+
+
 def test_the_cost_of_a_call(tmp_path: Path) -> None:
     """A call of `log` through the facade takes some tens of microseconds."""
     job = run(
