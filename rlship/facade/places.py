@@ -28,7 +28,7 @@ _ROLES = {
     ),
     "reward": ("reward", "rewards", "judge", "verifier", "grader", "rm"),
     "evaluator": ("eval", "evaluation", "evaluator", "validation", "test"),
-    "orchestrator": ("orchestrator", "scheduler", "controller"),
+    "orchestrator": ("orchestrator",),
     "environment": ("env", "environment", "envs", "sandbox"),
     "critic": ("critic", "value"),
     "buffer": ("buffer", "replay"),

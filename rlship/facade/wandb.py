@@ -17,7 +17,7 @@ import time
 
 from .. import registry
 from ..notices import say
-from . import places
+from . import boards, places
 from .recorder import Place, Recorder, fault, notices
 from .running import State, begin
 
@@ -69,6 +69,9 @@ class _Asked:
         self.id = self._of("id", "run_id", "WANDB_RUN_ID")
         self.name = self._of("name", "run_name", "WANDB_NAME")
         self.label = self._of("", "x_label", "WANDB_X_LABEL")
+        self.boards = bool(given.get("sync_tensorboard") or given.get("tensorboard")) or self._of(
+            "", "sync_tensorboard", ""
+        )
         self.secondary = self._of("", "x_primary", "WANDB_X_PRIMARY") in (False, "false", "False", "0")
         self.sweeps = bool(os.environ.get("WANDB_SWEEP_ID") or os.environ.get("WANDB_LAUNCH"))
 
@@ -98,6 +101,7 @@ class Facade:
         self._runs: list[Any] = []  # those that are not finished, in the order of `init`
         self._folders: dict[str, str] = {}  # by the run's id
         self._classes: dict[type, type] = {}
+        self._follows = False  # whether scalars of TensorBoard are logged to the newest run
         self._aside = False  # whether the process logs by itself, so that nothing is recorded
         registry.when_explicit(self._stand_aside)
         self._replace("init", self._init)
@@ -191,6 +195,8 @@ class Facade:
             begin(run, state, self._classes)
             self._say(recorder, run, settings, asked)
             self._runs.append(run)
+            if asked.boards and not beside and not self._follows:
+                self._follows = bool(boards.follow(self._log_scalar))
             if getattr(self.module, "run", None) is run:
                 for name in _GLOBALS[1:]:
                     if hasattr(run, name):
@@ -243,6 +249,14 @@ class Facade:
             facts["config"] = config
         if facts:
             recorder.about(**facts)
+
+    def _log_scalar(self, tag: Any, value: Any, step: Any) -> None:
+        """Log a scalar that the process wrote to TensorBoard."""
+        try:
+            if self._runs and self._runs[-1]._rlship.recorder.active:
+                self._runs[-1]._rlship.recorder.log({str(tag): value}, step, None)
+        except Exception as error:  # noqa: BLE001 - the promise is that logging never crashes the job
+            fault("add_scalar", error)
 
     def _forget(self, run: Any) -> None:
         """Forget a run; the module's names are again as before the first one."""

@@ -235,3 +235,26 @@ def test_a_sweep_trains_with_its_values(tmp_path: Path) -> None:
 
     assert [row["loss"] for row in history(file)] == [0.5]
     assert json.dumps(job.file())
+
+
+def test_scalars_of_tensorboard(tmp_path: Path) -> None:
+    """With `sync_tensorboard` a scalar that the process gives to a SummaryWriter is logged at its step, and the writer
+    writes it too; without it nothing is logged.
+    """
+    code = """
+        from tensorboardX import SummaryWriter
+        wandb.init(sync_tensorboard={wanted}, save_code=True)
+        writer = SummaryWriter("board")
+        for step in range(3):
+            writer.add_scalar("train/loss", 0.5 * step, step)
+            writer.add_scalar(tag="train/lr", scalar_value=0.25, global_step=step)
+        writer.close()
+        wandb.log({{"own": 1.0}}, step=3)
+        """
+    for wanted in (True, False):
+        folder = tmp_path / str(wanted)
+        folder.mkdir()
+        job = run(folder, code.format(wanted=wanted))
+        scalars = {step: {"train/loss": 0.5 * step, "train/lr": 0.25} for step in range(3)} if wanted else {}
+        assert job.rows() == scalars | {3: {"own": 1.0}}
+        assert list((folder / "board").glob("events.*"))
