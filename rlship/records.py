@@ -62,13 +62,16 @@ def define_line(members: Iterable[str]) -> str:
     return f'{{"kind":"define","m":{{{",".join(members)}}}}}\n'
 
 
-def barrier_line(step: int, t: float, adopts: bool = False) -> str:
+def barrier_line(step: int, t: float, adopts: bool = False, *, exact: bool = False) -> str:
     """A `barrier` record: this process writes nothing more for steps up to `step`.
 
     With `adopts`, what stands before it without a step belongs to `step`. The time is rounded up: spans have
-    microseconds, and what ended before the barrier must not seem to end after it.
+    microseconds, and what ended before the barrier must not seem to end after it. With `exact` it has microseconds:
+    what comes right after the barrier must not seem to come before it.
     """
     mark = ',"adopts":true' if adopts else ""
+    if exact:
+        return f'{{"kind":"barrier","step":{step},"t":{t:.6f}{mark}}}\n'
     return f'{{"kind":"barrier","step":{step},"t":{ceil(t * 1000 - _HALF_A_MICROSECOND) / 1000:.3f}{mark}}}\n'
 
 
@@ -146,7 +149,8 @@ def sample_line(
 ) -> str:
     """A `sample` record; `score` is already encoded. `report` and `stream` as above. Raises UnusableError."""
     ranked = "" if score is None else f'"score":{score},'
-    head = f'{_head("sample", f"{t:.3f}", step, stream)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
+    time = f"{t:.6f}" if stream else f"{t:.3f}"
+    head = f'{_head("sample", time, step, stream)}"table":{json_string(table)},{ranked}"pri":{pri!r},"row":{{'
     body, cut = json_object(row, MAX_LINE_BYTES - size_of(head) - 16, report)
     return f"{head}{body}}}{_cut(cut)}}}\n"
 

@@ -180,14 +180,16 @@ class Stream:
         if self.buffer.size > self.wake_at:
             self.wake()
 
-    def barrier(self, step: int, t: float, *, wake: bool = True) -> None:
-        """Write a barrier of time `t`, and before it the observations of steps up to `step`."""
+    def barrier(self, step: int, t: float, *, wake: bool = True, exact: bool = False) -> None:
+        """Write a barrier of time `t`, to the microsecond if `exact`, and before it the observations of steps up to
+        `step`.
+        """
         adopts, self.unplaced = self.unplaced, False
-        nothing_before_it = self.gathering.empty and not self.samples.uses and self.deferred.empty
+        nothing_before_it = self.gathering.empty and not self.samples.uses and self.deferred.empty and not exact
         if not (nothing_before_it and self.buffer.note((adopts, t, records.BARRIER_BYTES), step)):
             self.collect(step)
             self.report_dropped(self.samples.settle(step))
-            line = records.barrier_line(step, t, adopts)
+            line = records.barrier_line(step, t, adopts, exact=exact)
             if not self.deferred.hold(step, line):
                 self.control(line, step)
         self.promised = max(self.promised, step)

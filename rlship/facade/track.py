@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..identity import Identity
 
-_ON_PURPOSE_BYTES = 16  # what the mark of a line without a step adds to it
+_ON_PURPOSE_BYTES = 24  # what the mark of a line without a step and microseconds add to it
 
 
 class Track(Logger):
@@ -62,8 +62,10 @@ class Track(Logger):
             return
         stream, buffer = self.stream, self.stream.buffer
         if step is None:
+            # Its time decides to which step it belongs: the barrier before it may be of the same millisecond.
+            head = len(f'{{"t":{t:.3f},')
             for line in self._plain.lines(metrics, None, t):
-                marked = on_purpose(line)
+                marked = on_purpose(f'{{"t":{t:.6f},{line[head:]}')
                 buffer.append(marked, size_of(marked), None)
         else:
             with self._guard:
@@ -146,14 +148,14 @@ class Track(Logger):
     def _go_to(self, step: int, t: float) -> None:
         if step > self._at:
             self._complete()
-            self._at = step
-        if step == self._at:
-            self._last = (t, time.monotonic())
+            self._at, self._last = step, (t, time.monotonic())
+        elif step == self._at:
+            self._last = (max(t, self._last[0]), time.monotonic())
 
     def _complete(self) -> None:
         stream = self.stream
         if self._at > stream.promised and stream.live and stream.parts.parent is None:
-            stream.barrier(self._at, self._last[0], wake=False)
+            stream.barrier(self._at, self._last[0], wake=False, exact=True)
 
     def _look(self) -> None:
         """In each round of the writing thread: end a step at which nothing was called for a while."""

@@ -100,6 +100,8 @@ class Facade:
         self._before_runs = {name: getattr(module, name) for name in _GLOBALS if hasattr(module, name)}
         self._runs: list[Any] = []  # those that are not finished, in the order of `init`
         self._folders: dict[str, str] = {}  # by the run's id
+        self._base = ""  # the folder of the first one
+        self._pid = os.getpid()
         self._classes: dict[type, type] = {}
         self._follows = False  # whether scalars of TensorBoard are logged to the newest run
         self._aside = False  # whether the process logs by itself, so that nothing is recorded
@@ -171,6 +173,8 @@ class Facade:
 
     def _active(self, asked: _Asked) -> Any:
         """The run that `init` returns again; None if it makes a new one."""
+        if self._pid != os.getpid():  # a forked child: the runs are its parent's, and so is the experiment
+            self._pid, self._runs, self._folders = os.getpid(), [], {}
         if not self._runs or asked.reinit == "create_new":
             return None
         if asked.reinit in (True, "finish_previous", "true", "True", "1"):
@@ -207,14 +211,16 @@ class Facade:
             return run if beside else None
 
     def _place(self, run: Any, settings: Any, asked: _Asked, opened: float) -> Place:
-        base = os.path.abspath(os.environ["RLSHIP_DIR"])
+        if not self._folders:
+            self._base = os.path.abspath(os.environ["RLSHIP_DIR"])
         run_id = str(run.id)
         if self._runs:  # runs that are open at one time are actors of one experiment
             folder = self._runs[-1]._rlship.recorder.place.folder
         else:
-            folder = self._folders.get(run_id) or places.folder_of(base, len(set(self._folders.values())) + 1)
+            folder = self._folders.get(run_id) or places.folder_of(self._base, len(set(self._folders.values())) + 1)
         if folder not in self._folders.values() and self._folders:
             say(f"another run of this process is written to {folder}")
+        os.environ["RLSHIP_DIR"] = folder  # processes that start from now on work for this run
         self._folders[run_id] = folder
         label, job_type = asked.label, getattr(settings, "run_job_type", None)
         actor = places.actor_of(job_type, label, secondary=asked.secondary)

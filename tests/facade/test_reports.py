@@ -13,16 +13,13 @@ from tests.endtoend.sidecar import rlship
 from tests.facade.jobs import run
 
 TRL = """
-import time
 wandb.init(project="p", name="n", config={"lr": 1e-6})
 wandb.define_metric("train/global_step")
 wandb.define_metric("*", step_metric="train/global_step", step_sync=True)
 for step in range(1, 5):
     for name in ("generate", "reward"):
         wandb.log({f"profiling/Time taken: {name}": 0.25 * step})
-    time.sleep(0.005)
     wandb.log({"train/loss": 1 / step, "train/reward": step * 0.5, "train/epoch": step / 10, "train/global_step": step})
-    time.sleep(0.005)
 wandb.log({"train/train_runtime": 12.5, "train/global_step": 4})
 wandb.finish()
 """

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from rlship.facade.places import actor_of
 from tests.facade.jobs import Record, barriers, metrics, records, run, said
 
 
@@ -175,6 +178,41 @@ def test_fork(tmp_path: Path) -> None:
     assert child[0]["parent"] == parent[0]["id"]
     assert metrics(child) == [(None, {"x": 10}), (7, {"y": 5})]
     assert barriers(child) == []
+
+
+def test_a_run_of_a_forked_process(tmp_path: Path) -> None:
+    """`init` in a forked child opens a run of the child's, in the experiment of its parent; so does a process that is
+    started.
+    """
+    run(
+        tmp_path,
+        """
+        import os, subprocess, sys
+        if len(sys.argv) == 1:
+            wandb.init(id="a")
+            wandb.log({"x": 0}, step=0)
+            wandb.finish()
+            first = wandb.init(id="b")
+            wandb.log({"x": 1}, step=0)
+            if os.fork() == 0:
+                assert wandb.init(id="c") is not first
+                wandb.log({"y": 2}, step=0)
+                wandb.finish()
+                os._exit(0)
+            os.wait()
+            subprocess.run([sys.executable, __file__, "again"], check=True)
+        else:
+            wandb.init(id="d")
+            wandb.log({"z": 3}, step=0)
+        """,
+    )
+    found = experiments(tmp_path)
+    assert {name: [metrics(file) for file in files] for name, files in found.items()} == {
+        "run": [[(0, {"x": 0})]],
+        "run-2": [[(0, {"x": 1})], [(0, {"y": 2})], [(0, {"z": 3})]],
+    }
+    parent, child, started = found["run-2"]
+    assert child[0]["parent"] == started[0]["parent"] == parent[0]["id"]
 
 
 def test_a_forked_process_of_multiprocessing(tmp_path: Path) -> None:
@@ -350,21 +388,24 @@ def test_explicit_calls_win(tmp_path: Path) -> None:
     assert job.err.count("logs to rlship by itself") == 1
 
 
-def test_the_actor(tmp_path: Path) -> None:
+def test_the_actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`RLSHIP_ACTOR` names the actor, else the job type, else the label; the group never does."""
-    wanted = {
-        "wandb.init(job_type='train', group='rollout')": "trainer",
-        "wandb.init(job_type='rollout')": "generator",
-        "wandb.init(settings=dict(x_label='orchestrator'))": "orchestrator",
-        "wandb.init(job_type='my-own-kind', group='g')": "trainer",
-    }
-    for number, (call, actor) in enumerate(wanted.items()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        assert run(folder, f"{call}\nwandb.log({{'x': 1}})").files()[0][0]["actor"] == actor
-    (tmp_path / "given").mkdir()
-    job = run(tmp_path / "given", "wandb.init(job_type='rollout')\nwandb.log({'x': 1})", RLSHIP_ACTOR="mine")
-    assert job.files()[0][0]["actor"] == "mine"
+    job = run(tmp_path, "wandb.init(job_type='rollout', group='train')\nwandb.log({'x': 1})")
+    assert job.files()[0][0]["actor"] == "generator"
+    monkeypatch.delenv("RLSHIP_ACTOR", raising=False)
+    for job_type, label, secondary, actor in (
+        ("train", "rollout", False, "trainer"),
+        (None, "orchestrator", False, "orchestrator"),
+        ("my-own-kind", None, False, "trainer"),
+        (None, "reward_worker_3", True, "reward"),
+        (None, "node-7", True, "node"),
+        (None, "node-7", False, "trainer"),
+        (None, "7", True, "trainer"),
+        ("Evaluation", None, False, "evaluator"),
+    ):
+        assert actor_of(job_type, label, secondary=secondary) == actor
+    monkeypatch.setenv("RLSHIP_ACTOR", "mine")
+    assert actor_of("rollout", None, secondary=False) == "mine"
 
 
 def test_log_before_init_raises_as_before(tmp_path: Path) -> None:
