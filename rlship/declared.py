@@ -33,9 +33,12 @@ class Declared:
         self._control = control
 
     def declare(self, entries: Entries, by: str = "define") -> None:
-        """Write `define` records, which govern what is logged after them. `by` is the call that declares them."""
+        """Write `define` records, which govern what is logged after them. `by` is the call that declares them; "" may
+        declare a metric otherwise than before.
+        """
         with self._gathering.lock:
-            self._misuse.compare(self.entries, entries, by)
+            if by:
+                self._misuse.compare(self.entries, entries, by)
             self.asked.clear()
             if any(self._gathering.batches.holds(name) for name in entries):
                 self._gathering.move()  # a definition governs the lines after it, so earlier observations go first

@@ -132,7 +132,8 @@ class Recorder:
         """Write facts about the run: config, summary, name, tags and so on. Before the first file is open they wait."""
         with self._lock:
             if self._teller is not None:
-                self._teller.run_data(**members)
+                if not self._teller.closed:
+                    self._teller.run_data(**members)
                 return
             for name, value in members.items():
                 self._said[name] = merged(self._said.get(name), value)
@@ -270,8 +271,7 @@ class Recorder:
         known, new = self._known, {}
         for name in names:
             place = (track.axis, name)
-            before = known.get(place)
-            if before == kind or (before is not None and before != _STEPPED):
+            if known.get(place) == kind:
                 continue
             if len(known) < _MAX_KNOWN:
                 known[place] = kind

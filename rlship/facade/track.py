@@ -28,7 +28,8 @@ class Track(Logger):
     A barrier of step s has the time of the last call at s. It is written as soon as a later step begins, `quiet_s`
     seconds after that call, and at the end. A child process writes none: its parent's count.
 
-    `before_close` is called once, before the last line.
+    `before_close` is called once, before the last line. Calls after the end do nothing: an object of the job may make
+    them when the interpreter deletes it.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Track(Logger):
 
     def put(self, metrics: dict[str, Any], step: int | None, t: float) -> None:
         """Write one record of metrics at `step`; without a step it is a stream line, whatever comes later."""
-        if not self.start():
+        if self.closed or not self.start():
             return
         stream, buffer = self.stream, self.stream.buffer
         if step is None:
@@ -78,7 +79,7 @@ class Track(Logger):
 
     def tell(self, name: str, attrs: Mapping[str, Any], step: int | None, t: float) -> None:
         """Write an event."""
-        if not self.start():
+        if self.closed or not self.start():
             return
         if step is not None:
             with self._guard:
@@ -88,7 +89,7 @@ class Track(Logger):
 
     def offer(self, table: str, row: Mapping[str, Any], score: str | None, step: int | None, t: float) -> None:
         """Offer a sample; `score` is a number as JSON, or None."""
-        if not self.start():
+        if self.closed or not self.start():
             return
         stream, pri = self.stream, quota.priority()
         if step is not None:
@@ -114,13 +115,14 @@ class Track(Logger):
 
     def lose(self, step: int | None) -> None:
         """Count something that could not be kept, for a gap of its step."""
-        if self.start():
+        if not self.closed and self.start():
             self.stream.buffer.refuse(step)
 
     def declare(self, entries: dict[str, dict[str, Any]]) -> None:
         """Write definitions: they govern the later lines."""
-        if self.start():
-            self.stream.declared.declare(definitions.parse(entries, None, None, None, None, lambda name, why: None))
+        if not self.closed and self.start():
+            parsed = definitions.parse(entries, None, None, None, None, lambda name, why: None)
+            self.stream.declared.declare(parsed, by="")
 
     def complete(self, step: int | None = None) -> None:
         """Write the barrier of the newest step, if it lacks one; with `step`, only if that is the newest."""

@@ -16,7 +16,6 @@ import os
 import time
 
 from .. import registry
-from ..notices import say
 from . import boards, places
 from .recorder import Place, Recorder, fault, notices
 from .running import State, begin
@@ -218,8 +217,6 @@ class Facade:
             folder = self._runs[-1]._rlship.recorder.place.folder
         else:
             folder = self._folders.get(run_id) or places.folder_of(self._base, len(set(self._folders.values())) + 1)
-        if folder not in self._folders.values() and self._folders:
-            say(f"another run of this process is written to {folder}")
         os.environ["RLSHIP_DIR"] = folder  # processes that start from now on work for this run
         self._folders[run_id] = folder
         label, job_type = asked.label, getattr(settings, "run_job_type", None)

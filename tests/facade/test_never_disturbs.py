@@ -183,6 +183,32 @@ def test_a_fault_is_said_once(tmp_path: Path) -> None:
     assert job.err.count("planted") == 1
 
 
+def test_calls_after_the_end_of_the_process(tmp_path: Path) -> None:
+    """An object that logs and finishes as the interpreter deletes it, or a late hook of the exit, does no harm and says
+    nothing.
+    """
+    job = run(
+        tmp_path,
+        """
+        import atexit
+        def late():
+            wandb.log({"x": 2}, step=1)
+            wandb.summary["y"] = 1
+            wandb.alert("a", "b")
+        atexit.register(late)
+        class Tracking:
+            def __del__(self):
+                run.finish(exit_code=0)
+        run = wandb.init()
+        wandb.log({"x": 1}, step=0)
+        wandb.late = Tracking()
+        """,
+    )
+    assert metrics(job.file()) == [(0, {"x": 1})]
+    assert job.file()[-1]["kind"] == "close"
+    assert job.err.count("rlship: ") == 1
+
+
 def test_wrong_arguments_raise_as_before(tmp_path: Path) -> None:
     """What the client refuses, it refuses: an unknown argument of `init`, a bad name of a metric."""
     job = run(

@@ -122,6 +122,18 @@ def test_a_step_ends_once_it_is_quiet(tmp_path: Path, track: Track) -> None:
     ]
 
 
+def test_another_declaration_is_no_misuse(tmp_path: Path, track: Track) -> None:
+    """A metric that is logged in another way than before is declared anew, and nothing is reported about it."""
+    track.declare({"x": {"reduce": ["last"]}})
+    track.put({"x": 1}, 0, T0)
+    track.declare({"x": {"reduce": ["mean", "max"]}})
+    track.put({"x": 1}, None, T0 + 1)
+    track.close()
+    found = lines(tmp_path)
+    assert sum('"kind":"define"' in line for line in found) == 2
+    assert not [line for line in found if "rlship_error" in line]
+
+
 def test_a_track_that_was_closed_takes_nothing(tmp_path: Path, track: Track) -> None:
     """Calls after the end do nothing, and closing twice writes nothing twice."""
     ended: list[int] = []
