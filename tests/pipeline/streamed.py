@@ -75,11 +75,14 @@ def trainer(draw: st.DrawFn, rank: int, attempt: int, host: str) -> bytes:
 def generator(draw: st.DrawFn, number: int) -> bytes:
     """A writer of streams, which may be another one's child, or its rank once more."""
     host, rank = pick(draw, tuple(HOSTS)), pick(draw, (0, 0, 1))
-    t = T0 + pick(draw, (0.0, 2.0, 30.0))
+    t = T0 + pick(draw, (0.0, 2.0, 30.0, 75.0))
     lines = [opened(draw, "generator", f"g{number}", rank, pick(draw, (0, 0, 1)), host, t)]
     parent = pick(draw, (None, None, None, "g0", "g1"))
     if parent is not None:
         lines[0]["parent"] = parent
+    again = pick(draw, (None, None, "a", "b"))
+    if again is not None:  # a job that names itself, with replicas of its own or with the same
+        lines[0] |= {"job": again, "replica": pick(draw, ("0", again))}
     if pick(draw, (True, True, False)):
         lines.append(DEFINE)
     for _ in range(pick(draw, (1, 3, 6, 9))):
@@ -131,7 +134,7 @@ def clock(draw: st.DrawFn, host: str, t: float) -> dict[str, Any]:
 def opened(draw: st.DrawFn, actor: str, id: str, rank: int, attempt: int, host: str, t: float) -> dict[str, Any]:
     """The first line of a file."""
     body: dict[str, Any] = {"kind": "open", "rlship": 1, "id": id, "actor": actor, "rank": rank, "attempt": attempt}
-    return body | {"t": t + HOSTS[host], "host": host, "beat": 10, "world": pick(draw, (2, 2, 64))}
+    return body | {"t": t + HOSTS[host], "host": host, "beat": 10, "world": pick(draw, (2, 2, 64, 1))}
 
 
 def encoded(draw: st.DrawFn, lines: Sequence[dict[str, Any]]) -> bytes:

@@ -199,6 +199,16 @@ def has_no_rank_for(new: Writer, old: Writer, jobs: Mapping[str, Job]) -> bool:
     return outgrown or (both_named and jobs[old.job or ""].over_for(jobs[new.job or ""]))
 
 
+def succeeds(new: Writer, old: Writer, jobs: Mapping[str, Job]) -> bool:
+    """Whether steps that the new root writer logs count instead of the old one's."""
+    later_life = (
+        rank_order(new) == rank_order(old)
+        and (new.submission, new.attempt, new.t, new.id) > (old.submission, old.attempt, old.t, old.id)
+        and not side_by_side(new, old)
+    )
+    return later_life or has_no_rank_for(new, old, jobs)
+
+
 # --- lines with whose they are ---
 
 

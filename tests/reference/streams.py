@@ -11,7 +11,16 @@ from tests.reference.asking import Keys, asked_for
 from tests.reference.coverage import attempts_of, neighbours, ranks_in
 from tests.reference.experiment import Experiment
 from tests.reference.figures import Figures, histogram, no_rate, rate_over
-from tests.reference.order import Contribution, age, contributions_of, jobs_of, lines_of, making_up, rank_order
+from tests.reference.order import (
+    Contribution,
+    age,
+    contributions_of,
+    jobs_of,
+    lines_of,
+    making_up,
+    rank_order,
+    succeeds,
+)
 from tests.reference.records import Measured, Segment, Writer
 from tests.reference.rows import ReferenceRow
 from tests.reference.unit import POLICY, Reduced, exact_of, finished, policy_lag, reduced
@@ -141,6 +150,7 @@ def covered_seconds(experiment: Experiment, crew: Sequence[Writer], stretch: Str
         if has_streamed(experiment, writer, stretch):
             begin = experiment.clocks.server_time(writer, writer.t)
             end = experiment.clocks.server_time(writer, max(writer.times) if writer.closed is None else writer.closed)
+            end = min(end, succeeded_at(experiment, crew, root_of(writer)))
             if begin <= stretch.end and end >= stretch.start:
                 lives.append((begin, end))
     begin, end = min((life[0] for life in lives), default=0.0), max((life[1] for life in lives), default=0.0)
@@ -168,12 +178,17 @@ def stretch_row(
     seconds: float,
     now: int | None,
 ) -> ReferenceRow:
-    """The row of one stretch of time. Nothing is superseded: times say which is newer."""
+    """The row of one stretch of time. Nothing is superseded, as times say which is newer; but lines of a writer that
+    goes on although another one succeeded it do not count.
+    """
+    over = {
+        id(line) for writer, _, line in lines_of(crew) if line.time > succeeded_at(experiment, crew, root_of(writer))
+    }
 
     def belongs(line: Measured) -> bool:
         return line.step is None and within(line.time)
 
-    counting = contributions_of(crew, belongs)
+    counting = contributions_of(crew, lambda line: belongs(line) and id(line) not in over)
     present = making_up(counting) or [one for one in lines_of(crew) if belongs(one[2])]
     rate = rate_over(seconds)
     result = reduced(experiment, counting, keys, rate, alone=is_alone(experiment, crew, stretch))
@@ -193,19 +208,46 @@ def stretch_row(
     return finished(experiment, result, counting, unit=unit, t=max(line.t for _, _, line in present), x=x, cover=cover)
 
 
+def root_of(writer: Writer) -> Writer:
+    assert writer.root is not None
+    return writer.root
+
+
+def succeeded_at(experiment: Experiment, crew: Sequence[Writer], root: Writer) -> float:
+    """When the first of the writers opened that succeed a root writer in the streams of its actor."""
+    streaming = [writer for writer in crew if any(line.step is None for _, _, line in lines_of([writer]))]
+    jobs = jobs_of(crew)
+    begins = [
+        experiment.clocks.server_time(other, other.t)
+        for other in map(root_of, streaming)
+        if succeeds(other, root, jobs)
+    ]
+    return min(begins, default=math.inf)
+
+
+def has_left(experiment: Experiment, crew: Sequence[Writer], root: Writer, stretch: Stretch) -> bool:
+    """Whether another writer succeeded it by the end of the stretch, before which it gave its last."""
+    until = succeeded_at(experiment, crew, root)
+    return until <= stretch.end and (until < stretch.start or newest(experiment, root) < stretch.start)
+
+
 def waited_for(
     experiment: Experiment, crew: Sequence[Writer], stretch: Stretch
 ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """The ranks that are expected in a stretch of time, and those of them that are missing, in merge order."""
     roots = sorted((writer for writer in crew if writer.root is writer), key=rank_order)
-    writers = [root for root in roots if is_expected(experiment, root, stretch)]
+    writers = [
+        root
+        for root in roots
+        if is_expected(experiment, root, stretch) and not has_left(experiment, crew, root, stretch)
+    ]
     expected, missing = [], []
     for order in sorted({rank_order(writer) for writer in writers}):
         own = [writer for writer in writers if rank_order(writer) == order]
         expected.append((own[0].replica, own[0].rank))
         of_rank = [root for root in roots if rank_order(root) == order]
         if not any(newest(experiment, root) > stretch.end for root in of_rank) and not all(
-            writer.closed is not None for writer in own
+            writer.closed is not None or succeeded_at(experiment, crew, writer) <= stretch.end for writer in own
         ):
             missing.append((own[0].replica, own[0].rank))
     return expected, missing
@@ -222,9 +264,8 @@ def is_alone(experiment: Experiment, crew: Sequence[Writer], stretch: Stretch) -
     """Whether those that have streamed by the end of the stretch, children too, are of one rank in a world of one."""
     streamed = []
     for writer in crew:
-        if has_streamed(experiment, writer, stretch):
-            assert writer.root is not None
-            streamed.append(writer.root)
+        if has_streamed(experiment, writer, stretch) and not has_left(experiment, crew, root_of(writer), stretch):
+            streamed.append(root_of(writer))
     return len({rank_order(root) for root in streamed}) <= 1 and all(root.world in (None, 1) for root in streamed)
 
 

@@ -45,7 +45,8 @@ class Block:
 @dataclass(slots=True)
 class UnitLines:
     """Everything that the lines of one unit say. Lines of one segment arrive in file order. `shown` are the samples
-    that its row shows, once they were chosen and read.
+    that its row shows, once they were chosen and read. `over_t` is the greatest `t` of lines of a stream that do not
+    count, as a later submission had begun.
     """
 
     blocks: dict[Schema, Block] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class UnitLines:
     samples: list[tuple[Segment, SampleLine]] = field(default_factory=list)
     tags: list[tuple[Segment, TagLine]] = field(default_factory=list)
     shown: Samples = field(default_factory=dict)
+    over_t: float = 0.0
 
     @property
     def empty(self) -> bool:

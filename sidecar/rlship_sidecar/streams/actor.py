@@ -26,6 +26,7 @@ from rlship_sidecar.streams.affected import AffectedRows
 from rlship_sidecar.streams.clocks import Shift, StoredClocks
 from rlship_sidecar.streams.frontiers import Names, load_frontier, save_frontier
 from rlship_sidecar.streams.recent import Recent
+from rlship_sidecar.streams.succession import counting_until
 from rlship_sidecar.streams.timeline import Moved, StepInterval, Timeline
 
 MAX_STEPS = 256  # that one look closes; most of them have no line of a quiet stream
@@ -62,6 +63,8 @@ class ActorStreams:
         self.names = Names(self._state)
         self.recent = Recent()
         self.writers: dict[str, Writer] = {}
+        self.until: dict[Writer, float] = {}  # see `counting_until`
+        self._until_is_stale = False
         self.pending: dict[int, float] = {}
         self.revisions = Revisions(patience.revise_s)
         self.affected = AffectedRows(ActorUnits(ledger, actor), timeline, self.frontier, self.revisions, window_s)
@@ -83,6 +86,29 @@ class ActorStreams:
         """A file of the actor, as it is known so far."""
         if writer.stream_t is not None:
             self.writers[writer.file] = writer
+            self._until_is_stale = True
+
+    def settle_until(self) -> tuple[float, float] | None:
+        """Find out anew up to when writers' lines count, if that may have changed. Returns between which times rows
+        are others because of it.
+        """
+        if not self._until_is_stale:
+            return None
+        self._until_is_stale = False
+        before, self.until = self.until, counting_until(self.writers.values(), self._clocks.corrected)
+        if before == self.until:
+            return None
+        moved = [
+            (before.get(root, math.inf), self.until.get(root, math.inf)) for root in before.keys() | self.until.keys()
+        ]
+        moved = [ends for ends in moved if ends[0] != ends[1]]
+        return min(map(min, moved)), max(map(max, moved))
+
+    def until_moved(self, now: float) -> None:
+        """Call it once a look has read the files: rows in which other lines count are dirty."""
+        moved = self.settle_until()
+        if moved is not None:
+            self.affected.between(*moved, now)
 
     def apply(self, writer: Writer, batch: Batch, before_t: float, now: float) -> None:
         """New lines of a file, whose greatest `t` was `before_t` up to now. Its writer has taken them in."""
@@ -128,6 +154,7 @@ class ActorStreams:
         if least is not None and least != before:
             writer.stream_t = least
             self.writers[writer.file] = writer
+            self._until_is_stale = self._until_is_stale or before is None
             # A rank is expected from its first stream line on. Now that is earlier: rows since then lack it, and may
             # have taken another rank for the only one.
             ends = corrected(host, least), math.inf if before is None else corrected(host, before)
@@ -145,6 +172,7 @@ class ActorStreams:
         for line in gone:
             self.affected.at(corrected(host, line.t), now)
         self._note_stepped(frozenset().union(*map(_metrics_of, gone)), now)
+        self._until_is_stale = True
         left = {line.offset for line in gone}
         self.recent.drop(writer, left)
         self._strays.pop(writer.file, None)
@@ -217,8 +245,10 @@ class ActorStreams:
             self.affected.windows_between(low, max(before, after), now)
         if writer.root is writer:
             # A rank is missing from a unit after whose end nothing of it came. So rows that end between the two times
-            # are concerned, and only those that lack ranks, unless a clock record turned the two around.
-            self.affected.between(min(before, after), max(before, after), now, partial=before <= after)
+            # are concerned, and only those that lack ranks, unless a clock record turned the two around, or the rank
+            # is expected longer though another one succeeds it.
+            partial = before <= after and writer not in self.until
+            self.affected.between(min(before, after), max(before, after), now, partial=partial)
 
     def gone(self, writer: Writer, now: float) -> None:
         """It closed: it is missing nowhere from now on, and not expected later."""
@@ -230,10 +260,12 @@ class ActorStreams:
         """A child counts for another rank from now on: before its lines as well, for these said that its rank is there
         still.
         """
+        self._until_is_stale = True
         self.affected.between(-math.inf, math.inf, now)
 
     def counts_otherwise(self, root: Writer, now: float) -> None:
         """A root writer is a newer or an older life of its rank than it seemed to be, or none: levels go by that."""
+        self._until_is_stale = True
         family = [writer for writer in self.writers.values() if writer.root is root]
         starts = [writer.stream_t for writer in family if writer.stream_t is not None]
         if starts:
@@ -242,6 +274,7 @@ class ActorStreams:
 
     def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
         """The times that coverage and rates go by may be others on the common clock."""
+        self._until_is_stale = True
         for t in (writer.open.t, writer.stream_t, writer.newest_t, writer.end.close_t):
             if t is not None and shift.concerns(t):
                 ends = t - shift.before, t - shift.after

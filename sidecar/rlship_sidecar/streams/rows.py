@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from rlship_formats.records import MAX_STEP
-from rlship_sidecar.align.lineage import rank_names
+from rlship_sidecar.align.lineage import Segment, Writer, rank_names
 from rlship_sidecar.align.roster import Roster
 from rlship_sidecar.align.window import UnitLines, put
+from rlship_sidecar.decode.lines import StreamLine
 from rlship_sidecar.reduce.naming import Naming
 from rlship_sidecar.reduce.nonfinite import who_was_nonfinite
 from rlship_sidecar.reduce.rules import Rules
@@ -26,6 +27,7 @@ from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.streams.clocks import StoredClocks
 from rlship_sidecar.streams.recent import Kept
+from rlship_sidecar.streams.succession import has_left
 from rlship_sidecar.streams.timeline import StepInterval, Timeline
 
 ELAPSED = "clock/elapsed_s"
@@ -44,6 +46,13 @@ class RowContext(NamedTuple):
     window_s: float
     axis: str | None
     origin: float
+
+
+class Crew(NamedTuple):
+    """The writers of an actor. `until`: the time after which stream lines of some root writers do not count."""
+
+    roster: Roster
+    until: Mapping[Writer, float]
 
 
 class Wanted(NamedTuple):
@@ -70,9 +79,14 @@ class Wanted(NamedTuple):
 
 
 def sorted_in(
-    actor: str, wanted: Wanted, lines: Iterable[Kept], clocks: StoredClocks, window_s: float
+    actor: str,
+    wanted: Wanted,
+    lines: Iterable[Kept],
+    clocks: StoredClocks,
+    window_s: float,
+    until: Mapping[Writer, float],
 ) -> dict[Unit, UnitLines]:
-    """The window of each wanted unit that has lines."""
+    """The window of each wanted unit that has lines. `until`: up to when those of some root writers count."""
     of_windows: dict[int, UnitLines] = {}
     of_steps: dict[int, UnitLines] = {}
     steps = sorted(wanted.steps, key=lambda interval: interval.place)
@@ -81,25 +95,36 @@ def sorted_in(
     known, corrected, floor = clocks.known, clocks.corrected, math.floor
     for segment, line in lines:
         t = corrected(segment.writer.open.host, line.t) if known else line.t
+        put_in = _put_over if until and t > until.get(segment.writer.root, math.inf) else put
         index = floor(t / window_s)
         if index in windows:
             window = of_windows.get(index)
             if window is None:
                 window = of_windows[index] = UnitLines()
-            put(window, segment, line)
+            put_in(window, segment, line)
         place = bisect_left(ends, t)
         if place < count and t > starts[place]:
             window = of_steps.get(place)
             if window is None:
                 window = of_steps[place] = UnitLines()
-            put(window, segment, line)
+            put_in(window, segment, line)
     found = {Unit(actor, CLOCK, index): window for index, window in of_windows.items()}
     found.update((Unit(actor, ALIGNED, steps[place].step), window) for place, window in of_steps.items())
     return found
 
 
+def _put_over(window: UnitLines, segment: Segment, line: StreamLine) -> None:
+    """A line that does not count has a row, though."""
+    window.over_t = max(window.over_t, line.t)
+
+
 def aligned_row(
-    actor: str, interval: StepInterval, window: UnitLines, roster: Roster, stepped: Collection[str], at: RowContext
+    actor: str,
+    interval: StepInterval,
+    window: UnitLines,
+    crew: Crew,
+    stepped: Collection[str],
+    at: RowContext,
 ) -> Row:
     """The row of the lines that a step covers; `stepped` are the metrics that the actor logs with steps too."""
     naming = Naming(actor, aligned=stepped)
@@ -109,7 +134,7 @@ def aligned_row(
         Unit(actor, ALIGNED, interval.step),
         naming,
         window,
-        roster,
+        crew,
         at,
         span=(interval.start, interval.end),
         seconds=seconds,
@@ -118,17 +143,17 @@ def aligned_row(
     )
 
 
-def clock_row(actor: str, index: int, window: UnitLines, roster: Roster, at: RowContext) -> Row:
+def clock_row(actor: str, index: int, window: UnitLines, crew: Crew, at: RowContext) -> Row:
     """The row of one window of time."""
     span = (index * at.window_s, (index + 1) * at.window_s)
     return _row(
         Unit(actor, CLOCK, index),
         Naming(actor, prefix="clock/"),
         window,
-        roster,
+        crew,
         at,
         span=span,
-        seconds=_covered_s(roster, at.clocks, *span, at.window_s),
+        seconds=_covered_s(crew, at.clocks, *span, at.window_s),
         x={ELAPSED: max(0.0, span[0] - at.origin)},
         lead_step=at.timeline.current(span[1]),
     )
@@ -154,7 +179,7 @@ def _row(
     unit: Unit,
     naming: Naming,
     window: UnitLines,
-    roster: Roster,
+    crew: Crew,
     at: RowContext,
     *,
     span: tuple[float, float],
@@ -162,14 +187,14 @@ def _row(
     x: dict[str, int | float],
     lead_step: int | None,
 ) -> Row:
-    alone = _alone(roster, at.clocks, span[1])
-    found = reduce_window(naming, window, roster, at.rules, seconds, superseding=False, alone=alone)
+    alone = _alone(crew, at.clocks, *span)
+    found = reduce_window(naming, window, crew.roster, at.rules, seconds, superseding=False, alone=alone)
     add_lag(naming, found, lead_step)
-    expected, behind = _expected(roster, at.clocks, *span)
+    expected, behind = _expected(crew, at.clocks, *span)
     present = {segment.writer.rank for segment in found.order.segments}
     return Row(
         unit,
-        found.t,
+        found.t if found.order.segments else max(found.t, window.over_t),
         x,
         found.values,
         Coverage(
@@ -177,7 +202,7 @@ def _row(
             expected=expected,
             missing=rank_names(rank for rank in behind if rank not in present),
             attempts=found.order.attempts,
-            gap=_gap(unit, roster, at, span),
+            gap=_gap(unit, crew.roster, at, span),
             underivable=found.underivable,
         ),
         hists=found.hists,
@@ -189,35 +214,39 @@ def _row(
     )
 
 
-def _expected(roster: Roster, clocks: StoredClocks, start: float, end: float) -> tuple[int, list[RankName]]:
-    """How many ranks are expected, and which of them have not been heard of since."""
+def _expected(crew: Crew, clocks: StoredClocks, start: float, end: float) -> tuple[int, list[RankName]]:
+    """How many ranks are expected, and which of them have not been heard of since, and are awaited."""
     reached: set[RankName] = set()
     waited: dict[RankName, bool] = {}
-    for writer in roster.writers.values():
+    for writer in crew.roster.writers.values():
         if writer.root is not writer:
             continue
         host = writer.open.host
-        if clocks.corrected(host, writer.newest_t) > end:
+        newest = clocks.corrected(host, writer.newest_t)
+        if newest > end:
             reached.add(writer.rank)
         if writer.stream_t is None or clocks.corrected(host, writer.stream_t) > end:
             continue
         if writer.end.close_t is not None and clocks.corrected(host, writer.end.close_t) < start:
             continue
-        waited[writer.rank] = waited.get(writer.rank, False) or not writer.closed
+        until = crew.until.get(writer, math.inf)
+        if not has_left(until, newest, start, end):
+            waited[writer.rank] = waited.get(writer.rank, False) or not (writer.closed or until <= end)
     return len(waited), [rank for rank, waits in waited.items() if waits and rank not in reached]
 
 
-def _covered_s(roster: Roster, clocks: StoredClocks, start: float, end: float, window_s: float) -> float | None:
+def _covered_s(crew: Crew, clocks: StoredClocks, start: float, end: float, window_s: float) -> float | None:
     """The seconds of a window during which the actor's streams ran; None for less than half of it, of which a rate
     would say little.
     """
     begin, last = math.inf, -math.inf
-    for writer in roster.writers.values():
+    for writer in crew.roster.writers.values():
         host = writer.open.host
         if writer.stream_t is None or clocks.corrected(host, writer.stream_t) > end:
             continue
         opened = clocks.corrected(host, writer.open.t)
         ended = clocks.corrected(host, writer.newest_t if writer.end.close_t is None else writer.end.close_t)
+        ended = min(ended, crew.until.get(writer.root, math.inf))
         if opened <= end and ended >= start:
             begin, last = min(begin, opened), max(last, ended)
     if begin > last or (begin <= start and last >= end):
@@ -226,13 +255,19 @@ def _covered_s(roster: Roster, clocks: StoredClocks, start: float, end: float, w
     return covered_s if covered_s >= window_s / 2 else None
 
 
-def _alone(roster: Roster, clocks: StoredClocks, end: float) -> bool:
-    """Whether the actor's streams have been those of one rank up to a time, and no world says that there are more."""
+def _alone(crew: Crew, clocks: StoredClocks, start: float, end: float) -> bool:
+    """Whether the actor's streams have been those of one rank up to a time, and no world says that there are more;
+    without writers that left before.
+    """
     ranks: set[RankName] = set()
-    for writer in roster.writers.values():
+    for writer in crew.roster.writers.values():
         if writer.stream_t is not None and clocks.corrected(writer.open.host, writer.stream_t) <= end:
+            root = writer.root
+            newest = clocks.corrected(root.open.host, root.newest_t)
+            if has_left(crew.until.get(root, math.inf), newest, start, end):
+                continue
             ranks.add(writer.rank)
-            if len(ranks) > 1 or (writer.root.open.world or 1) > 1:
+            if len(ranks) > 1 or (root.open.world or 1) > 1:
                 return False
     return True
 

@@ -27,6 +27,7 @@ from rlship_sidecar.streams.points import chosen, point_again, point_row, writer
 from rlship_sidecar.streams.recent import Kept, Recent
 from rlship_sidecar.streams.result import StreamResult
 from rlship_sidecar.streams.rows import (
+    Crew,
     RowContext,
     Wanted,
     aligned_row,
@@ -96,6 +97,8 @@ class ExperimentStreams:
             self._forget_recent(streams)
         for unit in dirty:
             self.of(unit.actor).revisions.restore(unit, now)
+        for streams in self.streams.values():
+            streams.settle_until()  # what changed it before has left its rows dirty in the store
         self._times.begin({host: max(w.newest_t for w in found) for host, found in self._by_host.items()})
         self.made_with = MadeWith(self._store).adopt_streams(self.config.lead, self.config.clock_window_s)
         if self.made_with is not None:
@@ -159,10 +162,13 @@ class ExperimentStreams:
 
     def catch_up(self, now: float) -> None:
         """Make the timeline anew if writers of the lead count otherwise. Call it once a look has read the files: each
-        of many new files may show that, and every time all files of the lead are read again.
+        of many new files may show that, and every time all files of the lead are read again. So it is with lines that
+        others' lines keep from counting.
         """
         if self._is_stale:
             self._rebuild(now)
+        for streams in self.streams.values():
+            streams.until_moved(now)
 
     def _take_axis(self, writer: Writer, now: float) -> None:
         """The lead's axis is that of its first writer, which a new one may turn out to be."""
@@ -400,16 +406,16 @@ class ExperimentStreams:
             lines = fetching.lines(streams, ranges)
         if lines is None:
             return None
-        windows = sorted_in(streams.actor, wanted, lines, self.clocks, self.config.clock_window_s)
+        windows = sorted_in(streams.actor, wanted, lines, self.clocks, self.config.clock_window_s, streams.until)
         return windows if fetching.samples(windows) else None
 
     def _row(self, streams: ActorStreams, unit: Unit, window: UnitLines | None) -> Row | None:
         """The row of a unit as it is now; None if it has no lines and never had any."""
-        roster = self._actors[streams.actor].roster
+        crew = Crew(self._actors[streams.actor].roster, streams.until)
         if window is not None and unit.kind == CLOCK:
-            return clock_row(streams.actor, unit.index, window, roster, self._context())
+            return clock_row(streams.actor, unit.index, window, crew, self._context())
         interval = self.timeline.interval(unit.index) if window is not None else None
         if window is not None and interval is not None:
-            return aligned_row(streams.actor, interval, window, roster, streams.names.stepped, self._context())
+            return aligned_row(streams.actor, interval, window, crew, streams.names.stepped, self._context())
         before = self._store.newest(unit)
         return None if before is None or is_nothing(before) else nothing_left(before)
