@@ -117,7 +117,8 @@ class Coverage:
 
     Ranks are named `<replica>.<rank>`, neighbours as `<replica>.<first>-<last>`, in merge order (`count_ranks` counts
     them). `short` maps `<actor>/<metric>` to the ranks that finished the step without this metric, though they logged
-    it shortly before.
+    it shortly before. `lives` is above 1 where one rank has values of several processes, started one after the other,
+    or where several submissions of the job have.
     """
 
     ranks: tuple[str, ...]
@@ -128,6 +129,7 @@ class Coverage:
     gap: int = 0
     underivable: tuple[str, ...] = ()
     short: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lives: int = 1
 
 
 def count_short(coverage: Coverage) -> int:
@@ -279,6 +281,7 @@ class Row:
                 "gap": coverage.gap,
                 "underivable": coverage.underivable,
                 **({"short": coverage.short} if coverage.short else {}),
+                **({"lives": coverage.lives} if coverage.lives > 1 else {}),
             },
             "arrival": {
                 "revision": self.arrival.revision,
@@ -318,6 +321,7 @@ class Row:
                 coverage["gap"],
                 tuple(coverage["underivable"]),
                 {key: tuple(ranks) for key, ranks in coverage.get("short", {}).items()},
+                coverage.get("lives", 1),
             ),
             Arrival(body["row"], arrival["revision"], tuple(arrival["changed"]), arrival["closed"]),
             {

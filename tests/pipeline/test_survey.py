@@ -27,6 +27,7 @@ from tests.pipeline.simulated import REMOTE, Simulation, simulation
 from tests.reference.building import CLOSE, T0, barrier, beat, clock, file, log
 
 WALL = 1763600500.0
+AGAIN = ", or if the job was submitted again, stop the older one"
 
 
 @pytest.fixture
@@ -382,7 +383,25 @@ def test_writers_that_claim_one_rank_are_counted(sim: Simulation) -> None:
     sim.write("a.jsonl", more({"kind": "beat", "t": T0 + 30}))
     found = status(sim)
     assert (found.notes, found.complete) == ([], False)
-    assert found.claims == ["3 writers claim reward/0/r0 at one time: set rank or replica"]
+    assert found.claims == [f"3 writers claim reward/0/r0 at one time: set rank or replica{AGAIN}"]
+
+
+def test_a_short_overlap_is_a_restart(sim: Simulation) -> None:
+    """A rank whose older writer ended 6 s after the newer one began was submitted again: once the newer one has gone on
+    for as long, it is no claim, and data are complete. Two that go on together claim the rank, however short.
+    """
+    sim.write("a.jsonl", file({"kind": "beat", "t": T0 + 12}, id="a"))
+    sim.write("b.jsonl", file({"kind": "beat", "t": T0 + 15}, id="b", t=T0 + 6))
+    assert status(sim).claims == [f"2 writers claim trainer/0/r0 at one time: set rank or replica{AGAIN}"]
+    sim.write("b.jsonl", more({"kind": "beat", "t": T0 + 18}))
+    found = status(sim)
+    assert (found.claims, found.complete) == ([], True)
+    assert found.notes == ["2 writers of trainer/0/r0, one after the other: the last one's values count"]
+    sim.write("b.jsonl", more({"kind": "beat", "t": T0 + 200}))
+    sim.write("a.jsonl", more({"kind": "beat", "t": T0 + 66}))
+    assert status(sim).claims == []
+    sim.write("a.jsonl", more({"kind": "beat", "t": T0 + 66.5}))
+    assert status(sim).claims == [f"2 writers claim trainer/0/r0 at one time: set rank or replica{AGAIN}"]
 
 
 def test_two_agents_of_a_node_are_a_note(sim: Simulation) -> None:
@@ -399,7 +418,7 @@ def test_two_agents_of_a_node_are_a_note(sim: Simulation) -> None:
         if agent == "sysmon":
             assert (found.claims, found.complete) == ([], True)
             assert found.notes == ["2 agents of node/0/r0 at one time, which all count"]
-    assert found.claims == ["2 writers claim generator/0/r0 at one time: set rank or replica"]
+    assert found.claims == [f"2 writers claim generator/0/r0 at one time: set rank or replica{AGAIN}"]
 
 
 def test_files_that_cannot_be_read_are_named(sim: Simulation) -> None:

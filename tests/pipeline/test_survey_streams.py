@@ -111,7 +111,8 @@ def test_writers_of_streams_one_after_the_other(sim: Simulation) -> None:
     sim.write("t.jsonl", file(id="t"))
     sim.write("a.jsonl", lines(1))
     sim.write("b.jsonl", file(stream(25, x=1), actor="generator", id="b", t=T0 + 20))
-    assert status(sim).notes == ["2 writers of generator/0/r0, one after the other: all values count, each at its time"]
+    counts = "each one's values count up to the next one's start"
+    assert status(sim).notes == [f"2 writers of generator/0/r0, one after the other: {counts}"]
     sim.write("c.jsonl", file(log(0, x=1), actor="generator", id="c", t=T0 + 30))
     assert status(sim).notes == [
         "3 writers of generator/0/r0, one after the other: of what has a step the last one's values count, of what has "

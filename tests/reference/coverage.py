@@ -43,26 +43,42 @@ def step_coverage(
         attempts=attempts_of(counting),
         gap=sum(n for writer in crew for n, first, last in writer.gaps if first <= step <= last),
         underivable=tuple(sorted(underivable)),
+        lives=lives_of(counting),
         short={f"{crew[0].actor}/{metric}": ranks for metric, ranks in short_of(having, step, passed, short_window)},
     )
 
 
 def candidates_at(crew: Sequence[Writer], step: int) -> Iterator[tuple[str, list[tuple[Writer, Segment]]]]:
-    """The segments of root writers that begin by a step, by replica. A job that is over for a later one has none."""
+    """The segments of root writers that begin by a step, by replica, without those of jobs that have no part in it."""
     roots = [writer for writer in crew if writer.root is writer]
-    jobs = jobs_of(crew)
-    present = {root.job for root in roots if root.job for segment in root.segments if begins_by(segment, step)}
-    over = {name for name in present if any(jobs[name].over_for(jobs[other]) for other in present)}
+    outside = without_part(roots, step)
     for replica in sorted({root.replica for root in roots}, key=replica_order):
         candidates = [
             (root, segment)
             for root in roots
-            if root.replica == replica and root.job not in over
+            if root.replica == replica and root.job not in outside
             for segment in root.segments
             if begins_by(segment, step)
         ]
         if candidates:
             yield replica, candidates
+
+
+def without_part(roots: Sequence[Writer], step: int) -> set[str]:
+    """The jobs that are over for the latest one that reached a step, or that begin by it and did not reach it yet."""
+    jobs = jobs_of(roots)
+    there = {root.job for root in roots if root.job for segment in root.segments if begins_by(segment, step)}
+    reached = {name for name in there if any(reach_of(root) >= step for root in jobs[name].members)}
+    if not there:
+        return set()
+    latest = jobs[max(reached or there, key=lambda name: jobs[name].start)]
+    return {name for name in there if jobs[name].over_for(latest) or latest.over_for(jobs[name])}
+
+
+def reach_of(root: Writer) -> int:
+    """The highest step that a root writer logged or has a barrier of."""
+    logged = [line.step for segment in root.segments for line in segment.measured if line.step is not None]
+    return max([*logged, *(barrier_of(root, segment) for segment in root.segments)])
 
 
 def is_alone(crew: Sequence[Writer], step: int) -> bool:
@@ -118,6 +134,14 @@ def attempts_of(counting: Sequence[Contribution]) -> tuple[int, ...]:
             number = max(newer.attempt, number if side_by_side(older, newer) else number + 1)
             found.add(number)
     return tuple(sorted(found))
+
+
+def lives_of(counting: Sequence[Contribution]) -> int:
+    """The most root writers of one rank, submissions of one replica, or jobs, of counting contributions."""
+    roots = [contribution.root for contribution in counting]
+    processes = [{root.id for root in roots if rank_order(root) == rank} for rank in map(rank_order, roots)]
+    submitted = [{root.submission for root in roots if root.replica == one.replica} for one in roots]
+    return max(map(len, [*processes, *submitted, {root.job for root in roots}]), default=1) or 1
 
 
 def ranks_in(counting: Sequence[Contribution]) -> list[tuple[str, int]]:

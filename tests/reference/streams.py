@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rlship_sidecar.rows import Coverage, Unit
 from tests.reference.asking import Keys, asked_for
-from tests.reference.coverage import attempts_of, neighbours, ranks_in
+from tests.reference.coverage import attempts_of, lives_of, neighbours, ranks_in
 from tests.reference.experiment import Experiment
 from tests.reference.figures import Figures, histogram, no_rate, rate_over
 from tests.reference.order import (
@@ -190,18 +190,20 @@ def stretch_row(
 
     counting = contributions_of(crew, lambda line: belongs(line) and id(line) not in over)
     present = making_up(counting) or [one for one in lines_of(crew) if belongs(one[2])]
+    giving = {id(root_of(writer)) for writer, _, line in lines_of(crew) if belongs(line) and id(line) not in over}
     rate = rate_over(seconds)
-    result = reduced(experiment, counting, keys, rate, alone=is_alone(experiment, crew, stretch))
+    result = reduced(experiment, counting, keys, rate, alone=is_alone(experiment, crew, stretch, giving))
     lag = policy_lag(experiment, counting, rate, now)
     if lag is not None:
         result.add(keys.of("policy_lag", like=POLICY), lag)
-    expected, missing = waited_for(experiment, crew, stretch)
+    expected, missing = waited_for(experiment, crew, stretch, giving)
     lost = [n for writer in crew for n, t in writer.lost if within(experiment.clocks.server_time(writer, t))]
     cover = Coverage(
         ranks=neighbours(ranks_in(counting)),
         expected=len(expected),
         missing=neighbours([rank for rank in missing if rank not in ranks_in(counting)]),
         attempts=attempts_of(counting),
+        lives=lives_of(counting),
         gap=sum(lost),
         underivable=tuple(sorted(result.underivable)),
     )
@@ -225,21 +227,22 @@ def succeeded_at(experiment: Experiment, crew: Sequence[Writer], root: Writer) -
     return min(begins, default=math.inf)
 
 
-def has_left(experiment: Experiment, crew: Sequence[Writer], root: Writer, stretch: Stretch) -> bool:
-    """Whether another writer succeeded it by the end of the stretch, before which it gave its last."""
-    until = succeeded_at(experiment, crew, root)
-    return until <= stretch.end and (until < stretch.start or newest(experiment, root) < stretch.start)
+def has_left(
+    experiment: Experiment, crew: Sequence[Writer], root: Writer, stretch: Stretch, giving: Collection[int]
+) -> bool:
+    """Whether another writer succeeded it by the end of the stretch, in which no line of its family counts."""
+    return succeeded_at(experiment, crew, root) <= stretch.end and id(root) not in giving
 
 
 def waited_for(
-    experiment: Experiment, crew: Sequence[Writer], stretch: Stretch
+    experiment: Experiment, crew: Sequence[Writer], stretch: Stretch, giving: Collection[int]
 ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """The ranks that are expected in a stretch of time, and those of them that are missing, in merge order."""
     roots = sorted((writer for writer in crew if writer.root is writer), key=rank_order)
     writers = [
         root
         for root in roots
-        if is_expected(experiment, root, stretch) and not has_left(experiment, crew, root, stretch)
+        if is_expected(experiment, root, stretch) and not has_left(experiment, crew, root, stretch, giving)
     ]
     expected, missing = [], []
     for order in sorted({rank_order(writer) for writer in writers}):
@@ -260,12 +263,14 @@ def is_expected(experiment: Experiment, root: Writer, stretch: Stretch) -> bool:
     return has_streamed(experiment, root, stretch)
 
 
-def is_alone(experiment: Experiment, crew: Sequence[Writer], stretch: Stretch) -> bool:
+def is_alone(experiment: Experiment, crew: Sequence[Writer], stretch: Stretch, giving: Collection[int]) -> bool:
     """Whether those that have streamed by the end of the stretch, children too, are of one rank in a world of one."""
-    streamed = []
-    for writer in crew:
-        if has_streamed(experiment, writer, stretch) and not has_left(experiment, crew, root_of(writer), stretch):
-            streamed.append(root_of(writer))
+    streamed = [
+        root_of(writer)
+        for writer in crew
+        if has_streamed(experiment, writer, stretch)
+        and not has_left(experiment, crew, root_of(writer), stretch, giving)
+    ]
     return len({rank_order(root) for root in streamed}) <= 1 and all(root.world in (None, 1) for root in streamed)
 
 

@@ -202,9 +202,7 @@ def test_nothing_is_superseded_in_streams() -> None:
     new = streams(stream(4, x=2), attempt=1, id="b", t=T0 + 3)
     assert sums(lead(10), new, old) == {1: 3.0}
     assert aligned(rows(lead(10), new, old))[1].coverage.attempts == (0, 1)
-    samples = [
-        streams({"t": T0 + 1 + i, **stepless(sample(i))}, attempt=i, id=f"s{i}", t=T0 + 1 + i) for i in (0, 1)
-    ]
+    samples = [streams({"t": T0 + 1 + i, **stepless(sample(i))}, attempt=i, id=f"s{i}", t=T0 + 1 + i) for i in (0, 1)]
     assert [
         one["score"]
         for one in aligned(rows(lead(10), *samples, settings=Settings(samples_every=1)))[1].samples["rollouts"]
@@ -318,7 +316,7 @@ def test_who_is_expected_in_streams(records: tuple[dict[str, Any], ...], expecte
 
 
 def test_a_rank_is_as_far_as_its_newest_writer() -> None:
-    """An attempt that died is no longer waited for once the next one is past the end, or began; children are no help."""
+    """An attempt that died is awaited no longer once the next one is past the end, or began; children are no help."""
     died = streams(stream(9, x=1), rank=1, id="h")
     assert cover(died) == (2, ("0.1",))
     assert cover(died, streams({"kind": "beat", "t": T0 + 25}, rank=1, attempt=1, id="i", t=T0 + 15)) == (2, ())

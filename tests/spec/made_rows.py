@@ -90,6 +90,7 @@ def form(row: AnyRow) -> Said:
             "gap": coverage.gap,
             "underivable": list(coverage.underivable),
             **({"short": short} if short else {}),
+            **({"lives": coverage.lives} if coverage.lives > 1 else {}),
         },
     }
     hists = {

@@ -238,7 +238,14 @@ def test_submissions_at_one_time_are_claims(attempt: int) -> None:
             sim.write(f"f{number}.jsonl", written(start, number, torchrun(0, 1, its), 0))
         sim.write("f0.jsonl", f'{{"kind":"beat","t":{T0 + 161.0}}}\n'.encode())
         sim.finish()
-        assert status_of(sim).claims == ["2 writers claim trainer/0/r0 at one time: set rank or replica"]
+        claims = status_of(sim).claims
+    assert claims == [
+        "2 writers of 2 submissions log as trainer/0/r0 at one time, all of them count: "
+        "stop the older one, or give each a folder"
+        if attempt
+        else "2 writers claim trainer/0/r0 at one time: set rank or replica, or if the job was submitted again, "
+        "stop the older one"
+    ]
 
 
 def test_a_rank_that_the_second_submission_lacks_may_outlive_its_start_for_a_minute() -> None:

@@ -77,6 +77,9 @@ class Actor:
         for segment in writer.segments:
             before = covered[segment.number] if segment.number < len(covered) else (segment.begins or 0) - 1
             self._covers(segment, before, segment.covers_to, now)
+        reached = self.roster.reaches(writer)
+        if reached is not None:
+            self._mark_between(reached[0] + 1, reached[1], now)
 
     def _take_in(self, writer: Writer, batch: Batch, now: float) -> None:
         segments, units, starts = writer.segments, self.open, writer.starts

@@ -6,7 +6,7 @@ The terms are those of docs/semantics.md, "Which contributions count".
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
@@ -77,12 +77,13 @@ class Segment:
 @dataclass(slots=True, eq=False)
 class SubmittedJob:
     """The root writers of an actor whose `open` names one job. `start` is the least `t` of their `open` records,
-    `newest_t` the greatest of all their lines.
+    `newest_t` the greatest of all their lines, `reach` the highest step that any of them logged or has a barrier of.
     """
 
     id: str
     start: float
     newest_t: float
+    reach: int = -1
 
     @property
     def order(self) -> tuple[float, str]:
@@ -164,6 +165,11 @@ class Writer:
         """The lowest step at which any segment begins."""
         return min((s.begins for s in self.segments if s.begins is not None), default=None)
 
+    @property
+    def reach(self) -> int:
+        """The highest step that it logged or has a barrier of, -1 for none yet."""
+        return max(max(segment.barrier, segment.last) for segment in self.segments)
+
     def forget_starts(self, still_open: Container[int]) -> None:
         """Keep in `starts` only steps that are still open."""
         if self.starts:
@@ -182,6 +188,7 @@ class Order(NamedTuple):
     ranks: tuple[str, ...]
     attempts: tuple[int, ...]
     roots: bool  # none of them is a child's
+    lives: int = 1
 
 
 def side_by_side(a: Writer, b: Writer) -> bool:
@@ -414,7 +421,23 @@ def order_of(owners: tuple[Segment, ...]) -> Order:
         rank_names({segment.writer.rank for segment in segments}),
         attempts_of(segments),
         all(segment.writer.root is segment.writer for segment in segments),
+        lives_of({segment.writer.root for segment in segments}),
     )
+
+
+def lives_of(roots: Collection[Writer]) -> int:
+    """How often the job was started of which root writers of an actor are: the most processes of one rank, submissions
+    of one replica, or jobs.
+    """
+    if len(roots) < 2:
+        return 1
+    of_ranks: dict[RankName, set[str]] = {}
+    of_replicas: dict[str, set[int]] = {}
+    for root in roots:
+        of_ranks.setdefault(root.rank, set()).add(root.open.id)
+        of_replicas.setdefault(root.open.replica, set()).add(root.submission)
+    jobs = len({root.job for root in roots})
+    return max(jobs, *map(len, of_ranks.values()), *map(len, of_replicas.values()))
 
 
 def attempts_of(segments: Iterable[Segment]) -> tuple[int, ...]:

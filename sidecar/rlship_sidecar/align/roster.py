@@ -5,10 +5,9 @@ The terms are those of docs/semantics.md, "Coverage".
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import NamedTuple
 
 from rlship_formats.records import MAX_STEP, MAX_WORLD
@@ -31,6 +30,7 @@ from rlship_sidecar.align.lineage import (
 from rlship_sidecar.rows import RankName
 
 MAX_GENERATIONS = 16  # of a family: who has more ancestors is its own root
+_MAX_OUTSIDE = 1024  # steps of which is kept which jobs have no part in them
 _NOT_SEEN = Order(None, (), (), (), False)
 
 
@@ -100,8 +100,9 @@ class _Submission:
 class _Replica:
     roots: dict[int, list[Writer]] = field(default_factory=dict)
     joining: list[Writer] = field(default_factory=list)  # roots that have not shown yet where they begin
-    answers: dict[int, ReplicaAtStep] = field(default_factory=dict)  # by how many of `begins` a step has passed
-    begins: list[int] | None = None  # where segments begin and jobs are over, ascending; None: to be worked out anew
+    # By how many of `begins` a step has passed, and which jobs have no part in it.
+    answers: dict[tuple[int, frozenset[SubmittedJob]], ReplicaAtStep] = field(default_factory=dict)
+    begins: list[int] | None = None  # where segments begin, ascending; None: to be worked out anew
     newest_first: list[tuple[int, list[Segment]]] = field(default_factory=list)
     jobs: set[SubmittedJob | None] = field(default_factory=set)
     worlds: set[int | None] = field(default_factory=set)
@@ -164,8 +165,10 @@ class _Replica:
         """Something changed in who writes."""
         self.begins = None
 
-    def remember(self, over_from: Mapping[SubmittedJob, int]) -> list[int]:
-        """Sort all segments once; between two places where one begins, the answer is the same for every step."""
+    def remember(self) -> list[int]:
+        """Sort all segments once; between two places where one begins, the answer is the same for every step with the
+        same jobs.
+        """
         if self.begins is None:
             self.answers.clear()
             self.newest_first = []
@@ -173,9 +176,9 @@ class _Replica:
                 segments = [s for writer in self.roots[rank] for s in writer.segments if s.begins is not None]
                 segments.sort(key=lambda s: (s.age, not s.writer.replaced, s.writer.file), reverse=True)
                 self.newest_first.append((rank, segments))
-            places = {s.begins for _, segments in self.newest_first for s in segments if s.begins is not None}
-            jobs = {s.writer.job for _, segments in self.newest_first for s in segments if s.writer.job is not None}
-            self.begins = sorted(places | {over_from[job] for job in jobs if job in over_from})
+            self.begins = sorted(
+                {s.begins for _, segments in self.newest_first for s in segments if s.begins is not None}
+            )
         return self.begins
 
 
@@ -187,9 +190,9 @@ class Roster:
         self._by_id: dict[str, Writer] = {}
         self._replicas: dict[str, _Replica] = {}
         self._jobs: dict[str, SubmittedJob] = {}
-        self._over_from: (
-            dict[SubmittedJob, int] | None
-        ) = {}  # the step from which a job is over; None: to be worked out anew
+        # The steps at which jobs begin, in the order of the jobs; None: to be worked out anew.
+        self._begun: list[tuple[int, SubmittedJob]] | None = []
+        self._outside: dict[int, frozenset[SubmittedJob]] = {}  # by step, see `_without_part`
         self._children: dict[str, list[Writer]] = {}  # by the id that they name as their parent's
         self.gaps = False  # some writer had to drop lines
         self._orders: dict[tuple[Segment, ...], Order | None] = {}
@@ -258,30 +261,33 @@ class Roster:
             writer.job = None
             members = [one for one in self._roots() if one.job is job]
             if members:
+                job.reach = max(one.reach for one in members)
                 start = min(one.open.t for one in members)
                 newest_t = max(max(one.open.t, one.newest_t) for one in members)
                 regarded |= self._settle(job, start, newest_t)
             else:
                 del self._jobs[job.id]
                 regarded.update(one for one in self._roots() if one.job is not None)
-            self._over_from = None
+            self._begun = None
         return regarded
 
     def _hire(self, writer: Writer, name: str) -> set[Writer]:
         """Add a root writer to its job. Returns the writers of all jobs if one of them is over or not because of it."""
         newest_t = max(writer.open.t, writer.newest_t)
         job = self._jobs.get(name)
-        self._over_from = None
+        self._begun = None
         if job is None:
-            writer.job = self._jobs[name] = SubmittedJob(name, writer.open.t, newest_t)
+            writer.job = self._jobs[name] = SubmittedJob(name, writer.open.t, newest_t, writer.reach)
             return set()
         writer.job = job
+        job.reach = max(job.reach, writer.reach)
         return self._settle(job, min(job.start, writer.open.t), max(job.newest_t, newest_t))
 
     def _settle(self, job: SubmittedJob, start: float, newest_t: float) -> set[Writer]:
         """Set the times of a job. Returns the root writers that count otherwise because of it."""
         before, moved = self._relations(job), job.start != start
         job.start, job.newest_t = start, newest_t
+        self._begun = None
         found: set[Writer] = set()
         if self._relations(job) != before:
             found.update(one for one in self._roots() if one.job is not None)
@@ -322,7 +328,20 @@ class Roster:
         self._orders.clear()
         self._replicas[writer.root.open.replica].forget()
         if writer.root.job is not None:
-            self._over_from = None
+            self._begun = None
+
+    def reaches(self, writer: Writer) -> tuple[int, int] | None:
+        """A writer has new lines. Returns which step its job had reached and which it has now, if another job may have
+        no part any more, or part again, in the steps in between.
+        """
+        job = writer.job
+        if writer.root is not writer or job is None:
+            return None
+        before, job.reach = job.reach, max(job.reach, writer.reach)
+        if before == job.reach or len(self._jobs) < 2:
+            return None
+        self._outside.clear()
+        return before, job.reach
 
     def unaffected_to(self, segment: Segment, step: int) -> int:
         """The step up to which rows stay as they are when `segment` begins at `step`: its rank is covered there with or
@@ -414,30 +433,37 @@ class Roster:
 
     def at_step(self, replica_name: str, step: int) -> ReplicaAtStep:
         """Candidates and expected segments of every rank of a replica at a step."""
-        if self._over_from is None:
-            self._over_from = self._find_over()
-            for replica in self._replicas.values():
-                replica.forget()
         replica = self._replicas[replica_name]
-        passed = bisect_right(replica.remember(self._over_from), step)
+        outside = self._without_part(step)
+        passed = bisect_right(replica.remember(), step), outside
         answer = replica.answers.get(passed)
         if answer is None:
-            answer = replica.answers[passed] = _at_step(replica.newest_first, step, self._over_from)
+            answer = replica.answers[passed] = _at_step(replica.newest_first, step, outside)
         return answer
 
-    def _find_over(self) -> dict[SubmittedJob, int]:
-        """Of each job that is over for a later one, the step from which on it is."""
-        begins: dict[SubmittedJob, int] = {}
-        for root in self._roots():
-            if root.job is not None and root.begins is not None:
-                begins[root.job] = min(root.begins, begins.get(root.job, MAX_STEP))
-        later = sorted(begins, key=lambda job: job.order)
-        least = list(accumulate((begins[job] for job in reversed(later)), min))[::-1]
-        found: dict[SubmittedJob, int] = {}
-        for number, job in enumerate(later):
-            after = bisect_left(later, job.newest_t, key=lambda one: one.start + SIDE_BY_SIDE_S)
-            if max(after, number + 1) < len(later):
-                found[job] = least[max(after, number + 1)]
+    def _without_part(self, step: int) -> frozenset[SubmittedJob]:
+        """The jobs that have no part in a step: those that are over for the latest job that reached it, and later ones
+        that did not reach it yet.
+        """
+        if len(self._jobs) < 2:
+            return frozenset()
+        if self._begun is None:
+            begins: dict[SubmittedJob, int] = {}
+            for root in self._roots():
+                if root.job is not None and root.begins is not None:
+                    begins[root.job] = min(root.begins, begins.get(root.job, MAX_STEP))
+            self._begun = sorted(((begin, job) for job, begin in begins.items()), key=lambda one: one[1].order)
+            self._outside.clear()
+        found = self._outside.get(step)
+        if found is None:
+            there = [job for begin, job in self._begun if begin <= step]
+            reached = [job for job in there if job.reach >= step]
+            latest = (reached or there)[-1] if there else None
+            found = self._outside[step] = frozenset(
+                [job for job in there if latest is not None and (job.over_for(latest) or latest.over_for(job))]
+            )
+            if len(self._outside) > _MAX_OUTSIDE:
+                self._outside = {step: found}
         return found
 
     def waiting(self, step: int, now: float, *, closed_any: bool, join_s: float) -> Waiting:
@@ -533,7 +559,7 @@ def _each_submission(numbers: Mapping[Writer, int]) -> list[_Submission]:
 
 
 def _at_step(
-    newest_first: list[tuple[int, list[Segment]]], step: int, over_from: Mapping[SubmittedJob, int]
+    newest_first: list[tuple[int, list[Segment]]], step: int, outside: Collection[SubmittedJob]
 ) -> ReplicaAtStep:
     newest: Segment | None = None
     by_rank: list[tuple[int, list[Segment]]] = []
@@ -541,9 +567,7 @@ def _at_step(
         candidates = [
             segment
             for segment in segments
-            if segment.begins is not None
-            and segment.begins <= step
-            and (segment.writer.job is None or step < over_from.get(segment.writer.job, step + 1))
+            if segment.begins is not None and segment.begins <= step and segment.writer.job not in outside
         ]
         if candidates:
             by_rank.append((rank, candidates))

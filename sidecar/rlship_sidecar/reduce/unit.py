@@ -78,6 +78,7 @@ def reduce_unit(
         gap=roster.gap(unit.index),
         underivable=found.underivable,
         short=short,
+        lives=order.lives,
     )
     segments = order.segments or order_of(tuple(everyone(window))).segments
     axis = segments[0].writer.open.axis

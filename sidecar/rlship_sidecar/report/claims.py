@@ -18,8 +18,8 @@ def overlapping_of(places: Iterable[Writer]) -> set[str]:
     """The files of root writers of one rank that overlap with another writer of the same attempt, or of another
     submission.
 
-    In such a pair the older writer continued after the newer one had begun, so it is no restart. The search looks at
-    each writer once, because there may be thousands.
+    In such a pair the older writer continued after the newer one had begun, so it is no restart; a short while does not
+    count (`_limit`). The search looks at each writer once, because there may be thousands.
     """
     every = sorted(places, key=_life)
     found = _across(every)
@@ -61,19 +61,26 @@ def _two(times: list[tuple[float, str]]) -> list[tuple[float, str]]:
     return [first, *sorted((one for one in times if one[1] != first[1]), reverse=True)[:1]]
 
 
+def _limit(newer: Writer, slack_s: float) -> float:
+    """The time after which an older writer that still writes is a claim: half of the newer one's life, `SIDE_BY_SIDE_S`
+    at most. One that ended soon after the newer one had begun was replaced, as by a submission that overlaps a little.
+    """
+    return newer.open.t + min(SIDE_BY_SIDE_S, max(slack_s, (newer.newest_t - newer.open.t) / 2))
+
+
 def _passed_over(ordered: list[Writer]) -> set[str]:
-    """The writers that began while an older one was still writing.
+    """The writers that began while an older one was still writing, and went on.
 
     On one host the clock decides; between hosts the overlap has to exceed `CLOCK_SLACK_S`.
     """
     found: set[str] = set()
     until = float("-inf")
     until_on: dict[str, float] = {}
-    for t, group in groupby(ordered, lambda writer: writer.open.t):
+    for _, group in groupby(ordered, lambda writer: writer.open.t):
         begun = list(group)
         for writer in begun:
             on_host = until_on.get(writer.open.host, float("-inf")) if writer.open.host else float("-inf")
-            if t < max(until - CLOCK_SLACK_S, on_host):
+            if until > _limit(writer, CLOCK_SLACK_S) or on_host > _limit(writer, 0.0):
                 found.add(writer.file)
         for writer in begun:
             until = max(until, writer.newest_t)
@@ -86,14 +93,16 @@ def _passing(ordered: list[Writer]) -> set[str]:
     found: set[str] = set()
     following = float("inf")
     following_on: dict[str, float] = {}
-    for t, group in groupby(reversed(ordered), lambda writer: writer.open.t):
+    for _, group in groupby(reversed(ordered), lambda writer: writer.open.t):
         begun = list(group)
         for writer in begun:
             on_host = following_on.get(writer.open.host, float("inf")) if writer.open.host else float("inf")
-            if following < writer.newest_t - CLOCK_SLACK_S or on_host < writer.newest_t:
+            if writer.newest_t > following or writer.newest_t > on_host:
                 found.add(writer.file)
-        following = t
-        following_on.update((writer.open.host, t) for writer in begun)
+        for writer in begun:
+            following = min(following, _limit(writer, CLOCK_SLACK_S))
+            host = writer.open.host
+            following_on[host] = min(following_on.get(host, float("inf")), _limit(writer, 0.0))
     return found
 
 
@@ -144,7 +153,9 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
             )
         for places in actor.roster.shared_places():
             rank = f"{name}/{places[0].open.replica}/r{places[0].open.rank}"
-            overlapping = len(overlapping_of(places))
+            found = overlapping_of(places)
+            overlapping = len(found)
+            submitted = len({writer.submission for writer in places if writer.file in found})
             newest = max(map(_life, places))
             equal = sum(_life(writer) == newest for writer in places)
             if overlapping and any(is_foreign(writer.file) for writer in places):
@@ -154,7 +165,7 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
                 # nothing about the job.
                 restarts.append(f"{overlapping} agents of {rank} at one time, which all count")
             elif overlapping:
-                claims.append(f"{overlapping} writers claim {rank} at one time: set rank or replica")
+                claims.append(_claim(rank, overlapping, submitted))
             elif (
                 equal > 1
                 and name != OWN_ACTOR  # a sidecar opens another file whenever the job continues
@@ -164,10 +175,18 @@ def shared_ranks(experiment: Experiment) -> tuple[list[str], list[str]]:
     return claims, restarts
 
 
+def _claim(rank: str, writers: int, submitted: int) -> str:
+    if submitted > 1:
+        which = f"{writers} writers of {submitted} submissions log as {rank} at one time, all of them count"
+        return f"{which}: stop the older one, or give each a folder"
+    way_out = "set rank or replica, or if the job was submitted again, stop the older one"
+    return f"{writers} writers claim {rank} at one time: {way_out}"
+
+
 def _what_counts(writers: Iterable[Writer]) -> str:
     """Describe which values count among writers of one rank and attempt. Stream lines carry times, which order them."""
     streamed = any(writer.stream_t is not None for writer in writers)
     stepped = any(writer.begins is not None for writer in writers)
     if streamed and stepped:
-        return "of what has a step the last one's values count, of what has none all"
-    return "all values count, each at its time" if streamed else "the last one's values count"
+        return "of what has a step the last one's values count, of what has none each one's up to the next one's start"
+    return "each one's values count up to the next one's start" if streamed else "the last one's values count"

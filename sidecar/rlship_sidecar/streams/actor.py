@@ -245,10 +245,8 @@ class ActorStreams:
             self.affected.windows_between(low, max(before, after), now)
         if writer.root is writer:
             # A rank is missing from a unit after whose end nothing of it came. So rows that end between the two times
-            # are concerned, and only those that lack ranks, unless a clock record turned the two around, or the rank
-            # is expected longer though another one succeeds it.
-            partial = before <= after and writer not in self.until
-            self.affected.between(min(before, after), max(before, after), now, partial=partial)
+            # are concerned, and only those that lack ranks, unless a clock record turned the two around.
+            self.affected.between(min(before, after), max(before, after), now, partial=before <= after)
 
     def gone(self, writer: Writer, now: float) -> None:
         """It closed: it is missing nowhere from now on, and not expected later."""

@@ -27,7 +27,6 @@ from rlship_sidecar.store.ledger import Ledger
 from rlship_sidecar.store.stream_state import StreamState
 from rlship_sidecar.streams.clocks import StoredClocks
 from rlship_sidecar.streams.recent import Kept
-from rlship_sidecar.streams.succession import has_left
 from rlship_sidecar.streams.timeline import StepInterval, Timeline
 
 ELAPSED = "clock/elapsed_s"
@@ -49,10 +48,17 @@ class RowContext(NamedTuple):
 
 
 class Crew(NamedTuple):
-    """The writers of an actor. `until`: the time after which stream lines of some root writers do not count."""
+    """The writers of an actor. `until`: the time after which stream lines of some root writers do not count.
+    `giving`: the root writers of which lines of a unit count; empty where `until` is.
+    """
 
     roster: Roster
     until: Mapping[Writer, float]
+    giving: Collection[Writer] = ()
+
+    def left(self, root: Writer, end: float) -> bool:
+        """Whether another writer succeeded a root writer by the end of the unit, to which it gave nothing."""
+        return bool(self.until) and self.until.get(root, math.inf) <= end and root not in self.giving
 
 
 class Wanted(NamedTuple):
@@ -187,7 +193,9 @@ def _row(
     x: dict[str, int | float],
     lead_step: int | None,
 ) -> Row:
-    alone = _alone(crew, at.clocks, *span)
+    if crew.until:
+        crew = crew._replace(giving=_giving(window))
+    alone = _alone(crew, at.clocks, span[1])
     found = reduce_window(naming, window, crew.roster, at.rules, seconds, superseding=False, alone=alone)
     add_lag(naming, found, lead_step)
     expected, behind = _expected(crew, at.clocks, *span)
@@ -204,6 +212,7 @@ def _row(
             attempts=found.order.attempts,
             gap=_gap(unit, crew.roster, at, span),
             underivable=found.underivable,
+            lives=found.order.lives,
         ),
         hists=found.hists,
         per_rank=found.per_rank,
@@ -222,16 +231,15 @@ def _expected(crew: Crew, clocks: StoredClocks, start: float, end: float) -> tup
         if writer.root is not writer:
             continue
         host = writer.open.host
-        newest = clocks.corrected(host, writer.newest_t)
-        if newest > end:
+        if clocks.corrected(host, writer.newest_t) > end:
             reached.add(writer.rank)
         if writer.stream_t is None or clocks.corrected(host, writer.stream_t) > end:
             continue
         if writer.end.close_t is not None and clocks.corrected(host, writer.end.close_t) < start:
             continue
-        until = crew.until.get(writer, math.inf)
-        if not has_left(until, newest, start, end):
-            waited[writer.rank] = waited.get(writer.rank, False) or not (writer.closed or until <= end)
+        if not crew.left(writer, end):
+            done = writer.closed or crew.until.get(writer, math.inf) <= end
+            waited[writer.rank] = waited.get(writer.rank, False) or not done
     return len(waited), [rank for rank, waits in waited.items() if waits and rank not in reached]
 
 
@@ -255,19 +263,23 @@ def _covered_s(crew: Crew, clocks: StoredClocks, start: float, end: float, windo
     return covered_s if covered_s >= window_s / 2 else None
 
 
-def _alone(crew: Crew, clocks: StoredClocks, start: float, end: float) -> bool:
+def _giving(window: UnitLines) -> set[Writer]:
+    segments = {segment for block in window.blocks.values() for segment in block.owners}
+    segments.update(segment for segment, _ in (*window.sparse, *window.samples, *window.tags))
+    return {segment.writer.root for segment in segments}
+
+
+def _alone(crew: Crew, clocks: StoredClocks, end: float) -> bool:
     """Whether the actor's streams have been those of one rank up to a time, and no world says that there are more;
-    without writers that left before.
+    without writers that left.
     """
     ranks: set[RankName] = set()
     for writer in crew.roster.writers.values():
         if writer.stream_t is not None and clocks.corrected(writer.open.host, writer.stream_t) <= end:
-            root = writer.root
-            newest = clocks.corrected(root.open.host, root.newest_t)
-            if has_left(crew.until.get(root, math.inf), newest, start, end):
+            if crew.left(writer.root, end):
                 continue
             ranks.add(writer.rank)
-            if len(ranks) > 1 or (root.open.world or 1) > 1:
+            if len(ranks) > 1 or (writer.root.open.world or 1) > 1:
                 return False
     return True
 

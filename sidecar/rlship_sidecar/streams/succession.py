@@ -37,14 +37,6 @@ def counting_until(writers: Iterable[Writer], corrected: Callable[[str, float], 
     return found
 
 
-def has_left(until: float, newest: float, start: float, end: float) -> bool:
-    """Whether a writer had nothing to give any more to a unit of time, and another one succeeded it by its end.
-
-    `until` is as `counting_until` has it, `newest` the time of the newest line of the writer.
-    """
-    return until <= end and min(until, newest) < start
-
-
 def _of_rank(begins: Begins) -> Iterator[tuple[Writer, float]]:
     """Later attempts, later processes and later submissions of a writer's own rank."""
     by_rank: dict[object, list[Writer]] = {}

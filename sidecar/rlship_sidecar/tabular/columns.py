@@ -66,7 +66,7 @@ WRITER = _columns(experiment="text", file="text", actor="text", replica="text", 
 RECORD = (*WRITER, *_columns(step="int", t="float"))
 
 _OF_ROWS = {
-    "rows": _columns(closed="text", changed="texts", short="json"),
+    "rows": _columns(closed="text", changed="texts", short="json", lives="int"),
     "figures": _columns(key="text", value="float", changed="bool"),
     "per_rank": _columns(key="text", replica="text", rank="int", value="float", changed="bool"),
     "hists": _columns(key="text", edges="floats", counts="ints", changed="bool"),

@@ -54,7 +54,14 @@ def coverage(row: Row) -> Record:
 
 def _rows(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
     short = orjson.dumps(row.coverage.short).decode() if row.coverage.short else None
-    yield (*row_head(experiment, row), *coverage(row), row.arrival.closed, row.arrival.changed, short)
+    yield (
+        *row_head(experiment, row),
+        *coverage(row),
+        row.arrival.closed,
+        row.arrival.changed,
+        short,
+        row.coverage.lives,
+    )
 
 
 def _figures(experiment: str, row: Row, wanted: HasKey) -> Iterator[Record]:
