@@ -107,7 +107,7 @@ def test_a_stream_beside_a_lead_with_steps_is_not_noted(sim: Simulation) -> None
 
 
 def test_writers_of_streams_one_after_the_other(sim: Simulation) -> None:
-    """Of what has no step nothing is superseded, and the note of two runs in one folder says so."""
+    """What counts of two runs in one folder, the note says."""
     sim.write("t.jsonl", file(id="t"))
     sim.write("a.jsonl", lines(1))
     sim.write("b.jsonl", file(stream(25, x=1), actor="generator", id="b", t=T0 + 20))
@@ -116,7 +116,7 @@ def test_writers_of_streams_one_after_the_other(sim: Simulation) -> None:
     sim.write("c.jsonl", file(log(0, x=1), actor="generator", id="c", t=T0 + 30))
     assert status(sim).notes == [
         "3 writers of generator/0/r0, one after the other: of what has a step the last one's values count, of what has "
-        "none all"
+        "none each one's up to the next one's start"
     ]
 
 

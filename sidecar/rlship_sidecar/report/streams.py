@@ -47,8 +47,10 @@ def _stream(experiment: Experiment, streams: ActorStreams, present: Present, gra
 def _silent(experiment: Experiment, actor: str, present: Present, grace_s: float) -> dict[RankName, float]:
     """The silent seconds of each rank that logs without a step, did not close, and did not even beat for `grace_s`."""
     newest: dict[RankName, Writer] = {}
-    for writer in experiment.actors[actor].roster.writers.values():
-        if writer.root is writer and writer.stream_t is not None:
+    roster = experiment.actors[actor].roster
+    past = roster.past_lives()
+    for writer in roster.writers.values():
+        if writer.root is writer and writer.stream_t is not None and writer not in past:
             other = newest.get(writer.rank)
             if other is None or other.segments[0].age < writer.segments[0].age:
                 newest[writer.rank] = writer

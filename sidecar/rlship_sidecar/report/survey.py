@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 import os
 import socket
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import orjson
 
 from rlship._version import __version__
 from rlship_formats.reading import WRONG_USE
 from rlship_sidecar.align.actor import Actor
-from rlship_sidecar.align.lineage import rank_names
+from rlship_sidecar.align.lineage import Writer, rank_names
 from rlship_sidecar.pipeline.experiment import Experiment
 from rlship_sidecar.pipeline.source import NOT_THERE, Source
 from rlship_sidecar.report.claims import shared_ranks
@@ -30,7 +30,7 @@ from rlship_sidecar.report.status import (
 from rlship_sidecar.report.streams import lacking_status, nonfinite_statuses, stream_notes, stream_statuses
 from rlship_sidecar.report.terminal import REPORTED_TO_JOB, counted
 from rlship_sidecar.report.trends import Trends
-from rlship_sidecar.rows import Row, Unit, count_ranks, each_rank, process_place, rank_words
+from rlship_sidecar.rows import STEP, Row, Unit, count_ranks, each_rank, process_place, rank_words
 from rlship_sidecar.store.logged_steps import LoggedSteps
 from rlship_sidecar.store.made_with import MadeWith
 from rlship_sidecar.store.store import Store
@@ -53,14 +53,19 @@ def survey(
     clocks = experiment.streaming.clocks
     present = Present(now, clocks.corrected(socket.gethostname(), wall), clocks)
     latest = heapq.nlargest(MAX_ACTORS, experiment.actors.values(), key=lambda actor: actor.metrics_at)
-    actors = [_actor(actor, _newest(store, actor), now) for actor in sorted(latest, key=lambda actor: actor.name)]
+    living = {actor.name: _living(actor) for actor in latest}
+    behind = {name: step for name, found in living.items() if (step := _behind(experiment.actors[name], found)) >= 0}
+    actors = [
+        _actor(actor, _newest(store, actor, behind), living[actor.name], now)
+        for actor in sorted(latest, key=lambda actor: actor.name)
+    ]
     for actor in actors:
         roster = experiment.actors[actor.actor].roster
         # Where every process has ended no step is late: the rate stays that of the rows.
         at = None
         if not all(writer.done for writer in roster.writers.values()):
             at = present.by_clock_of(experiment.sources[file] for file in roster.writers)
-        actor.steps_per_s = trends.steps_per_s(actor.actor, at)
+        actor.steps_per_s = trends.steps_per_s(actor.actor, at, behind)
     streams = stream_statuses(experiment, present, experiment.patience.grace_s)
     lost = {stream.actor: stream.missing for stream in streams}
     for actor in actors:
@@ -108,7 +113,7 @@ def survey(
         short=[found for actor in actors if (found := _short(store, actor.actor)) is not None],
         began=experiment.streaming.origin,
         newest_t=max((s.writer.newest_t for s in experiment.sources.values() if s.writer is not None), default=0.0),
-        trends=trends.trends(),
+        trends=trends.trends(behind),
         misuse=store.reported(),
         version=__version__,
         misuse_t=experiment.reported_at,
@@ -129,13 +134,26 @@ def _first(sources: Collection[Source]) -> Iterable[Source]:
     return heapq.nsmallest(MAX_WRITERS, sources, key=place)
 
 
-def _newest(store: Store, actor: Actor) -> Row | None:
-    return store.newest(Unit(actor.name, "step", actor.highest_closed)) if actor.highest_closed >= 0 else None
+def _living(actor: Actor) -> list[Writer]:
+    """The writers of an actor without former lives of the job, such as an earlier submission."""
+    past = actor.roster.past_lives()
+    return [writer for writer in actor.roster.writers.values() if writer.root not in past]
 
 
-def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
-    seen = {writer.rank for writer in actor.roster.writers.values()}
-    worlds = [writer.open.world for writer in actor.roster.writers.values() if writer.root is writer]
+def _behind(actor: Actor, living: list[Writer]) -> int:
+    """The step that an actor is at, if it does steps again behind which there are rows; else -1."""
+    reach = max((max(writer.segments[-1].barrier, writer.segments[-1].last) for writer in living), default=-1)
+    return reach if reach < actor.highest_closed and actor.rows.lacks_ranks(reach) is not None else -1
+
+
+def _newest(store: Store, actor: Actor, behind: Mapping[str, int]) -> Row | None:
+    step = behind.get(actor.name, actor.highest_closed)
+    return store.newest(Unit(actor.name, STEP, step)) if step >= 0 else None
+
+
+def _actor(actor: Actor, newest: Row | None, living: list[Writer], now: float) -> ActorStatus:
+    seen = {writer.rank for writer in living}
+    worlds = [writer.open.world for writer in living if writer.root is writer]
     oldest = min(actor.open.values(), key=lambda unit: unit.line_at, default=None)
     coverage = newest.coverage if newest is not None else None
     whom, note = _waits(actor, now)
@@ -147,7 +165,7 @@ def _actor(actor: Actor, newest: Row | None, now: float) -> ActorStatus:
         actor=actor.name,
         ranks_seen=len(seen),
         ranks_expected=max(expected, len(seen)),
-        step=actor.highest_closed if actor.highest_closed >= 0 else None,
+        step=newest.unit.index if newest is not None else None,
         open_step=max(actor.open, default=None),
         open_units=len(actor.open),
         lag_s=max(0.0, now - oldest.line_at) if oldest is not None else 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -27,6 +27,8 @@ _RATE_STEPS = 20
 _NONFINITE = "/nonfinite"
 _Held = TypeVar("_Held")
 
+NOT_BEHIND: Mapping[str, int] = {}
+
 # What each place of the screen shows: names of the catalogue, best first, then last parts of names that it lacks.
 _SLOTS = (
     (("reward/total",), frozenset(("reward", "rewards", "score", "return"))),
@@ -39,10 +41,11 @@ _SLOTS = (
 
 
 class _Point(NamedTuple):
-    """A metric in a row: its value, NaN if no observation was finite, and how many were not."""
+    """A metric in a row: its value, NaN if no observation was finite, how many were not, and the row's time."""
 
     value: float
     nonfinite: int
+    t: float
 
     @property
     def is_finite(self) -> bool:
@@ -98,8 +101,8 @@ class _Curve:
 
 @dataclass(slots=True)
 class _TrackedRows:
-    """The rows of one actor and kind: the times of the newest by index, and of each chosen key the newest points by
-    index and the curve.
+    """The newest rows of one actor and kind, by their times: these by index, and of each chosen key the newest points
+    by index and the curve. Steps that are done again are newer than those behind them.
 
     A key keeps points of its own, because rows may have a metric seldom.
     """
@@ -112,11 +115,15 @@ class _TrackedRows:
     def note(self, row: Row) -> None:
         """Take the row's time and its points."""
         index = row.unit.index
-        _keep(self.times, index, row.t)
+        self.times[index] = row.t
+        if len(self.times) > MAX_POINTS:
+            del self.times[min(self.times, key=lambda one: (self.times[one], one))]
         for key, points in self.points.items():
             point = _point(row, key)
             if point is not None:
-                _keep(points, index, point)
+                points[index] = point
+                if len(points) > MAX_POINTS:
+                    del points[min(points, key=lambda one: (points[one].t, one))]
                 self.curves[key].note(index, point)
             else:
                 points.pop(index, None)
@@ -175,8 +182,12 @@ class Trends:
             found |= {Unit(trend.actor, trend.kind, at): None for at in range(indexes[0], first - 1, -stride)}
         return list(found)
 
-    def trends(self) -> list[TrendStatus]:
-        """The chosen metrics, best first, each metric of an actor once."""
+    def trends(self, behind: Mapping[str, int] = NOT_BEHIND) -> list[TrendStatus]:
+        """The chosen metrics, best first, each metric of an actor once.
+
+        `behind` maps actors that are doing steps again to the step that they are at: what former lives of them logged
+        in later steps is old.
+        """
         found: dict[tuple[str, str], tuple[tuple[object, ...], str, str]] = {}
         for (actor, kind), family in self._families.items():
             for key in filter(family.points.get, family.points):
@@ -190,17 +201,17 @@ class Trends:
                 taken.add(place[0])
                 chosen.append((kind, key))
         owner = {(kind, key): actor for (actor, kind), family in self._families.items() for key in family.points}
-        return [self._trend(owner[one], *one) for one in chosen[:MAX_TRENDS]]
+        return [self._trend(owner[one], *one, behind) for one in chosen[:MAX_TRENDS]]
 
-    def steps_per_s(self, actor: str, at: float | None = None) -> float | None:
+    def steps_per_s(self, actor: str, at: float | None = None, behind: Mapping[str, int] = NOT_BEHIND) -> float | None:
         """How many steps a second the newest rows of an actor cover, or None if that is unknown.
 
         `at` is the present by the clock of the actor's writers. The rate falls once no row follows: it is at most that
         of the recent past up to `at`, as if one more row came now. The recent past is as long as the newest rows took,
-        or as the time since the newest row if that is longer.
+        or as the time since the newest row if that is longer. `behind` is that of `trends`.
         """
         family = self._families.get((actor, STEP))
-        indexes = sorted(family.times)[-_RATE_STEPS:] if family is not None else []
+        indexes = sorted(_up_to(family.times, behind.get(actor)))[-_RATE_STEPS:] if family is not None else []
         if family is None or len(indexes) < 2:
             return None
         times = [family.times[index] for index in indexes]
@@ -214,12 +225,14 @@ class Trends:
         recent = sum(t > at - recent_s for t in times)
         return min(steps / took_s, steps / (len(times) - 1) * (recent + 1) / recent_s)
 
-    def _trend(self, actor: str, kind: str, key: str) -> TrendStatus:
+    def _trend(self, actor: str, kind: str, key: str, behind: Mapping[str, int]) -> TrendStatus:
         family = self._families[actor, kind]
         points, curve = family.points[key], family.curves[key]
-        newest, found = max(points), lookup(actor, _metric(actor, key))
-        values = curve.values(newest, points[newest].value)
-        finite = curve.finite if values[-1] is None else None
+        of = {STEP: actor, ALIGNED: self._lead}.get(kind)
+        latest = None if of is None else behind.get(of)
+        newest = max(_up_to(points, latest), default=max(points))
+        values, found = curve.values(newest, points[newest].value), lookup(actor, _metric(actor, key))
+        finite = curve.finite if values[-1] is None and curve.finite is not None and curve.finite[0] <= newest else None
         return TrendStatus(
             key,
             actor,
@@ -228,7 +241,7 @@ class Trends:
             values[-1],
             values,
             found.unit if found is not None else "",
-            rows_since=sum(index > newest for index in family.times),
+            rows_since=sum(index > newest for index in _up_to(family.times, latest)),
             nonfinite=points[newest].nonfinite,
             first=min(curve.first, newest),
             finite=None if finite is None else finite[1],
@@ -266,7 +279,11 @@ def _point(row: Row, key: str) -> _Point | None:
     value, nonfinite = row.values.get(key), int(row.values.get(_beside(key), 0))
     if value is None and not nonfinite:
         return None
-    return _Point(math.nan if value is None else value, nonfinite)
+    return _Point(math.nan if value is None else value, nonfinite, row.t)
+
+
+def _up_to(indexes: Iterable[int], latest: int | None) -> list[int]:
+    return [index for index in indexes if latest is None or index <= latest]
 
 
 def _fits(key: str, pattern: str) -> bool:
@@ -276,13 +293,6 @@ def _fits(key: str, pattern: str) -> bool:
 def _beside(key: str) -> str:
     """The key that counts a metric's observations that are not finite."""
     return key.removesuffix("/mean") + _NONFINITE
-
-
-def _keep(held: dict[int, _Held], index: int, one: _Held) -> None:
-    """Put it in, and drop the lowest index if there are too many."""
-    held[index] = one
-    if len(held) > MAX_POINTS:
-        del held[min(held)]
 
 
 def _metric(actor: str, key: str) -> str:
