@@ -15,7 +15,7 @@ WRITER = "experiment text, file text, actor text, replica text, rank int, attemp
 RECORD = f"{WRITER}, step int, t float"
 PINNED = {
     "rows": f"{ROW}, ranks texts, ranks_in int, expected int, missing texts, absent texts, attempts ints, gap int, "
-    "underivable texts, tags texts, closed text, changed texts, short json",
+    "underivable texts, tags texts, closed text, changed texts, short json, lives int",
     "figures": f"{ROW}, key text, value float, changed bool",
     "per_rank": f"{ROW}, key text, replica text, rank int, value float, changed bool",
     "hists": f"{ROW}, key text, edges floats, counts ints, changed bool",

@@ -139,6 +139,7 @@ def test_coverage(grpo: Path, form: str) -> None:
         "closed": "complete",
         "changed": ["trainer/loss", f"trainer/{ODD}"],
         "short": {f"trainer/{ODD}": ["0.0-1"]},
+        "lives": 1,
     }
     without = exported(grpo, form, "--table", "rows")[1]
     assert (without["missing"], without["short"]) == ([], None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -59,10 +58,19 @@ def is_damage(error: BaseException) -> bool:
 
 
 @dataclass(slots=True)
-class OwnNames:
-    """The lead whose metrics have the names that the job gave them at W&B, or ""; the sinks' threads read it."""
+class Charts:
+    """What sinks show rows over and call them by; their threads read it.
 
-    lead: str = ""
+    `over_time`: streams have rows over time only. `own_names`: the lead whose metrics have the names that the job gave
+    them at W&B, or "".
+    """
+
+    over_time: bool = False
+    own_names: str = ""
+
+    def look(self, experiment: Experiment) -> None:
+        """Take what is so now."""
+        self.over_time, self.own_names = over_time_only(experiment), facade_lead(experiment)
 
 
 @dataclass(slots=True)
@@ -73,7 +81,7 @@ class Watched:
     all files that events watch; `turn_at`: when files of a network filesystem are due. `news`: a message about how it
     was opened, or "". `before`: the counts from before it was last at rest. `changed_at`: when this process last read
     one of its lines or made one of its rows. `rest_at`: when to try next to put it to rest; `sighting` is the look at
-    its files before. `over_time`: set while streams have rows over time only; the sinks' threads read it.
+    its files before.
     """
 
     lease: Lease
@@ -95,8 +103,7 @@ class Watched:
     rest_at: float = 0.0
     sighting: Sighting | None = None
     lines_and_rows: tuple[int, int] = (0, 0)
-    over_time: threading.Event = field(default_factory=threading.Event)
-    own_names: OwnNames = field(default_factory=OwnNames)
+    charts: Charts = field(default_factory=Charts)
 
     def look(self, now: float, changed: Mapping[str, Iterable[str]], wake: Wake) -> bool:
         """Run one tick if it is due or files changed. `changed` names the files by folder. Returns True to be called
@@ -241,17 +248,11 @@ class Watched:
 
     def ship(self) -> None:
         """Wake the shippers if there are new rows, or new data of the run."""
-        with self.store.together():
-            committed = self.store.row_count(), self.store.run_version()
+        committed = self.store.row_count(), self.store.run_version()
         if committed != self.shipped:
             self.shipped = committed
             with self.store.together():
-                over_time = over_time_only(self.experiment)
-            if over_time:
-                self.over_time.set()
-            else:
-                self.over_time.clear()
-            self.own_names.lead = facade_lead(self.experiment)
+                self.charts.look(self.experiment)
             for shipper in self.shippers:
                 shipper.wake()
 
@@ -404,10 +405,8 @@ def open_watched(
         lease.release()
         raise
     news = "; ".join(filter(None, [news, _other_streams(experiment, config)]))
-    over_time = threading.Event()
-    if over_time_only(experiment):
-        over_time.set()
-    own_names = OwnNames(facade_lead(experiment))
+    charts = Charts()
+    charts.look(experiment)
     run = SinkContext(
         path.resolve().name if replay is None else replay.name,
         path.resolve(),
@@ -416,8 +415,8 @@ def open_watched(
         store.row_count(),
         generation=lease.generation,
         suspect=lease.suspect,
-        over_time=over_time.is_set,
-        own_names=lambda: own_names.lead,
+        over_time=lambda: charts.over_time,
+        own_names=lambda: charts.own_names,
         is_replay=replay is not None,
     )
     pace = Pace(idle_close_s=None if alone else IDLE_SINK_S)
@@ -428,9 +427,7 @@ def open_watched(
         shipper.start()
     own = SelfMetrics(path, config.own_rows_s, lease.generation) if config.own_rows_s and replay is None else None
     trends = _trends(store, config) if replay is None else Trends()
-    return Watched(
-        lease, store, experiment, shippers, config.poll_s, own, trends, news, over_time=over_time, own_names=own_names
-    )
+    return Watched(lease, store, experiment, shippers, config.poll_s, own, trends, news, charts=charts)
 
 
 def _trends(store: CountingStore, config: Config) -> Trends:
