@@ -272,7 +272,7 @@ class ActorStreams:
 
     def shifted(self, writer: Writer, shift: Shift, now: float) -> None:
         """The times that coverage and rates go by may be others on the common clock."""
-        self._until_is_stale = True
+        self._until_is_stale = self._until_is_stale or bool(self.until)  # who succeeds whom does not go by offsets
         for t in (writer.open.t, writer.stream_t, writer.newest_t, writer.end.close_t):
             if t is not None and shift.concerns(t):
                 ends = t - shift.before, t - shift.after

@@ -11,9 +11,10 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, groupby
+from typing import NamedTuple
 
 from rlship_formats.records import MAX_WORLD
-from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, SubmittedJob, Writer, outgrows
+from rlship_sidecar.align.lineage import SIDE_BY_SIDE_S, SubmittedJob, Writer
 
 Begins = Mapping[Writer, float]
 """When root writers opened, on the common clock."""
@@ -92,29 +93,53 @@ def _of_worlds(begins: Begins) -> Iterator[tuple[Writer, float]]:
         by_replica.setdefault(root.open.replica, []).append(root)
     for roots in by_replica.values():
         least = min(root.open.world or MAX_WORLD for root in roots)
-        if all(root.open.rank < least for root in roots):
-            continue
-        ordered = sorted((root for root in roots if root.open.world is not None), key=lambda root: root.open.t)
-        shift = min(begins[root] - root.open.t for root in ordered)
-        for root in roots:
-            if root.open.rank >= least:
-                until = _outgrown_from(root, ordered, begins, shift)
+        beyond = [root for root in roots if root.open.rank >= least]
+        if beyond:
+            starts = _starts([root for root in roots if root.open.world is not None], begins)
+            for root in beyond:
+                until = min((_outgrown_from(root, start) for start in starts), default=math.inf)
                 if until < math.inf:
                     yield root, until
 
 
-def _outgrown_from(root: Writer, ordered: list[Writer], begins: Begins, shift: float) -> float:
-    """The least begin of those that outgrow a writer, of writers in the order of their `open`. None opened more than
-    60 s before it: that would make its own submission the later one.
+class _Start(NamedTuple):
+    """The writers of one submission and attempt of a replica that name one world, in the order of their `open`.
+
+    `least[i]` is the least begin from place i on.
     """
-    until = math.inf
-    for place in range(_beside(root.open.t, ordered), len(ordered)):
-        later = ordered[place]
-        if until <= later.open.t + shift:
-            break
-        if outgrows(later, root):
-            until = min(until, begins[later])
-    return until
+
+    world: int
+    submission: int
+    attempt: int
+    writers: list[Writer]
+    ages: list[tuple[float, str]]
+    least: list[float]
+
+
+def _starts(roots: list[Writer], begins: Begins) -> list[_Start]:
+    found: dict[tuple[int, int, int], list[Writer]] = {}
+    for root in roots:
+        found.setdefault((root.open.world or 0, root.submission, root.open.attempt), []).append(root)
+    starts = []
+    for of, alike in found.items():
+        alike.sort(key=_life)
+        ages = [(root.open.t, root.open.id) for root in alike]
+        starts.append(_Start(*of, alike, ages, _least_from(begins[root] for root in alike)))
+    return starts
+
+
+def _outgrown_from(root: Writer, start: _Start) -> float:
+    """The least begin of the writers of a start that outgrow a writer (`lineage.outgrows`)."""
+    if start.world > root.open.rank or start.submission < root.submission:
+        return math.inf
+    if start.submission > root.submission:
+        return start.least[_beside(root.newest_t, start.writers)]
+    if start.attempt != root.open.attempt:
+        return start.least[0] if start.attempt > root.open.attempt else math.inf
+    if (root.open.world or 0) <= start.world:
+        return math.inf
+    age = root.open.t, root.open.id
+    return start.least[max(_beside(root.newest_t, start.writers), bisect_right(start.ages, age))]
 
 
 def _beside(t: float, ordered: list[Writer]) -> int:
