@@ -189,3 +189,17 @@ def test_single_lines_and_the_sidecars_own_rows_are_not_followed() -> None:
     trends = Trends(["*"])
     trends.note([a_row(0, {"rlship/loss": 1.0}, actor="rlship"), a_row(0, {"point/eval/loss": 1.0}, kind="point")])
     assert keys(trends) == []
+
+
+def test_steps_that_are_done_again_are_the_newest() -> None:
+    """Far behind the rows that there are, too: the value, the curve and the rate are of what is done again; once it has
+    passed them, of all.
+    """
+    trends = Trends(lead="trainer")
+    trends.note([a_row(i, {"trainer/loss": 1.0}, t=float(i)) for i in range(1000)])
+    trends.note([a_row(i, {"trainer/loss": 2.0 + i}, t=5000.0 + 2 * i) for i in range(3)])
+    (trend,) = trends.trends({"trainer": 2})
+    assert (trend.index, trend.value, trend.points, trend.rows_since) == (2, 4.0, [2.0, 3.0, 4.0], 0)
+    assert trends.steps_per_s("trainer", behind={"trainer": 2}) == 0.5
+    (trend,) = trends.trends()
+    assert (trend.index, trend.value, len(trend.points)) == (999, 1.0, MAX_POINTS)

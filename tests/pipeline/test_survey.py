@@ -511,3 +511,13 @@ def test_the_status_of_a_run_is_bounded(sim: Simulation) -> None:
     found = status(sim).run
     assert found is not None
     assert (len(found.config), found.config_keys, found.summary) == (100, 300, {"x": None})
+
+
+def test_the_step_is_where_the_job_is(sim: Simulation) -> None:
+    """A rank that went back to a checkpoint is at the step that it does again, whatever rows there are behind it."""
+    sim.write("a.jsonl", file(*(line for step in range(6) for line in (log(step, loss=step), barrier(step))), id="a"))
+    assert status(sim).actors[0].step == 5
+    sim.write("a.jsonl", more({"kind": "rollback", "step": 2}, log(2, loss=9), barrier(2)))
+    assert status(sim).actors[0].step == 2
+    sim.write("a.jsonl", more(*(line for step in range(3, 8) for line in (log(step, loss=9), barrier(step)))))
+    assert status(sim).actors[0].step == 7

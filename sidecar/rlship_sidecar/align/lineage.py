@@ -429,8 +429,9 @@ def lives_of(roots: Collection[Writer]) -> int:
     """How often the job was started of which root writers of an actor are: the most processes of one rank, submissions
     of one replica, or jobs.
     """
-    if len(roots) < 2:
-        return 1
+    starts = {(root.job, root.submission) for root in roots}
+    if len(starts) < 2 and len({root.rank for root in roots}) == len(roots):
+        return 1  # mostly it is so, and quick to see
     of_ranks: dict[RankName, set[str]] = {}
     of_replicas: dict[str, set[int]] = {}
     for root in roots:

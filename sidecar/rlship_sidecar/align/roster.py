@@ -287,11 +287,12 @@ class Roster:
         """Set the times of a job. Returns the root writers that count otherwise because of it."""
         before, moved = self._relations(job), job.start != start
         job.start, job.newest_t = start, newest_t
-        self._begun = None
         found: set[Writer] = set()
         if self._relations(job) != before:
+            self._outside.clear()
             found.update(one for one in self._roots() if one.job is not None)
         if moved:
+            self._begun = None
             for replica in self._replicas.values():
                 if job in replica.jobs and len(replica.jobs) > 1:
                     found.update(replica.renumber())
