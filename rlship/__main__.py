@@ -13,27 +13,40 @@ def main() -> None:
     drop_hook(os.environ)  # its own client of W&B, and that of its children, is the real one
     try:
         from rlship_sidecar.cli import main as command
+
+        command()
     except ModuleNotFoundError as error:
-        if str(error.name).startswith(("rlship.", "rlship_sidecar.", "rlship_formats.")):
-            raise  # one of rlship's own modules is missing, which no installed package would cure
-        sys.stderr.write(f"rlship: {error}: only the writer is installed. What the command needs: {_install()}\n")
+        needed, missing = _needed()
+        if needed and not missing:
+            raise  # one of rlship's own modules is missing, or one of a plug-in: installing ours would not help
+        install = "the dependencies in rlship's pyproject.toml"
+        if needed:
+            from shlex import join
+
+            # They are named and not rlship, which is on no index: anyone could put a package of that name there.
+            install = join([sys.executable, "-m", "pip", "install", *needed])
+        sys.stderr.write(f"rlship: {error}: only the writer is installed. What the command needs: {install}\n")
         sys.exit(1)
-    command()
 
 
-def _install() -> str:
-    """The command that installs rlship's dependencies.
-
-    It names them and not rlship, which is on no index: anyone could put a package of that name there.
-    """
-    from importlib.metadata import PackageNotFoundError, requires
-    from shlex import join
+def _needed() -> tuple[list[str], list[str]]:
+    """What the command needs, as pip spells it, and what of it is not installed. Nothing where rlship itself is not."""
+    import re
+    from importlib.metadata import PackageNotFoundError, requires, version
 
     try:
         needed = [one for one in requires("rlship") or () if "extra ==" not in one]
     except PackageNotFoundError:
-        return "the dependencies in rlship's pyproject.toml"
-    return join([sys.executable, "-m", "pip", "install", *needed])
+        return [], []
+    missing = []
+    for one in needed:
+        match = re.match(r"[\w.-]+", one)
+        assert match is not None
+        try:
+            version(match[0])
+        except PackageNotFoundError:
+            missing.append(one)
+    return needed, missing
 
 
 if __name__ == "__main__":

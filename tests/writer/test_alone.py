@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -75,6 +76,29 @@ def test_the_command_says_how_to_install_it(tmp_path: Path) -> None:
     assert "only the writer is installed. What the command needs: " in done.stderr
     assert "pip install rlship" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_says_so_where_other_packages_brought_click(tmp_path: Path) -> None:
+    """An environment of a job has click, and not msgspec: the same words, for each verb, and no traceback."""
+    place = tmp_path / "job"
+    for package in ("rlship_sidecar", "rlship_formats", "click"):
+        found = importlib.util.find_spec(package)
+        assert found is not None and found.origin is not None
+        (place / package).parent.mkdir(exist_ok=True)
+        (place / package).symlink_to(Path(found.origin).parent)
+    about = place / "rlship-0.1.0.dist-info" / "METADATA"
+    about.parent.mkdir()
+    about.write_text("Metadata-Version: 2.1\nName: rlship\nVersion: 0.1.0\nRequires-Dist: msgspec>=0.19\n")
+    (tmp_path / "run" / "rlship").mkdir(parents=True)
+    for verb in ("status", "query", "watch"):
+        call = f"sys.path.append({str(place)!r}); sys.argv[1:] = [{verb!r}, sys.argv[1]]\n"
+        done = alone(
+            tmp_path / verb,
+            f"import os; os.makedirs(sys.argv[1] + '/rlship'); {call}import rlship.__main__ as it; it.main()",
+        )
+        assert done.returncode == 1, (verb, done.stderr)
+        assert "only the writer is installed. What the command needs: " in done.stderr
+        assert done.stderr.endswith("-m pip install 'msgspec>=0.19'\n"), done.stderr
 
 
 def test_the_module_shows_its_functions() -> None:
