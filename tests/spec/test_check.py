@@ -21,6 +21,7 @@ from rlship_sidecar.cli.group import rlship
 from rlship_sidecar.decode.decoder import Decoder
 from rlship_sidecar.decode.schemas import Schemas
 from tests.kit.cases import statistical
+from tests.kit.files import barrier, file, log
 from tests.spec.calling import play
 from tests.spec.vectors import RecordCase, call_scripts, record_cases
 
@@ -204,3 +205,25 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     done = CliRunner().invoke(rlship, ["check", str(tmp_path / "none.jsonl")])
     assert done.exit_code == 1
     assert "none.jsonl cannot be read: No such file or directory" in done.output
+
+
+def test_one_file_that_cannot_be_read_keeps_no_other_from_being_checked(tmp_path: Path) -> None:
+    """It is named on stderr and counted, and so is a folder without files; the exit code is 1."""
+    good, bad, empty = tmp_path / "good.jsonl", tmp_path / "bad.jsonl", tmp_path / "empty"
+    good.write_bytes(file(log(0, loss=1), barrier(0)))
+    bad.symlink_to(good)
+    empty.mkdir()
+    done = CliRunner().invoke(rlship, ["check", str(bad), str(empty), str(good)])
+    assert done.exit_code == 1
+    assert done.stdout.endswith("1 file, 3 lines: 0 errors, 4 warnings; 2 could not be checked\n")
+    assert done.stderr.splitlines() == [
+        f"Error: {bad} cannot be read: Too many levels of symbolic links",
+        f"Error: {empty} holds no writers' files",
+    ]
+    folder = tmp_path / "run" / "rlship"
+    folder.mkdir(parents=True)
+    good.rename(folder / "good.jsonl")
+    (folder / "bad.jsonl").symlink_to(folder / "good.jsonl")
+    done = CliRunner().invoke(rlship, ["check", str(folder.parent)])
+    assert done.exit_code == 1
+    assert done.stdout.endswith("1 file, 3 lines: 0 errors, 4 warnings; 1 could not be checked\n")

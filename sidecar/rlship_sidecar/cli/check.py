@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,29 +34,65 @@ def check(context: click.Context, files: tuple[str, ...], strict: bool, json: bo
     folder stands for the writers' files of the experiment that it is.
 
     An error is a line, or a metric's value, that cannot be used. A warning is what readers accept, although the format
-    asks for another form. Exit code 1 if there are errors. Nothing is written.
+    asks for another form. Exit code 1 if there are errors, or if a file cannot be read. Nothing is written.
     """
+    total = _Total()
+    unread: list[str] = []
+    for given in files:
+        paths: list[str] = []
+        with _reporting(unread, alone=len(files) == 1):
+            paths = _files_in(given)
+        for path in paths:
+            with _reporting(unread, alone=len(files) == len(paths) == 1):
+                _check_file(path, total, json=json)
+    if not json:
+        read = f"{counted(total.files, 'file')}, {counted(total.lines, 'line')}"
+        left = f"; {len(unread)} could not be checked" if unread else ""
+        click.echo(f"{read}: {counted(total.errors, 'error')}, {counted(total.warnings, 'warning')}{left}")
+    context.exit(1 if unread or total.errors or (strict and total.warnings) else 0)
+
+
+@dataclass(slots=True)
+class _Total:
+    """What was found in all files so far."""
+
+    files: int = 0
+    lines: int = 0
+    errors: int = 0
+    warnings: int = 0
+
+
+@contextmanager
+def _reporting(unread: list[str], *, alone: bool) -> Iterator[None]:
+    """Report what cannot be read, and note it in `unread`; raise it if it is all there is to check."""
+    try:
+        yield
+    except RlshipError as problem:
+        if alone:
+            raise
+        unread.append(problem.message)
+        click.echo(clean(f"Error: {problem.message}", 400), err=True)
+
+
+def _check_file(path: str, total: _Total, *, json: bool) -> None:
+    """Print what is wrong with a file, and add it up. Raises RlshipError if the file cannot be read."""
     from rlship_sidecar.checking.file import FileCheck
 
-    errors = warnings = lines = 0
-    files = tuple(chain.from_iterable(map(_files_in, files)))
-    for path in files:
-        checked = FileCheck()
-        shown: Counter[str] = Counter()
-        for finding in _findings(path, checked):
-            shown[finding.what] += 1
-            if json:
-                _print_json(path, finding)
-            elif shown[finding.what] <= _SHOWN:
-                click.echo(_text(path, finding))
-        for what, count in shown.items():
-            if count > _SHOWN and not json:
-                click.echo(f"{clean(path)}: and {count - _SHOWN} more: {what} (all of them: --json)")
-        errors, warnings, lines = errors + checked.errors, warnings + checked.warnings, lines + checked.lines
-    if not json:
-        read = f"{counted(len(files), 'file')}, {counted(lines, 'line')}"
-        click.echo(f"{read}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
-    context.exit(1 if errors or (strict and warnings) else 0)
+    checked = FileCheck()
+    shown: Counter[str] = Counter()
+    for finding in _findings(path, checked):
+        shown[finding.what] += 1
+        if json:
+            _print_json(path, finding)
+        elif shown[finding.what] <= _SHOWN:
+            click.echo(_text(path, finding))
+    for what, count in shown.items():
+        if count > _SHOWN and not json:
+            click.echo(f"{clean(path)}: and {count - _SHOWN} more: {what} (all of them: --json)")
+    total.files += 1
+    total.lines += checked.lines
+    total.errors += checked.errors
+    total.warnings += checked.warnings
 
 
 def _files_in(path: str) -> list[str]:
